@@ -1,0 +1,45 @@
+//! The kinds of deadline there are. A deadline is data: which kind, and when. Who waits for it is the
+//! shell's business.
+
+use crate::time::Moment;
+
+/// What a deadline limits (T4). Each kind has its own log tag and counter (T10).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DeadlineKind {
+    /// The request head must be complete: absolute, bytes do not extend it.
+    Header,
+    /// The next bytes of a request body must come.
+    Body,
+    /// The next request must begin.
+    KeepAlive,
+    /// The client must take bytes.
+    Send,
+    /// What is left of the client's input must end.
+    Linger,
+}
+
+impl DeadlineKind {
+    /// Every kind, in the order of its counter.
+    pub const ALL: [Self; 5] =
+        [Self::Header, Self::Body, Self::KeepAlive, Self::Send, Self::Linger];
+
+    /// The word that stands for this kind in logs and metrics.
+    pub const fn tag(self) -> &'static str {
+        match self {
+            Self::Header => "client_header_timeout",
+            Self::Body => "client_body_timeout",
+            Self::KeepAlive => "keepalive_timeout",
+            Self::Send => "send_timeout",
+            Self::Linger => "lingering_timeout",
+        }
+    }
+}
+
+/// An armed deadline: at which moment, and what it limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadline {
+    /// When it falls due.
+    pub at: Moment,
+    /// What it limits.
+    pub kind: DeadlineKind,
+}
