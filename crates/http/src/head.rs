@@ -1,0 +1,265 @@
+//! A request head: method, target, version and fields, kept as one block of bytes with positions in
+//! it, so that a head can be used again for the next request without an allocation.
+
+/// The HTTP version of a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+impl Version {
+    /// `HTTP/1.1` and the like.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+/// The methods this server tells apart; others keep their name in the head.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Options,
+    Trace,
+    Connect,
+    Patch,
+    Mkcol,
+    Copy,
+    Move,
+    Propfind,
+    Proppatch,
+    Lock,
+    Unlock,
+    /// A method we have no word for.
+    Other,
+}
+
+impl Method {
+    const NAMES: [(&'static str, Self); 16] = [
+        ("GET", Self::Get),
+        ("HEAD", Self::Head),
+        ("POST", Self::Post),
+        ("PUT", Self::Put),
+        ("DELETE", Self::Delete),
+        ("OPTIONS", Self::Options),
+        ("TRACE", Self::Trace),
+        ("CONNECT", Self::Connect),
+        ("PATCH", Self::Patch),
+        ("MKCOL", Self::Mkcol),
+        ("COPY", Self::Copy),
+        ("MOVE", Self::Move),
+        ("PROPFIND", Self::Propfind),
+        ("PROPPATCH", Self::Proppatch),
+        ("LOCK", Self::Lock),
+        ("UNLOCK", Self::Unlock),
+    ];
+
+    /// The method of this name; `Other` when we have no word for it. Names are case-sensitive.
+    pub fn from_bytes(name: &[u8]) -> Self {
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| known.as_bytes() == name)
+            .map_or(Self::Other, |(_, method)| *method)
+    }
+
+    /// The name of a known method; `None` for `Other`.
+    pub fn name(self) -> Option<&'static str> {
+        Self::NAMES.iter().find(|(_, method)| *method == self).map(|(name, _)| *name)
+    }
+}
+
+/// A stretch of bytes within a head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Span {
+    start: u32,
+    end: u32,
+}
+
+macro_rules! known {
+    ($($variant:ident $name:literal,)*) => {
+        /// Fields that are looked up often: found by index, not by search.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[allow(missing_docs)]
+        #[repr(u8)]
+        pub enum Known { $($variant,)* }
+
+        impl Known {
+            /// How many there are.
+            pub const COUNT: usize = [$(Self::$variant,)*].len();
+
+            /// The known field of this name, in any case.
+            pub fn from_bytes(name: &[u8]) -> Option<Self> {
+                $(if name.len() == $name.len() && name.eq_ignore_ascii_case($name.as_bytes()) {
+                    return Some(Self::$variant);
+                })*
+                None
+            }
+
+            /// The name, in lower case.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+known! {
+    Host "host",
+    Connection "connection",
+    ContentLength "content-length",
+    TransferEncoding "transfer-encoding",
+    Expect "expect",
+    Range "range",
+    IfRange "if-range",
+    IfMatch "if-match",
+    IfNoneMatch "if-none-match",
+    IfModifiedSince "if-modified-since",
+    IfUnmodifiedSince "if-unmodified-since",
+    ContentType "content-type",
+    UserAgent "user-agent",
+    Referer "referer",
+    Accept "accept",
+    AcceptEncoding "accept-encoding",
+    Authorization "authorization",
+    Cookie "cookie",
+    Upgrade "upgrade",
+    KeepAlive "keep-alive",
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    name: Span,
+    value: Span,
+    known: Option<Known>,
+}
+
+/// A request head. Cleared and filled again for each request, so its storage is allocated once.
+#[derive(Debug)]
+pub struct Head {
+    bytes: Vec<u8>,
+    method: Method,
+    method_name: Span,
+    target: Span,
+    version: Version,
+    fields: Vec<Field>,
+    /// For each known field, one more than the index of its first occurrence; 0 when it is absent.
+    first: [u16; Known::COUNT],
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            method: Method::Other,
+            method_name: Span::default(),
+            target: Span::default(),
+            version: Version::Http11,
+            fields: Vec::new(),
+            first: [0; Known::COUNT],
+        }
+    }
+}
+
+impl Head {
+    /// Empties the head; the storage stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.fields.clear();
+        self.method = Method::Other;
+        self.method_name = Span::default();
+        self.target = Span::default();
+        self.version = Version::Http11;
+        self.first = [0; Known::COUNT];
+    }
+
+    /// Begins a head with its request line.
+    pub fn begin(&mut self, method: &[u8], target: &[u8], version: Version) {
+        self.clear();
+        self.method = Method::from_bytes(method);
+        self.method_name = self.store(method);
+        self.target = self.store(target);
+        self.version = version;
+    }
+
+    /// Adds a field; the value comes without surrounding white space.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        let field = Field {
+            name: self.store(name),
+            value: self.store(value),
+            known: Known::from_bytes(name),
+        };
+        if let Some(known) = field.known {
+            let first = &mut self.first[known as usize];
+            if *first == 0 {
+                *first = u16::try_from(self.fields.len() + 1).unwrap_or(u16::MAX);
+            }
+        }
+        self.fields.push(field);
+    }
+
+    /// The method.
+    pub const fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The method as the client wrote it.
+    pub fn method_name(&self) -> &[u8] {
+        self.at(self.method_name)
+    }
+
+    /// The request target as the client wrote it: origin form, absolute form, `*`, …
+    pub fn target(&self) -> &[u8] {
+        self.at(self.target)
+    }
+
+    /// The version.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The first value of a known field.
+    pub fn known(&self, known: Known) -> Option<&[u8]> {
+        let index = usize::from(self.first[known as usize]).checked_sub(1)?;
+        Some(self.at(self.fields.get(index)?.value))
+    }
+
+    /// Every value of a known field, in order.
+    pub fn all_known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().filter(move |field| field.known == Some(known)).map(|f| self.at(f.value))
+    }
+
+    /// The first value of a field by name, in any case.
+    pub fn named(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// All fields in the order in which they came, names as the client wrote them.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (self.at(field.name), self.at(field.value)))
+    }
+
+    /// How much memory the head holds, for a pool that does not keep giants.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.fields.capacity() * size_of::<Field>()
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> Span {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        Span { start, end: self.bytes.len() as u32 }
+    }
+
+    fn at(&self, span: Span) -> &[u8] {
+        &self.bytes[span.start as usize..span.end as usize]
+    }
+}

@@ -1,0 +1,12 @@
+//! The words every HTTP version shares: head, method, status, target, validators and ranges. Pure.
+#![forbid(unsafe_code)]
+
+pub mod conditional;
+pub mod date;
+pub mod head;
+pub mod range;
+pub mod status;
+pub mod target;
+
+pub use head::{Head, Known, Method, Version};
+pub use status::Status;

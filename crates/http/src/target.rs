@@ -1,0 +1,589 @@
+//! The request target: percent-decoding and dot segments. The only place `..` is resolved (F2): what
+//! leaves this room is an absolute path without dot segments, NUL or control bytes. It must never open
+//! a file or decode twice.
+
+use std::net::Ipv6Addr;
+
+/// Why a request target is refused. Each is a 400 found while routing: the connection is kept (H3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TargetError {
+    /// A `%` without two hexadecimal digits behind it.
+    BadEscape,
+    /// A NUL byte, plain or escaped.
+    Nul,
+    /// `%2F`: whether it separates segments depends on who reads it.
+    EncodedSlash,
+    /// More `..` than there are segments.
+    AboveRoot,
+    /// Neither `/…`, nor `http://…`, nor `*`.
+    NotAPath,
+    /// A control byte (0x01–0x1f, 0x7f), plain or escaped.
+    ControlByte,
+}
+
+impl std::fmt::Display for TargetError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::BadEscape => "bad percent escape in target",
+            Self::Nul => "NUL in target",
+            Self::EncodedSlash => "encoded slash in target",
+            Self::AboveRoot => "target goes above the root",
+            Self::NotAPath => "target is not a path",
+            Self::ControlByte => "control byte in target",
+        })
+    }
+}
+
+impl std::error::Error for TargetError {}
+
+/// A `Host` field or authority that is not `host [":" port]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadHost;
+
+impl std::fmt::Display for BadHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("invalid host")
+    }
+}
+
+impl std::error::Error for BadHost {}
+
+/// A request target in its parts, nothing decoded yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target<'a> {
+    /// Host and port of an absolute form.
+    pub authority: Option<&'a [u8]>,
+    /// The path; `/` where an absolute form has none; `*` for the asterisk form.
+    pub path: &'a [u8],
+    /// What follows the first `?`.
+    pub query: Option<&'a [u8]>,
+}
+
+/// Splits a request target: origin form `/a?b`, absolute form `http://host/a?b`, or `*`. A fragment
+/// belongs to the client and is dropped, as nginx does.
+pub fn split(target: &[u8]) -> Result<Target<'_>, TargetError> {
+    if target == b"*" {
+        return Ok(Target { authority: None, path: target, query: None });
+    }
+    let (authority, rest) = match split_authority(target) {
+        Some((authority, rest)) => (Some(authority), rest),
+        None => (None, target),
+    };
+    let rest = memchr::memchr(b'#', rest).map_or(rest, |end| &rest[..end]);
+    let (path, query) = match memchr::memchr(b'?', rest) {
+        Some(mark) => (&rest[..mark], Some(&rest[mark + 1..])),
+        None => (rest, None),
+    };
+    match (path, authority) {
+        ([b'/', ..], _) => Ok(Target { authority, path, query }),
+        ([], Some(_)) => Ok(Target { authority, path: b"/", query }),
+        _ => Err(TargetError::NotAPath),
+    }
+}
+
+/// The authority of an absolute form and what follows it (path, query and fragment, possibly empty).
+pub fn split_authority(target: &[u8]) -> Option<(&[u8], &[u8])> {
+    if target.first() == Some(&b'/') {
+        return None;
+    }
+    let rest = [&b"http://"[..], b"https://"].iter().find_map(|scheme| {
+        let (start, rest) = target.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    })?;
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
+    Some(rest.split_at(end))
+}
+
+/// Percent-decodes once, merges slashes if asked, and resolves dot segments once, into `out`, which is
+/// cleared first. A fragment ends the path. Escaped dots count as dots; a backslash is an ordinary byte.
+pub fn resolve(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), TargetError> {
+    out.clear();
+    if path.first() != Some(&b'/') {
+        return Err(TargetError::NotAPath);
+    }
+    if is_plain(path) {
+        out.extend_from_slice(path);
+        return Ok(());
+    }
+    let resolved = resolve_slowly(path, merge_slashes, out);
+    if resolved.is_err() {
+        out.clear();
+    }
+    resolved
+}
+
+/// Whether a decoded path is absolute and has no dot segment, NUL or control byte: what [`resolve`]
+/// promises, asked of a path that was put together from variables.
+pub fn is_resolved(path: &[u8]) -> bool {
+    path.first() == Some(&b'/')
+        && !path.iter().any(u8::is_ascii_control)
+        && !path.split(|byte| *byte == b'/').any(|segment| matches!(segment, b"." | b".."))
+}
+
+/// Percent-encodes a decoded path for use in a URI: everything but RFC 3986's `pchar` and `/`.
+pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
+    out.reserve(path.len());
+    for &byte in path {
+        if byte == b'/' || CLASS[usize::from(byte)] & PCHAR != 0 {
+            out.push(byte);
+        } else {
+            push_escape(byte, out);
+        }
+    }
+}
+
+/// Writes `%XX`.
+pub fn push_escape(byte: u8, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+}
+
+/// Checks a `Host` field or an authority (RFC 3986 §3.2.2, without user information) and writes the
+/// host into `out`, which is cleared first: in lower case, without port and without one closing dot.
+/// An empty host and empty labels are invalid, as in nginx.
+pub fn host(value: &[u8], out: &mut Vec<u8>) -> Result<(), BadHost> {
+    out.clear();
+    let (name, port) = if value.starts_with(b"[") {
+        let end = memchr::memchr(b']', value).ok_or(BadHost)?;
+        let literal = std::str::from_utf8(&value[1..end]).map_err(|_| BadHost)?;
+        literal.parse::<Ipv6Addr>().map_err(|_| BadHost)?;
+        value.split_at(end + 1)
+    } else {
+        let end = memchr::memchr(b':', value).unwrap_or(value.len());
+        let (name, port) = value.split_at(end);
+        let name = name.strip_suffix(b".").unwrap_or(name);
+        check_name(name)?;
+        (name, port)
+    };
+    check_port(port)?;
+    out.extend(name.iter().map(u8::to_ascii_lowercase));
+    Ok(())
+}
+
+/// Whether the path can be taken as it is: no escape, fragment, control byte, empty or dotted segment.
+/// Segments that begin with a dot take the slow way, which sorts out `.well-known` from `..`.
+fn is_plain(path: &[u8]) -> bool {
+    let mut previous = 0;
+    for &byte in path {
+        if CLASS[usize::from(byte)] & SPECIAL != 0
+            && (previous == b'/' || !matches!(byte, b'/' | b'.'))
+        {
+            return false;
+        }
+        previous = byte;
+    }
+    true
+}
+
+fn resolve_slowly(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), TargetError> {
+    out.reserve(path.len());
+    out.push(b'/');
+    // Where the segment that is being read starts in `out`: just behind a slash.
+    let mut segment = 1;
+    let mut rest = &path[1..];
+    loop {
+        match rest {
+            [] | [b'#', ..] => {
+                end_segment(out, segment)?;
+                return Ok(());
+            }
+            [b'/', tail @ ..] => {
+                let is_dotted = end_segment(out, segment)?;
+                let is_merged = merge_slashes && out.len() == segment;
+                if !is_dotted && !is_merged {
+                    out.push(b'/');
+                }
+                segment = out.len();
+                rest = tail;
+            }
+            [b'%', tail @ ..] => {
+                let [high, low, tail @ ..] = tail else { return Err(TargetError::BadEscape) };
+                let byte = hex(*high)
+                    .zip(hex(*low))
+                    .map(|(high, low)| high << 4 | low)
+                    .ok_or(TargetError::BadEscape)?;
+                if byte == b'/' {
+                    return Err(TargetError::EncodedSlash);
+                }
+                push_byte(byte, out)?;
+                rest = tail;
+            }
+            [byte, tail @ ..] => {
+                push_byte(*byte, out)?;
+                rest = tail;
+            }
+        }
+    }
+}
+
+fn push_byte(byte: u8, out: &mut Vec<u8>) -> Result<(), TargetError> {
+    match byte {
+        0 => Err(TargetError::Nul),
+        1..=0x1f | 0x7f => Err(TargetError::ControlByte),
+        _ => {
+            out.push(byte);
+            Ok(())
+        }
+    }
+}
+
+/// Takes a dot segment back out; says whether there was one. What is popped was pushed before, so the
+/// whole stays linear.
+fn end_segment(out: &mut Vec<u8>, start: usize) -> Result<bool, TargetError> {
+    match &out[start..] {
+        b"." => {
+            out.truncate(start);
+            Ok(true)
+        }
+        b".." => {
+            let parent = out[..start - 1]
+                .iter()
+                .rposition(|byte| *byte == b'/')
+                .ok_or(TargetError::AboveRoot)?;
+            out.truncate(parent + 1);
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+const fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<(), BadHost> {
+    let mut previous = b'.';
+    let mut escape_digits = 0;
+    for &byte in name {
+        let is_allowed = match byte {
+            _ if escape_digits > 0 => {
+                escape_digits -= 1;
+                hex(byte).is_some()
+            }
+            b'%' => {
+                escape_digits = 2;
+                true
+            }
+            b'.' => previous != b'.',
+            _ => CLASS[usize::from(byte)] & REG_NAME != 0,
+        };
+        if !is_allowed {
+            return Err(BadHost);
+        }
+        previous = byte;
+    }
+    // `previous` is a dot also when there was nothing at all.
+    if previous == b'.' || escape_digits > 0 { Err(BadHost) } else { Ok(()) }
+}
+
+/// `""`, `":"` or `":"` and a port number.
+fn check_port(port: &[u8]) -> Result<(), BadHost> {
+    let Some((colon, digits)) = port.split_first() else { return Ok(()) };
+    if *colon != b':' || digits.len() > 5 || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(BadHost);
+    }
+    let number = digits.iter().fold(0_u32, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    if number > u32::from(u16::MAX) { Err(BadHost) } else { Ok(()) }
+}
+
+/// May stand in a path segment as it is.
+const PCHAR: u8 = 1;
+/// May stand in a registered name as it is.
+const REG_NAME: u8 = 2;
+/// Needs a second look when a path is resolved.
+const SPECIAL: u8 = 4;
+
+static CLASS: [u8; 256] = {
+    let mut class = [0; 256];
+    let mut byte = 0_u8;
+    loop {
+        let is_unreserved =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        let is_sub_delim = matches!(
+            byte,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+        );
+        if is_unreserved || is_sub_delim {
+            class[byte as usize] |= PCHAR | REG_NAME;
+        }
+        if matches!(byte, b':' | b'@') {
+            class[byte as usize] |= PCHAR;
+        }
+        if matches!(byte, b'%' | b'#' | b'/' | b'.') || byte.is_ascii_control() {
+            class[byte as usize] |= SPECIAL;
+        }
+        if byte == u8::MAX {
+            break class;
+        }
+        byte += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn resolved(path: &str) -> Result<String, TargetError> {
+        let mut out = b"left over".to_vec();
+        resolve(path.as_bytes(), true, &mut out).map(|()| out.escape_ascii().to_string())
+    }
+
+    /// F2: the path is decoded once and dot segments are resolved once.
+    #[test]
+    fn a_path_is_decoded_once_and_its_dots_resolved_once() {
+        let table = [
+            ("/", "/"),
+            ("/a/b.html", "/a/b.html"),
+            ("/a.b/c..d/...", "/a.b/c..d/..."),
+            ("/a//b///c", "/a/b/c"),
+            ("/a/./b", "/a/b"),
+            ("/a/.", "/a/"),
+            ("/a/..", "/"),
+            ("/a/b/../c", "/a/c"),
+            ("/a/b/..", "/a/"),
+            ("/a//../b", "/b"),
+            ("/a/%2e%2e/b", "/b"),
+            ("/a/.%2E/b", "/b"),
+            ("/a/%2e/b", "/a/b"),
+            ("/a%20b", "/a b"),
+            ("/%41%5a", "/AZ"),
+            ("/.well-known/x", "/.well-known/x"),
+            ("/a?b", "/a?b"), // `split` has taken the query away: this one is part of the name
+            ("/a%3Fb", "/a?b"),
+            ("/a%23b", "/a#b"),
+            ("/a#b/../c", "/a"),
+            // Twice encoded stays once encoded.
+            ("/%252e%252e/a", "/%2e%2e/a"),
+            ("/%252fa", "/%2fa"),
+            ("/a%2500", "/a%00"),
+            // Not dot segments, whatever other systems make of them.
+            ("/a/..;/b", "/a/..;/b"),
+            ("/a/..%3b/b", "/a/..;/b"),
+            ("/a/..%5c..%5cb", r"/a/..\\..\\b"),
+            (r"/a\..\b", r"/a\\..\\b"),
+            ("/a/..%c0%af../b", r"/a/..\xc0\xaf../b"),
+            ("/a/%c0%ae%c0%ae/b", r"/a/\xc0\xae\xc0\xae/b"),
+            ("/a/%ef%bc%8e%ef%bc%8e/b", r"/a/\xef\xbc\x8e\xef\xbc\x8e/b"),
+            ("/.../b", "/.../b"),
+            ("/a/.. /b", "/a/.. /b"),
+            ("/a/..%20/b", "/a/.. /b"),
+        ];
+        for (path, expected) in table {
+            assert_eq!(resolved(path).as_deref(), Ok(expected), "{path}");
+        }
+    }
+
+    /// F2: nothing above the root, no NUL, no encoded slash; control bytes neither.
+    #[test]
+    fn a_path_that_lies_is_refused() {
+        use TargetError as E;
+        let table = [
+            ("/..", E::AboveRoot),
+            ("/../", E::AboveRoot),
+            ("/../etc/passwd", E::AboveRoot),
+            ("/%2e%2e/etc/passwd", E::AboveRoot),
+            ("/%2E./etc/passwd", E::AboveRoot),
+            ("/a/../../etc/passwd", E::AboveRoot),
+            ("/a/..//../etc/passwd", E::AboveRoot),
+            ("/./..", E::AboveRoot),
+            ("/..%2fetc", E::EncodedSlash),
+            ("/%2e%2e%2fetc", E::EncodedSlash),
+            ("/a%2Fb", E::EncodedSlash),
+            ("/a%00.png", E::Nul),
+            ("/a\0", E::Nul),
+            ("/a%0d%0aSet-Cookie:%20x", E::ControlByte),
+            ("/a%01", E::ControlByte),
+            ("/a%1f", E::ControlByte),
+            ("/a%7f", E::ControlByte),
+            ("/a\x7f", E::ControlByte),
+            ("/a%", E::BadEscape),
+            ("/a%2", E::BadEscape),
+            ("/a%zz", E::BadEscape),
+            ("/a%+1", E::BadEscape),
+            ("/a%u002e", E::BadEscape),
+            ("", E::NotAPath),
+            ("a/b", E::NotAPath),
+            ("*", E::NotAPath),
+        ];
+        for (path, expected) in table {
+            assert_eq!(resolved(path), Err(expected), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn slashes_are_kept_where_merging_is_off() {
+        let mut out = Vec::new();
+        for (path, expected) in [
+            ("/a//b", "/a//b"),
+            ("//", "//"),
+            ("/a//../b", "/a/b"),
+            ("//..", "/"),
+            ("/a/.//b", "/a//b"),
+        ] {
+            resolve(path.as_bytes(), false, &mut out).expect("resolves");
+            assert_eq!(out, expected.as_bytes(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_target_splits_into_authority_path_and_query() {
+        let table: [(&str, Option<&str>, &str, Option<&str>); 10] = [
+            ("/", None, "/", None),
+            ("/a?b", None, "/a", Some("b")),
+            ("/a?b?c", None, "/a", Some("b?c")),
+            ("/a?", None, "/a", Some("")),
+            ("/a#b?c", None, "/a", None),
+            ("/a?b#c", None, "/a", Some("b")),
+            ("http://Host:80/a?b", Some("Host:80"), "/a", Some("b")),
+            ("HTTPS://host", Some("host"), "/", None),
+            ("http://host?q", Some("host"), "/", Some("q")),
+            ("*", None, "*", None),
+        ];
+        for (target, authority, path, query) in table {
+            let parts = split(target.as_bytes()).expect("splits");
+            assert_eq!(parts.authority, authority.map(str::as_bytes), "{target}");
+            assert_eq!(parts.path, path.as_bytes(), "{target}");
+            assert_eq!(parts.query, query.map(str::as_bytes), "{target}");
+        }
+        for target in ["", "a", "host:443", "ftp://host/", "?a", "#", "**", "http:/a"] {
+            assert_eq!(split(target.as_bytes()), Err(TargetError::NotAPath), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_lower_cased_and_loses_port_and_dot() {
+        let table = [
+            ("Example.ORG", "example.org"),
+            ("example.org.", "example.org"),
+            ("example.org.:8080", "example.org"),
+            ("example.org:", "example.org"),
+            ("a_b-c.example", "a_b-c.example"),
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("[::1]", "[::1]"),
+            ("[2001:DB8::1]:8080", "[2001:db8::1]"),
+            ("a%2db", "a%2db"),
+        ];
+        let mut out = b"left over".to_vec();
+        for (value, expected) in table {
+            host(value.as_bytes(), &mut out).expect("is valid");
+            assert_eq!(out, expected.as_bytes(), "{value}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_host_is_refused() {
+        let bad = [
+            "",
+            ".",
+            "..",
+            "a..b",
+            ".a",
+            ":80",
+            "a b",
+            "a/b",
+            "a\\b",
+            "user@host",
+            "a:b",
+            "a:65536",
+            "a:123456",
+            "a:80:80",
+            "[::1",
+            "[::1]x",
+            "[zz]",
+            "[]",
+            "[fe80::1%25eth0]",
+            "a\0b",
+            "a%2",
+            "a%zz",
+            "a,b ",
+            "\u{e9}",
+            "a?b",
+            "a#b",
+        ];
+        let mut out = Vec::new();
+        for value in bad {
+            assert_eq!(host(value.as_bytes(), &mut out), Err(BadHost), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn an_encoded_path_is_safe_in_a_location() {
+        let mut out = Vec::new();
+        encode_path(b"/a b/\xc3\xa4?#%\\\"<>\r\n/c:@!$&'()*+,;=-._~", &mut out);
+        let expected = b"/a%20b/%C3%A4%3F%23%25%5C%22%3C%3E%0D%0A/c:@!$&'()*+,;=-._~";
+        assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    /// Bytes that make trouble more likely than plain random ones.
+    fn hostile_path() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            4 => prop::sample::select(vec![
+                &b"/"[..], b".", b"..", b"%2e", b"%2E", b"%2f", b"%5c", b"\\", b"a", b"%", b"%25",
+                b"#", b"?", b"%00", b";", b"%c0%ae", b"%7f", b"//",
+            ])
+            .prop_map(<[u8]>::to_vec),
+            1 => prop::collection::vec(any::<u8>(), 0..4),
+        ];
+        prop::collection::vec(piece, 0..24).prop_map(|pieces| {
+            let mut path = b"/".to_vec();
+            path.extend(pieces.concat());
+            path
+        })
+    }
+
+    proptest! {
+        /// F2
+        #[test]
+        fn a_resolved_path_is_absolute_and_has_no_dots_or_control_bytes(
+            path in hostile_path(), merge in any::<bool>()
+        ) {
+            let mut out = Vec::new();
+            if resolve(&path, merge, &mut out).is_ok() {
+                prop_assert!(is_resolved(&out), "{:?}", out);
+                prop_assert!(out.starts_with(b"/"));
+                prop_assert!(!out.contains(&0));
+                prop_assert!(!merge || !out.windows(2).any(|pair| pair == b"//"));
+            } else {
+                prop_assert!(out.is_empty());
+            }
+        }
+
+        /// F2: once resolved, a path stays as it is.
+        #[test]
+        fn resolving_what_was_resolved_and_encoded_changes_nothing(
+            path in hostile_path(), merge in any::<bool>()
+        ) {
+            let (mut first, mut encoded, mut second) = (Vec::new(), Vec::new(), Vec::new());
+            if resolve(&path, merge, &mut first).is_ok() {
+                encode_path(&first, &mut encoded);
+                prop_assert_eq!(resolve(&encoded, merge, &mut second), Ok(()));
+                prop_assert_eq!(first, second);
+            }
+        }
+
+        #[test]
+        fn the_fast_way_and_the_slow_way_agree(path in "/[a-c./]{0,12}") {
+            let (mut fast, mut slow) = (Vec::new(), Vec::new());
+            let fast_result = resolve(path.as_bytes(), true, &mut fast);
+            prop_assert_eq!(fast_result, resolve_slowly(path.as_bytes(), true, &mut slow));
+            if fast_result.is_ok() {
+                prop_assert_eq!(fast, slow);
+            }
+        }
+
+        #[test]
+        fn any_host_is_taken_or_refused_without_a_panic(value in prop::collection::vec(any::<u8>(), 0..24)) {
+            let mut out = Vec::new();
+            if host(&value, &mut out).is_ok() {
+                prop_assert!(!out.is_empty());
+                prop_assert!(!out.iter().any(|byte| matches!(byte, b'/' | b'\\' | 0..=b' ')));
+            }
+        }
+    }
+}
