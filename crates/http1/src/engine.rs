@@ -1,0 +1,591 @@
+//! One HTTP/1 connection: ties framer, parser, body, keep-alive and encoder into one [`Engine`]. Holds
+//! no buffer; one request is in work at a time, and what is pipelined behind it waits with the caller.
+//!
+//! The receiving half and the sending half of an exchange go their own ways and meet in `settle`,
+//! the only place where a request is over: from there the next one begins, or the connection ends.
+
+mod deadlines;
+mod receive;
+
+use std::sync::Arc;
+
+use sekisho_http::{Status, Version};
+use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Moment, Stage, Step};
+
+use crate::body::Decoder;
+use crate::encode::{self, Persistence};
+use crate::event::{Event, Response, Scratch, Sends};
+use crate::frame::Framer;
+use crate::keep_alive::{Exchange, Framing, RequestEnd, close_reason};
+use crate::parse;
+use crate::policy::Policy;
+use crate::refusal::{Cause, Refusal};
+
+/// The receiving half.
+#[derive(Clone, Copy, Debug)]
+enum Input {
+    /// Between requests, or within a head.
+    Head(Framer),
+    /// The head is complete, the body is not.
+    Body {
+        decoder: Decoder,
+        fate: Fate,
+        /// How many bytes the fate allows for.
+        allowance: u64,
+    },
+    /// The request is complete. `announce`: the shell is still to be told so.
+    Complete { announce: bool },
+    /// Nobody knows where the next request begins, or cares: whatever comes is thrown away.
+    Ignored,
+}
+
+/// What becomes of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// Not yet decided: nothing is taken.
+    Open,
+    /// Handed to the shell.
+    Taken,
+    /// Too large: thrown away to its end, then answered with 413 (H6).
+    Refused,
+    /// Unwanted: thrown away while the response leaves.
+    Discarded,
+}
+
+/// The sending half.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Output {
+    /// No response yet.
+    Awaited,
+    /// So many bytes of the body are missing; none for a response without a body.
+    Exactly(u64),
+    Chunked,
+    UntilClose,
+    /// The response is complete, though perhaps it has not left.
+    Finished,
+}
+
+/// What is remembered of the head of the request in work.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts about one request")]
+struct Request {
+    framing: parse::Framing,
+    version: Version,
+    is_head: bool,
+    persists: bool,
+    /// The client waits for 100, which has not been sent.
+    expects: bool,
+    /// Bytes behind the head have been seen.
+    body_arrived: bool,
+}
+
+impl Request {
+    const UNKNOWN: Self = Self {
+        framing: parse::Framing::None,
+        version: Version::Http11,
+        is_head: false,
+        persists: true,
+        expects: false,
+        body_arrived: false,
+    };
+}
+
+/// An HTTP/1 connection.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about the transport, each independent")]
+pub struct Http1 {
+    /// Before `Host` is known (T8).
+    base: Arc<Policy>,
+    /// After it; `None` when it is the same.
+    chosen: Option<Arc<Policy>>,
+    input: Input,
+    output: Output,
+    request: Request,
+    requests: u64,
+    /// What the client must do next, and by when.
+    read: Option<Deadline>,
+    /// By when the client must have taken bytes.
+    send: Option<Moment>,
+    /// By when the body must be quicker, or lingering be over, whatever comes.
+    latest: Option<Moment>,
+    stage: Stage,
+    /// Why the connection will end after this exchange.
+    closing: Option<CloseReason>,
+    /// A byte of the request in work has been seen.
+    begun: bool,
+    /// Output is waiting to leave.
+    unsent: bool,
+    /// The client has sent FIN.
+    ended: bool,
+    /// The handler cannot take more of the body.
+    held: bool,
+}
+
+impl Http1 {
+    /// A connection that was just accepted: its head is awaited.
+    pub fn new(policy: Arc<Policy>, now: Moment) -> Self {
+        let mut engine = Self {
+            base: policy,
+            chosen: None,
+            input: Input::Head(Framer::default()),
+            output: Output::Awaited,
+            request: Request::UNKNOWN,
+            requests: 0,
+            read: None,
+            send: None,
+            latest: None,
+            stage: Stage::Open,
+            closing: None,
+            begun: false,
+            unsent: false,
+            ended: false,
+            held: false,
+        };
+        engine.arm(now);
+        engine
+    }
+
+    /// The policy of the server or location that was chosen for this request (T8). It holds until the
+    /// next request begins.
+    pub fn set_policy(&mut self, policy: &Arc<Policy>) {
+        if Arc::ptr_eq(&self.base, policy) {
+            self.chosen = None;
+        } else if !self.chosen.as_ref().is_some_and(|chosen| Arc::ptr_eq(chosen, policy)) {
+            self.chosen = Some(Arc::clone(policy));
+        }
+    }
+
+    /// The policy in effect.
+    pub fn policy(&self) -> &Arc<Policy> {
+        self.chosen.as_ref().unwrap_or(&self.base)
+    }
+
+    /// Whether the head says that body bytes follow.
+    pub const fn request_has_body(&self) -> bool {
+        !matches!(self.request.framing, parse::Framing::None | parse::Framing::Length(0))
+    }
+
+    /// The declared `Content-Length` of the request in work.
+    pub const fn body_length(&self) -> Option<u64> {
+        match self.request.framing {
+            parse::Framing::Length(length) => Some(length),
+            parse::Framing::None | parse::Framing::Chunked => None,
+        }
+    }
+
+    /// The body is wanted, up to `max` bytes: it comes as events, after a 100 where the client waits
+    /// for one (H7). An error must be answered at once; a body that is too large but near enough to its
+    /// end is thrown away first and refused by an event then (H6).
+    pub fn take_body(
+        &mut self,
+        max: Option<u64>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<(), Refusal> {
+        if self.stage != Stage::Open || self.output != Output::Awaited {
+            return Ok(());
+        }
+        let discard_max = self.policy().body_discard_max;
+        let max = max.unwrap_or(u64::MAX);
+        match &mut self.input {
+            Input::Complete { announce } => *announce = true,
+            Input::Body { decoder, fate: fate @ Fate::Open, allowance } => {
+                match decoder.left() {
+                    Some(left) if left > max => {
+                        if self.request.expects || left > discard_max {
+                            return Err(Cause::BodyTooLarge.into());
+                        }
+                        (*fate, *allowance) = (Fate::Refused, discard_max);
+                    }
+                    _ => {
+                        (*fate, *allowance) = (Fate::Taken, max);
+                        if self.request.expects && !self.request.body_arrived {
+                            self.put(scratch, now, |out| out.extend_from_slice(encode::CONTINUE));
+                        }
+                        self.request.expects = false;
+                    }
+                }
+                self.await_body(now);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Holds the body back while the handler cannot take more of it, and lets it come again. Meanwhile
+    /// it is not the client who is late, so no deadline of the client's runs (T9).
+    pub fn hold_body(&mut self, held: bool, now: Moment) {
+        if self.held == held {
+            return;
+        }
+        self.held = held;
+        if let Input::Body { fate: Fate::Taken, .. } = self.input {
+            self.await_body(now);
+        }
+    }
+
+    /// Writes the head of the response to `scratch.out` and tells how its body leaves. An answer
+    /// nobody waits for is not written.
+    pub fn respond(
+        &mut self,
+        response: &Response<'_>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Sends {
+        if !self.awaits_response() {
+            return Sends::Nothing;
+        }
+        // 1xx is not a final answer: whoever gave it as one has made a mistake.
+        let status = if response.status.code() < 200 {
+            Status::INTERNAL_SERVER_ERROR
+        } else {
+            response.status
+        };
+        let request = self.request;
+        let (framing, has_body) =
+            encode::framing(request.is_head, request.version, status, response.length);
+        let request_end = self.request_end();
+        self.closing = match self.closing {
+            None | Some(CloseReason::Draining) => close_reason(&Exchange {
+                request_end,
+                response_framing: framing,
+                client_persists: request.persists,
+                input_ended: self.ended,
+                draining: self.closing.is_some(),
+                used_up: self.requests >= self.policy().keepalive_requests,
+                keeps_alive: self.policy().keepalive_timeout.is_some(),
+            }),
+            decided => decided,
+        };
+        let persistence = match (self.closing, request.version) {
+            (Some(_), _) => Persistence::Closed,
+            (None, Version::Http10) => Persistence::KeptAloud,
+            (None, Version::Http11) => Persistence::Kept,
+        };
+        self.put(scratch, now, |out| {
+            encode::head(out, status, response.fields, framing, persistence);
+        });
+        // A body that was taken goes on coming until the response is finished.
+        if !matches!(self.input, Input::Body { fate: Fate::Taken, .. }) {
+            self.give_up_body(now);
+        }
+        let (output, sends) = match (has_body, framing) {
+            (true, Framing::Length(length)) => (Output::Exactly(length), Sends::Exactly(length)),
+            (true, Framing::Chunked) => (Output::Chunked, Sends::Stream),
+            (true, _) => (Output::UntilClose, Sends::Stream),
+            (false, _) => (Output::Exactly(0), Sends::Nothing),
+        };
+        self.output = output;
+        sends
+    }
+
+    /// Body bytes of the response, framed into `scratch.out`. What goes beyond the declared length is
+    /// cut. The send deadline starts when the transport reports that they are waiting.
+    pub fn body(&mut self, bytes: &[u8], scratch: &mut Scratch) {
+        if self.stage != Stage::Open || bytes.is_empty() {
+            return;
+        }
+        match &mut self.output {
+            Output::Exactly(0) | Output::Awaited | Output::Finished => return,
+            Output::Exactly(left) => {
+                let len = (*left).min(bytes.len() as u64);
+                *left -= len;
+                scratch.out.extend_from_slice(&bytes[..len as usize]);
+            }
+            Output::Chunked => encode::chunk(&mut scratch.out, bytes),
+            Output::UntilClose => scratch.out.extend_from_slice(bytes),
+        }
+        self.unsent = true;
+    }
+
+    /// The shell has sent so many body bytes itself.
+    pub const fn file_sent(&mut self, bytes: u64) {
+        if let Output::Exactly(left) = &mut self.output {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+
+    /// The response is complete. One that is shorter than it said is broken off.
+    pub fn finish(&mut self, scratch: &mut Scratch, now: Moment) {
+        if self.stage != Stage::Open {
+            return;
+        }
+        match self.output {
+            Output::Awaited | Output::Finished => return,
+            Output::Exactly(0) | Output::UntilClose => {}
+            Output::Exactly(_) => return self.abort(CloseReason::BrokenOff),
+            Output::Chunked => {
+                self.put(scratch, now, |out| out.extend_from_slice(encode::LAST_CHUNK));
+            }
+        }
+        self.output = Output::Finished;
+        self.give_up_body(now);
+        self.settle(now);
+    }
+
+    /// Ends the connection at once.
+    pub const fn abort(&mut self, reason: CloseReason) {
+        if !matches!(self.stage, Stage::Closed(_)) {
+            self.stage = Stage::Closed(reason);
+        }
+        self.read = None;
+        self.send = None;
+    }
+
+    /// Takes no further request: an idle connection ends now, a busy one after its response (O4).
+    pub fn shut_down_gracefully(&mut self, now: Moment) {
+        if self.stage != Stage::Open {
+            return;
+        }
+        if self.is_idle() {
+            return self.abort(CloseReason::Draining);
+        }
+        self.closing = self.closing.or(Some(CloseReason::Draining));
+        if matches!(self.input, Input::Head(_)) && !self.begun {
+            self.end_after_output(CloseReason::Draining, now);
+        }
+    }
+
+    /// Whether the connection is between requests, with everything sent and no byte of the next
+    /// request seen.
+    pub const fn is_idle(&self) -> bool {
+        matches!((self.stage, self.input), (Stage::Open, Input::Head(_)))
+            && !self.begun
+            && !self.unsent
+    }
+
+    /// Whether bytes would be taken; if not, they may wait in the transport.
+    pub const fn wants_input(&self) -> bool {
+        if self.ended {
+            return false;
+        }
+        match (self.stage, self.input) {
+            (Stage::Lingering, _) | (Stage::Open, Input::Head(_)) => true,
+            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) => !self.held,
+            (Stage::Open, Input::Body { fate, .. }) => !matches!(fate, Fate::Open),
+            (Stage::Open, Input::Complete { .. } | Input::Ignored) | (Stage::Closed(_), _) => false,
+        }
+    }
+
+    /// How many requests this connection has seen: heads that were complete and could be parsed.
+    pub const fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Whether the connection ends after the response in work, as far as is known.
+    pub const fn will_close(&self) -> bool {
+        self.closing.is_some() || !matches!(self.stage, Stage::Open)
+    }
+
+    const fn awaits_response(&self) -> bool {
+        matches!((self.stage, self.output), (Stage::Open, Output::Awaited))
+            && !matches!(self.input, Input::Head(_))
+    }
+
+    fn request_end(&self) -> RequestEnd {
+        match &self.input {
+            Input::Complete { .. } => RequestEnd::Reached,
+            // Whether a client that waits for 100 will send its body after another answer is not known.
+            Input::Body { .. } if self.request.expects => RequestEnd::Broken,
+            Input::Body { decoder, .. }
+                if decoder.left().is_none_or(|left| left <= self.policy().body_discard_max) =>
+            {
+                RequestEnd::Discardable
+            }
+            _ => RequestEnd::Broken,
+        }
+    }
+
+    /// Nobody wants the rest of the body: it is thrown away up to its end, or for good when the
+    /// connection closes anyhow.
+    fn give_up_body(&mut self, now: Moment) {
+        let discard_max = self.policy().body_discard_max;
+        if let Input::Body { fate, allowance, .. } = &mut self.input {
+            if self.closing.is_some() {
+                self.ignore_input();
+            } else if *fate != Fate::Discarded {
+                (*fate, *allowance) = (Fate::Discarded, discard_max);
+                self.await_body(now);
+            }
+        }
+    }
+
+    fn ignore_input(&mut self) {
+        self.input = Input::Ignored;
+        self.read = None;
+    }
+
+    /// Writes output; the deadline for it runs from now on.
+    fn put(&mut self, scratch: &mut Scratch, now: Moment, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut scratch.out);
+        self.unsent = true;
+        if self.send.is_none() {
+            self.send = self.send_by(now);
+        }
+    }
+
+    fn refuse(&mut self, cause: Cause, closing: CloseReason) -> Event {
+        self.closing = Some(closing);
+        self.ignore_input();
+        Event::Refused(cause.into())
+    }
+
+    /// The request cannot be answered any more. The handler, if one works on it, must know.
+    fn lose(&mut self, reason: CloseReason) -> Option<Event> {
+        let is_at_work = self.output != Output::Finished
+            && !matches!(self.input, Input::Head(_) | Input::Ignored);
+        self.abort(reason);
+        is_at_work.then_some(Event::ClientLost)
+    }
+
+    /// Nothing more is answered; what was answered before still leaves.
+    fn end_after_output(&mut self, reason: CloseReason, now: Moment) {
+        self.closing = Some(reason);
+        self.ignore_input();
+        self.output = Output::Finished;
+        self.settle(now);
+    }
+
+    /// If both halves of the exchange are over, goes on to what follows: the next request, or the end.
+    fn settle(&mut self, now: Moment) {
+        if self.stage != Stage::Open || self.output != Output::Finished {
+            return;
+        }
+        match (&self.input, self.closing) {
+            (Input::Head(_) | Input::Body { .. }, _) => {}
+            (Input::Complete { .. }, None) => {
+                self.input = Input::Head(Framer::default());
+                self.output = Output::Awaited;
+                self.request = Request::UNKNOWN;
+                self.begun = false;
+                self.held = false;
+                self.arm(now);
+            }
+            (Input::Complete { .. } | Input::Ignored, _) if self.unsent => {}
+            (input, closing) => {
+                let reason = closing.unwrap_or(CloseReason::OutOfSync);
+                // Closing with unread input makes the kernel reset the connection and the client lose
+                // the answer, so whoever may still be sending is listened to for a while.
+                let may_send = matches!(input, Input::Ignored) || self.request.persists;
+                if self.ended || !may_send {
+                    return self.abort(reason);
+                }
+                self.stage = Stage::Lingering;
+                self.closing = Some(reason);
+                self.send = None;
+                self.latest = self.policy().lingering_time.map(|time| now + time);
+                self.arm(now);
+            }
+        }
+    }
+}
+
+impl Engine for Http1 {
+    type Event = Event;
+    type Scratch = Scratch;
+
+    fn receive(&mut self, input: &[u8], scratch: &mut Scratch, now: Moment) -> Step<Event> {
+        match (self.stage, &mut self.input) {
+            (Stage::Closed(_), _) | (Stage::Open, Input::Ignored) => {
+                Step { taken: input.len(), event: None }
+            }
+            (Stage::Lingering, _) => {
+                if !input.is_empty() {
+                    self.arm(now);
+                }
+                Step { taken: input.len(), event: None }
+            }
+            (Stage::Open, Input::Head(framer)) => {
+                let framer = *framer;
+                self.receive_head(framer, input, scratch, now)
+            }
+            (Stage::Open, Input::Body { fate: Fate::Open, .. }) => {
+                self.request.body_arrived |= !input.is_empty();
+                Step::NOTHING
+            }
+            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) if self.held => Step::NOTHING,
+            (Stage::Open, Input::Body { .. } | Input::Complete { announce: true }) => {
+                self.receive_body(input, now)
+            }
+            (Stage::Open, Input::Complete { announce: false }) => Step::NOTHING,
+        }
+    }
+
+    fn input_ended(&mut self, now: Moment) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        self.ended = true;
+        match (self.stage, &self.input, self.output) {
+            (Stage::Closed(_), _, _) | (Stage::Open, Input::Ignored, _) => None,
+            (Stage::Lingering, _, _) => {
+                self.abort(self.closing.unwrap_or(CloseReason::PeerClosed));
+                None
+            }
+            (Stage::Open, Input::Head(_), _) => {
+                let reason =
+                    if self.begun { CloseReason::PeerClosedEarly } else { CloseReason::PeerClosed };
+                self.end_after_output(reason, now);
+                None
+            }
+            (Stage::Open, Input::Complete { .. }, Output::Awaited) if self.policy().half_close => {
+                None
+            }
+            (Stage::Open, Input::Body { .. } | Input::Complete { .. }, Output::Awaited) => {
+                self.end_after_output(CloseReason::PeerClosedEarly, now);
+                Some(Event::ClientLost)
+            }
+            (Stage::Open, Input::Body { fate: Fate::Taken, .. }, _) => {
+                self.lose(CloseReason::PeerClosedEarly)
+            }
+            (Stage::Open, Input::Body { .. }, _) => {
+                self.closing = self.closing.or(Some(CloseReason::PeerClosedEarly));
+                self.ignore_input();
+                self.settle(now);
+                None
+            }
+            (Stage::Open, Input::Complete { .. }, _) => {
+                self.closing = self.closing.or(Some(CloseReason::PeerClosed));
+                None
+            }
+        }
+    }
+
+    /// Every attempt to write is told, also one that moved nothing: the send deadline hangs on it.
+    fn transmitted(&mut self, moved: u64, pending: bool, now: Moment) {
+        if matches!(self.stage, Stage::Closed(_)) {
+            return;
+        }
+        self.unsent = pending;
+        if pending {
+            if moved > 0 || self.send.is_none() {
+                self.send = self.send_by(now);
+            }
+            return;
+        }
+        self.send = None;
+        self.settle(now);
+        // The quiet time begins when the response has left, unless the next request has begun.
+        if self.is_idle() && self.read.is_none() {
+            self.arm(now);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        let send = self.send.map(|at| Deadline { at, kind: DeadlineKind::Send });
+        self.read.into_iter().chain(send).min_by_key(|deadline| deadline.at)
+    }
+
+    fn expire(&mut self, now: Moment) -> Option<Event> {
+        if self.send.is_some_and(|at| at.is_due(now)) {
+            return self.lose(CloseReason::Expired(DeadlineKind::Send));
+        }
+        // Taken out first: an expiry is marked once (T6).
+        let due = self.read.take_if(|deadline| deadline.at.is_due(now))?;
+        self.read_expired(due.kind, now)
+    }
+
+    fn stage(&self) -> Stage {
+        self.stage
+    }
+}

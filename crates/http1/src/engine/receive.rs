@@ -1,0 +1,171 @@
+//! The receiving half: input into events, one at a time.
+
+use sekisho_http::{Head, Method};
+use sekisho_lifecycle::{CloseReason, Moment, Step};
+
+use super::{Fate, Http1, Input, Output, Request};
+use crate::body::{Decoder, Progress};
+use crate::event::{Event, Scratch};
+use crate::frame::Framer;
+use crate::parse::{self, Expectation, Message};
+use crate::policy::Policy;
+use crate::refusal::Cause;
+
+impl Http1 {
+    pub(super) fn receive_head(
+        &mut self,
+        mut framer: Framer,
+        input: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Step<Event> {
+        if input.is_empty() {
+            return Step::NOTHING;
+        }
+        let skipped = if self.begun { Ok(0) } else { framer.skip_blank(input) };
+        let bytes = skipped.map_or(input, |skipped| &input[skipped..]);
+        if !bytes.is_empty() && !self.begun {
+            self.begin(scratch, now);
+        }
+        let parsed = skipped.and_then(|_| read_head(&mut framer, bytes, &self.base, scratch));
+        match parsed {
+            Ok(None) => {
+                self.input = Input::Head(framer);
+                Step { taken: input.len() - bytes.len(), event: None }
+            }
+            Ok(Some((len, message))) => {
+                let event = self.accept(message, &scratch.head, len < bytes.len());
+                Step { taken: input.len() - bytes.len() + len, event: Some(event) }
+            }
+            Err(cause) => {
+                // As much as is known: whether it was HEAD, and which version wants the answer.
+                if let Some(line) = framer.line() {
+                    if scratch.head.method_name().is_empty() {
+                        scratch.head.begin(line.method(bytes), line.target(bytes), line.version());
+                    }
+                    self.request.version = line.version();
+                    self.request.is_head = scratch.head.method() == Method::Head;
+                }
+                let event = self.refuse(cause, CloseReason::OutOfSync);
+                Step { taken: input.len(), event: Some(event) }
+            }
+        }
+    }
+
+    /// A request has been received whole as far as its head goes.
+    fn accept(&mut self, message: Message, head: &Head, body_arrived: bool) -> Event {
+        self.requests += 1;
+        self.read = None;
+        self.request = Request {
+            framing: message.framing,
+            version: head.version(),
+            is_head: head.method() == Method::Head,
+            persists: message.persists,
+            expects: message.expectation == Expectation::Continue,
+            body_arrived,
+        };
+        let decoder = Decoder::new(message.framing);
+        self.input = decoder.map_or(Input::Complete { announce: false }, |decoder| Input::Body {
+            decoder,
+            fate: Fate::Open,
+            allowance: 0,
+        });
+        match (message.expectation, decoder) {
+            (Expectation::Unknown, None) => Event::Refused(Cause::ExpectationUnknown.into()),
+            (Expectation::Unknown, Some(_)) => {
+                self.refuse(Cause::ExpectationUnknown, CloseReason::OutOfSync)
+            }
+            _ => Event::Request,
+        }
+    }
+
+    pub(super) fn receive_body(&mut self, input: &[u8], now: Moment) -> Step<Event> {
+        let discard_max = self.policy().body_discard_max;
+        let mut at = 0;
+        while let Input::Body { decoder, fate, allowance } = &mut self.input {
+            let fate_now = *fate;
+            let decoded = match decoder.advance(&input[at..], *allowance) {
+                Ok(decoded) => decoded,
+                Err(cause) => return self.body_fault(cause, fate_now, input.len(), now),
+            };
+            let data = at + decoded.data.start..at + decoded.data.end;
+            *allowance -= data.len() as u64;
+            at += decoded.taken;
+            match (decoded.state, fate_now) {
+                (Progress::Over, Fate::Taken) if self.output == Output::Awaited => {
+                    (*fate, *allowance) = (Fate::Refused, discard_max);
+                    continue;
+                }
+                (Progress::Over, _) => {
+                    return self.body_fault(Cause::BodyTooLarge, fate_now, input.len(), now);
+                }
+                (Progress::End, _) => {
+                    self.input = Input::Complete { announce: fate_now == Fate::Taken };
+                    self.read = None;
+                }
+                (Progress::More, _) => {}
+            }
+            if decoded.state == Progress::More && decoded.taken > 0 {
+                self.body_came(decoded.taken, now);
+            }
+            match fate_now {
+                Fate::Taken if !data.is_empty() => {
+                    return Step { taken: at, event: Some(Event::Body(data)) };
+                }
+                Fate::Refused if decoded.state == Progress::End => {
+                    let event = Event::Refused(Cause::BodyTooLarge.into());
+                    return Step { taken: at, event: Some(event) };
+                }
+                _ if decoded.taken == 0 => break,
+                _ => {}
+            }
+        }
+        if let Input::Complete { announce: announce @ true } = &mut self.input {
+            *announce = false;
+            return Step { taken: at, event: Some(Event::BodyEnd) };
+        }
+        self.settle(now);
+        Step { taken: at, event: None }
+    }
+
+    /// The end of the body cannot be found, or is too far away.
+    fn body_fault(&mut self, cause: Cause, fate: Fate, taken: usize, now: Moment) -> Step<Event> {
+        let event = match (self.output, fate) {
+            (Output::Awaited, _) => Some(self.refuse(cause, CloseReason::OutOfSync)),
+            (_, Fate::Taken) => self.lose(CloseReason::OutOfSync),
+            // The response is not to blame: it goes on, and the connection ends with it.
+            _ => {
+                self.closing = self.closing.or(Some(CloseReason::OutOfSync));
+                self.ignore_input();
+                self.settle(now);
+                None
+            }
+        };
+        Step { taken, event }
+    }
+
+    /// The first byte of a request: the header deadline starts anew, under the listener's own policy.
+    fn begin(&mut self, scratch: &mut Scratch, now: Moment) {
+        self.begun = true;
+        self.chosen = None;
+        scratch.head.clear();
+        if self.requests > 0 {
+            self.arm(now);
+        }
+    }
+}
+
+/// Looks on for the end of the head, and parses it when it is there: its length, and what it says.
+fn read_head(
+    framer: &mut Framer,
+    bytes: &[u8],
+    limits: &Policy,
+    scratch: &mut Scratch,
+) -> Result<Option<(usize, Message)>, Cause> {
+    let Some(frame) = framer.advance(bytes, limits)? else { return Ok(None) };
+    let line = frame.line;
+    scratch.head.begin(line.method(bytes), line.target(bytes), line.version());
+    let fields = &bytes[frame.fields_at..frame.len];
+    parse::fields(fields, frame.fields, &mut scratch.head)?;
+    Ok(Some((frame.len, parse::message(&scratch.head)?)))
+}

@@ -1,0 +1,118 @@
+//! Why a connection closes after a response, if it does. A decision without memory: the status code
+//! has no part in it (H2).
+
+use sekisho_lifecycle::CloseReason;
+
+/// Whether it is known where the request ends, and with it where the next one begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestEnd {
+    /// The request was read to its end.
+    Reached,
+    /// Its end is known and near enough to be read up to.
+    Discardable,
+    /// Nobody knows, or it is too far away.
+    Broken,
+}
+
+/// How the end of a response body is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// There is no body, and nothing says how long it would be.
+    None,
+    /// By `Content-Length`.
+    Length(u64),
+    /// By the last chunk.
+    Chunked,
+    /// By the end of the connection.
+    UntilClose,
+}
+
+/// What the decision depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "these are the questions, each asked once")]
+pub struct Exchange {
+    /// Whether the end of the request is known.
+    pub request_end: RequestEnd,
+    /// How the end of the response is known.
+    pub response_framing: Framing,
+    /// Whether the client wants to keep the connection (H1).
+    pub client_persists: bool,
+    /// Whether the client has sent FIN.
+    pub input_ended: bool,
+    /// Whether the server drains.
+    pub draining: bool,
+    /// Whether this was the last request that one connection may carry.
+    pub used_up: bool,
+    /// Whether keep-alive is configured at all.
+    pub keeps_alive: bool,
+}
+
+/// Why this connection must close after the response; `None` keeps it alive.
+///
+/// The question is whether the start of the next request is known, never the status code.
+pub const fn close_reason(exchange: &Exchange) -> Option<CloseReason> {
+    match (exchange.request_end, exchange.response_framing) {
+        (RequestEnd::Broken, _) => Some(CloseReason::OutOfSync),
+        (_, Framing::UntilClose) => Some(CloseReason::CloseDelimited),
+        _ if !exchange.client_persists => Some(CloseReason::ClientAsked),
+        _ if exchange.input_ended => Some(CloseReason::PeerClosed),
+        _ if exchange.draining => Some(CloseReason::Draining),
+        _ if exchange.used_up => Some(CloseReason::RequestsUsedUp),
+        _ if !exchange.keeps_alive => Some(CloseReason::KeepAliveOff),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: Exchange = Exchange {
+        request_end: RequestEnd::Reached,
+        response_framing: Framing::Length(3),
+        client_persists: true,
+        input_ended: false,
+        draining: false,
+        used_up: false,
+        keeps_alive: true,
+    };
+
+    /// H1, H2: each reason, and that nothing but these closes.
+    #[test]
+    fn each_reason_closes_and_nothing_else_does() {
+        let rows = [
+            (KEPT, None),
+            (Exchange { request_end: RequestEnd::Discardable, ..KEPT }, None),
+            (Exchange { response_framing: Framing::None, ..KEPT }, None),
+            (Exchange { response_framing: Framing::Chunked, ..KEPT }, None),
+            (Exchange { request_end: RequestEnd::Broken, ..KEPT }, Some(CloseReason::OutOfSync)),
+            (
+                Exchange { response_framing: Framing::UntilClose, ..KEPT },
+                Some(CloseReason::CloseDelimited),
+            ),
+            (Exchange { client_persists: false, ..KEPT }, Some(CloseReason::ClientAsked)),
+            (Exchange { input_ended: true, ..KEPT }, Some(CloseReason::PeerClosed)),
+            (Exchange { draining: true, ..KEPT }, Some(CloseReason::Draining)),
+            (Exchange { used_up: true, ..KEPT }, Some(CloseReason::RequestsUsedUp)),
+            (Exchange { keeps_alive: false, ..KEPT }, Some(CloseReason::KeepAliveOff)),
+        ];
+        for (exchange, reason) in rows {
+            assert_eq!(close_reason(&exchange), reason, "{exchange:?}");
+        }
+    }
+
+    /// H2: a lost place in the stream outweighs whatever anybody asked for.
+    #[test]
+    fn a_broken_request_outweighs_every_other_reason() {
+        let exchange = Exchange {
+            request_end: RequestEnd::Broken,
+            response_framing: Framing::UntilClose,
+            client_persists: false,
+            input_ended: true,
+            draining: true,
+            used_up: true,
+            keeps_alive: false,
+        };
+        assert_eq!(close_reason(&exchange), Some(CloseReason::OutOfSync));
+    }
+}

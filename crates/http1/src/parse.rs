@@ -1,0 +1,318 @@
+//! Request line and fields: bytes into a typed head, or the cause why not (H9, RFC 9112). Any doubt
+//! about where the message ends is a refusal.
+
+use sekisho_http::{Head, Known, Version};
+use std::net::Ipv6Addr;
+
+use crate::refusal::Cause;
+
+/// A valid request line: where its parts lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestLine {
+    method_end: u32,
+    target_end: u32,
+    version: Version,
+}
+
+impl RequestLine {
+    /// The method, out of the bytes that the line stood at the front of.
+    pub fn method<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[..self.method_end as usize]
+    }
+
+    /// The target, out of the bytes that the line stood at the front of.
+    pub fn target<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.method_end as usize + 1..self.target_end as usize]
+    }
+
+    /// The version.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+}
+
+/// How the end of a request body is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Framing {
+    /// There is none.
+    #[default]
+    None,
+    /// By `Content-Length`.
+    Length(u64),
+    /// By the last chunk.
+    Chunked,
+}
+
+/// What the client expects before it sends its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Expectation {
+    /// Nothing.
+    #[default]
+    None,
+    /// `100-continue`
+    Continue,
+    /// Something we cannot do (H7).
+    Unknown,
+}
+
+/// What a head says about its message and its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// How the end of the body is known.
+    pub framing: Framing,
+    /// Whether the client wants to keep the connection (H1).
+    pub persists: bool,
+    /// What it expects.
+    pub expectation: Expectation,
+}
+
+/// Parses a request line, given without its line end.
+pub fn request_line(line: &[u8]) -> Result<RequestLine, Cause> {
+    let Some(method_end) = memchr::memchr(b' ', line) else {
+        return Err(line_cause(line, Cause::RequestLineInvalid));
+    };
+    if method_end == 0 || !line[..method_end].iter().copied().all(is_token_byte) {
+        return Err(line_cause(line, Cause::MethodInvalid));
+    }
+    let rest = &line[method_end + 1..];
+    let target_len = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+    if target_len == 0 || !rest[..target_len].iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
+        return Err(line_cause(line, Cause::TargetInvalid));
+    }
+    let version = match rest.get(target_len + 1..) {
+        Some(b"HTTP/1.1") => Version::Http11,
+        Some(b"HTTP/1.0") => Version::Http10,
+        Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9']) => {
+            return Err(Cause::VersionNotSupported);
+        }
+        Some(version) if memchr::memchr(b' ', version).is_some() => {
+            return Err(line_cause(line, Cause::RequestLineInvalid));
+        }
+        Some(_) => return Err(line_cause(line, Cause::VersionInvalid)),
+        None => return Err(line_cause(line, Cause::VersionMissing)),
+    };
+    let target_end = method_end + 1 + target_len;
+    Ok(RequestLine { method_end: method_end as u32, target_end: target_end as u32, version })
+}
+
+/// Parses the fields of a complete head, with the empty line at its end, and puts them into `head`.
+/// `count` is how many lines there are.
+pub fn fields(block: &[u8], count: usize, head: &mut Head) -> Result<(), Cause> {
+    match count {
+        0..=16 => fields_into(block, &mut [httparse::EMPTY_HEADER; 16], head),
+        17..=32 => fields_into(block, &mut [httparse::EMPTY_HEADER; 32], head),
+        33..=100 => fields_into(block, &mut [httparse::EMPTY_HEADER; 100], head),
+        // Only where `client_header_fields_max` was raised, and never more than it says.
+        _ => fields_into(block, &mut vec![httparse::EMPTY_HEADER; count], head),
+    }
+}
+
+fn fields_into<'a>(
+    block: &'a [u8],
+    room: &mut [httparse::Header<'a>],
+    head: &mut Head,
+) -> Result<(), Cause> {
+    match httparse::parse_headers(block, room) {
+        Ok(httparse::Status::Complete((len, fields))) if len == block.len() => {
+            for field in fields {
+                head.push(field.name.as_bytes(), field.value);
+            }
+            Ok(())
+        }
+        _ => Err(block
+            .split(|byte| *byte == b'\n')
+            .find_map(field_fault)
+            .unwrap_or(Cause::FieldNameInvalid)),
+    }
+}
+
+/// What a parsed head says about its message, or why that cannot be told for certain (H9).
+pub fn message(head: &Head) -> Result<Message, Cause> {
+    check_host(head)?;
+    let is_11 = head.version() == Version::Http11;
+    let framing = framing(head)?;
+    let expectation = if is_11 { expectation(head) } else { Expectation::None };
+    let persists = match head.known(Known::Connection) {
+        None => is_11,
+        Some(_) if has_option(head, b"close") => false,
+        Some(_) => is_11 || has_option(head, b"keep-alive"),
+    };
+    Ok(Message { framing, persists, expectation })
+}
+
+/// Whether a byte may stand in a token (RFC 9110 §5.6.2).
+pub const fn is_token_byte(byte: u8) -> bool {
+    matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\''
+        | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
+}
+
+/// Whether a byte may stand in a field value: anything but control bytes, of which only HTAB may.
+pub const fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+/// Whether this is a host with an optional port (RFC 3986 §3.2.2, without what would confuse a name
+/// with a path or two names with one: empty labels, commas).
+pub fn is_host(value: &[u8]) -> bool {
+    let (host, port) = if value.starts_with(b"[") {
+        let Some(close) = memchr::memchr(b']', value) else { return false };
+        let address = str::from_utf8(&value[1..close]).ok().map(str::parse::<Ipv6Addr>);
+        if !matches!(address, Some(Ok(_))) {
+            return false;
+        }
+        match &value[close + 1..] {
+            [] => return true,
+            [b':', port @ ..] => return is_port(port),
+            _ => return false,
+        }
+    } else {
+        match memchr::memchr(b':', value) {
+            Some(colon) => (&value[..colon], &value[colon + 1..]),
+            None => (value, &b""[..]),
+        }
+    };
+    is_port(port) && is_name(host)
+}
+
+fn is_port(port: &[u8]) -> bool {
+    port.is_empty() || number(port).is_some_and(|port| u16::try_from(port).is_ok())
+}
+
+fn is_name(name: &[u8]) -> bool {
+    let mut before = b'.';
+    for (at, byte) in name.iter().enumerate() {
+        let is_good = match byte {
+            b'.' => before != b'.',
+            b'%' => {
+                matches!(name.get(at + 1..at + 3), Some([a, b]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())
+            }
+            b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';'
+            | b'=' => true,
+            byte => byte.is_ascii_alphanumeric(),
+        };
+        if !is_good {
+            return false;
+        }
+        before = *byte;
+    }
+    !name.is_empty()
+}
+
+fn check_host(head: &Head) -> Result<(), Cause> {
+    let mut hosts = head.all_known(Known::Host);
+    match (hosts.next(), hosts.next()) {
+        (_, Some(_)) => Err(Cause::HostRepeated),
+        (Some(host), None) if !is_host(host) => Err(Cause::HostInvalid),
+        (None, None) if head.version() == Version::Http11 => Err(Cause::HostMissing),
+        _ => Ok(()),
+    }
+}
+
+fn framing(head: &Head) -> Result<Framing, Cause> {
+    let length = head.known(Known::ContentLength);
+    if head.known(Known::TransferEncoding).is_some() {
+        if head.version() == Version::Http10 {
+            return Err(Cause::CodingInHttp10);
+        }
+        if length.is_some() {
+            return Err(Cause::LengthAndCoding);
+        }
+        return codings(head).map(|()| Framing::Chunked);
+    }
+    let Some(length) = length else { return Ok(Framing::None) };
+    // Even equal ones: two lengths are a sign that two parsers have not agreed before.
+    if head.all_known(Known::ContentLength).nth(1).is_some()
+        || memchr::memchr(b',', length).is_some()
+    {
+        return Err(Cause::LengthRepeated);
+    }
+    number(length).map(Framing::Length).ok_or(Cause::LengthInvalid)
+}
+
+/// Whether the transfer codings are `chunked` alone. Malformed lists come before unknown codings.
+fn codings(head: &Head) -> Result<(), Cause> {
+    let (mut chunked, mut unknown) = (false, false);
+    for value in head.all_known(Known::TransferEncoding) {
+        for coding in value.split(|byte| *byte == b',') {
+            let coding = coding.trim_ascii();
+            let name =
+                coding.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+            if name.is_empty() || !name.iter().copied().all(is_token_byte) {
+                return Err(Cause::CodingInvalid);
+            }
+            let is_chunked = name.eq_ignore_ascii_case(b"chunked");
+            match (chunked, is_chunked) {
+                (true, true) => return Err(Cause::CodingRepeated),
+                (true, false) => return Err(Cause::CodingNotLast),
+                // `chunked` has no parameters.
+                (false, true) if coding.len() != name.len() => return Err(Cause::CodingInvalid),
+                (false, true) => chunked = true,
+                (false, false) => unknown = true,
+            }
+        }
+    }
+    if unknown { Err(Cause::CodingUnknown) } else { Ok(()) }
+}
+
+fn expectation(head: &Head) -> Expectation {
+    head.all_known(Known::Expect).fold(Expectation::None, |before, value| {
+        if before != Expectation::Unknown && value.eq_ignore_ascii_case(b"100-continue") {
+            Expectation::Continue
+        } else {
+            Expectation::Unknown
+        }
+    })
+}
+
+fn has_option(head: &Head, option: &[u8]) -> bool {
+    head.all_known(Known::Connection)
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .any(|word| word.trim_ascii().eq_ignore_ascii_case(option))
+}
+
+/// Digits only, and no more than 64 bits.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// A stray byte explains a line better than what it led to.
+fn line_cause(line: &[u8], otherwise: Cause) -> Cause {
+    stray(line).unwrap_or(otherwise)
+}
+
+fn stray(line: &[u8]) -> Option<Cause> {
+    match memchr::memchr2(b'\r', 0, line).map(|at| line[at]) {
+        Some(0) => Some(Cause::Nul),
+        Some(_) => Some(Cause::BareCr),
+        None => None,
+    }
+}
+
+/// What is wrong with a field line that the parser would not have: only ever asked after it failed.
+fn field_fault(line: &[u8]) -> Option<Cause> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() {
+        return None;
+    }
+    if let Some(cause) = stray(line) {
+        return Some(cause);
+    }
+    if line.starts_with(b" ") || line.starts_with(b"\t") {
+        return Some(Cause::FieldFolded);
+    }
+    let Some(colon) = memchr::memchr(b':', line) else { return Some(Cause::ColonMissing) };
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    if name.ends_with(b" ") || name.ends_with(b"\t") {
+        return Some(Cause::SpaceBeforeColon);
+    }
+    if name.is_empty() || !name.iter().copied().all(is_token_byte) {
+        return Some(Cause::FieldNameInvalid);
+    }
+    (!value.iter().copied().all(is_value_byte)).then_some(Cause::FieldValueInvalid)
+}

@@ -1,0 +1,384 @@
+//! Which connections are kept, which are closed and how, and what a client's FIN means (H1–H3, H8,
+//! H10–H13).
+
+use sekisho_http::Status;
+use sekisho_http1::{BodyLength, Event, Http1, Sends};
+use sekisho_lifecycle::{CloseReason, Engine, Stage};
+
+use crate::harness::{GET, Peer, policy};
+
+#[test]
+fn an_engine_is_small() {
+    println!("an Http1 is {} bytes", size_of::<Http1>());
+    assert!(size_of::<Http1>() <= 160, "{}", size_of::<Http1>());
+}
+
+/// H1: who keeps the connection, what the response says about it, and how it ends.
+#[test]
+fn version_and_connection_field_decide_whether_the_client_persists() {
+    let rows = [
+        ("HTTP/1.1", "", None, ""),
+        ("HTTP/1.1", "Connection: keep-alive\r\n", None, ""),
+        ("HTTP/1.1", "Connection: upgrade, TE\r\n", None, ""),
+        ("HTTP/1.1", "Connection: close\r\n", Some(CloseReason::ClientAsked), "close"),
+        ("HTTP/1.1", "Connection: TE ,\tCLOSE\r\n", Some(CloseReason::ClientAsked), "close"),
+        (
+            "HTTP/1.1",
+            "Connection: keep-alive\r\nConnection: close\r\n",
+            Some(CloseReason::ClientAsked),
+            "close",
+        ),
+        ("HTTP/1.0", "", Some(CloseReason::ClientAsked), "close"),
+        ("HTTP/1.0", "Connection: Keep-Alive\r\n", None, "keep-alive"),
+        ("HTTP/1.0", "Connection: keep-alive, close\r\n", Some(CloseReason::ClientAsked), "close"),
+    ];
+    for (version, field, reason, said) in rows {
+        let mut peer = Peer::default();
+        peer.is_request(format!("GET / {version}\r\nHost: a\r\n{field}\r\n"));
+        peer.answers(Status::OK);
+        let answer = peer.flushes();
+        let connection =
+            if said.is_empty() { String::new() } else { format!("Connection: {said}\r\n") };
+        let expected =
+            format!("HTTP/1.1 200 OK\r\nServer: s\r\nContent-Length: 2\r\n{connection}\r\nok");
+        assert_eq!(answer, expected);
+        // A client that said it would send no more is not listened to any longer.
+        assert_eq!(peer.stage(), reason.map_or(Stage::Open, Stage::Closed), "{version} {field}");
+    }
+}
+
+/// H1: a body that ends only at close closes, though the client wanted to keep the connection.
+#[test]
+fn an_unknown_length_closes_http10_and_chunks_http11() {
+    let mut peer = Peer::default();
+    peer.is_request("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert_eq!(peer.heads(Status::OK, BodyLength::Unknown), Sends::Stream);
+    peer.engine.body(b"hello", &mut peer.scratch);
+    peer.finishes();
+    let answer = peer.flushes();
+    assert_eq!(answer, "HTTP/1.1 200 OK\r\nServer: s\r\nConnection: close\r\n\r\nhello");
+    assert_eq!(peer.stage(), Stage::Lingering);
+    peer.ends_input();
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::CloseDelimited));
+
+    let mut peer = Peer::default();
+    peer.is_request(GET);
+    assert_eq!(peer.heads(Status::OK, BodyLength::Unknown), Sends::Stream);
+    peer.engine.body(b"hello", &mut peer.scratch);
+    peer.engine.body(b"", &mut peer.scratch);
+    peer.finishes();
+    let answer = peer.flushes();
+    let body = "5\r\nhello\r\n0\r\n\r\n";
+    assert_eq!(
+        answer,
+        format!("HTTP/1.1 200 OK\r\nServer: s\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
+    );
+    assert_eq!(peer.stage(), Stage::Open);
+}
+
+/// H2, H3: the status code has no part in whether the connection is kept.
+#[test]
+fn no_status_closes_a_connection_after_a_complete_request() {
+    let mut peer = Peer::default();
+    for code in [200, 304, 400, 404, 405, 408, 413, 431, 500, 501, 502, 503, 504, 507] {
+        peer.is_request(GET);
+        peer.answers(Status::new(code).expect("a status"));
+        assert!(!peer.flushes().contains("Connection"), "{code}");
+        assert_eq!(peer.stage(), Stage::Open, "{code}");
+    }
+}
+
+/// H12: HEAD has the head of GET and no body; 204 and 304 have neither body nor length.
+#[test]
+fn responses_without_a_body_have_none() {
+    for (method, status, length) in [
+        ("HEAD", Status::OK, "Content-Length: 2\r\n"),
+        ("GET", Status::NO_CONTENT, ""),
+        ("GET", Status::NOT_MODIFIED, ""),
+    ] {
+        let mut peer = Peer::default();
+        peer.is_request(format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(peer.heads(status, BodyLength::Known(2)), Sends::Nothing);
+        peer.engine.body(b"ok", &mut peer.scratch);
+        peer.finishes();
+        let answer = peer.flushes();
+        assert!(answer.ends_with(&format!("\r\nServer: s\r\n{length}\r\n")), "{answer}");
+        assert!(peer.engine.is_idle());
+    }
+}
+
+/// H13, C9: what goes beyond the declared length is cut; what stays below it is broken off.
+#[test]
+fn a_declared_length_is_kept_or_the_connection_broken_off() {
+    let mut peer = Peer::default();
+    peer.is_request(GET);
+    assert_eq!(peer.heads(Status::OK, BodyLength::Known(4)), Sends::Exactly(4));
+    peer.engine.body(b"abc", &mut peer.scratch);
+    peer.engine.body(b"def", &mut peer.scratch);
+    peer.finishes();
+    assert!(peer.flushes().ends_with("\r\n\r\nabcd"));
+    assert_eq!(peer.stage(), Stage::Open);
+
+    peer.is_request(GET);
+    peer.heads(Status::OK, BodyLength::Known(4));
+    peer.engine.body(b"abc", &mut peer.scratch);
+    peer.finishes();
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::BrokenOff));
+    assert!(CloseReason::BrokenOff.wants_reset());
+}
+
+#[test]
+fn a_file_that_the_shell_sends_counts_as_body() {
+    let mut peer = Peer::default();
+    peer.is_request(GET);
+    assert_eq!(peer.heads(Status::OK, BodyLength::Known(1000)), Sends::Exactly(1000));
+    peer.flushes();
+    peer.engine.transmitted(600, true, peer.now);
+    peer.engine.file_sent(600);
+    peer.engine.transmitted(400, false, peer.now);
+    peer.engine.file_sent(400);
+    peer.finishes();
+    assert!(peer.engine.is_idle());
+}
+
+/// An answer nobody waits for changes nothing, and 1xx is no answer.
+#[test]
+fn commands_out_of_turn_are_harmless() {
+    let mut peer = Peer::default();
+    assert_eq!(peer.heads(Status::OK, BodyLength::Known(2)), Sends::Nothing);
+    peer.engine.body(b"ok", &mut peer.scratch);
+    peer.finishes();
+    assert_eq!(peer.takes_body(None), Ok(()));
+    peer.engine.file_sent(7);
+    assert!(peer.scratch.out.is_empty() && peer.engine.is_idle());
+    peer.is_request(GET);
+    peer.heads(Status::CONTINUE, BodyLength::Empty);
+    assert_eq!(peer.heads(Status::OK, BodyLength::Known(2)), Sends::Nothing);
+    peer.finishes();
+    peer.finishes();
+    assert_eq!(
+        peer.flushes(),
+        "HTTP/1.1 500 Internal Server Error\r\nServer: s\r\nContent-Length: 0\r\n\r\n"
+    );
+    peer.engine.abort(CloseReason::ByConfiguration);
+    peer.engine.abort(CloseReason::Forced);
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::ByConfiguration));
+    assert_eq!(peer.sends(GET), None);
+    assert_eq!(peer.ends_input(), None);
+    assert_eq!(peer.deadline(), None);
+}
+
+/// H8: ten thousand requests in one buffer are answered in order without new input.
+#[test]
+fn pipelined_requests_are_answered_from_one_buffer() {
+    const COUNT: usize = 10_000;
+    let mut peer = Peer::new(policy(|policy| policy.keepalive_requests = u64::MAX));
+    let input: Vec<u8> = (0..COUNT)
+        .flat_map(|n| format!("GET /{n} HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n").into_bytes())
+        .collect();
+    let mut at = 0;
+    for n in 0..COUNT {
+        let step = peer.engine.receive(&input[at..], &mut peer.scratch, peer.now);
+        assert_eq!(step.event, Some(Event::Request));
+        assert_eq!(peer.scratch.head.target(), format!("/{n}").as_bytes());
+        at += step.taken;
+        // While a response is under way, what is behind it waits.
+        assert!(!peer.engine.wants_input());
+        assert!(peer.engine.receive(&input[at..], &mut peer.scratch, peer.now).is_rest());
+        peer.answers(Status::OK);
+    }
+    assert_eq!(at, input.len());
+    assert_eq!(peer.engine.requests(), COUNT as u64);
+    assert_eq!(peer.flushes().matches("HTTP/1.1 200 OK\r\n").count(), COUNT);
+    assert!(peer.engine.is_idle());
+}
+
+/// H10: the last request that a connection may carry says so.
+#[test]
+fn keepalive_requests_closes_with_the_last_one() {
+    let mut peer = Peer::new(policy(|policy| policy.keepalive_requests = 2));
+    peer.is_request(GET.repeat(3));
+    peer.answers(Status::OK);
+    assert!(!peer.flushes().contains("Connection"));
+    assert_eq!(peer.next(), Some(Event::Request));
+    peer.answers(Status::OK);
+    assert_eq!(peer.next(), None, "the third is not served");
+    assert!(peer.flushes().contains("Connection: close"));
+    assert_eq!(peer.stage(), Stage::Lingering, "or the reset would eat the answer");
+    peer.ends_input();
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::RequestsUsedUp));
+}
+
+#[test]
+fn keep_alive_switched_off_closes() {
+    let mut peer = Peer::new(policy(|policy| policy.keepalive_timeout = None));
+    peer.is_request(GET);
+    peer.answers(Status::OK);
+    assert!(peer.flushes().contains("Connection: close"));
+    peer.ends_input();
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::KeepAliveOff));
+}
+
+/// H5: one empty line is ignored for each request, and begins none.
+#[test]
+fn a_lone_empty_line_gets_no_answer() {
+    let mut peer = Peer::default();
+    for _ in 0..3 {
+        assert_eq!(peer.sends("\r"), None);
+        assert_eq!(peer.sends("\n"), None);
+        assert!(peer.inbox.is_empty() && peer.engine.is_idle());
+        peer.is_request(GET);
+        peer.answers(Status::OK);
+        peer.flushes();
+    }
+    assert_eq!(peer.sends("\r\n"), None);
+    assert_eq!(peer.ends_input(), None);
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosed));
+}
+
+/// H11: what FIN means, by where it comes.
+#[test]
+fn an_end_of_input_means_what_the_moment_says() {
+    // Between requests.
+    let mut peer = Peer::default();
+    assert_eq!(peer.ends_input(), None);
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosed));
+
+    // Within a head.
+    let mut peer = Peer::default();
+    peer.sends("GET / HT");
+    assert_eq!(peer.ends_input(), None);
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosedEarly));
+
+    // Within a body.
+    let mut peer = Peer::default();
+    peer.is_request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
+    peer.takes_body(None).expect("no limit");
+    assert_eq!(peer.next(), Some(Event::Body(0..3)));
+    assert_eq!(peer.ends_input(), Some(Event::ClientLost));
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosedEarly));
+
+    // While the handler works.
+    let mut peer = Peer::default();
+    peer.is_request(GET);
+    assert_eq!(peer.ends_input(), Some(Event::ClientLost));
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosedEarly));
+    peer.answers(Status::OK);
+    assert!(peer.scratch.out.is_empty());
+
+    // While the handler works, with `half_close on`.
+    let mut peer = Peer::new(policy(|policy| policy.half_close = true));
+    peer.is_request(GET);
+    assert_eq!(peer.ends_input(), None);
+    peer.answers(Status::OK);
+    assert!(peer.flushes().contains("Connection: close"));
+    assert_eq!(
+        peer.stage(),
+        Stage::Closed(CloseReason::PeerClosed),
+        "there is nothing to linger for"
+    );
+
+    // While the response is being sent.
+    let mut peer = Peer::default();
+    peer.is_request(GET);
+    peer.heads(Status::OK, BodyLength::Known(2));
+    assert_eq!(peer.ends_input(), None);
+    peer.engine.body(b"ok", &mut peer.scratch);
+    peer.finishes();
+    assert_eq!(peer.stage(), Stage::Open);
+    assert!(peer.flushes().ends_with("ok"));
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosed));
+    assert!(!peer.engine.wants_input());
+}
+
+/// H8, H11: what was answered before FIN still leaves, whatever follows it.
+#[test]
+fn answers_that_are_ready_survive_an_end_of_input() {
+    let half = "GET /2 HT";
+    let whole = "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let rows = [
+        ("", None, CloseReason::PeerClosed),
+        (half, None, CloseReason::PeerClosedEarly),
+        (whole, Some(Event::ClientLost), CloseReason::PeerClosedEarly),
+    ];
+    for (behind, event, reason) in rows {
+        let mut peer = Peer::default();
+        peer.is_request(GET.to_owned() + behind);
+        peer.answers(Status::OK);
+        peer.next();
+        assert_eq!(peer.ends_input(), event);
+        assert_eq!(peer.stage(), Stage::Open);
+        assert!(peer.flushes().ends_with("ok"), "{behind}");
+        assert_eq!(peer.stage(), Stage::Closed(reason), "{behind}");
+    }
+}
+
+/// L6, O4: a graceful shutdown ends idle connections now and busy ones after their response.
+#[test]
+fn a_graceful_shutdown_waits_for_the_response() {
+    // Never used.
+    let mut peer = Peer::default();
+    peer.engine.shut_down_gracefully(peer.now);
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::Draining));
+
+    // A request has begun.
+    let mut peer = Peer::default();
+    peer.sends("GET");
+    peer.engine.shut_down_gracefully(peer.now);
+    assert_eq!(peer.stage(), Stage::Open);
+    assert!(peer.engine.will_close());
+    peer.is_request(" / HTTP/1.1\r\nHost: a\r\n\r\n");
+    peer.answers(Status::OK);
+    assert!(peer.flushes().contains("Connection: close"));
+    peer.ends_input();
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::Draining));
+
+    // The head of the response has left.
+    let mut peer = Peer::default();
+    peer.is_request(GET.repeat(2));
+    peer.heads(Status::OK, BodyLength::Known(2));
+    peer.flushes();
+    peer.engine.shut_down_gracefully(peer.now);
+    peer.engine.body(b"ok", &mut peer.scratch);
+    peer.finishes();
+    assert_eq!(peer.next(), None, "nothing new is taken");
+    assert_eq!(peer.flushes(), "ok");
+    assert_eq!(peer.stage(), Stage::Lingering);
+
+    // The response is complete and has not left.
+    let mut peer = Peer::default();
+    peer.is_request(GET);
+    peer.answers(Status::OK);
+    assert!(!peer.engine.is_idle());
+    peer.engine.shut_down_gracefully(peer.now);
+    assert_eq!(peer.stage(), Stage::Open);
+    assert!(peer.flushes().ends_with("ok"));
+    assert_eq!(peer.stage(), Stage::Lingering);
+}
+
+/// H12: nothing of a request is left for the next: neither HEAD, nor its version, nor a held body.
+#[test]
+fn a_request_leaves_nothing_behind_for_the_next() {
+    let mut peer = Peer::default();
+    peer.is_request("HEAD / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n");
+    peer.takes_body(None).expect("no limit");
+    peer.engine.hold_body(true, peer.now);
+    peer.answers(Status::OK);
+    assert_eq!(peer.sends("x"), None);
+    peer.flushes();
+    assert!(peer.engine.is_idle());
+
+    peer.is_request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    peer.takes_body(None).expect("no limit");
+    assert_eq!(peer.next(), Some(Event::Body(0..1)));
+    peer.next();
+    peer.answers(Status::OK);
+    assert!(peer.flushes().ends_with("Content-Length: 2\r\n\r\nok"));
+
+    peer.is_request("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    peer.answers(Status::OK);
+    peer.flushes();
+    assert!(peer.sends("(").is_some());
+    peer.answers(Status::BAD_REQUEST);
+    assert!(peer.flushes().ends_with("ok"), "the refusal is not an answer to HEAD");
+}
