@@ -1,0 +1,240 @@
+//! Where files are and how they are opened.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{LEVELS, LOCATION, Row, active, set};
+use crate::level::{CacheKind, Directive, Fault, Level, Scope};
+use crate::model::{LocationMatch, Part, Place, Symlinks, Template, Variable};
+use crate::parse::Word;
+use crate::value;
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "root",
+        LEVELS,
+        "path",
+        "html",
+        "The folder to which the whole path is added",
+        |l, d, s| {
+            not_beside(l, d, "alias")?;
+            let place = place(d, s, true)?;
+            l.settings.place = Place::Root(Arc::new(place));
+            Ok(())
+        },
+    ),
+    active("alias", LOCATION, "path", "", "What stands in for the location's prefix", alias),
+    active(
+        "index",
+        LEVELS,
+        "file ...",
+        "index.html",
+        "Files that stand for their folder, the first that is there",
+        |l, d, s| {
+            for word in d.args() {
+                if word.text.is_empty() {
+                    return Err(d.invalid(word, "is empty"));
+                }
+                let template = d.template(word, s)?;
+                l.own.index.push(template);
+            }
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
+        "autoindex",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether a folder without index is listed",
+        |l, d, _| set(&mut l.settings.autoindex, d.flag()),
+    ),
+    active(
+        "autoindex_exact_size",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether a listing shows sizes in bytes",
+        |l, d, _| set(&mut l.settings.autoindex_exact_size, d.flag()),
+    ),
+    active(
+        "autoindex_localtime",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether a listing shows local times",
+        |l, d, _| set(&mut l.settings.autoindex_localtime, d.flag()),
+    ),
+    active(
+        "disable_symlinks",
+        LEVELS,
+        "off|on|if_not_owner [from=part]",
+        "off",
+        "Whether symbolic links are refused",
+        symlinks,
+    ),
+    active(
+        "open_file_cache",
+        LEVELS,
+        "auto|off|max=number [inactive=time]",
+        "auto",
+        "Whether open files are kept; `auto` trusts only files asked for very often, and only for a moment (nginx: off)",
+        file_cache,
+    ),
+    active(
+        "open_file_cache_valid",
+        LEVELS,
+        "time",
+        "60s",
+        "How long a kept file is trusted",
+        |l, d, _| set(&mut l.cache.valid, d.time(0)),
+    ),
+    active(
+        "open_file_cache_min_uses",
+        LEVELS,
+        "number",
+        "1",
+        "How often a file must be asked for to be kept",
+        |l, d, _| set(&mut l.cache.min_uses, d.count(0).map(|count| count as u32)),
+    ),
+    active(
+        "open_file_cache_errors",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether failures to open are kept too",
+        |l, d, _| set(&mut l.cache.errors, d.flag()),
+    ),
+    active(
+        "sendfile",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether the kernel copies files to the socket (nginx: off)",
+        |l, d, _| set(&mut l.settings.sendfile, d.flag()),
+    ),
+];
+
+fn not_beside(l: &Level, d: &Directive<'_>, other: &str) -> Result<(), Fault> {
+    if l.says(other) {
+        let name = d.row.name;
+        return Err(Fault::new(format!(
+            "\"{name}\" directive is duplicate, \"{other}\" directive was specified earlier"
+        )));
+    }
+    Ok(())
+}
+
+/// A path with variables, made absolute unless a variable begins it.
+fn place(d: &Directive<'_>, s: &Scope<'_>, is_root: bool) -> Result<Template, Fault> {
+    let word = d.arg(0);
+    let mut text = word.text.to_vec();
+    if text.is_empty() {
+        return Err(d.invalid(word, "is empty"));
+    }
+    if text.first() != Some(&b'$') {
+        text = s.path(&text).into_os_string().as_bytes().to_vec();
+    }
+    // What is added begins with a slash.
+    if is_root && text.len() > 1 && text.last() == Some(&b'/') {
+        text.pop();
+    }
+    let template = d.template_of(word, &text, s)?;
+    for (variable, name) in
+        [(Variable::DocumentRoot, "document_root"), (Variable::RealpathRoot, "realpath_root")]
+    {
+        if template.parts.contains(&Part::Variable(variable)) {
+            return Err(Fault::at(
+                word,
+                format!("the ${name} variable cannot be used in the \"{}\" directive", d.row.name),
+            ));
+        }
+    }
+    Ok(template)
+}
+
+fn alias(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    not_beside(l, d, "root")?;
+    if matches!(l.matches, LocationMatch::Named(_)) {
+        return Err(Fault::new("the \"alias\" directive cannot be used inside the named location"));
+    }
+    if let LocationMatch::Prefix { path, .. } = &l.matches {
+        let word = d.arg(0);
+        let (one, other) = (path.ends_with(b"/"), word.text.ends_with(b"/"));
+        if one != other && !matches!(word.text.first(), Some(b'$')) {
+            warn_of_slash(s, word, one);
+        }
+    }
+    l.settings.place = Place::Alias(Arc::new(place(d, s, false)?));
+    Ok(())
+}
+
+fn warn_of_slash(s: &mut Scope<'_>, word: &Word, location_has_one: bool) {
+    let (has, has_not) =
+        if location_has_one { ("location", "alias") } else { ("alias", "location") };
+    let report = crate::Report::warning(
+        s.files,
+        word.span,
+        format!("the {has} ends with \"/\" and the {has_not} does not"),
+    );
+    s.reports
+        .push(report.note("what follows the location's prefix is added to the alias as it is"));
+}
+
+fn symlinks(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let policy = match &*word.text {
+        b"off" => Symlinks::Follow,
+        b"on" => Symlinks::Deny,
+        b"if_not_owner" => Symlinks::IfSameOwner,
+        _ => return Err(d.invalid(word, "must be \"off\", \"on\" or \"if_not_owner\"")),
+    };
+    // Links are judged below the root: `from=$document_root` says just that; anything else is not offered.
+    if let Some(from) = d.args().get(1).filter(|from| &*from.text != b"from=$document_root") {
+        return Err(d
+            .not_built(from)
+            .note("links are checked below the root: from=$document_root".to_owned()));
+    }
+    l.settings.disable_symlinks = policy;
+    Ok(())
+}
+
+fn file_cache(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut max = None;
+    let mut inactive = Duration::from_mins(1);
+    for word in d.args() {
+        let text = d.text(word)?;
+        match text.split_once('=') {
+            None if text == "auto" && d.args().len() == 1 => {
+                l.cache.cache = CacheKind::Auto;
+                return Ok(());
+            }
+            None if text == "off" && d.args().len() == 1 => {
+                l.cache.cache = CacheKind::Off;
+                return Ok(());
+            }
+            Some(("max", number)) => {
+                let number =
+                    value::number(number).ok().filter(|n| (1..=u64::from(u32::MAX)).contains(n));
+                max = Some(
+                    number.ok_or_else(|| d.invalid(word, "is not a number of files"))? as usize
+                );
+            }
+            Some(("inactive", time)) => {
+                inactive = value::time(time).map_err(|wrong| d.invalid(word, wrong))?;
+            }
+            _ => {
+                return Err(Fault::at(
+                    word,
+                    format!("invalid \"open_file_cache\" parameter \"{}\"", word.shown()),
+                ));
+            }
+        }
+    }
+    let max =
+        max.ok_or_else(|| Fault::new("\"open_file_cache\" must have the \"max\" parameter"))?;
+    l.cache.cache = CacheKind::On(max, inactive);
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! What goes into response heads.
+
+use std::sync::Arc;
+
+use super::{Body, LEVELS, Row, active, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{AddHeader, Expires, IfModifiedSince, ServerTokens};
+use crate::{types, value};
+
+pub(super) const ROWS: &[Row] = &[
+    active("types", LEVELS, "", types::BUILT_IN, "Media types by file extension", types)
+        .with_body(Body::Entries)
+        .repeated(),
+    active(
+        "default_type",
+        LEVELS,
+        "type",
+        "text/plain",
+        "The media type where `types` has none",
+        |l, d, _| {
+            let text = d.text(d.arg(0))?;
+            if !is_field_value(text.as_bytes()) {
+                return Err(d.invalid(d.arg(0), "cannot stand in a header field"));
+            }
+            l.settings.default_type = Arc::from(text);
+            Ok(())
+        },
+    ),
+    active(
+        "charset",
+        LEVELS,
+        "name|off",
+        "off",
+        "Added to the `Content-Type` of text",
+        |l, d, _| {
+            let text = d.text(d.arg(0))?;
+            if text.starts_with('$') {
+                return Err(d.not_built(d.arg(0)));
+            }
+            if text.is_empty()
+                || !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:+".contains(&b))
+            {
+                return Err(d.invalid(d.arg(0), "is not the name of a charset"));
+            }
+            l.settings.charset = (text != "off").then(|| Arc::from(text));
+            Ok(())
+        },
+    ),
+    active(
+        "add_header",
+        LEVELS,
+        "name value [always]",
+        "",
+        "A field for every answer (of good statuses, without `always`)",
+        add_header,
+    )
+    .repeated(),
+    active(
+        "expires",
+        LEVELS,
+        "[modified] time|epoch|max|off",
+        "off",
+        "Sets `Expires` and `Cache-Control`",
+        expires,
+    ),
+    active("etag", LEVELS, "on|off", "on", "Whether files have an `ETag`", |l, d, _| {
+        set(&mut l.settings.etag, d.flag())
+    }),
+    active(
+        "if_modified_since",
+        LEVELS,
+        "off|exact|before",
+        "exact",
+        "How the time of `If-Modified-Since` is compared",
+        |l, d, _| {
+            l.settings.if_modified_since = match &*d.arg(0).text {
+                b"off" => IfModifiedSince::Off,
+                b"exact" => IfModifiedSince::Exact,
+                b"before" => IfModifiedSince::Before,
+                _ => return Err(d.invalid(d.arg(0), "must be \"off\", \"exact\" or \"before\"")),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "max_ranges",
+        LEVELS,
+        "number",
+        "",
+        "How many ranges one request may ask for; 0 switches ranges off",
+        |l, d, _| {
+            set(
+                &mut l.settings.max_ranges,
+                d.number(0).map(|n| Some(usize::try_from(n).unwrap_or(usize::MAX))),
+            )
+        },
+    ),
+    active(
+        "server_tokens",
+        LEVELS,
+        "on|off|build",
+        "on",
+        "Whether `Server` names the version",
+        |l, d, _| {
+            l.settings.server_tokens = match &*d.arg(0).text {
+                b"on" | b"build" => ServerTokens::On,
+                b"off" => ServerTokens::Off,
+                _ => return Err(d.invalid(d.arg(0), "must be \"on\", \"off\" or \"build\"")),
+            };
+            Ok(())
+        },
+    ),
+];
+
+/// Whether bytes can stand in a header field.
+fn is_field_value(text: &[u8]) -> bool {
+    !text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+fn types(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let entries = d.node.body.as_deref().unwrap_or_default();
+    for entry in entries {
+        if entry.body.is_some() {
+            return Err(Fault::at(&entry.name, "a media type is followed by extensions and \";\""));
+        }
+        let media: Arc<str> = Arc::from(d.text(&entry.name)?);
+        if media.is_empty() || !is_field_value(media.as_bytes()) {
+            return Err(d.invalid(&entry.name, "is not a media type"));
+        }
+        for word in &entry.args {
+            let extension = word.text.to_ascii_lowercase();
+            let before = l.own.types.by_extension.insert(extension, Arc::clone(&media));
+            if let Some(before) = before.filter(|before| *before != media) {
+                let message = format!(
+                    "duplicate extension \"{}\": \"{media}\" takes the place of \"{before}\"",
+                    word.shown()
+                );
+                s.warn(word.span, message);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let name = d.text(d.arg(0))?;
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err(d.invalid(d.arg(0), "is not the name of a header field"));
+    }
+    if !is_field_value(&d.arg(1).text) {
+        return Err(d.invalid(d.arg(1), "cannot stand in a header field"));
+    }
+    let always = match d.args().get(2) {
+        Some(word) if &*word.text != b"always" => {
+            return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown())));
+        }
+        word => word.is_some(),
+    };
+    // These frame the message; a second one would break it.
+    let framing =
+        ["connection", "content-length", "transfer-encoding", "date", "trailer", "upgrade"];
+    if framing.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+        return Err(d.invalid(d.arg(0), "is written by the server itself"));
+    }
+    let value = d.template(d.arg(1), s)?;
+    l.own.add_headers.push(AddHeader { name: name.to_owned(), value, always });
+    Ok(())
+}
+
+fn expires(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let first = d.text(d.arg(0))?;
+    let is_modified = first == "modified" && d.args().len() == 2;
+    let word = d.arg(d.args().len() - 1);
+    let text = d.text(word)?;
+    if d.args().len() == 2 && !is_modified {
+        return Err(d.invalid(d.arg(0), "must be \"modified\" before a time"));
+    }
+    if text.starts_with('$') {
+        return Err(d.not_built(word));
+    }
+    let seconds = |text: &str| {
+        let time = value::time(text).map_err(|wrong| d.invalid(word, wrong))?;
+        i64::try_from(time.as_secs()).map_err(|_| d.invalid(word, "is too large"))
+    };
+    l.settings.expires = match text {
+        "off" if !is_modified => Expires::Off,
+        "epoch" if !is_modified => Expires::Epoch,
+        "max" if !is_modified => Expires::Max,
+        _ => {
+            if let Some(daily) = text.strip_prefix('@').filter(|_| !is_modified) {
+                let daily = seconds(daily)?;
+                if daily > 86_400 {
+                    return Err(Fault::at(word, "daily time value must not be more than 24 hours"));
+                }
+                Expires::Daily((daily % 86_400) as u32)
+            } else {
+                let sign = if text.starts_with('-') { -1 } else { 1 };
+                let length = sign * seconds(text.strip_prefix(['-', '+']).unwrap_or(text))?;
+                if is_modified { Expires::Modified(length) } else { Expires::After(length) }
+            }
+        }
+    };
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Connections, bodies, limits and deadlines. Each deadline is 10 seconds unless said otherwise, and
+//! `0` or `off` means none.
+
+use super::{HTTP_SERVER, LEVELS, Row, active, set};
+use crate::level::{Directive, Fault, Level, Scope};
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "client_header_timeout",
+        HTTP_SERVER,
+        "time|off",
+        "10s",
+        "From accept, or the first byte of a further request, to the end of its head (nginx: 60s)",
+        |l, d, _| set(&mut l.parts.client_header_timeout, d.deadline(0)),
+    ),
+    active(
+        "client_header_buffer_size",
+        HTTP_SERVER,
+        "size",
+        "1k",
+        "A head that fits it needs no large buffer",
+        |l, d, _| set(&mut l.parts.header_buffer, d.small_size(0)),
+    ),
+    active(
+        "large_client_header_buffers",
+        HTTP_SERVER,
+        "number size",
+        "4 8k",
+        "Size limits request line (414) and one field (431), number times size the head (431)",
+        |l, d, _| {
+            set(
+                &mut l.parts.large_buffers,
+                d.count(0).and_then(|number| Ok((number, d.small_size(1)?))),
+            )
+        },
+    ),
+    active(
+        "client_header_fields_max",
+        HTTP_SERVER,
+        "number",
+        "100",
+        "How many fields a head may have (431 beyond; ours)",
+        |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
+    ),
+    active(
+        "underscores_in_headers",
+        HTTP_SERVER,
+        "on|off",
+        "off",
+        "Whether names of fields may have underscores",
+        |l, d, _| set(&mut l.parts.underscores_in_headers, d.flag()),
+    ),
+    active(
+        "ignore_invalid_headers",
+        HTTP_SERVER,
+        "on|off",
+        "on",
+        "Whether fields with odd names are dropped",
+        |l, d, _| set(&mut l.parts.ignore_invalid_headers, d.flag()),
+    ),
+    active(
+        "client_max_body_size",
+        LEVELS,
+        "size",
+        "1m",
+        "How long a body may be (413 beyond); 0 means no limit",
+        |l, d, _| {
+            set(
+                &mut l.settings.client_max_body_size,
+                d.size(0).map(|size| Some(size).filter(|size| *size > 0)),
+            )
+        },
+    ),
+    active(
+        "client_body_discard_max",
+        LEVELS,
+        "size",
+        "64m",
+        "How much of a refused body is read and thrown away to keep the connection (ours)",
+        |l, d, _| set(&mut l.settings.client_body_discard_max, d.size(0)),
+    ),
+    active(
+        "client_body_timeout",
+        LEVELS,
+        "time|off",
+        "10s",
+        "How long a body may pause (nginx: 60s)",
+        |l, d, _| set(&mut l.settings.client_body_timeout, d.deadline(0)),
+    ),
+    active(
+        "client_body_min_rate",
+        LEVELS,
+        "size|off",
+        "off",
+        "Bytes per second a body must have in the long run (ours)",
+        |l, d, _| {
+            if &*d.arg(0).text == b"off" {
+                l.settings.client_body_min_rate = None;
+                return Ok(());
+            }
+            set(
+                &mut l.settings.client_body_min_rate,
+                d.size(0).map(|rate| Some(rate).filter(|rate| *rate > 0)),
+            )
+        },
+    ),
+    active(
+        "keepalive_timeout",
+        LEVELS,
+        "time|off [header]",
+        "10s",
+        "How long a connection may be quiet after an answer; 0 switches keep-alive off (nginx: 75s)",
+        keepalive,
+    ),
+    active(
+        "keepalive_requests",
+        LEVELS,
+        "number",
+        "1000",
+        "How many requests one connection may bring",
+        |l, d, _| set(&mut l.settings.keepalive_requests, d.number(0)),
+    ),
+    active(
+        "send_timeout",
+        LEVELS,
+        "time|off",
+        "10s",
+        "How long a client may take no bytes (nginx: 60s)",
+        |l, d, _| set(&mut l.settings.send_timeout, d.deadline(0)),
+    ),
+    active(
+        "lingering_timeout",
+        LEVELS,
+        "time|off",
+        "10s",
+        "How long draining after an early answer may pause (nginx: 5s)",
+        |l, d, _| set(&mut l.settings.lingering_timeout, d.deadline(0)),
+    ),
+    active(
+        "lingering_time",
+        LEVELS,
+        "time|off",
+        "30s",
+        "How long draining after an early answer may take in all",
+        |l, d, _| set(&mut l.settings.lingering_time, d.deadline(0)),
+    ),
+    active(
+        "half_close",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether a client that has shut down its sending side is still waited for (ours)",
+        |l, d, _| set(&mut l.settings.half_close, d.flag()),
+    ),
+    active(
+        "tcp_nodelay",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether small segments are sent at once",
+        |l, d, _| set(&mut l.settings.tcp_nodelay, d.flag()),
+    ),
+    active(
+        "reset_timedout_connection",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether a connection that is late is reset",
+        |l, d, _| set(&mut l.settings.reset_timedout_connection, d.flag()),
+    ),
+];
+
+fn keepalive(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    l.settings.keepalive_timeout = d.deadline(0)?;
+    l.settings.keepalive_header = match d.args().len() {
+        0 | 1 => None,
+        _ => d.deadline(1)?,
+    };
+    Ok(())
+}

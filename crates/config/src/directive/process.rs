@@ -1,0 +1,86 @@
+//! Directives of the process: outside every block, and in `events`.
+
+use super::{Context, EVENTS, EVERYWHERE, MAIN, Row, active, block, nothing, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::Workers;
+
+pub(super) const ROWS: &[Row] = &[
+    // The parser puts the files in its place, also among the lines of `types` and `map`.
+    active(
+        "include",
+        EVERYWHERE,
+        "file|pattern",
+        "",
+        "Puts other files here; a pattern may match none",
+        nothing,
+    )
+    .repeated(),
+    active(
+        "worker_processes",
+        MAIN,
+        "auto|number",
+        "auto",
+        "How many workers; `auto` is one for each core",
+        |_, d, s| {
+            s.main.worker_processes = match &*d.arg(0).text {
+                b"auto" => Workers::Auto,
+                _ => Workers::Count(d.count(0)?),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "daemon",
+        MAIN,
+        "on|off",
+        "off",
+        "Whether to go into the background (nginx: on)",
+        |_, d, s| set(&mut s.main.daemon, d.flag()),
+    ),
+    active(
+        "pid",
+        MAIN,
+        "file|off",
+        "logs/sekisho.pid",
+        "Where the process id is written",
+        |_, d, s| {
+            let file = &d.arg(0).text;
+            s.main.pid = (**file != *b"off").then(|| s.path(file));
+            Ok(())
+        },
+    ),
+    active("user", MAIN, "user [group]", "", "Who the workers are, if started as root", user),
+    active(
+        "worker_rlimit_nofile",
+        MAIN,
+        "number",
+        "",
+        "Limit of open files of the workers",
+        |_, d, s| set(&mut s.main.worker_rlimit_nofile, d.count(0).map(|n| Some(n as u64))),
+    ),
+    active(
+        "worker_shutdown_timeout",
+        MAIN,
+        "time|off",
+        "10s",
+        "How long a graceful shutdown may take before it is forced",
+        |_, d, s| set(&mut s.main.worker_shutdown_timeout, d.deadline(0)),
+    ),
+    block("events", MAIN, "", Context::Events, "Settings of connection handling").once(),
+    active(
+        "worker_connections",
+        EVENTS,
+        "number",
+        "10000",
+        "How many connections a worker may hold (nginx: 512)",
+        |_, d, s| set(&mut s.main.worker_connections, d.count(0)),
+    ),
+    block("http", MAIN, "", Context::Http, "The web server's configuration").once(),
+];
+
+fn user(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let user = d.text(d.arg(0))?.to_owned();
+    let group = d.args().get(1).map(|word| d.text(word).map(str::to_owned)).transpose()?;
+    s.main.user = Some((user, group));
+    Ok(())
+}

@@ -1,0 +1,475 @@
+//! One level of the configuration while it is being filled in: main, `http`, a `server` or a `location`.
+//! A level begins as what is inherited, its own directives are applied, then it is finished and handed
+//! down. Also what an `apply` function sees: the directive and the scope around it.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::directive::{Context, Row};
+use crate::listen::ListenLine;
+use crate::model::{
+    AccessLog, AddHeader, ErrorLog, ErrorPage, Expires, FileCache, HeadLimits, IfModifiedSince,
+    LocationMatch, LogFormat, Main, Place, ServerName, ServerTokens, Settings, Symlinks, Template,
+    Types, Workers,
+};
+use crate::parse::{Node, Word};
+use crate::report::{Report, Reports, SourceFile, Span};
+use crate::source::path_of;
+use crate::template::{Names, template};
+use crate::{Options, value};
+
+/// Why a directive cannot be applied.
+#[derive(Debug)]
+pub struct Fault {
+    /// The word that is wrong; `None` for the name.
+    pub span: Option<Span>,
+    /// What is wrong.
+    pub message: String,
+    /// A further fact.
+    pub note: Option<String>,
+    /// What might help.
+    pub help: Option<String>,
+}
+
+impl Fault {
+    /// The directive as a whole is wrong.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { span: None, message: message.into(), note: None, help: None }
+    }
+
+    /// This word is wrong.
+    pub fn at(word: &Word, message: impl Into<String>) -> Self {
+        Self { span: Some(word.span), ..Self::new(message) }
+    }
+
+    /// The same with a suggestion.
+    #[must_use]
+    pub fn help(self, help: impl Into<Option<String>>) -> Self {
+        Self { help: help.into(), ..self }
+    }
+
+    /// The same with a further fact.
+    #[must_use]
+    pub fn note(self, note: impl Into<Option<String>>) -> Self {
+        Self { note: note.into(), ..self }
+    }
+}
+
+/// A directive that is being applied.
+#[derive(Clone, Copy, Debug)]
+pub struct Directive<'a> {
+    /// Its row.
+    pub row: &'static Row,
+    /// What was written.
+    pub node: &'a Node,
+    /// Whether it is the row's default and was not written at all.
+    pub is_default: bool,
+}
+
+impl<'a> Directive<'a> {
+    /// The arguments.
+    pub fn args(&self) -> &'a [Word] {
+        &self.node.args
+    }
+
+    /// An argument; the form of the row says that it is there, and where it is not, the name stands in.
+    pub fn arg(&self, at: usize) -> &'a Word {
+        self.node.args.get(at).unwrap_or(&self.node.name)
+    }
+
+    /// `invalid value "x" in "name" directive: reason`
+    pub fn invalid(&self, word: &Word, reason: &str) -> Fault {
+        let name = self.row.name;
+        Fault::at(
+            word,
+            format!("invalid value \"{}\" in \"{name}\" directive: it {reason}", word.shown()),
+        )
+    }
+
+    /// What this word asks for is not there yet.
+    pub fn not_built(&self, word: &Word) -> Fault {
+        Fault::at(word, format!("\"{}\" of \"{}\" is not built yet", word.shown(), self.row.name))
+    }
+
+    /// An argument as text.
+    pub fn text(&self, word: &'a Word) -> Result<&'a str, Fault> {
+        std::str::from_utf8(&word.text).map_err(|_| self.invalid(word, "is not UTF-8"))
+    }
+
+    fn read<T>(&self, at: usize, read: fn(&str) -> Result<T, value::Wrong>) -> Result<T, Fault> {
+        let word = self.arg(at);
+        read(self.text(word)?).map_err(|wrong| self.invalid(word, wrong))
+    }
+
+    /// `on` or `off`
+    pub fn flag(&self) -> Result<bool, Fault> {
+        self.read(0, value::flag)
+    }
+
+    /// A number.
+    pub fn number(&self, at: usize) -> Result<u64, Fault> {
+        self.read(at, value::number)
+    }
+
+    /// A number from 1 on that fits.
+    pub fn count(&self, at: usize) -> Result<usize, Fault> {
+        let number = self.number(at)?;
+        let count = usize::try_from(number)
+            .ok()
+            .filter(|count| *count > 0 && u32::try_from(*count).is_ok());
+        count.ok_or_else(|| self.invalid(self.arg(at), "must be from 1 to 4294967295"))
+    }
+
+    /// A size.
+    pub fn size(&self, at: usize) -> Result<u64, Fault> {
+        self.read(at, value::size)
+    }
+
+    /// A size that memory is taken for.
+    pub fn small_size(&self, at: usize) -> Result<usize, Fault> {
+        const SMALL_MAX: u64 = 1 << 30;
+        let size = self.size(at)?;
+        let size = Some(size).filter(|size| (1..=SMALL_MAX).contains(size));
+        size.map(|size| size as usize)
+            .ok_or_else(|| self.invalid(self.arg(at), "must be from 1 to 1g"))
+    }
+
+    /// A length of time.
+    pub fn time(&self, at: usize) -> Result<Duration, Fault> {
+        self.read(at, value::time)
+    }
+
+    /// A length of time, or none (T2).
+    pub fn deadline(&self, at: usize) -> Result<Option<Duration>, Fault> {
+        self.read(at, value::deadline)
+    }
+
+    /// A value with variables.
+    pub fn template(&self, word: &Word, scope: &Scope<'_>) -> Result<Template, Fault> {
+        self.template_of(word, &word.text, scope)
+    }
+
+    /// A part of a word as a value with variables.
+    pub fn template_of(
+        &self,
+        word: &Word,
+        text: &[u8],
+        scope: &Scope<'_>,
+    ) -> Result<Template, Fault> {
+        template(text, &scope.names).map_err(|bad| Fault::at(word, bad.message).help(bad.help))
+    }
+}
+
+/// What there is around a directive.
+#[derive(Debug)]
+pub struct Scope<'a> {
+    /// What the command line says.
+    pub options: &'a Options,
+    /// Where spans point.
+    pub files: &'a [SourceFile],
+    /// What has been found.
+    pub reports: &'a mut Reports,
+    /// Names that the configuration defines.
+    pub names: Names,
+    /// `log_format`s by name.
+    pub formats: HashMap<String, Arc<LogFormat>>,
+    /// Settings of the process.
+    pub main: Main,
+    /// Named locations that are referred to: where, which, and at what level.
+    pub named_uses: Vec<NamedUse>,
+    /// Names of ignored directives that have been warned about.
+    pub warned: HashSet<&'static str>,
+}
+
+/// A reference to a named location.
+#[derive(Debug)]
+pub struct NamedUse {
+    /// The word.
+    pub span: Span,
+    /// `@name`
+    pub name: String,
+    /// The server it stands in; `None` at the level of `http`.
+    pub server: Option<usize>,
+}
+
+impl Scope<'_> {
+    /// Keeps a warning.
+    pub fn warn(&mut self, span: Span, message: impl Into<String>) {
+        self.reports.push(Report::warning(self.files, span, message));
+    }
+
+    /// A path, made absolute by the prefix.
+    pub fn path(&self, text: &[u8]) -> PathBuf {
+        self.options.prefix.join(path_of(text))
+    }
+}
+
+/// What a server has beside its settings, inherited from `http`.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerParts {
+    /// `merge_slashes`
+    pub merge_slashes: bool,
+    /// `large_client_header_buffers`: number and size.
+    pub large_buffers: (usize, usize),
+    /// `client_header_buffer_size`
+    pub header_buffer: usize,
+    /// `client_header_fields_max`
+    pub fields_max: usize,
+    /// `client_header_timeout`
+    pub client_header_timeout: Option<Duration>,
+    /// `underscores_in_headers`
+    pub underscores_in_headers: bool,
+    /// `ignore_invalid_headers`
+    pub ignore_invalid_headers: bool,
+}
+
+impl ServerParts {
+    /// The limits of a request head.
+    pub fn head_limits(&self) -> HeadLimits {
+        // A head that fits the first buffer needs no large one.
+        let (number, size) = self.large_buffers;
+        HeadLimits {
+            line_bytes_max: size.max(self.header_buffer),
+            field_bytes_max: size.max(self.header_buffer),
+            head_bytes_max: number.saturating_mul(size).max(self.header_buffer),
+            fields_max: self.fields_max,
+        }
+    }
+}
+
+/// What `open_file_cache` itself says.
+#[derive(Clone, Copy, Debug)]
+pub enum CacheKind {
+    /// `auto`
+    Auto,
+    /// `off`
+    Off,
+    /// `max=` and `inactive=`
+    On(usize, Duration),
+}
+
+/// `open_file_cache` and its companions before they are put together.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheParts {
+    /// `open_file_cache`
+    pub cache: CacheKind,
+    /// `open_file_cache_valid`
+    pub valid: Duration,
+    /// `open_file_cache_min_uses`
+    pub min_uses: u32,
+    /// `open_file_cache_errors`
+    pub errors: bool,
+}
+
+impl CacheParts {
+    fn put_together(self) -> FileCache {
+        match self.cache {
+            CacheKind::Auto => FileCache::Auto,
+            CacheKind::Off => FileCache::Off,
+            CacheKind::On(max, inactive) => FileCache::On {
+                max,
+                inactive,
+                valid: self.valid,
+                min_uses: self.min_uses,
+                errors: self.errors,
+            },
+        }
+    }
+}
+
+/// What a level says itself and does not hand down as it is.
+#[derive(Debug, Default)]
+pub struct Own {
+    /// `index`
+    pub index: Vec<Template>,
+    /// `error_page`
+    pub error_pages: Vec<ErrorPage>,
+    /// `add_header`
+    pub add_headers: Vec<AddHeader>,
+    /// `access_log`
+    pub access_logs: Vec<AccessLog>,
+    /// `access_log off`
+    pub access_log_off: bool,
+    /// `error_log`
+    pub error_logs: Vec<ErrorLog>,
+    /// `types`
+    pub types: Types,
+    /// `server_name`
+    pub server_names: Vec<(ServerName, Span)>,
+    /// `listen`
+    pub listens: Vec<(ListenLine, Option<Span>)>,
+    /// `limit_except`'s block: the first `allow all` or `deny all`.
+    pub denies: Option<bool>,
+}
+
+/// A level.
+#[derive(Debug)]
+pub struct Level {
+    /// What kind.
+    pub context: Context,
+    /// How it matches, if it is a location.
+    pub matches: LocationMatch,
+    /// Which server it is in.
+    pub server: Option<usize>,
+    /// What holds.
+    pub settings: Settings,
+    /// What holds for a server.
+    pub parts: ServerParts,
+    /// What holds for the file cache.
+    pub cache: CacheParts,
+    /// What it says itself.
+    pub own: Own,
+    /// The directives that stand here, and where first.
+    pub seen: HashMap<&'static str, Span>,
+}
+
+impl Level {
+    /// Nothing at all: the ground on which the table's defaults are put.
+    pub fn blank() -> Self {
+        Self {
+            context: Context::Main,
+            matches: LocationMatch::Server,
+            server: None,
+            settings: blank_settings(),
+            parts: ServerParts {
+                merge_slashes: false,
+                large_buffers: (0, 0),
+                header_buffer: 0,
+                fields_max: 0,
+                client_header_timeout: None,
+                underscores_in_headers: false,
+                ignore_invalid_headers: false,
+            },
+            cache: CacheParts {
+                cache: CacheKind::Auto,
+                valid: Duration::ZERO,
+                min_uses: 0,
+                errors: false,
+            },
+            own: Own::default(),
+            seen: HashMap::new(),
+        }
+    }
+
+    /// A level within this one, which must be finished.
+    #[must_use]
+    pub fn child(&self, context: Context, matches: LocationMatch) -> Self {
+        let mut settings = self.settings.clone();
+        // These hold only where they stand.
+        settings.try_files = None;
+        settings.answer = None;
+        settings.internal = false;
+        settings.limit_except = None;
+        Self {
+            context,
+            matches,
+            server: self.server,
+            settings,
+            parts: self.parts,
+            cache: self.cache,
+            own: Own::default(),
+            seen: HashMap::new(),
+        }
+    }
+
+    /// Whether a directive of this name stands here.
+    pub fn says(&self, name: &str) -> bool {
+        self.seen.contains_key(name)
+    }
+
+    /// Lists that were said here take the place of those inherited, as in nginx.
+    pub fn finish(&mut self) {
+        let own = std::mem::take(&mut self.own);
+        let settings = &mut self.settings;
+        if self.seen.contains_key("index") {
+            settings.index = own.index.into();
+        }
+        if self.seen.contains_key("error_page") {
+            settings.error_pages = own.error_pages.into();
+        }
+        if self.seen.contains_key("add_header") {
+            settings.add_headers = own.add_headers.into();
+        }
+        if self.seen.contains_key("access_log") {
+            let logs = if own.access_log_off { Vec::new() } else { own.access_logs };
+            settings.access_logs = logs.into();
+        }
+        if self.seen.contains_key("error_log") {
+            settings.error_logs = own.error_logs.into();
+        }
+        if self.seen.contains_key("types") {
+            settings.types = Arc::new(own.types);
+        }
+        settings.open_file_cache = self.cache.put_together();
+        self.own = Own {
+            server_names: own.server_names,
+            listens: own.listens,
+            denies: own.denies,
+            ..Own::default()
+        };
+    }
+}
+
+fn blank_settings() -> Settings {
+    Settings {
+        place: Place::Root(Arc::default()),
+        index: Arc::default(),
+        try_files: None,
+        autoindex: false,
+        autoindex_exact_size: false,
+        autoindex_localtime: false,
+        disable_symlinks: Symlinks::Follow,
+        open_file_cache: FileCache::Off,
+        answer: None,
+        error_pages: Arc::default(),
+        recursive_error_pages: false,
+        internal: false,
+        limit_except: None,
+        allow_methods: None,
+        absolute_redirect: false,
+        server_name_in_redirect: false,
+        port_in_redirect: false,
+        types: Arc::default(),
+        default_type: Arc::from(""),
+        charset: None,
+        add_headers: Arc::default(),
+        expires: Expires::Off,
+        etag: false,
+        if_modified_since: IfModifiedSince::Off,
+        max_ranges: None,
+        server_tokens: ServerTokens::Off,
+        client_max_body_size: None,
+        client_body_discard_max: 0,
+        client_body_timeout: None,
+        client_body_min_rate: None,
+        keepalive_timeout: None,
+        keepalive_header: None,
+        keepalive_requests: 0,
+        send_timeout: None,
+        lingering_timeout: None,
+        lingering_time: None,
+        half_close: false,
+        tcp_nodelay: false,
+        sendfile: false,
+        access_logs: Arc::default(),
+        error_logs: Arc::default(),
+        log_not_found: false,
+        reset_timedout_connection: false,
+    }
+}
+
+/// Nothing at all, for the process.
+pub fn blank_main() -> Main {
+    Main {
+        worker_processes: Workers::Count(0),
+        daemon: false,
+        pid: None,
+        user: None,
+        error_logs: Vec::new(),
+        worker_rlimit_nofile: None,
+        worker_connections: 0,
+        worker_shutdown_timeout: None,
+    }
+}

@@ -1,0 +1,97 @@
+//! nginx's configuration language into one finished, immutable [`Config`]. Pure: files are read through
+//! a [`Source`] that the shell provides; no file, socket or clock is touched here.
+#![forbid(unsafe_code)]
+
+pub mod directive;
+pub mod level;
+pub mod lex;
+pub mod listen;
+pub mod model;
+pub mod parse;
+pub mod pattern;
+pub mod reference;
+pub mod report;
+pub mod source;
+pub mod template;
+pub mod value;
+
+mod map;
+mod names;
+mod resolve;
+mod types;
+
+use std::path::{Path, PathBuf};
+
+pub use model::*;
+pub use report::{Report, Severity};
+pub use source::{Memory, Source};
+
+use parse::Parser;
+use report::Reports;
+
+/// What the command line and the machine say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// `-p`: where relative paths begin.
+    pub prefix: PathBuf,
+    /// `-g`: directives that stand before the file.
+    pub globals: Option<String>,
+    /// What `server_name $hostname` means.
+    pub hostname: String,
+    /// Defaults other than the table's: a directive and its arguments, such as `error_log` and `stderr`
+    /// for `-e stderr`.
+    pub defaults: Vec<(String, Vec<String>)>,
+}
+
+impl Options {
+    /// Nothing but a prefix.
+    pub fn new(prefix: impl Into<PathBuf>) -> Self {
+        Self { prefix: prefix.into(), globals: None, hostname: String::new(), defaults: Vec::new() }
+    }
+
+    /// The same with another default for a directive.
+    #[must_use]
+    pub fn with_default(mut self, name: &str, args: &[&str]) -> Self {
+        self.defaults.push((name.to_owned(), args.iter().map(|arg| (*arg).to_owned()).collect()));
+        self
+    }
+}
+
+/// What came of loading.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The configuration, unless there was an error.
+    pub config: Option<Config>,
+    /// Errors and warnings.
+    pub reports: Vec<Report>,
+    /// Every file that was read, once, in the order of reading: for `-T`.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Outcome {
+    /// Whether anything was wrong.
+    pub fn has_errors(&self) -> bool {
+        self.config.is_none()
+    }
+}
+
+/// Reads the file and all it includes, and resolves it. A relative path begins at the prefix, as nginx's
+/// `-c` does; relative includes begin where the file is.
+pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome {
+    let main_file = options.prefix.join(main_file);
+    let folder = main_file.parent().unwrap_or(Path::new("/"));
+    let mut reports = Reports::default();
+    let mut parser = Parser::new(folder, source, &mut reports);
+    if let Some(globals) = &options.globals {
+        parser.text(None, globals.as_bytes());
+    }
+    parser.main_file(&main_file);
+    let tree = parser.finish();
+    let config = resolve::resolve(&tree, options, &mut reports);
+    let mut seen = std::collections::HashSet::new();
+    let files = tree.files.iter().filter_map(|file| {
+        let path = file.path.as_ref().filter(|path| seen.insert((*path).clone()))?;
+        Some((path.clone(), file.text.to_vec()))
+    });
+    Outcome { config, files: files.collect(), reports: reports.finish() }
+}

@@ -1,0 +1,191 @@
+//! `map` blocks: variables whose value depends on another.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::level::{Directive, Fault, Scope};
+use crate::model::{Map, MapId, Part, Pattern, Template, Variable};
+use crate::names::{HostKey, host_key, regex_of};
+use crate::parse::{Node, Word};
+use crate::report::Report;
+use crate::template::is_taken;
+
+/// The name of the variable that a `map` makes.
+pub(crate) fn map_name(d: &Directive<'_>) -> Result<String, Fault> {
+    let word = d.arg(1);
+    let name = d.text(word)?.strip_prefix('$').unwrap_or_default().to_ascii_lowercase();
+    let is_name = !name.is_empty() && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
+    if !is_name || name.as_bytes()[0].is_ascii_digit() {
+        return Err(Fault::at(word, format!("invalid variable name \"{}\"", word.shown()))
+            .help("a map makes a variable: \"$name\"".to_owned()));
+    }
+    if is_taken(&name) {
+        return Err(Fault::at(word, format!("the duplicate \"{name}\" variable"))
+            .note("the server itself gives this variable its value".to_owned()));
+    }
+    Ok(name)
+}
+
+/// Reads a `map` whose name is known. Every entry that is wrong is reported.
+pub(crate) fn map(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<Map, Fault> {
+    let mut map = Map {
+        name,
+        source: d.template(d.arg(0), s)?,
+        hostnames: false,
+        exact: HashMap::new(),
+        leading: Vec::new(),
+        trailing: Vec::new(),
+        patterns: Vec::new(),
+        default: Template::default(),
+    };
+    let entries = d.node.body.as_deref().unwrap_or_default();
+    map.hostnames = entries.iter().any(|entry| is_word(entry, b"hostnames"));
+    let mut reader =
+        Reader { map, leading: HashMap::new(), trailing: HashMap::new(), has_default: false };
+    for entry in entries {
+        if is_word(entry, b"hostnames") || is_word(entry, b"volatile") {
+            continue;
+        }
+        if let Err(fault) = reader.entry(d, s, entry) {
+            let report =
+                Report::error(s.files, fault.span.unwrap_or(entry.name.span), fault.message);
+            let report = fault.note.into_iter().fold(report, Report::note);
+            s.reports.push(report.help(fault.help));
+        }
+    }
+    Ok(reader.finish())
+}
+
+fn is_word(entry: &Node, word: &[u8]) -> bool {
+    entry.args.is_empty() && entry.body.is_none() && *entry.name.text == *word
+}
+
+struct Reader {
+    map: Map,
+    leading: HashMap<Vec<u8>, Template>,
+    trailing: HashMap<Vec<u8>, Template>,
+    has_default: bool,
+}
+
+impl Reader {
+    fn entry(&mut self, d: &Directive<'_>, s: &Scope<'_>, entry: &Node) -> Result<(), Fault> {
+        let [value] = entry.args.as_slice() else {
+            return Err(Fault::at(&entry.name, "invalid number of the map parameters")
+                .help("each line is a key, a value and \";\"".to_owned()));
+        };
+        if entry.body.is_some() {
+            return Err(Fault::at(&entry.name, "a map has no blocks within"));
+        }
+        let value = d.template(value, s)?;
+        let word = &entry.name;
+        match &*word.text {
+            b"default" if self.has_default => {
+                Err(Fault::at(word, "duplicate default map parameter"))
+            }
+            b"default" => {
+                self.has_default = true;
+                self.map.default = value;
+                Ok(())
+            }
+            [b'~', b'*', source @ ..] => self.pattern(regex_of(word, source, true)?, value),
+            [b'~', source @ ..] => self.pattern(regex_of(word, source, false)?, value),
+            // A backslash takes its meaning from what follows it.
+            [b'\\', key @ ..] => self.exact(word, key, value),
+            key if self.map.hostnames => self.host(d, word, key, value),
+            key => self.exact(word, key, value),
+        }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "one of several arms")]
+    fn pattern(&mut self, pattern: Arc<Pattern>, value: Template) -> Result<(), Fault> {
+        self.map.patterns.push((pattern, value));
+        Ok(())
+    }
+
+    fn exact(&mut self, word: &Word, key: &[u8], value: Template) -> Result<(), Fault> {
+        once(word, self.map.exact.insert(key.to_ascii_lowercase(), value).is_some())
+    }
+
+    fn host(
+        &mut self,
+        d: &Directive<'_>,
+        word: &Word,
+        key: &[u8],
+        value: Template,
+    ) -> Result<(), Fault> {
+        let Ok(text) = std::str::from_utf8(key) else { return self.exact(word, key, value) };
+        let is_double = match host_key(text) {
+            Some(HostKey::Exact(name)) => self.map.exact.insert(name.into_bytes(), value).is_some(),
+            Some(HostKey::Leading(name)) => self.leading.insert(name.into_bytes(), value).is_some(),
+            Some(HostKey::Trailing(name)) => {
+                self.trailing.insert(name.into_bytes(), value).is_some()
+            }
+            Some(HostKey::Both(name)) => {
+                let exact =
+                    self.map.exact.insert(name.clone().into_bytes(), value.clone()).is_some();
+                self.leading.insert(format!(".{name}").into_bytes(), value).is_some() || exact
+            }
+            None => return Err(d.invalid(word, "is not a host name or wildcard")),
+        };
+        once(word, is_double)
+    }
+
+    fn finish(mut self) -> Map {
+        let longest_first = |keys: HashMap<Vec<u8>, Template>| {
+            let mut keys: Vec<_> = keys.into_iter().collect();
+            keys.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
+            keys
+        };
+        self.map.leading = longest_first(self.leading);
+        self.map.trailing = longest_first(self.trailing);
+        self.map
+    }
+}
+
+fn once(word: &Word, is_double: bool) -> Result<(), Fault> {
+    if is_double {
+        Err(Fault::at(word, format!("conflicting parameter \"{}\"", word.shown())))
+    } else {
+        Ok(())
+    }
+}
+
+/// A map whose value needs itself, if there is one.
+pub(crate) fn cycle(maps: &[Map]) -> Option<MapId> {
+    let needs: Vec<Vec<usize>> = maps.iter().map(needed_maps).collect();
+    // Maps that need nothing (any more) are taken away until none is left, or only a cycle.
+    let mut open: Vec<usize> = needs.iter().map(Vec::len).collect();
+    let mut users: Vec<Vec<usize>> = vec![Vec::new(); maps.len()];
+    for (user, needed) in needs.iter().enumerate() {
+        for map in needed {
+            users[*map].push(user);
+        }
+    }
+    let mut free: Vec<usize> = (0..maps.len()).filter(|map| open[*map] == 0).collect();
+    while let Some(map) = free.pop() {
+        for &user in &users[map] {
+            open[user] -= 1;
+            if open[user] == 0 {
+                free.push(user);
+            }
+        }
+    }
+    open.iter().position(|count| *count > 0).map(|map| MapId(map as u32))
+}
+
+fn needed_maps(map: &Map) -> Vec<usize> {
+    let listed = map.leading.iter().chain(&map.trailing).map(|(_, value)| value);
+    let values =
+        listed.chain(map.exact.values()).chain(map.patterns.iter().map(|(_, value)| value));
+    let mut needed: Vec<usize> = values
+        .chain([&map.source, &map.default])
+        .flat_map(|template| &template.parts)
+        .filter_map(|part| match part {
+            Part::Variable(Variable::Map(id)) => Some(id.0 as usize),
+            _ => None,
+        })
+        .collect();
+    needed.sort_unstable();
+    needed.dedup();
+    needed
+}

@@ -1,0 +1,699 @@
+//! The finished configuration: typed, defaults filled in, inheritance done. What the rest of the server
+//! reads; nothing outside this room sees a word of configuration text.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use regex::bytes::Regex;
+use sekisho_http::{Method, Status};
+
+/// A whole configuration.
+#[derive(Debug)]
+pub struct Config {
+    /// What stands outside every block.
+    pub main: Main,
+    /// The `http` block; empty when there is none.
+    pub http: Http,
+}
+
+/// Settings of the process.
+#[derive(Debug)]
+pub struct Main {
+    /// `worker_processes`
+    pub worker_processes: Workers,
+    /// `daemon`
+    pub daemon: bool,
+    /// `pid`; `None` for `off`.
+    pub pid: Option<PathBuf>,
+    /// `user`: user and group name.
+    pub user: Option<(String, Option<String>)>,
+    /// `error_log` of the main context.
+    pub error_logs: Vec<ErrorLog>,
+    /// `worker_rlimit_nofile`
+    pub worker_rlimit_nofile: Option<u64>,
+    /// `worker_connections` of `events`: connections a worker may hold.
+    pub worker_connections: usize,
+    /// `worker_shutdown_timeout`
+    pub worker_shutdown_timeout: Option<Duration>,
+}
+
+/// How many workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workers {
+    /// One for each core.
+    Auto,
+    /// So many.
+    Count(usize),
+}
+
+/// The `http` block.
+#[derive(Debug, Default)]
+pub struct Http {
+    /// Every address that is listened on, once each.
+    pub listens: Vec<Listen>,
+    /// The servers, in the order of the file; a [`ServerId`] is an index here.
+    pub servers: Vec<Server>,
+    /// Every location of every server, nested and named ones too; a [`LocationId`] is an index here.
+    /// Each server's own settings (for what is decided before a location is found, and where none
+    /// matches) are a location here too: [`Server::root`].
+    pub locations: Vec<Location>,
+    /// `map` blocks; a [`MapId`] is an index here.
+    pub maps: Vec<Map>,
+}
+
+/// An index into [`Http::servers`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ServerId(pub u32);
+/// An index into [`Http::locations`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LocationId(pub u32);
+/// An index into [`Http::maps`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MapId(pub u32);
+
+/// An address that is listened on, with the servers behind it.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Where.
+    pub address: ListenAddress,
+    /// The server for requests whose `Host` names none.
+    pub default_server: ServerId,
+    /// All servers at this address, the default one included, in the order of the file.
+    pub servers: Vec<ServerId>,
+    /// Socket options.
+    pub options: ListenOptions,
+}
+
+/// Socket options of a `listen`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ListenOptions {
+    /// `backlog=`
+    pub backlog: Option<u32>,
+    /// `reuseport`: one socket for each worker.
+    pub reuseport: bool,
+    /// `ipv6only=`; nginx's default is on.
+    pub ipv6only: Option<bool>,
+    /// `so_keepalive=on|off` (finer forms are accepted as on).
+    pub so_keepalive: Option<bool>,
+    /// `rcvbuf=`
+    pub rcvbuf: Option<u64>,
+    /// `sndbuf=`
+    pub sndbuf: Option<u64>,
+    /// `deferred`
+    pub deferred: bool,
+    /// `fastopen=`
+    pub fastopen: Option<u32>,
+}
+
+/// Where to listen.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ListenAddress {
+    /// TCP over IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// A `server` block.
+#[derive(Debug)]
+pub struct Server {
+    /// `server_name`s; the first one is `$server_name`. Empty means `""`.
+    pub names: Vec<ServerName>,
+    /// The server's own settings, seen as a location that matches everything.
+    pub root: LocationId,
+    /// `return` at the server's level: decided before a location is looked for.
+    pub answer: Option<Return>,
+    /// The top-level locations, named ones included.
+    pub locations: Vec<LocationId>,
+    /// `merge_slashes`
+    pub merge_slashes: bool,
+    /// `large_client_header_buffers`, `client_header_buffer_size` and our own limits.
+    pub head_limits: HeadLimits,
+    /// `client_header_timeout`: a server's, as it is needed before a location is known.
+    pub client_header_timeout: Option<Duration>,
+    /// `underscores_in_headers`, `ignore_invalid_headers`: as in nginx.
+    pub underscores_in_headers: bool,
+    /// `ignore_invalid_headers`
+    pub ignore_invalid_headers: bool,
+}
+
+/// Limits of a request head (H10).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeadLimits {
+    /// Request line, in bytes (size of a large header buffer).
+    pub line_bytes_max: usize,
+    /// One field, in bytes (size of a large header buffer).
+    pub field_bytes_max: usize,
+    /// The whole head, in bytes (number times size of the large buffers).
+    pub head_bytes_max: usize,
+    /// `client_header_fields_max` (ours; 100).
+    pub fields_max: usize,
+}
+
+/// One `server_name`.
+#[derive(Clone, Debug)]
+pub enum ServerName {
+    /// In lower case; `""` matches a request without `Host`.
+    Exact(String),
+    /// `*.example.org`, kept as `.example.org`; or `.example.org`, which is this and the exact name both
+    /// (the resolver writes two entries).
+    LeadingWildcard(String),
+    /// `www.example.*`, kept as `www.example.`.
+    TrailingWildcard(String),
+    /// `~…`
+    Regex(Arc<Pattern>),
+}
+
+/// A regular expression with its source and the names of its groups.
+#[derive(Debug)]
+pub struct Pattern {
+    /// As written, without `~`.
+    pub source: String,
+    /// Compiled; case-insensitive where asked for.
+    pub regex: Regex,
+}
+
+/// How a location matches.
+#[derive(Clone, Debug)]
+pub enum LocationMatch {
+    /// `location = /path`
+    Exact(Vec<u8>),
+    /// `location /path` and `location ^~ /path` (then `is_final`: regexes are not tried).
+    Prefix {
+        /// The prefix.
+        path: Vec<u8>,
+        /// `^~`
+        is_final: bool,
+    },
+    /// `location ~` and `~*`
+    Regex(Arc<Pattern>),
+    /// `location @name`, kept with its `@`.
+    Named(String),
+    /// The server itself.
+    Server,
+}
+
+/// A location: how it matches, what lies within it, and what holds there.
+#[derive(Debug)]
+pub struct Location {
+    /// How it matches.
+    pub matches: LocationMatch,
+    /// The server it belongs to.
+    pub server: ServerId,
+    /// Nested locations.
+    pub locations: Vec<LocationId>,
+    /// What holds here, inheritance done.
+    pub settings: Settings,
+}
+
+/// What holds in a location: everything that is inherited from `http` to `server` to `location`, and
+/// what a location says for itself.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each switch of the language")]
+pub struct Settings {
+    // Where files are.
+    /// `root` or `alias`
+    pub place: Place,
+    /// `index`
+    pub index: Arc<[Template]>,
+    /// `try_files` (a location's own)
+    pub try_files: Option<Arc<TryFiles>>,
+    /// `autoindex`
+    pub autoindex: bool,
+    /// `autoindex_exact_size`
+    pub autoindex_exact_size: bool,
+    /// `autoindex_localtime`
+    pub autoindex_localtime: bool,
+    /// `disable_symlinks`
+    pub disable_symlinks: Symlinks,
+    /// `open_file_cache` and its companions.
+    pub open_file_cache: FileCache,
+
+    // What is answered.
+    /// `return` (a location's own)
+    pub answer: Option<Return>,
+    /// `error_page`
+    pub error_pages: Arc<[ErrorPage]>,
+    /// `recursive_error_pages`
+    pub recursive_error_pages: bool,
+    /// `internal` (a location's own)
+    pub internal: bool,
+    /// `limit_except` (a location's own): methods that stay allowed; the rest is denied (403).
+    pub limit_except: Option<Arc<[Method]>>,
+    /// `allow_methods`: exactly these; others get 405.
+    pub allow_methods: Option<Arc<[Method]>>,
+    /// `absolute_redirect`
+    pub absolute_redirect: bool,
+    /// `server_name_in_redirect`
+    pub server_name_in_redirect: bool,
+    /// `port_in_redirect`
+    pub port_in_redirect: bool,
+
+    // Heads.
+    /// `types`
+    pub types: Arc<Types>,
+    /// `default_type`
+    pub default_type: Arc<str>,
+    /// `charset`; `None` for off. Added to text types (nginx's default `charset_types`).
+    pub charset: Option<Arc<str>>,
+    /// `add_header`
+    pub add_headers: Arc<[AddHeader]>,
+    /// `expires`
+    pub expires: Expires,
+    /// `etag`
+    pub etag: bool,
+    /// `if_modified_since`
+    pub if_modified_since: IfModifiedSince,
+    /// `max_ranges`; `None` means as many as the server's own bound allows, `Some(0)` switches ranges off.
+    pub max_ranges: Option<usize>,
+    /// `server_tokens`
+    pub server_tokens: ServerTokens,
+
+    // Manners.
+    /// `client_max_body_size`; `None` for 0 (no limit).
+    pub client_max_body_size: Option<u64>,
+    /// `client_body_discard_max`
+    pub client_body_discard_max: u64,
+    /// `client_body_timeout`
+    pub client_body_timeout: Option<Duration>,
+    /// `client_body_min_rate`
+    pub client_body_min_rate: Option<u64>,
+    /// `keepalive_timeout` (first argument); `None` for 0: no keep-alive.
+    pub keepalive_timeout: Option<Duration>,
+    /// `keepalive_timeout`'s second argument: sent as `Keep-Alive: timeout=`.
+    pub keepalive_header: Option<Duration>,
+    /// `keepalive_requests`
+    pub keepalive_requests: u64,
+    /// `send_timeout`
+    pub send_timeout: Option<Duration>,
+    /// `lingering_timeout`
+    pub lingering_timeout: Option<Duration>,
+    /// `lingering_time`
+    pub lingering_time: Option<Duration>,
+    /// `half_close`
+    pub half_close: bool,
+    /// `tcp_nodelay`
+    pub tcp_nodelay: bool,
+    /// `sendfile`
+    pub sendfile: bool,
+
+    // Logs.
+    /// `access_log`; empty for off.
+    pub access_logs: Arc<[AccessLog]>,
+    /// `error_log`
+    pub error_logs: Arc<[ErrorLog]>,
+    /// `log_not_found`
+    pub log_not_found: bool,
+    /// `log_subrequest` and friends are accepted and ignored.
+    pub reset_timedout_connection: bool,
+}
+
+/// Where a location's files are.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// `root`: the whole path is added. Relative paths have been joined to the prefix.
+    Root(Arc<Template>),
+    /// `alias`: what follows the location's prefix is added; with a regex location the alias is the
+    /// whole file name.
+    Alias(Arc<Template>),
+    /// The `alias` of an enclosing prefix location, as a regex location within it sees it: the first
+    /// `prefix_bytes` of the path are taken away and the rest is added to the alias.
+    AliasOfParent {
+        /// The alias, as the enclosing location has it.
+        alias: Arc<Template>,
+        /// How long the enclosing location's prefix is.
+        prefix_bytes: usize,
+    },
+}
+
+/// `disable_symlinks`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Symlinks {
+    /// Followed (nginx's default).
+    Follow,
+    /// Never followed below the root.
+    Deny,
+    /// Followed only where link and target have the same owner.
+    IfSameOwner,
+}
+
+/// `open_file_cache` and its companions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileCache {
+    /// Not configured: only files that are asked for very often are trusted, and only for a moment.
+    Auto,
+    /// `open_file_cache off`
+    Off,
+    /// As configured.
+    On {
+        /// `max=`
+        max: usize,
+        /// `inactive=`
+        inactive: Duration,
+        /// `open_file_cache_valid`
+        valid: Duration,
+        /// `open_file_cache_min_uses`
+        min_uses: u32,
+        /// `open_file_cache_errors`
+        errors: bool,
+    },
+}
+
+/// `try_files`
+#[derive(Debug)]
+pub struct TryFiles {
+    /// Each candidate; `is_dir` for one that was written with a closing slash (which is not in the template).
+    pub candidates: Vec<TryFile>,
+    /// What happens when none is there.
+    pub fallback: Fallback,
+}
+
+/// A candidate of `try_files`.
+#[derive(Debug)]
+pub struct TryFile {
+    /// The path to look for.
+    pub path: Template,
+    /// Whether a directory is meant.
+    pub is_dir: bool,
+}
+
+/// The last word of `try_files`.
+#[derive(Debug)]
+pub enum Fallback {
+    /// An internal redirect.
+    Uri(Template),
+    /// `@name`
+    Named(String),
+    /// `=code`
+    Status(Status),
+}
+
+/// `return`
+#[derive(Clone, Debug)]
+pub struct Return {
+    /// The code; 444 closes without an answer, so it is a number and not a `Status`.
+    pub code: u16,
+    /// Text, or the address of a redirect.
+    pub text: Option<Arc<Template>>,
+}
+
+/// One `error_page` directive.
+#[derive(Clone, Debug)]
+pub struct ErrorPage {
+    /// The codes it is for (may contain 494–499 as nginx has them; they never match what we do not use).
+    pub codes: Vec<u16>,
+    /// `=code`, `=`, or neither.
+    pub status: ErrorStatus,
+    /// Where the answer comes from.
+    pub target: ErrorTarget,
+}
+
+/// Which status an `error_page` answers with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorStatus {
+    /// The original one.
+    Keep,
+    /// `=`: whatever the target answers.
+    FromTarget,
+    /// `=code`
+    Fixed(Status),
+}
+
+/// Where an `error_page` goes.
+#[derive(Clone, Debug)]
+pub enum ErrorTarget {
+    /// An internal redirect to a path.
+    Uri(Template),
+    /// A named location.
+    Named(String),
+    /// A redirect of the client to an absolute address (302, or the fixed status if that is a redirect).
+    Redirect(Template),
+}
+
+/// `types`: extension (lower case) to media type.
+#[derive(Debug, Default)]
+pub struct Types {
+    /// Extension without its dot, to media type.
+    pub by_extension: std::collections::HashMap<Vec<u8>, Arc<str>>,
+}
+
+/// `add_header`
+#[derive(Clone, Debug)]
+pub struct AddHeader {
+    /// The field's name.
+    pub name: String,
+    /// Its value; an empty value adds nothing.
+    pub value: Template,
+    /// `always`: also for statuses other than 200, 201, 204, 206, 301, 302, 303, 304, 307, 308.
+    pub always: bool,
+}
+
+/// `expires`
+#[derive(Clone, Debug)]
+pub enum Expires {
+    /// No `Expires` and no `Cache-Control`.
+    Off,
+    /// `Thu, 01 Jan 1970 00:00:01 GMT`, `no-cache`
+    Epoch,
+    /// `Thu, 31 Dec 2037 23:55:55 GMT`, ten years
+    Max,
+    /// So many seconds from now; negative means `no-cache`.
+    After(i64),
+    /// So many seconds from the file's modification.
+    Modified(i64),
+    /// `@15h30m`: seconds since midnight (UTC here).
+    Daily(u32),
+}
+
+/// `if_modified_since`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfModifiedSince {
+    /// Never answered with 304.
+    Off,
+    /// Only an equal time.
+    Exact,
+    /// Not later than the given time.
+    Before,
+}
+
+/// `server_tokens`
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerTokens {
+    /// `Server: sekisho/0.1.0`
+    On,
+    /// `Server: sekisho`
+    Off,
+}
+
+/// `access_log`
+#[derive(Clone, Debug)]
+pub struct AccessLog {
+    /// Where to.
+    pub target: LogTarget,
+    /// How.
+    pub format: Arc<LogFormat>,
+    /// `if=`
+    pub condition: Option<Template>,
+    /// `buffer=`
+    pub buffer: Option<u64>,
+    /// `flush=`
+    pub flush: Option<Duration>,
+}
+
+/// `log_format`
+#[derive(Debug)]
+pub struct LogFormat {
+    /// Its name.
+    pub name: String,
+    /// `escape=`
+    pub escape: Escape,
+    /// The line, without its end.
+    pub line: Template,
+}
+
+/// `escape=` of a `log_format`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Escape {
+    /// `"`, `\` and bytes below 32 or above 126 as `\xXX`.
+    Default,
+    /// As JSON strings are.
+    Json,
+    /// Not at all.
+    None,
+}
+
+/// Where a log goes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum LogTarget {
+    /// A file; relative paths have been joined to the prefix.
+    File(PathBuf),
+    /// `stderr`
+    Stderr,
+}
+
+/// `error_log`
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ErrorLog {
+    /// Where to.
+    pub target: LogTarget,
+    /// From which level on.
+    pub level: Level,
+}
+
+/// Levels of the error log, the gravest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Level {
+    Emerg,
+    Alert,
+    Crit,
+    Error,
+    Warn,
+    Notice,
+    Info,
+    Debug,
+}
+
+impl Level {
+    /// Every level, the gravest first.
+    pub const ALL: [Self; 8] = [
+        Self::Emerg,
+        Self::Alert,
+        Self::Crit,
+        Self::Error,
+        Self::Warn,
+        Self::Notice,
+        Self::Info,
+        Self::Debug,
+    ];
+
+    /// As it stands in configuration and log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Emerg => "emerg",
+            Self::Alert => "alert",
+            Self::Crit => "crit",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Notice => "notice",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// A `map` block.
+#[derive(Debug)]
+pub struct Map {
+    /// The variable it makes, without `$`.
+    pub name: String,
+    /// What is looked up.
+    pub source: Template,
+    /// `hostnames`: keys may be wildcards.
+    pub hostnames: bool,
+    /// Exact keys (lower case: nginx ignores case here).
+    pub exact: std::collections::HashMap<Vec<u8>, Template>,
+    /// With `hostnames`: `*.example.org` as `.example.org`, longest first.
+    pub leading: Vec<(Vec<u8>, Template)>,
+    /// With `hostnames`: `www.example.*` as `www.example.`, longest first.
+    pub trailing: Vec<(Vec<u8>, Template)>,
+    /// `~` and `~*` keys in the order of the file.
+    pub patterns: Vec<(Arc<Pattern>, Template)>,
+    /// `default`; empty when not given.
+    pub default: Template,
+}
+
+/// A value with variables in it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Template {
+    /// The pieces in order; neighbouring literals have been joined.
+    pub parts: Vec<Part>,
+}
+
+impl Template {
+    /// A value without variables.
+    pub fn literal(text: impl Into<Vec<u8>>) -> Self {
+        let text = text.into();
+        Self { parts: if text.is_empty() { Vec::new() } else { vec![Part::Literal(text)] } }
+    }
+
+    /// The value, if there is no variable in it.
+    pub fn as_literal(&self) -> Option<&[u8]> {
+        match self.parts.as_slice() {
+            [] => Some(b""),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// A piece of a [`Template`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Text.
+    Literal(Vec<u8>),
+    /// `$name` or `${name}`
+    Variable(Variable),
+}
+
+/// The variables there are; unknown names are configuration errors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Variable {
+    /// `$arg_name`
+    Arg(String),
+    Args,
+    BinaryRemoteAddr,
+    BodyBytesSent,
+    BytesSent,
+    /// `$1` … `$9`
+    Capture(u8),
+    Connection,
+    ConnectionRequests,
+    ContentLength,
+    ContentType,
+    /// `$cookie_name`
+    Cookie(String),
+    DocumentRoot,
+    DocumentUri,
+    Host,
+    Hostname,
+    /// `$http_name`, kept as the field's name (`_` turned into `-`).
+    Http(String),
+    Https,
+    IsArgs,
+    /// The variable of a `map`.
+    Map(MapId),
+    Msec,
+    /// A named group of a regex.
+    NamedCapture(String),
+    NginxVersion,
+    Pid,
+    Pipe,
+    QueryString,
+    RealpathRoot,
+    RemoteAddr,
+    RemotePort,
+    RemoteUser,
+    Request,
+    RequestCompletion,
+    RequestFilename,
+    RequestId,
+    RequestLength,
+    RequestMethod,
+    RequestTime,
+    RequestUri,
+    Scheme,
+    /// `$sent_http_name`, kept as the field's name.
+    SentHttp(String),
+    ServerAddr,
+    ServerName,
+    ServerPort,
+    ServerProtocol,
+    Status,
+    TimeIso8601,
+    TimeLocal,
+    Uri,
+}

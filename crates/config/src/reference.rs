@@ -1,0 +1,62 @@
+//! The reference of all directives, written from the table.
+
+use std::fmt::Write as _;
+
+use crate::directive::{Body, GROUPS, Row, Status};
+use crate::template::known_names;
+
+/// The text of `docs/directives.md`.
+pub fn markdown() -> String {
+    let mut out = String::from(
+        "<!-- Written from the table in crates/config/src/directive.rs: change it there. -->\n\n\
+         # Directives\n\n\
+         The language is nginx's, and so are the meanings unless a line says otherwise. Directives marked *ours* \
+         are not in nginx. Times take `ms`, `s`, `m`, `h`, `d`, `w`, `M`, `y` and combinations (`1h30m`); for a \
+         deadline `0` and `off` mean none. Sizes take `k`, `m`, `g`.\n\n\
+         What stands at a level holds in the levels below it (`http`, `server`, `location`). Directives that may be \
+         repeated take the place of all that is inherited as soon as one of them stands at a level.\n",
+    );
+    for (title, rows) in GROUPS {
+        _ = write!(out, "\n## {title}\n\n");
+        if rows.iter().any(|row| row.status == Status::Active) {
+            rows.iter().for_each(|row| full(row, &mut out));
+        } else {
+            short(rows, &mut out);
+        }
+    }
+    out.push_str("\n## Variables\n\n");
+    let names: Vec<_> = known_names().map(|name| format!("`${name}`")).collect();
+    _ = writeln!(
+        out,
+        "{}; `$arg_NAME`, `$cookie_NAME`, `$http_NAME`, `$sent_http_NAME`; `$1` to `$9` and named groups of regular \
+         expressions; what `map` defines.",
+        names.join(", ")
+    );
+    out
+}
+
+fn full(row: &Row, out: &mut String) {
+    let form = if row.form.is_empty() { String::new() } else { format!(" {}", row.form) };
+    let end = if row.body == Body::None { ";" } else { " { … }" };
+    _ = write!(out, "### {}\n\n{}.\n\n- Syntax: `{}{form}{end}`\n", row.name, row.doc, row.name);
+    match (row.default, row.body) {
+        ("", _) => {}
+        (_, Body::Entries) => out.push_str("- Default: a built-in table of common types\n"),
+        (default, _) => _ = writeln!(out, "- Default: `{} {default};`", row.name),
+    }
+    _ = write!(out, "- Context: {}\n\n", row.contexts.names());
+}
+
+fn short(rows: &[Row], out: &mut String) {
+    let is_error = rows.iter().all(|row| row.status == Status::NotBuilt);
+    out.push_str(if is_error {
+        "Each of these is an error: to ignore it would change what the configuration means.\n\n"
+    } else {
+        "nginx has these, and ignoring them is harmless. Those marked *warns* are named in a warning.\n\n"
+    });
+    out.push_str("| directive | |\n|---|---|\n");
+    for row in rows {
+        let mark = if row.status == Status::Warned { " *(warns)*" } else { "" };
+        _ = writeln!(out, "| `{}` | {}{mark} |", row.name, row.doc);
+    }
+}

@@ -1,0 +1,451 @@
+//! The tree becomes typed, immutable values: every directive is checked against the table and applied to
+//! its level; levels inherit from `http` to `server` to `location`. All errors are found in one run.
+
+mod listens;
+mod locations;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::directive::{self, Body, Context, Row, Status, logs};
+use crate::level::{Directive, Fault, Level, Scope, blank_main};
+use crate::lex::{Lexer, Token};
+use crate::map::{cycle, map, map_name};
+use crate::model::{Config, Http, LocationMatch, Map, MapId, Server, ServerId};
+use crate::parse::{Node, Tree, Word, parse_bytes};
+use crate::pattern::group_names;
+use crate::report::{Report, Reports, Span, did_you_mean};
+use crate::template::Names;
+use crate::{Location, LocationId, Options};
+
+/// What was not written stands nowhere.
+const NOWHERE: Span = Span { file: u32::MAX, start: 0, end: 0 };
+
+/// Resolves a tree; `None` if there were errors, in it or before.
+pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> Option<Config> {
+    let scope = Scope {
+        options,
+        files: &tree.files,
+        reports,
+        names: Names::default(),
+        formats: HashMap::new(),
+        main: blank_main(),
+        named_uses: Vec::new(),
+        warned: HashSet::new(),
+    };
+    let mut walk = Walk {
+        scope,
+        http: Http::default(),
+        listens: listens::Listens::default(),
+        named: Vec::new(),
+    };
+    walk.all(&tree.nodes);
+    if !tree.is_cut {
+        walk.check_named_uses();
+    }
+    let Walk { scope, mut http, listens, .. } = walk;
+    if scope.reports.has_errors() {
+        return None;
+    }
+    http.listens = listens.finish();
+    Some(Config { main: scope.main, http })
+}
+
+/// The walk over the tree.
+struct Walk<'a> {
+    scope: Scope<'a>,
+    http: Http,
+    listens: listens::Listens,
+    /// The named locations of each server.
+    named: Vec<HashSet<String>>,
+}
+
+/// A block within a level, to be entered when the level is finished.
+type Inner<'n> = (&'static Row, &'n Node);
+
+impl Walk<'_> {
+    fn all(&mut self, nodes: &[Node]) {
+        self.collect_names(nodes);
+        let mut base = self.defaults();
+        base.finish();
+        let mut main = base.child(Context::Main, LocationMatch::Server);
+        let blocks = self.fill(&mut main, nodes);
+        main.finish();
+        self.scope.main.error_logs = main.settings.error_logs.to_vec();
+        for (row, node) in blocks {
+            let body = node.body.as_deref().unwrap_or_default();
+            match row.body {
+                Body::Block(Context::Events) => {
+                    let mut events = main.child(Context::Events, LocationMatch::Server);
+                    self.fill(&mut events, body);
+                }
+                _ => self.http(&main, body),
+            }
+        }
+    }
+
+    fn http(&mut self, main: &Level, nodes: &[Node]) {
+        let mut level = main.child(Context::Http, LocationMatch::Server);
+        let servers = self.fill(&mut level, nodes);
+        level.finish();
+        for (_, node) in servers {
+            if self.scope.reports.is_full() {
+                return;
+            }
+            self.server(&level, node);
+        }
+    }
+
+    fn server(&mut self, http: &Level, node: &Node) {
+        let body = node.body.as_deref().unwrap_or_default();
+        let id = ServerId(self.http.servers.len() as u32);
+        let mut level = http.child(Context::Server, LocationMatch::Server);
+        level.server = Some(self.http.servers.len());
+        let blocks = self.fill(&mut level, body);
+        if !level.says("listen") {
+            self.apply_default(&mut level, "listen");
+        }
+        if body.is_empty() {
+            self.scope.warn(node.name.span, "this server is empty: all it does is by default");
+        }
+        level.finish();
+        let own = std::mem::take(&mut level.own);
+        self.listens.add(&mut self.scope, id, node, &own);
+        let answer = level.settings.answer.take();
+        let root = self.push_location(LocationMatch::Server, id, &level);
+        self.named.push(HashSet::new());
+        self.http.servers.push(Server {
+            names: own.server_names.into_iter().map(|(name, _)| name).collect(),
+            root,
+            answer,
+            locations: Vec::new(),
+            merge_slashes: level.parts.merge_slashes,
+            head_limits: level.parts.head_limits(),
+            client_header_timeout: level.parts.client_header_timeout,
+            underscores_in_headers: level.parts.underscores_in_headers,
+            ignore_invalid_headers: level.parts.ignore_invalid_headers,
+        });
+        let locations = self.locations(&level, id, &blocks);
+        if let Some(server) = self.http.servers.get_mut(id.0 as usize) {
+            server.locations = locations;
+        }
+    }
+
+    fn push_location(
+        &mut self,
+        matches: LocationMatch,
+        server: ServerId,
+        level: &Level,
+    ) -> LocationId {
+        let id = LocationId(self.http.locations.len() as u32);
+        let settings = level.settings.clone();
+        self.http.locations.push(Location { matches, server, locations: Vec::new(), settings });
+        id
+    }
+
+    /// Applies the directives of a level and returns its blocks.
+    fn fill<'n>(&mut self, level: &mut Level, nodes: &'n [Node]) -> Vec<Inner<'n>> {
+        let mut blocks = Vec::new();
+        for node in nodes {
+            if self.scope.reports.is_full() {
+                break;
+            }
+            let Some(row) = self.check(level, node) else { continue };
+            self.apply(level, row, node, false);
+            if matches!(row.body, Body::Block(_)) {
+                blocks.push((row, node));
+            }
+        }
+        blocks
+    }
+
+    fn apply(&mut self, level: &mut Level, row: &'static Row, node: &Node, is_default: bool) {
+        let directive = Directive { row, node, is_default };
+        if let Err(fault) = (row.apply)(level, &directive, &mut self.scope) {
+            self.fault(node, fault);
+        }
+    }
+
+    fn fault(&mut self, node: &Node, fault: Fault) {
+        let span = fault.span.unwrap_or(node.name.span);
+        let mut report = Report::error(self.scope.files, span, fault.message);
+        if span.file == NOWHERE.file {
+            report = report.note(format!("in the default of \"{}\"", node.name.shown()));
+        }
+        let report = fault.note.into_iter().fold(report, Report::note);
+        self.scope.reports.push(report.help(fault.help));
+    }
+
+    fn error(&mut self, span: Span, message: impl Into<String>) {
+        self.scope.reports.push(Report::error(self.scope.files, span, message));
+    }
+
+    /// The row of a directive that may be applied here.
+    fn check(&mut self, level: &mut Level, node: &Node) -> Option<&'static Row> {
+        let name = node.name.shown();
+        let span = node.name.span;
+        let rows = directive::by_name(&node.name.text);
+        let Some(first) = rows.first() else {
+            // A block without a name has been reported by the parser.
+            if !node.name.text.is_empty() || node.name.quoted {
+                self.unknown(level.context, node);
+            }
+            return None;
+        };
+        let Some(row) = rows.iter().find(|row| row.contexts.contains(level.context)) else {
+            if let Some(row) = rows.iter().find(|row| row.status == Status::NotBuilt) {
+                self.not_built(row, span);
+                return None;
+            }
+            let message = format!("\"{name}\" directive is not allowed here");
+            let places = first.contexts.names();
+            let where_it_may =
+                format!("it may stand in: {places}; this is: {}", level.context.name());
+            self.scope
+                .reports
+                .push(Report::error(self.scope.files, span, message).note(where_it_may));
+            return None;
+        };
+        if row.status == Status::NotBuilt {
+            self.not_built(row, span);
+            return None;
+        }
+        if !row.takes(node.args.len()) {
+            let report = Report::error(
+                self.scope.files,
+                span,
+                format!("invalid number of arguments in \"{name}\" directive"),
+            );
+            self.scope.reports.push(report.help(format!("its form is: {}", form(row))));
+            return None;
+        }
+        match (row.body, &node.body) {
+            (Body::None, Some(_)) => {
+                self.error(span, format!("directive \"{name}\" is not terminated by \";\""));
+                return None;
+            }
+            (Body::Block(_) | Body::Entries, None) => {
+                self.error(span, format!("directive \"{name}\" has no opening \"{{\""));
+                return None;
+            }
+            _ => {}
+        }
+        if let Some(before) = level.seen.get(row.name).filter(|_| !row.repeats) {
+            let report =
+                Report::error(self.scope.files, span, format!("\"{name}\" directive is duplicate"));
+            self.scope.reports.push(report.related(
+                self.scope.files,
+                *before,
+                "it stands here already",
+            ));
+            return None;
+        }
+        level.seen.entry(row.name).or_insert(span);
+        if row.status == Status::Warned && self.scope.warned.insert(row.name) {
+            let mut why = row.doc.to_owned();
+            // Names keep their capitals, sentences do not.
+            if why.as_bytes().get(1).is_some_and(u8::is_ascii_lowercase) {
+                why[..1].make_ascii_lowercase();
+            }
+            self.scope.warn(span, format!("\"{name}\" is ignored: {why}"));
+        }
+        (row.status == Status::Active).then_some(row)
+    }
+
+    fn unknown(&mut self, context: Context, node: &Node) {
+        let name = node.name.shown();
+        let here =
+            directive::rows().filter(|row| row.contexts.contains(context)).map(|row| row.name);
+        let help = did_you_mean(&name, here)
+            .or_else(|| did_you_mean(&name, directive::rows().map(|row| row.name)));
+        let message = format!("unknown directive \"{name}\"");
+        self.scope
+            .reports
+            .push(Report::error(self.scope.files, node.name.span, message).help(help));
+    }
+
+    fn not_built(&mut self, row: &Row, span: Span) {
+        self.error(span, format!("\"{}\" is not built yet", row.name));
+    }
+
+    /// The level on which everything stands: the table's defaults, applied like any other directive.
+    fn defaults(&mut self) -> Level {
+        let mut base = Level::blank();
+        for row in directive::rows() {
+            if row.status == Status::Active && !row.default.is_empty() && row.name != "listen" {
+                self.apply_default(&mut base, row.name);
+            }
+        }
+        for (name, _) in &self.scope.options.defaults {
+            let is_known =
+                directive::by_name(name.as_bytes()).iter().any(|row| row.status == Status::Active);
+            if !is_known {
+                let report =
+                    Report::error(self.scope.files, None, format!("unknown directive \"{name}\""));
+                self.scope.reports.push(report.note("in the defaults of the command line"));
+            }
+        }
+        base
+    }
+
+    fn apply_default(&mut self, level: &mut Level, name: &str) {
+        let Some(row) = directive::by_name(name.as_bytes()).first() else { return };
+        let own = self.scope.options.defaults.iter().rfind(|(known, _)| known == name);
+        let node = default_node(row, own.map(|(_, args)| args.as_slice()));
+        level.seen.insert(row.name, NOWHERE);
+        self.apply(level, row, &node, true);
+    }
+
+    /// What may be referred to before it is defined: maps, named groups, log formats.
+    fn collect_names(&mut self, nodes: &[Node]) {
+        collect_captures(nodes, &mut self.scope.names);
+        let http: Vec<&Node> = nodes
+            .iter()
+            .filter(|node| &*node.name.text == b"http")
+            .filter_map(|node| node.body.as_ref())
+            .flatten()
+            .collect();
+        let found = |name: &'static str| {
+            let row = directive::by_name(name.as_bytes()).first().copied();
+            let wanted = http.iter().copied().filter(move |node| {
+                *node.name.text == *name.as_bytes()
+                    && row.is_some_and(|row| row.takes(node.args.len()))
+                    && node.body.is_some() == row.is_some_and(|row| row.body == Body::Entries)
+            });
+            wanted.filter_map(move |node| Some(Directive { row: row?, node, is_default: false }))
+        };
+        let mut maps = Vec::new();
+        for directive in found("map") {
+            self.name_map(directive, &mut maps);
+        }
+        self.read_maps(maps);
+        let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());
+        for node in &combined.nodes {
+            if let Some(row) = directive::by_name(b"log_format").first() {
+                self.name_format(&Directive { row, node, is_default: true });
+            }
+        }
+        for directive in found("log_format") {
+            self.name_format(&directive);
+        }
+    }
+
+    fn name_map<'n>(&mut self, directive: Directive<'n>, maps: &mut Vec<(Directive<'n>, String)>) {
+        match map_name(&directive) {
+            Ok(name) if self.scope.names.maps.contains_key(&name) => {
+                self.error(directive.arg(1).span, format!("the duplicate \"{name}\" variable"));
+            }
+            Ok(name) => {
+                self.scope.names.maps.insert(name.clone(), MapId(maps.len() as u32));
+                maps.push((directive, name));
+            }
+            Err(fault) => self.fault(directive.node, fault),
+        }
+    }
+
+    fn read_maps(&mut self, named: Vec<(Directive<'_>, String)>) {
+        let count = named.len();
+        let spans: Vec<Span> = named.iter().map(|(directive, _)| directive.arg(1).span).collect();
+        let mut maps: Vec<Map> = Vec::new();
+        for (directive, name) in named {
+            match map(&directive, &mut self.scope, name) {
+                Ok(map) => maps.push(map),
+                Err(fault) => self.fault(directive.node, fault),
+            }
+        }
+        // Ids are places in the list: with a gap in it, nothing can be said.
+        if maps.len() == count {
+            if let Some(MapId(at)) = cycle(&maps) {
+                let name = maps[at as usize].name.clone();
+                self.error(
+                    spans[at as usize],
+                    format!("the value of \"${name}\" depends on itself"),
+                );
+            }
+            self.http.maps = maps;
+        }
+    }
+
+    fn name_format(&mut self, directive: &Directive<'_>) {
+        match logs::log_format(directive, &self.scope) {
+            Ok(format) if self.scope.formats.contains_key(&format.name) => {
+                let word = directive.arg(0);
+                self.error(
+                    word.span,
+                    format!("duplicate \"log_format\" name \"{}\"", word.shown()),
+                );
+            }
+            Ok(format) => _ = self.scope.formats.insert(format.name.clone(), Arc::new(format)),
+            Err(fault) => self.fault(directive.node, fault),
+        }
+    }
+
+    fn check_named_uses(&mut self) {
+        for wanted in std::mem::take(&mut self.scope.named_uses) {
+            let servers = match wanted.server {
+                Some(at) => self.named.get(at..=at).unwrap_or_default(),
+                None => &self.named,
+            };
+            if !servers.iter().any(|names| names.contains(&wanted.name)) {
+                let known = servers.iter().flatten().map(String::as_str);
+                let help = did_you_mean(&wanted.name, known);
+                let message = format!("named location \"{}\" is not defined", wanted.name);
+                self.scope
+                    .reports
+                    .push(Report::error(self.scope.files, wanted.span, message).help(help));
+            }
+        }
+    }
+}
+
+/// A directive's form, with its name, as the reference has it.
+fn form(row: &Row) -> String {
+    let end = if row.body == Body::None { ";" } else { " { … }" };
+    let space = if row.form.is_empty() { "" } else { " " };
+    format!("{}{space}{}{end}", row.name, row.form)
+}
+
+/// The directive that a row's default means, read by the same lexer; or one with these arguments.
+fn default_node(row: &Row, args: Option<&[String]>) -> Node {
+    let word = |text: &[u8]| Word { text: text.into(), quoted: false, span: NOWHERE };
+    let name = word(row.name.as_bytes());
+    match args {
+        Some(args) => {
+            Node { name, args: args.iter().map(|arg| word(arg.as_bytes())).collect(), body: None }
+        }
+        None if row.body == Body::Entries => {
+            let (mut tree, _) = parse_bytes(row.default.as_bytes());
+            for node in &mut tree.nodes {
+                node.name.span = NOWHERE;
+                node.args.iter_mut().for_each(|arg| arg.span = NOWHERE);
+            }
+            Node { name, args: Vec::new(), body: Some(tree.nodes) }
+        }
+        None => {
+            let words = Lexer::new(row.default.as_bytes()).filter_map(|(token, _)| match token {
+                Token::Word { text, .. } => Some(word(&text)),
+                _ => None,
+            });
+            Node { name, args: words.collect(), body: None }
+        }
+    }
+}
+
+/// Every named group of every regular expression, wherever it stands.
+fn collect_captures(nodes: &[Node], names: &mut Names) {
+    // Blocks are nested within a bound.
+    for node in nodes {
+        let mut add = |word: &Word| {
+            let source = std::str::from_utf8(&word.text).unwrap_or_default();
+            names.captures.extend(group_names(source).map(str::to_ascii_lowercase));
+        };
+        match &*node.name.text {
+            b"location" | b"server_name" => node.args.iter().for_each(add),
+            b"map" => node.body.iter().flatten().for_each(|entry| add(&entry.name)),
+            _ => {}
+        }
+        if let Some(body) = &node.body {
+            collect_captures(body, names);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Addresses and the servers behind them: one socket for each address, one default server, no name twice.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::level::{Own, Scope};
+use crate::listen::ListenLine;
+use crate::model::{Listen, ListenAddress, ListenOptions, ServerId, ServerName};
+use crate::parse::Node;
+use crate::report::{Report, Span};
+
+/// Addresses as they gather.
+#[derive(Debug, Default)]
+pub(super) struct Listens {
+    list: Vec<Gathered>,
+    by_address: HashMap<ListenAddress, usize>,
+}
+
+#[derive(Debug)]
+struct Gathered {
+    listen: Listen,
+    /// The `listen` that has the socket options.
+    options_from: Option<Span>,
+    /// The `listen` that says `default_server`.
+    default_from: Option<Span>,
+    /// Every name of every server here, and where it stands.
+    names: HashMap<String, Span>,
+}
+
+impl Listens {
+    /// Puts a server behind its addresses.
+    pub(super) fn add(&mut self, scope: &mut Scope<'_>, server: ServerId, node: &Node, own: &Own) {
+        let names = names_of(scope, node, own);
+        let mut has_conflict = false;
+        for (line, span) in &own.listens {
+            let at = span.unwrap_or(node.name.span);
+            for address in &line.addresses {
+                let gathered = self.at(address, server);
+                if !gathered.take(scope, server, line, at) {
+                    continue;
+                }
+                // One conflict for each server says enough.
+                for (name, at) in &names {
+                    let before = gathered.names.insert(name.clone(), *at);
+                    if let Some(before) = before.filter(|_| !has_conflict) {
+                        let message =
+                            format!("conflicting server name \"{name}\" on {}", shown(address));
+                        error(scope, *at, message, Some(before));
+                        has_conflict = true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn at(&mut self, address: &ListenAddress, server: ServerId) -> &mut Gathered {
+        let next = self.list.len();
+        let at = *self.by_address.entry(address.clone()).or_insert(next);
+        if at == next {
+            self.list.push(Gathered {
+                listen: Listen {
+                    address: address.clone(),
+                    default_server: server,
+                    servers: Vec::new(),
+                    options: ListenOptions::default(),
+                },
+                options_from: None,
+                default_from: None,
+                names: HashMap::new(),
+            });
+        }
+        &mut self.list[at]
+    }
+
+    /// The finished list, in the order in which the addresses were first said.
+    pub(super) fn finish(self) -> Vec<Listen> {
+        self.list.into_iter().map(|gathered| gathered.listen).collect()
+    }
+}
+
+impl Gathered {
+    /// Takes a `listen` of a server; `false` if the server is here already.
+    fn take(
+        &mut self,
+        scope: &mut Scope<'_>,
+        server: ServerId,
+        line: &ListenLine,
+        at: Span,
+    ) -> bool {
+        let shown = shown(&self.listen.address);
+        if self.listen.servers.last() == Some(&server) {
+            error(scope, at, format!("a duplicate listen {shown}"), None);
+            return false;
+        }
+        self.listen.servers.push(server);
+        if line.has_options {
+            if let Some(before) = self.options_from.replace(at) {
+                error(scope, at, format!("duplicate listen options for {shown}"), Some(before));
+            }
+            self.listen.options = line.options.clone();
+        }
+        if line.is_default {
+            if let Some(before) = self.default_from.replace(at) {
+                error(scope, at, format!("a duplicate default server for {shown}"), Some(before));
+            }
+            self.listen.default_server = server;
+        }
+        true
+    }
+}
+
+/// The names of a server, each once, in the order of the file; one without names has the empty one.
+fn names_of(scope: &mut Scope<'_>, node: &Node, own: &Own) -> Vec<(String, Span)> {
+    let mut seen = HashSet::new();
+    let mut names = Vec::new();
+    for (name, span) in &own.server_names {
+        let key = key(name);
+        if seen.insert(key.clone()) {
+            names.push((key, *span));
+        } else {
+            scope.warn(*span, format!("server name \"{key}\" is said twice"));
+        }
+    }
+    if names.is_empty() {
+        names.push((String::new(), node.name.span));
+    }
+    names
+}
+
+fn error(scope: &mut Scope<'_>, at: Span, message: String, before: Option<Span>) {
+    let mut report = Report::error(scope.files, at, message);
+    if let Some(before) = before {
+        report = report.related(scope.files, before, "the other one");
+    }
+    scope.reports.push(report);
+}
+
+fn key(name: &ServerName) -> String {
+    match name {
+        ServerName::Exact(name) => name.clone(),
+        ServerName::LeadingWildcard(name) => format!("*{name}"),
+        ServerName::TrailingWildcard(name) => format!("{name}*"),
+        ServerName::Regex(pattern) => format!("~{}", pattern.source),
+    }
+}
+
+fn shown(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp(address) => address.to_string(),
+        ListenAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}

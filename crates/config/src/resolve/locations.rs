@@ -1,0 +1,167 @@
+//! Locations: where they may stand, what they inherit, and that none stands twice.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Inner, Walk};
+use crate::directive::{Body, Context, answers};
+use crate::level::{Directive, Level};
+use crate::model::{LocationId, LocationMatch, Part, Place, ServerId, Template};
+use crate::names::{location_match, shown};
+use crate::parse::Node;
+use crate::report::{Report, Span};
+
+impl Walk<'_> {
+    /// The locations among the blocks of a finished level. Blocks are nested within a bound.
+    pub(super) fn locations(
+        &mut self,
+        parent: &Level,
+        server: ServerId,
+        blocks: &[Inner<'_>],
+    ) -> Vec<LocationId> {
+        let mut seen = HashMap::new();
+        let mut ids = Vec::new();
+        for (row, node) in blocks {
+            if row.body == Body::Block(Context::Location) && !self.scope.reports.is_full() {
+                ids.extend(self.location(parent, server, node, &mut seen));
+            }
+        }
+        ids
+    }
+
+    fn location(
+        &mut self,
+        parent: &Level,
+        server: ServerId,
+        node: &Node,
+        seen: &mut HashMap<(u8, Vec<u8>), Span>,
+    ) -> Option<LocationId> {
+        let matches = match location_match(node) {
+            Ok(matches) => matches,
+            Err(fault) => {
+                self.fault(node, fault);
+                return None;
+            }
+        };
+        let span = node.args.last().map_or(node.name.span, |word| word.span);
+        self.check_place(parent, &matches, span);
+        self.check_twice(&matches, span, seen);
+        let mut level = parent.child(Context::Location, matches.clone());
+        let body = node.body.as_deref().unwrap_or_default();
+        let blocks = self.fill(&mut level, body);
+        for (row, node) in &blocks {
+            if row.body == Body::Block(Context::LimitExcept) {
+                self.limit_except(&mut level, &Directive { row, node, is_default: false });
+            }
+        }
+        if !level.says("root") && !level.says("alias") {
+            inherit_alias(parent, &mut level);
+        }
+        level.finish();
+        if let LocationMatch::Named(name) = &matches {
+            self.named.get_mut(server.0 as usize)?.insert(name.clone());
+        }
+        let id = self.push_location(matches, server, &level);
+        let inner = self.locations(&level, server, &blocks);
+        self.http.locations.get_mut(id.0 as usize)?.locations = inner;
+        Some(id)
+    }
+
+    /// What stands within what, as in nginx.
+    fn check_place(&mut self, parent: &Level, matches: &LocationMatch, span: Span) {
+        let name = shown(matches);
+        let outer = shown(&parent.matches);
+        let path = match matches {
+            LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => Some(path),
+            _ => None,
+        };
+        let is_outside = |prefix: &[u8]| path.is_some_and(|path| !path.starts_with(prefix));
+        let wrong = match (&parent.matches, matches) {
+            (LocationMatch::Server, _) => None,
+            (LocationMatch::Exact(_), _) => {
+                Some(format!("location \"{name}\" cannot be inside the exact location \"{outer}\""))
+            }
+            (LocationMatch::Named(_), _) => {
+                Some(format!("location \"{name}\" cannot be inside the named location \"{outer}\""))
+            }
+            (_, LocationMatch::Named(_)) => {
+                Some(format!("named location \"{name}\" can be on the server level only"))
+            }
+            (LocationMatch::Prefix { path: prefix, .. }, _) if is_outside(prefix) => {
+                Some(format!("location \"{name}\" is outside location \"{outer}\""))
+            }
+            (LocationMatch::Regex(_), _) if path.is_some() => {
+                Some(format!("location \"{name}\" is outside location \"{outer}\""))
+            }
+            _ => None,
+        };
+        if let Some(message) = wrong {
+            self.error(span, message);
+        } else if path.is_some_and(|path| !path.starts_with(b"/")) {
+            let message = format!("location \"{name}\" never matches: a path begins with \"/\"");
+            let report = Report::warning(self.scope.files, span, message);
+            let help =
+                name.contains('*').then(|| "a regular expression needs \"~\" before it".to_owned());
+            self.scope.reports.push(report.help(help));
+        }
+    }
+
+    fn check_twice(
+        &mut self,
+        matches: &LocationMatch,
+        span: Span,
+        seen: &mut HashMap<(u8, Vec<u8>), Span>,
+    ) {
+        let key = match matches {
+            LocationMatch::Exact(path) => (0, path.clone()),
+            LocationMatch::Prefix { path, .. } => (1, path.clone()),
+            LocationMatch::Named(name) => (2, name.clone().into_bytes()),
+            // Of two equal expressions the first one is taken, as in nginx.
+            LocationMatch::Regex(_) | LocationMatch::Server => return,
+        };
+        if let Some(before) = seen.insert(key, span) {
+            let message = format!("duplicate location \"{}\"", shown(matches));
+            let report = Report::error(self.scope.files, span, message);
+            self.scope.reports.push(report.related(self.scope.files, before, "the other one"));
+        }
+    }
+
+    fn limit_except(&mut self, level: &mut Level, directive: &Directive<'_>) {
+        let mut inner = level.child(Context::LimitExcept, level.matches.clone());
+        self.fill(&mut inner, directive.node.body.as_deref().unwrap_or_default());
+        match answers::methods(directive, true) {
+            Ok(methods) if inner.own.denies == Some(true) => {
+                level.settings.limit_except = Some(methods);
+            }
+            Ok(_) => {}
+            Err(fault) => self.fault(directive.node, fault),
+        }
+    }
+}
+
+/// An alias stands for the prefix of the location that says it; a location within sees the rest of its own
+/// path added to it.
+fn inherit_alias(parent: &Level, level: &mut Level) {
+    let (Place::Alias(alias), LocationMatch::Prefix { path: prefix, .. }) =
+        (&parent.settings.place, &parent.matches)
+    else {
+        return;
+    };
+    level.settings.place = match &level.matches {
+        LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => {
+            let rest = path.get(prefix.len()..).unwrap_or_default();
+            Place::Alias(Arc::new(with_more(alias, rest)))
+        }
+        _ => Place::AliasOfParent { alias: Arc::clone(alias), prefix_bytes: prefix.len() },
+    };
+}
+
+fn with_more(template: &Template, text: &[u8]) -> Template {
+    let mut longer = template.clone();
+    match longer.parts.last_mut() {
+        _ if text.is_empty() => {}
+        Some(Part::Literal(last)) => last.extend_from_slice(text),
+        _ => longer.parts.push(Part::Literal(text.to_vec())),
+    }
+    longer
+}

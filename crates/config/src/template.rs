@@ -1,0 +1,262 @@
+//! Values with variables in them: `$name`, `${name}`, `$1`. An unknown name is an error, with a
+//! suggestion.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::model::{MapId, Part, Template, Variable};
+use crate::report::did_you_mean;
+
+/// The names that this configuration itself defines.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// The variables of `map`s.
+    pub maps: HashMap<String, MapId>,
+    /// The named groups of its regular expressions.
+    pub captures: HashSet<String>,
+}
+
+/// Why a value is not a template.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadTemplate {
+    /// What is wrong.
+    pub message: String,
+    /// What might have been meant.
+    pub help: Option<String>,
+}
+
+/// Reads a value.
+pub fn template(text: &[u8], names: &Names) -> Result<Template, BadTemplate> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut literal = Vec::new();
+    let mut rest = text;
+    while let Some(dollar) = rest.iter().position(|byte| *byte == b'$') {
+        literal.extend_from_slice(&rest[..dollar]);
+        let (name, behind) = split_name(&rest[dollar + 1..]).ok_or_else(|| BadTemplate {
+            message: format!("invalid variable name in \"{}\"", shown(text)),
+            help: Some("\"$\" begins a variable, and cannot be escaped".to_owned()),
+        })?;
+        if !literal.is_empty() {
+            parts.push(Part::Literal(std::mem::take(&mut literal)));
+        }
+        parts.push(Part::Variable(variable(name, names)?));
+        rest = behind;
+    }
+    literal.extend_from_slice(rest);
+    if !literal.is_empty() {
+        parts.push(Part::Literal(literal));
+    }
+    Ok(Template { parts })
+}
+
+/// The name behind a dollar sign, and what follows it.
+fn split_name(text: &[u8]) -> Option<(&str, &[u8])> {
+    let is_name = |byte: &u8| *byte == b'_' || byte.is_ascii_alphanumeric();
+    let (name, behind) = match text {
+        [b'{', inner @ ..] => {
+            let end = inner.iter().position(|byte| *byte == b'}')?;
+            (&inner[..end], &inner[end + 1..])
+        }
+        // A capture is one digit: `$12` is `$1` and a 2.
+        [b'1'..=b'9', ..] => text.split_at(1),
+        _ => text.split_at(text.iter().take_while(|byte| is_name(byte)).count()),
+    };
+    if name.is_empty() || !name.iter().all(is_name) {
+        return None;
+    }
+    Some((std::str::from_utf8(name).ok()?, behind))
+}
+
+/// The variable of this name; case does not matter.
+pub fn variable(name: &str, names: &Names) -> Result<Variable, BadTemplate> {
+    let name = name.to_ascii_lowercase();
+    if let [digit @ b'1'..=b'9'] = name.as_bytes() {
+        return Ok(Variable::Capture(digit - b'0'));
+    }
+    if let Some((_, known)) = KNOWN.iter().find(|(known, _)| *known == name) {
+        return Ok(known.clone());
+    }
+    if let Some(map) = names.maps.get(&name) {
+        return Ok(Variable::Map(*map));
+    }
+    if names.captures.contains(&name) {
+        return Ok(Variable::NamedCapture(name));
+    }
+    let field = |rest: &str| rest.replace('_', "-");
+    let by_prefix = [
+        name.strip_prefix("arg_").map(|rest| Variable::Arg(rest.to_owned())),
+        name.strip_prefix("cookie_").map(|rest| Variable::Cookie(rest.to_owned())),
+        name.strip_prefix("sent_http_").map(|rest| Variable::SentHttp(field(rest))),
+        name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
+    ];
+    if let Some(found) = by_prefix.into_iter().flatten().next() {
+        return Ok(found);
+    }
+    Err(unknown(&name, names))
+}
+
+fn unknown(name: &str, names: &Names) -> BadTemplate {
+    let is_nginx =
+        NOT_BUILT.contains(&name) || NOT_BUILT_PREFIXES.iter().any(|p| name.starts_with(p));
+    if is_nginx {
+        return BadTemplate {
+            message: format!("variable \"${name}\" is not built yet"),
+            help: None,
+        };
+    }
+    let own = names.maps.keys().chain(&names.captures).map(String::as_str);
+    let known = KNOWN.iter().map(|(known, _)| *known).chain(own);
+    let help = did_you_mean(name, known).map(|help| help.replacen('"', "\"$", 1));
+    BadTemplate { message: format!("unknown \"{name}\" variable"), help }
+}
+
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().take(100).collect()
+}
+
+/// Whether the server itself gives this name a meaning, so that nothing else may.
+pub fn is_taken(name: &str) -> bool {
+    KNOWN.iter().any(|(known, _)| *known == name)
+}
+
+/// Every variable with a name of its own, for the reference.
+pub fn known_names() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().map(|(name, _)| *name)
+}
+
+const KNOWN: &[(&str, Variable)] = {
+    use Variable as V;
+    &[
+        ("args", V::Args),
+        ("binary_remote_addr", V::BinaryRemoteAddr),
+        ("body_bytes_sent", V::BodyBytesSent),
+        ("bytes_sent", V::BytesSent),
+        ("connection", V::Connection),
+        ("connection_requests", V::ConnectionRequests),
+        ("content_length", V::ContentLength),
+        ("content_type", V::ContentType),
+        ("document_root", V::DocumentRoot),
+        ("document_uri", V::DocumentUri),
+        ("host", V::Host),
+        ("hostname", V::Hostname),
+        ("https", V::Https),
+        ("is_args", V::IsArgs),
+        ("msec", V::Msec),
+        ("nginx_version", V::NginxVersion),
+        ("pid", V::Pid),
+        ("pipe", V::Pipe),
+        ("query_string", V::QueryString),
+        ("realpath_root", V::RealpathRoot),
+        ("remote_addr", V::RemoteAddr),
+        ("remote_port", V::RemotePort),
+        ("remote_user", V::RemoteUser),
+        ("request", V::Request),
+        ("request_completion", V::RequestCompletion),
+        ("request_filename", V::RequestFilename),
+        ("request_id", V::RequestId),
+        ("request_length", V::RequestLength),
+        ("request_method", V::RequestMethod),
+        ("request_time", V::RequestTime),
+        ("request_uri", V::RequestUri),
+        ("scheme", V::Scheme),
+        ("server_addr", V::ServerAddr),
+        ("server_name", V::ServerName),
+        ("server_port", V::ServerPort),
+        ("server_protocol", V::ServerProtocol),
+        ("status", V::Status),
+        ("time_iso8601", V::TimeIso8601),
+        ("time_local", V::TimeLocal),
+        ("uri", V::Uri),
+    ]
+};
+
+/// Variables that nginx has and we do not.
+const NOT_BUILT: &[&str] = &[
+    "ancient_browser",
+    "connection_time",
+    "date_gmt",
+    "date_local",
+    "fastcgi_script_name",
+    "fastcgi_path_info",
+    "gzip_ratio",
+    "http2",
+    "invalid_referer",
+    "limit_rate",
+    "memcached_key",
+    "modern_browser",
+    "msie",
+    "request_body",
+    "request_body_file",
+    "secure_link",
+    "secure_link_expires",
+    "slice_range",
+];
+const NOT_BUILT_PREFIXES: &[&str] = &[
+    "connections_",
+    "geoip_",
+    "jwt_",
+    "limit_conn_",
+    "limit_req_",
+    "proxy_",
+    "realip_",
+    "sent_trailer_",
+    "session_log_",
+    "ssl_",
+    "tcpinfo_",
+    "trailer_",
+    "uid_",
+    "upstream_",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> Vec<String> {
+        let names = Names {
+            maps: HashMap::from([("kind".to_owned(), MapId(0))]),
+            captures: HashSet::from(["user".to_owned()]),
+        };
+        match template(text.as_bytes(), &names) {
+            Ok(template) => template
+                .parts
+                .iter()
+                .map(|part| match part {
+                    Part::Literal(text) => String::from_utf8_lossy(text).into_owned(),
+                    Part::Variable(variable) => format!("{variable:?}"),
+                })
+                .collect(),
+            Err(bad) => vec![bad.message, bad.help.unwrap_or_default()],
+        }
+    }
+
+    #[test]
+    fn values_are_cut_into_literals_and_variables() {
+        let table: &[(&str, &[&str])] = &[
+            ("", &[]),
+            ("plain", &["plain"]),
+            ("$uri", &["Uri"]),
+            ("$URI", &["Uri"]),
+            ("a${uri}b", &["a", "Uri", "b"]),
+            ("$uri/$args", &["Uri", "/", "Args"]),
+            ("$12", &["Capture(1)", "2"]),
+            ("$arg_x$cookie_y", &["Arg(\"x\")", "Cookie(\"y\")"]),
+            ("$http_user_agent", &["Http(\"user-agent\")"]),
+            ("$sent_http_x_y", &["SentHttp(\"x-y\")"]),
+            ("$kind$user", &["Map(MapId(0))", "NamedCapture(\"user\")"]),
+            ("$http_host$host", &["Http(\"host\")", "Host"]),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parts(text), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_with_a_suggestion() {
+        assert_eq!(parts("$urri"), ["unknown \"urri\" variable", "did you mean \"$uri\"?"]);
+        assert_eq!(parts("$usr"), ["unknown \"usr\" variable", "did you mean \"$user\"?"]);
+        assert_eq!(parts("$upstream_addr"), ["variable \"$upstream_addr\" is not built yet", ""]);
+        for text in ["$", "a$", "${", "${}", "${a-b}", "$-", "${uri"] {
+            assert!(parts(text)[0].starts_with("invalid variable name"), "{text}");
+        }
+    }
+}
