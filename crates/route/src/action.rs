@@ -1,0 +1,51 @@
+//! The answers there are, and what must be asked of the file system to find one.
+
+use sekisho_config::Settings;
+use sekisho_http::Status;
+
+/// What shall be answered. The details stand in the [`Exchange`](crate::Exchange).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action<F> {
+    /// Serve this file (GET or HEAD). Where `exchange.status` is set, it is an error page: answer with
+    /// that status, and conditions and ranges do not apply.
+    File(F),
+    /// List the directory `exchange.file`; `exchange.status` as for a file.
+    Listing,
+    /// Redirect the client to `exchange.text`.
+    Redirect(Status),
+    /// Answer with `exchange.text` as the body; its media type is the location's.
+    Text(Status),
+    /// The built-in page for this status. A 405 comes with `exchange.allow`.
+    Error(Status),
+    /// OPTIONS: 200 with `exchange.allow` and no body.
+    Options,
+    /// `return 444`: close without an answer.
+    Close,
+}
+
+/// The shell's view of the file system, asked with whole paths.
+pub trait Files {
+    /// An open file, or whatever stands for one.
+    type File;
+
+    /// What there is at `path`. Its first `root_bytes` are a directory that the configuration named;
+    /// the rest begins with `/` and may come from the client, but has no dot segments. Nothing
+    /// outside that directory may be opened (F2). A path with a closing slash is a directory or
+    /// nothing.
+    fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File>;
+}
+
+/// What there is at a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Look<F> {
+    /// A regular file, opened.
+    File(F),
+    /// A directory.
+    Directory,
+    /// Nothing (also where a part of the path is not a directory).
+    Missing,
+    /// Something that may not be opened: no permission, a symbolic link against the policy, a device.
+    Denied,
+    /// It could not be found out: no resources, or an I/O error.
+    Failed,
+}

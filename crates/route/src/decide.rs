@@ -1,0 +1,534 @@
+//! The order in which answers are tried. Each step ends in an action or in another step; every step
+//! that goes back to the beginning is counted, so there is always an end.
+
+use std::cell::Cell;
+use std::mem;
+
+use sekisho_config::{
+    ErrorPage, ErrorStatus, ErrorTarget, Fallback, LocationId, Return, Settings, Template, TryFile,
+    TryFiles,
+};
+use sekisho_http::{Method, Status, target};
+
+use crate::action::{Action, Files, Look};
+use crate::exchange::{Exchange, Request};
+use crate::place::{self, AliasFrom, Mapped};
+use crate::redirect;
+use crate::table::Table;
+use crate::variable::{self, NESTED_MAX, Scope};
+
+/// How often a request may be sent back to the beginning (nginx's bound).
+const REDIRECTS_MAX: u8 = 10;
+
+/// What files are good for.
+const FILE_METHODS: [Method; 3] = [Method::Get, Method::Head, Method::Options];
+
+impl Table {
+    /// The whole decision for one request. Chooses the server first; whatever the exchange held is
+    /// gone.
+    pub fn decide<F: Files>(
+        &self,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        files: &mut F,
+    ) -> Action<F::File> {
+        let chosen = self.choose_server(request.listen, request.head, exchange);
+        if !exchange.is_routed {
+            return Action::Error(Status::INTERNAL_SERVER_ERROR);
+        }
+        exchange.decided = Some(request.request_id);
+        let mut decision = Decision { table: self, request, exchange, files };
+        let first = match chosen {
+            Ok(()) => decision.receive(),
+            Err(status) => Next::Fail(status),
+        };
+        decision.run(first)
+    }
+
+    /// The same for an answer that is already known to be an error, a refusal of the engine or a failed
+    /// handler: `error_page` applies. Where nothing was decided for this request before (the exchange
+    /// may still hold another one, told by its id), the server is chosen first.
+    pub fn decide_error<F: Files>(
+        &self,
+        status: Status,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        files: &mut F,
+    ) -> Action<F::File> {
+        if exchange.decided != Some(request.request_id) {
+            // The error at hand is the one to answer, whatever the host is like.
+            let _ = self.choose_server(request.listen, request.head, exchange);
+        }
+        if !exchange.is_routed {
+            return Action::Error(status);
+        }
+        exchange.decided = Some(request.request_id);
+        Decision { table: self, request, exchange, files }.run(Next::Fail(status))
+    }
+}
+
+/// What comes next.
+enum Next<F> {
+    /// Begin anew with the exchange's path.
+    Path,
+    /// Go on in the exchange's location.
+    Location,
+    /// An error, for which there may be an `error_page`.
+    Fail(Status),
+    /// A redirect of the client to `exchange.text`; for it, too.
+    Redirect(Status),
+    Done(Action<F>),
+}
+
+struct Decision<'a, F> {
+    table: &'a Table,
+    request: &'a Request<'a>,
+    exchange: &'a mut Exchange,
+    files: &'a mut F,
+}
+
+impl<'a, F: Files> Decision<'a, F> {
+    fn run(mut self, first: Next<F::File>) -> Action<F::File> {
+        let mut next = first;
+        loop {
+            next = match next {
+                Next::Path => self.at_server(),
+                Next::Location => self.at_location(),
+                Next::Fail(status) => self.fail(status, Action::Error(status)),
+                Next::Redirect(status) => self.fail(status, Action::Redirect(status)),
+                Next::Done(action) => return action,
+            }
+        }
+    }
+
+    /// Target and method, before anything is looked for.
+    fn receive(&mut self) -> Next<F::File> {
+        let method = self.exchange.method;
+        if method == Method::Connect {
+            // Its target is an authority and would not pass for a path.
+            return self.refuse_method(&FILE_METHODS);
+        }
+        let Ok(target) = target::split(self.request.head.target()) else {
+            return Next::Fail(Status::BAD_REQUEST);
+        };
+        self.exchange.query.extend_from_slice(target.query.unwrap_or_default());
+        if target.path == b"*" {
+            if method == Method::Options {
+                redirect::write_methods(&FILE_METHODS, &mut self.exchange.allow);
+                return Next::Done(Action::Options);
+            }
+            return Next::Fail(Status::BAD_REQUEST);
+        }
+        let merge_slashes = self.table.server(self.exchange.server).merge_slashes;
+        if target::resolve(target.path, merge_slashes, &mut self.exchange.path).is_err() {
+            return Next::Fail(Status::BAD_REQUEST);
+        }
+        match method {
+            Method::Get
+            | Method::Head
+            | Method::Post
+            | Method::Put
+            | Method::Delete
+            | Method::Options => Next::Path,
+            Method::Other => Next::Fail(Status::NOT_IMPLEMENTED),
+            _ => self.refuse_method(&FILE_METHODS),
+        }
+    }
+
+    fn at_server(&mut self) -> Next<F::File> {
+        if let Some(answer) = &self.table.server(self.exchange.server).answer {
+            return self.answer(answer);
+        }
+        self.exchange.location = self.find_location();
+        let settings = self.settings();
+        if settings.internal && !self.exchange.is_internal {
+            return Next::Fail(Status::NOT_FOUND);
+        }
+        Next::Location
+    }
+
+    fn at_location(&mut self) -> Next<F::File> {
+        let settings = self.settings();
+        let method = self.exchange.method;
+        if let Some(methods) = &settings.limit_except {
+            let is_read = method == Method::Head && methods.contains(&Method::Get);
+            if !is_read && !methods.contains(&method) {
+                return Next::Fail(Status::FORBIDDEN);
+            }
+        }
+        if let Some(methods) = &settings.allow_methods
+            && !methods.contains(&method)
+        {
+            return self.refuse_method(methods);
+        }
+        if let Some(answer) = &settings.answer {
+            return self.answer(answer);
+        }
+        match &settings.try_files {
+            Some(try_files) => self.try_files(try_files),
+            None => self.content(),
+        }
+    }
+
+    /// `return`
+    fn answer(&mut self, answer: &Return) -> Next<F::File> {
+        if answer.code == 444 {
+            return Next::Done(Action::Close);
+        }
+        let Some(status) = Status::new(answer.code) else {
+            return Next::Fail(Status::INTERNAL_SERVER_ERROR);
+        };
+        let Some(text) = &answer.text else {
+            return self.bare(status);
+        };
+        let mut value = mem::take(&mut self.exchange.value);
+        self.expand(text, &mut value);
+        let next = if status.is_redirect() {
+            redirect::write_address(self.table, self.request, self.exchange, &value);
+            Next::Redirect(status)
+        } else {
+            self.exchange.text.clear();
+            self.exchange.text.extend_from_slice(&value);
+            Next::Done(Action::Text(self.exchange.status.unwrap_or(status)))
+        };
+        self.exchange.value = value;
+        next
+    }
+
+    /// A code and nothing else: an error, or an empty answer.
+    fn bare(&mut self, status: Status) -> Next<F::File> {
+        if status.code() >= 300 {
+            return Next::Fail(status);
+        }
+        self.exchange.text.clear();
+        Next::Done(Action::Text(self.exchange.status.unwrap_or(status)))
+    }
+
+    fn try_files(&mut self, try_files: &TryFiles) -> Next<F::File> {
+        for candidate in &try_files.candidates {
+            let mut value = mem::take(&mut self.exchange.value);
+            let look = self.look_for_candidate(candidate, &mut value);
+            self.exchange.value = value;
+            match look {
+                Look::File(file) if !candidate.is_dir => {
+                    return match self.method_verdict() {
+                        Ok(()) => Next::Done(Action::File(file)),
+                        Err(next) => next,
+                    };
+                }
+                Look::Directory if candidate.is_dir => return self.content(),
+                Look::Failed => return Next::Fail(Status::INTERNAL_SERVER_ERROR),
+                Look::File(_) | Look::Directory | Look::Missing | Look::Denied => {}
+            }
+        }
+        match &try_files.fallback {
+            Fallback::Uri(template) => self.redirect_to_value(template),
+            Fallback::Named(name) => self.redirect_to_named(name),
+            Fallback::Status(status) => self.bare(*status),
+        }
+    }
+
+    /// Looks for a candidate of `try_files`. If it is what was wanted, the path becomes the
+    /// candidate's.
+    fn look_for_candidate(&mut self, candidate: &TryFile, value: &mut Vec<u8>) -> Look<F::File> {
+        self.expand(&candidate.path, value);
+        let replaced = match self.table.alias_from(self.exchange.location) {
+            AliasFrom::Nothing => {
+                if value.first() != Some(&b'/') {
+                    value.insert(0, b'/');
+                }
+                Some(0)
+            }
+            // A candidate made of the path begins with what the alias stands for.
+            AliasFrom::Prefix(bytes) => {
+                let prefix = self.exchange.path.get(..bytes).unwrap_or(&self.exchange.path);
+                if candidate.path.as_literal().is_none() && value.starts_with(prefix) {
+                    value.drain(..prefix.len());
+                }
+                Some(prefix.len())
+            }
+            AliasFrom::Whole => None,
+        };
+        let mut file = mem::take(&mut self.exchange.file);
+        let mut mapped = self.scoped(|scope| place::write_below_root(scope, value, &mut file));
+        self.exchange.file = file;
+        mapped.is_safe &= target::is_resolved(&self.exchange.file[mapped.root_bytes..]);
+        let look = self.look_at_file(mapped);
+        if matches!((&look, candidate.is_dir), (Look::File(_), false) | (Look::Directory, true)) {
+            if let Some(bytes) = replaced {
+                self.exchange.path.truncate(bytes);
+                self.exchange.path.extend_from_slice(value);
+            }
+        } else {
+            self.exchange.file.clear();
+        }
+        look
+    }
+
+    /// Files and directories.
+    fn content(&mut self) -> Next<F::File> {
+        if let Err(next) = self.method_verdict() {
+            return next;
+        }
+        let mapped = self.map_path();
+        if self.exchange.path.last() == Some(&b'/') {
+            return self.index(mapped);
+        }
+        match self.look_at_file(mapped) {
+            Look::File(file) => Next::Done(Action::File(file)),
+            Look::Directory => {
+                redirect::write_directory(self.table, self.request, self.exchange);
+                Next::Redirect(Status::MOVED_PERMANENTLY)
+            }
+            Look::Missing => Next::Fail(Status::NOT_FOUND),
+            Look::Denied => Next::Fail(Status::FORBIDDEN),
+            Look::Failed => Next::Fail(Status::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// A path that ends in a slash: the first index file that is there, or a listing.
+    fn index(&mut self, mapped: Mapped) -> Next<F::File> {
+        let settings = self.settings();
+        let directory_bytes = self.exchange.file.len();
+        let mut is_directory = false;
+        for template in settings.index.iter() {
+            let mut name = mem::take(&mut self.exchange.value);
+            self.expand(template, &mut name);
+            self.exchange.file.extend_from_slice(&name);
+            self.exchange.value = name;
+            if self.exchange.value.first() == Some(&b'/') {
+                return self.redirect_to_index();
+            }
+            let mut mapped = mapped;
+            if template.as_literal().is_none() {
+                mapped.is_safe &= target::is_resolved(&self.exchange.file[mapped.root_bytes..]);
+            }
+            match self.look_at_file(mapped) {
+                Look::File(file) => return self.found_index(file),
+                Look::Missing | Look::Directory => {}
+                Look::Denied => return Next::Fail(Status::FORBIDDEN),
+                Look::Failed => return Next::Fail(Status::INTERNAL_SERVER_ERROR),
+            }
+            self.exchange.file.truncate(directory_bytes);
+            if !is_directory {
+                match self.directory_verdict(mapped) {
+                    Ok(()) => is_directory = true,
+                    Err(status) => return Next::Fail(status),
+                }
+            }
+        }
+        if !is_directory && let Err(status) = self.directory_verdict(mapped) {
+            return Next::Fail(status);
+        }
+        if settings.autoindex {
+            return Next::Done(Action::Listing);
+        }
+        Next::Fail(Status::FORBIDDEN)
+    }
+
+    fn directory_verdict(&mut self, mapped: Mapped) -> Result<(), Status> {
+        match self.look_at_file(mapped) {
+            Look::Directory => Ok(()),
+            Look::File(_) | Look::Missing => Err(Status::NOT_FOUND),
+            Look::Denied => Err(Status::FORBIDDEN),
+            Look::Failed => Err(Status::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// An absolute `index` is not looked for: it is a redirect, and keeps the arguments.
+    fn redirect_to_index(&mut self) -> Next<F::File> {
+        if let Err(next) = self.count_redirect() {
+            return next;
+        }
+        if !target::is_resolved(&self.exchange.value) {
+            return Next::Fail(Status::NOT_FOUND);
+        }
+        let Exchange { path, value, .. } = &mut *self.exchange;
+        path.clone_from(value);
+        Next::Path
+    }
+
+    /// An index file, whose name is in `exchange.value`, has been found. It may belong to another
+    /// location; where it does not, the file at hand is the answer.
+    fn found_index(&mut self, file: F::File) -> Next<F::File> {
+        let Exchange { path, value, .. } = &mut *self.exchange;
+        path.extend_from_slice(value);
+        let location = self.find_location();
+        if location == self.exchange.location
+            && self.settings().try_files.is_none()
+            && self.table.is_place_fixed(location)
+            && self.table.server(self.exchange.server).answer.is_none()
+        {
+            self.exchange.is_internal = true;
+            return Next::Done(Action::File(file));
+        }
+        match self.count_redirect() {
+            Ok(()) => Next::Path,
+            Err(next) => next,
+        }
+    }
+
+    /// An error or redirect: the `error_page` for its code, or else the action.
+    fn fail(&mut self, status: Status, otherwise: Action<F::File>) -> Next<F::File> {
+        let settings = self.settings();
+        self.exchange.status = None;
+        if !self.exchange.is_error_page
+            && !settings.error_pages.is_empty()
+            && self.exchange.redirects <= REDIRECTS_MAX
+        {
+            self.exchange.is_error_page = !settings.recursive_error_pages;
+            let mut pages = settings.error_pages.iter();
+            if let Some(page) = pages.find(|page| page.codes.contains(&status.code())) {
+                return self.error_page(page, status);
+            }
+        }
+        Next::Done(otherwise)
+    }
+
+    fn error_page(&mut self, page: &ErrorPage, status: Status) -> Next<F::File> {
+        self.exchange.status = match page.status {
+            ErrorStatus::Keep => Some(status),
+            ErrorStatus::FromTarget => None,
+            ErrorStatus::Fixed(status) => Some(status),
+        };
+        match &page.target {
+            ErrorTarget::Uri(template) => {
+                if !matches!(self.exchange.method, Method::Get | Method::Head) {
+                    self.exchange.method = Method::Get;
+                }
+                self.redirect_to_value(template)
+            }
+            ErrorTarget::Named(name) => self.redirect_to_named(name),
+            ErrorTarget::Redirect(template) => {
+                let mut value = mem::take(&mut self.exchange.value);
+                self.expand(template, &mut value);
+                redirect::write_address(self.table, self.request, self.exchange, &value);
+                self.exchange.value = value;
+                self.exchange.status = None;
+                Next::Done(Action::Redirect(match page.status {
+                    ErrorStatus::Fixed(status) if status.is_redirect() => status,
+                    _ => Status::FOUND,
+                }))
+            }
+        }
+    }
+
+    /// An internal redirect to `path[?args]`; the arguments of the request go.
+    fn redirect_to_value(&mut self, template: &Template) -> Next<F::File> {
+        if let Err(next) = self.count_redirect() {
+            return next;
+        }
+        let mut value = mem::take(&mut self.exchange.value);
+        self.expand(template, &mut value);
+        let mark = value.iter().position(|byte| *byte == b'?');
+        let (path, query) = match mark {
+            Some(mark) => (&value[..mark], &value[mark + 1..]),
+            None => (&value[..], &[][..]),
+        };
+        // A path made of variables is not resolved again: one that would need it is not there.
+        let is_path = target::is_resolved(path);
+        if is_path {
+            path.clone_into(&mut self.exchange.path);
+            query.clone_into(&mut self.exchange.query);
+        }
+        self.exchange.value = value;
+        if is_path { Next::Path } else { Next::Fail(Status::NOT_FOUND) }
+    }
+
+    /// Goes on in a named location; the path stays.
+    fn redirect_to_named(&mut self, name: &str) -> Next<F::File> {
+        if let Err(next) = self.count_redirect() {
+            return next;
+        }
+        match self.table.named_location(self.exchange.server, name) {
+            Some(location) => {
+                self.exchange.location = location;
+                Next::Location
+            }
+            None => self.give_up(),
+        }
+    }
+
+    fn count_redirect(&mut self) -> Result<(), Next<F::File>> {
+        self.exchange.redirects = self.exchange.redirects.saturating_add(1);
+        if self.exchange.redirects > REDIRECTS_MAX {
+            return Err(self.give_up());
+        }
+        self.exchange.is_internal = true;
+        self.exchange.file.clear();
+        self.exchange.root_bytes = 0;
+        Ok(())
+    }
+
+    /// Our own configuration leads nowhere: no `error_page` would help.
+    fn give_up(&mut self) -> Next<F::File> {
+        self.exchange.status = None;
+        Next::Done(Action::Error(Status::INTERNAL_SERVER_ERROR))
+    }
+
+    /// Whether the method is one for files; if not, what comes instead.
+    fn method_verdict(&mut self) -> Result<(), Next<F::File>> {
+        let method = self.exchange.method;
+        if matches!(method, Method::Get | Method::Head) {
+            return Ok(());
+        }
+        let allowed = self.settings().allow_methods.as_deref();
+        let methods = FILE_METHODS;
+        let methods =
+            methods.iter().filter(|method| allowed.is_none_or(|allowed| allowed.contains(method)));
+        redirect::write_methods(methods, &mut self.exchange.allow);
+        Err(match method {
+            Method::Options => Next::Done(Action::Options),
+            _ => Next::Fail(Status::METHOD_NOT_ALLOWED),
+        })
+    }
+
+    fn refuse_method(&mut self, allowed: &[Method]) -> Next<F::File> {
+        redirect::write_methods(allowed, &mut self.exchange.allow);
+        Next::Fail(Status::METHOD_NOT_ALLOWED)
+    }
+
+    fn settings(&self) -> &'a Settings {
+        &self.table.location(self.exchange.location).settings
+    }
+
+    fn find_location(&mut self) -> LocationId {
+        let Exchange { server, path, captures, .. } = &mut *self.exchange;
+        self.table.find_location(*server, path, captures)
+    }
+
+    /// Maps the path to a file name, in `exchange.file`.
+    fn map_path(&mut self) -> Mapped {
+        let mut file = mem::take(&mut self.exchange.file);
+        let mapped = self.scoped(|scope| place::write_file(scope, &scope.exchange.path, &mut file));
+        self.exchange.file = file;
+        self.exchange.root_bytes = mapped.root_bytes;
+        mapped
+    }
+
+    fn look_at_file(&mut self, mapped: Mapped) -> Look<F::File> {
+        self.exchange.root_bytes = mapped.root_bytes;
+        if !mapped.is_safe {
+            return Look::Missing;
+        }
+        let settings = self.settings();
+        self.files.look(&self.exchange.file, mapped.root_bytes, settings)
+    }
+
+    fn expand(&self, template: &Template, out: &mut Vec<u8>) {
+        out.clear();
+        variable::expand(template, self.table, self.request, self.exchange, None, out);
+    }
+
+    fn scoped<T>(&self, work: impl FnOnce(&Scope<'_>) -> T) -> T {
+        let nested = Cell::new(NESTED_MAX);
+        work(&Scope {
+            table: self.table,
+            request: self.request,
+            exchange: self.exchange,
+            sent: None,
+            captures: &self.exchange.captures,
+            nested: &nested,
+        })
+    }
+}

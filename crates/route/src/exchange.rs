@@ -1,0 +1,158 @@
+//! What is known about a request when it comes, and what the decision fills in for the steps after it.
+
+use std::net::SocketAddr;
+
+use sekisho_config::{LocationId, ServerId};
+use sekisho_http::{Head, Method, Status};
+
+use crate::capture::Captures;
+
+/// What is known about a request and its connection, for decisions and variables.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The request's head.
+    pub head: &'a Head,
+    /// The index of the `Listen` that the connection came in by.
+    pub listen: usize,
+    /// The connection.
+    pub connection: &'a ConnectionFacts,
+    /// The time of day.
+    pub wall: WallTime,
+    /// What `$request_id` is made of.
+    pub request_id: RequestIdSeed,
+}
+
+/// 128 random bits; `$request_id` shows them as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RequestIdSeed(pub u128);
+
+/// What is known about a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionFacts {
+    /// Its serial number: `$connection`.
+    pub id: u64,
+    /// The peer; `None` on a Unix socket.
+    pub remote: Option<SocketAddr>,
+    /// Our own address; `None` on a Unix socket.
+    pub local: Option<SocketAddr>,
+    /// How many requests have come on it, this one included: `$connection_requests`.
+    pub requests: u64,
+    /// Whether it is encrypted: `$https`, `$scheme`.
+    pub is_tls: bool,
+}
+
+/// The time of day, with the distance of local time from UTC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WallTime {
+    /// Seconds since 1970.
+    pub unix_secs: i64,
+    /// Nanoseconds within the second.
+    pub nanos: u32,
+    /// How many seconds local time is ahead of UTC.
+    pub utc_offset_secs: i32,
+}
+
+/// What the decision fills and later steps (fields, log) read. Used again for the next request: its
+/// storage stays, so that an ordinary decision allocates nothing.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The chosen server.
+    pub server: ServerId,
+    /// The location that decided; the server's own (`Server::root`) where none was looked for.
+    pub location: LocationId,
+    /// `$uri`: the decoded, resolved path, as it stands after internal redirects.
+    pub path: Vec<u8>,
+    /// `$args`
+    pub query: Vec<u8>,
+    /// The host of the request in lower case, without port; empty when there was none.
+    pub host: Vec<u8>,
+    /// `$request_filename`, once it has been mapped; empty before.
+    pub file: Vec<u8>,
+    /// How much of `file` names a directory of the configuration; see [`Files::look`](crate::Files).
+    pub root_bytes: usize,
+    /// Set by `error_page`: what the status of a file or listing shall be.
+    pub status: Option<Status>,
+    /// The body of a text, or the address of a redirect.
+    pub text: Vec<u8>,
+    /// The value of `Allow`, for 405 and OPTIONS.
+    pub allow: Vec<u8>,
+    /// The method that is acted on: the client's, until an `error_page` makes it GET.
+    pub method: Method,
+    pub(crate) captures: Captures,
+    /// Whether a server has been chosen.
+    pub(crate) is_routed: bool,
+    /// The request that was decided: what belongs to another is not to be built upon.
+    pub(crate) decided: Option<RequestIdSeed>,
+    /// Whether the present path is our own doing: `internal` locations are open to it.
+    pub(crate) is_internal: bool,
+    /// Whether an `error_page` has been used up.
+    pub(crate) is_error_page: bool,
+    /// Internal redirects so far.
+    pub(crate) redirects: u8,
+    /// Room for a value that is being expanded.
+    pub(crate) value: Vec<u8>,
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self {
+            server: ServerId(0),
+            location: LocationId(0),
+            path: Vec::new(),
+            query: Vec::new(),
+            host: Vec::new(),
+            file: Vec::new(),
+            root_bytes: 0,
+            status: None,
+            text: Vec::new(),
+            allow: Vec::new(),
+            method: Method::Other,
+            captures: Captures::default(),
+            is_routed: false,
+            decided: None,
+            is_internal: false,
+            is_error_page: false,
+            redirects: 0,
+            value: Vec::new(),
+        }
+    }
+}
+
+impl Exchange {
+    /// Empties it for the next request; the storage stays.
+    pub fn clear(&mut self) {
+        self.server = ServerId(0);
+        self.location = LocationId(0);
+        for buffer in [
+            &mut self.path,
+            &mut self.query,
+            &mut self.host,
+            &mut self.file,
+            &mut self.text,
+            &mut self.allow,
+            &mut self.value,
+        ] {
+            buffer.clear();
+        }
+        self.root_bytes = 0;
+        self.status = None;
+        self.method = Method::Other;
+        self.captures.clear();
+        self.is_routed = false;
+        self.decided = None;
+        self.is_internal = false;
+        self.is_error_page = false;
+        self.redirects = 0;
+    }
+
+    /// Whether [`decide`](crate::Table::decide) or `choose_server` has filled it.
+    pub fn is_routed(&self) -> bool {
+        self.is_routed
+    }
+
+    /// How much memory it holds, for a pool that does not keep giants.
+    pub fn capacity(&self) -> usize {
+        let buffers = [&self.path, &self.query, &self.host, &self.file, &self.text, &self.allow];
+        buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>() + self.value.capacity()
+    }
+}

@@ -1,0 +1,139 @@
+//! From a path to a file name: `root` and `alias`. It must never let a client's bytes climb out of the
+//! directory that the configuration named (F2).
+
+use std::sync::Arc;
+
+use sekisho_config::{Http, LocationId, LocationMatch, Part, Place, Template};
+use sekisho_http::target;
+
+use crate::variable::Scope;
+
+/// Which part of the path an `alias` stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum AliasFrom {
+    /// None: the location has a `root`.
+    #[default]
+    Nothing,
+    /// The first so many bytes: the prefix of the location that has the `alias`.
+    Prefix(usize),
+    /// All of it: the `alias` of a regular expression is the whole file name.
+    Whole,
+}
+
+impl AliasFrom {
+    /// For every location. One that has inherited its `alias` replaces the same prefix as the one it
+    /// has it from, as in nginx.
+    pub(crate) fn of_all(http: &Http) -> Vec<Self> {
+        let mut all = vec![Self::default(); http.locations.len()];
+        let mut waiting: Vec<(LocationId, Option<LocationId>)> = Vec::new();
+        for server in &http.servers {
+            waiting.extend(server.locations.iter().map(|&id| (id, None)));
+        }
+        while let Some((id, outer)) = waiting.pop() {
+            let Some(location) = http.locations.get(id.0 as usize) else { continue };
+            waiting.extend(location.locations.iter().map(|&nested| (nested, Some(id))));
+            let alias = match &location.settings.place {
+                Place::Root(_) => continue,
+                Place::Alias(alias) => alias,
+                Place::AliasOfParent { prefix_bytes, .. } => {
+                    all[id.0 as usize] = Self::Prefix(*prefix_bytes);
+                    continue;
+                }
+            };
+            let inherited = outer.filter(|outer| {
+                let place = &http.locations[outer.0 as usize].settings.place;
+                matches!(place, Place::Alias(other) if Arc::ptr_eq(alias, other))
+            });
+            all[id.0 as usize] = match (inherited, &location.matches) {
+                (Some(outer), _) => all[outer.0 as usize],
+                (None, LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. }) => {
+                    Self::Prefix(path.len())
+                }
+                (None, LocationMatch::Regex(_)) => Self::Whole,
+                (None, LocationMatch::Named(_) | LocationMatch::Server) => Self::Prefix(0),
+            };
+        }
+        all
+    }
+}
+
+/// A file name that has been written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mapped {
+    /// How much of it names a directory of the configuration.
+    pub(crate) root_bytes: usize,
+    /// Whether the rest keeps below that directory. What is not safe is not there.
+    pub(crate) is_safe: bool,
+}
+
+/// Writes `$document_root`.
+pub(crate) fn write_root(scope: &Scope<'_>, out: &mut Vec<u8>) {
+    match &scope.settings().place {
+        Place::Root(template) => {
+            let start = out.len();
+            scope.nested(template, out);
+            if out.len() > start {
+                strip_slash(out);
+            }
+        }
+        alias => scope.nested(template_of(alias), out),
+    }
+}
+
+/// Writes the name of the file that `path` stands for in the scope's location, over what `out` holds.
+pub(crate) fn write_file(scope: &Scope<'_>, path: &[u8], out: &mut Vec<u8>) -> Mapped {
+    let rest = match scope.table.alias_from(scope.exchange.location) {
+        AliasFrom::Nothing => path,
+        AliasFrom::Prefix(bytes) => path.get(bytes..).unwrap_or_default(),
+        AliasFrom::Whole => b"",
+    };
+    write_below_root(scope, rest, out)
+}
+
+/// Writes root or alias and `rest` behind it, over what `out` holds.
+pub(crate) fn write_below_root(scope: &Scope<'_>, rest: &[u8], out: &mut Vec<u8>) -> Mapped {
+    out.clear();
+    let place = &scope.settings().place;
+    let template = template_of(place);
+    scope.nested(template, out);
+    let is_root = matches!(place, Place::Root(_));
+    if is_root || rest.first() == Some(&b'/') {
+        strip_slash(out);
+    }
+    let trusted = trusted_bytes(template).unwrap_or(out.len()).min(out.len());
+    out.extend_from_slice(rest);
+    // The directory ends where a slash follows, and something is always left for the rest.
+    let root_bytes = out[..out.len().min(trusted + 1)].iter().rposition(|byte| *byte == b'/');
+    let root_bytes = root_bytes.unwrap_or(0);
+    // A resolved path below a fixed root is safe as it is. A prefix that ends within a segment is not:
+    // `location /i { alias /data/; }` turns `/i../x` into `/data/../x`.
+    let is_safe =
+        (is_root && template.as_literal().is_some()) || target::is_resolved(&out[root_bytes..]);
+    Mapped { root_bytes, is_safe }
+}
+
+/// The root or alias itself.
+pub(crate) fn template_of(place: &Place) -> &Template {
+    match place {
+        Place::Root(template)
+        | Place::Alias(template)
+        | Place::AliasOfParent { alias: template, .. } => template,
+    }
+}
+
+/// How many bytes of a value are the configuration's own words; `None` for all.
+fn trusted_bytes(template: &Template) -> Option<usize> {
+    if template.as_literal().is_some() {
+        return None;
+    }
+    match template.parts.first() {
+        Some(Part::Literal(text)) => Some(text.len()),
+        _ => Some(0),
+    }
+}
+
+fn strip_slash(out: &mut Vec<u8>) {
+    if out.last() == Some(&b'/') {
+        out.pop();
+    }
+}

@@ -1,0 +1,101 @@
+//! What a client is told: the address of a redirect, and the methods it may use. Always a valid field
+//! value, whatever the path or a variable holds.
+
+use sekisho_http::{Method, target};
+
+use crate::exchange::{Exchange, Request};
+use crate::table::Table;
+use crate::variable::{Scope, push_number, push_text};
+
+/// Writes the address of a `return` or `error_page` into `exchange.text`: a path becomes absolute under
+/// `absolute_redirect`, all else stays as it was written.
+pub(crate) fn write_address(
+    table: &Table,
+    request: &Request<'_>,
+    exchange: &mut Exchange,
+    address: &[u8],
+) {
+    let mut text = std::mem::take(&mut exchange.text);
+    text.clear();
+    if address.first() == Some(&b'/') {
+        push_origin(table, request, exchange, &mut text);
+    }
+    push_visible(address, &mut text);
+    exchange.text = text;
+}
+
+/// Writes the address of the directory that the path names without its slash into `exchange.text`.
+pub(crate) fn write_directory(table: &Table, request: &Request<'_>, exchange: &mut Exchange) {
+    let mut text = std::mem::take(&mut exchange.text);
+    text.clear();
+    push_origin(table, request, exchange, &mut text);
+    if text.is_empty() && exchange.path.starts_with(b"//") {
+        // Without `merge_slashes`, `//name/` would be read as another host.
+        text.extend_from_slice(b"/.");
+    }
+    target::encode_path(&exchange.path, &mut text);
+    text.push(b'/');
+    if !exchange.query.is_empty() {
+        text.push(b'?');
+        push_visible(&exchange.query, &mut text);
+    }
+    exchange.text = text;
+}
+
+/// Writes the value of `Allow` over what `out` holds.
+pub(crate) fn write_methods<'a>(methods: impl IntoIterator<Item = &'a Method>, out: &mut Vec<u8>) {
+    out.clear();
+    for name in methods.into_iter().filter_map(|method| method.name()) {
+        if !out.is_empty() {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(name.as_bytes());
+    }
+}
+
+/// `http://host:port` under `absolute_redirect`, as nginx puts it together; nothing otherwise.
+fn push_origin(table: &Table, request: &Request<'_>, exchange: &Exchange, out: &mut Vec<u8>) {
+    let settings = &table.location(exchange.location).settings;
+    if !settings.absolute_redirect {
+        return;
+    }
+    let connection = request.connection;
+    let (scheme, usual_port): (&[u8], u16) =
+        if connection.is_tls { (b"https://", 443) } else { (b"http://", 80) };
+    out.extend_from_slice(scheme);
+    let start = out.len();
+    if settings.server_name_in_redirect {
+        let nested = std::cell::Cell::new(0);
+        let captures = &exchange.captures;
+        Scope { table, request, exchange, sent: None, captures, nested: &nested }
+            .push_server_name(out);
+    }
+    if out.len() == start {
+        out.extend_from_slice(&exchange.host);
+    }
+    if out.len() == start {
+        match connection.local.map(|local| local.ip().to_canonical()) {
+            Some(std::net::IpAddr::V6(address)) => push_text(format_args!("[{address}]"), out),
+            Some(std::net::IpAddr::V4(address)) => push_text(format_args!("{address}"), out),
+            None => out.extend_from_slice(b"localhost"),
+        }
+    }
+    if settings.port_in_redirect
+        && let Some(port) = connection.local.map(|local| local.port())
+        && port != usual_port
+    {
+        out.push(b':');
+        push_number(u64::from(port), out);
+    }
+}
+
+/// What cannot stand in a field value, or not in a URI, is percent-encoded.
+fn push_visible(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        if byte.is_ascii_graphic() {
+            out.push(byte);
+        } else {
+            target::push_escape(byte, out);
+        }
+    }
+}

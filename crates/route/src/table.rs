@@ -1,0 +1,150 @@
+//! The routing table: a configuration with what makes looking things up in it quick. Built once,
+//! immutable, shared by all workers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sekisho_config::{Config, Location, LocationId, LocationMatch, Server, ServerId};
+use sekisho_http::{Head, Known, Status, target};
+
+use crate::capture::Captures;
+use crate::exchange::Exchange;
+use crate::location::{self, Level};
+use crate::place::{self, AliasFrom};
+use crate::server_name::ServerNames;
+
+/// The routing table of a configuration.
+#[derive(Debug)]
+pub struct Table {
+    config: Arc<Config>,
+    machine: Machine,
+    /// By listen address.
+    names: Vec<ServerNames>,
+    /// By location.
+    levels: Vec<Level>,
+    /// By location.
+    aliases: Vec<AliasFrom>,
+    /// By server.
+    named: Vec<HashMap<Box<str>, LocationId>>,
+}
+
+/// What is known about the machine and the process, for `$hostname` and `$pid`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Machine {
+    /// `$hostname`
+    pub hostname: String,
+    /// `$pid`
+    pub pid: u32,
+}
+
+impl Table {
+    /// The table of a configuration.
+    pub fn new(config: Arc<Config>) -> Self {
+        let http = &config.http;
+        let names = http.listens.iter().map(|listen| ServerNames::new(http, listen)).collect();
+        let mut levels: Vec<Level> = http
+            .locations
+            .iter()
+            .map(|location| Level::new(&http.locations, &location.locations))
+            .collect();
+        let mut named_locations = Vec::with_capacity(http.servers.len());
+        for server in &http.servers {
+            if let Some(level) = levels.get_mut(server.root.0 as usize) {
+                *level = Level::new(&http.locations, &server.locations);
+            }
+            named_locations.push(named_of(&http.locations, server));
+        }
+        let aliases = AliasFrom::of_all(http);
+        Self { machine: Machine::default(), names, levels, aliases, named: named_locations, config }
+    }
+
+    /// The same table, knowing the machine it is used on.
+    #[must_use]
+    pub fn with_machine(mut self, machine: Machine) -> Self {
+        self.machine = machine;
+        self
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// A location. The id must be of this table's configuration, as those in a routed exchange are.
+    pub fn location(&self, id: LocationId) -> &Location {
+        &self.config.http.locations[id.0 as usize]
+    }
+
+    /// A server. The id must be of this table's configuration, as those in a routed exchange are.
+    pub fn server(&self, id: ServerId) -> &Server {
+        &self.config.http.servers[id.0 as usize]
+    }
+
+    /// Which server: by the authority of an absolute target or by `Host`, among those at this listen
+    /// address; its default one otherwise. Clears the exchange and fills in host, server and method;
+    /// the location is the server's own for now. An invalid host is an error (400), with the default
+    /// server chosen.
+    pub fn choose_server(
+        &self,
+        listen: usize,
+        head: &Head,
+        exchange: &mut Exchange,
+    ) -> Result<(), Status> {
+        exchange.clear();
+        exchange.method = head.method();
+        let names = self.names.get(listen).ok_or(Status::INTERNAL_SERVER_ERROR)?;
+        let authority = target::split_authority(head.target()).map(|(authority, _)| authority);
+        let verdict = match authority.or_else(|| head.known(Known::Host)) {
+            Some(value) => target::host(value, &mut exchange.host),
+            None => Ok(()),
+        };
+        exchange.server = match verdict {
+            Ok(()) => names.find(&exchange.host, &mut exchange.captures),
+            Err(_) => names.default_server(),
+        };
+        let http = &self.config.http;
+        let server = http.servers.get(exchange.server.0 as usize);
+        exchange.location = server.ok_or(Status::INTERNAL_SERVER_ERROR)?.root;
+        if http.locations.get(exchange.location.0 as usize).is_none() {
+            return Err(Status::INTERNAL_SERVER_ERROR);
+        }
+        exchange.is_routed = true;
+        verdict.map_err(|_| Status::BAD_REQUEST)
+    }
+
+    pub(crate) fn find_location(
+        &self,
+        server: ServerId,
+        path: &[u8],
+        captures: &mut Captures,
+    ) -> LocationId {
+        location::find(&self.levels, self.server(server).root, path, captures)
+    }
+
+    pub(crate) fn named_location(&self, server: ServerId, name: &str) -> Option<LocationId> {
+        self.named.get(server.0 as usize)?.get(name).copied()
+    }
+
+    pub(crate) fn alias_from(&self, id: LocationId) -> AliasFrom {
+        self.aliases.get(id.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// Whether a location's files lie where no variable has a say.
+    pub(crate) fn is_place_fixed(&self, id: LocationId) -> bool {
+        place::template_of(&self.location(id).settings.place).as_literal().is_some()
+    }
+}
+
+fn named_of(locations: &[Location], server: &Server) -> HashMap<Box<str>, LocationId> {
+    let ids = server.locations.iter();
+    ids.filter_map(|&id| match &locations.get(id.0 as usize)?.matches {
+        LocationMatch::Named(name) => Some((name.as_str().into(), id)),
+        _ => None,
+    })
+    .collect()
+}

@@ -1,0 +1,414 @@
+//! Variables and the values they stand in. Nothing is remembered between two expansions and nothing
+//! outside the arguments is asked.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+
+use sekisho_config::{Map, Part, ServerName, Settings, Template, Variable};
+use sekisho_http::{Known, Status, date, target};
+
+use crate::capture::Captures;
+use crate::exchange::{Exchange, Request};
+use crate::place;
+use crate::table::Table;
+
+/// What is known after the answer was sent, for logs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent<'a> {
+    /// The status; `None` when nothing was answered.
+    pub status: Option<Status>,
+    /// Bytes sent in all.
+    pub bytes: u64,
+    /// Bytes of the body that were sent.
+    pub body_bytes: u64,
+    /// The response's field lines, each ended by CRLF.
+    pub fields: &'a [u8],
+    /// From the first byte of the request to the end of the answer.
+    pub request_nanos: u64,
+    /// Bytes of the request: line, fields and body.
+    pub request_bytes: u64,
+    /// Whether all of the answer has left.
+    pub completed: bool,
+    /// Whether the request was pipelined.
+    pub is_pipelined: bool,
+}
+
+/// Appends a value with its variables filled in. What a variable does not have is nothing.
+pub fn expand(
+    template: &Template,
+    table: &Table,
+    request: &Request<'_>,
+    exchange: &Exchange,
+    sent: Option<&Sent<'_>>,
+    out: &mut Vec<u8>,
+) {
+    let nested = Cell::new(NESTED_MAX);
+    Scope { table, request, exchange, sent, captures: &exchange.captures, nested: &nested }
+        .expand(template, out);
+}
+
+/// How many values within values (maps, roots) one expansion may need: a configuration whose maps
+/// refer to each other in a circle comes to an end, and to an empty value.
+pub(crate) const NESTED_MAX: u16 = 64;
+
+/// Everything a variable may look at.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) exchange: &'a Exchange,
+    pub(crate) sent: Option<&'a Sent<'a>>,
+    /// The exchange's, or those of a `map`'s key within that `map`'s value.
+    pub(crate) captures: &'a Captures,
+    /// How many nested values are left.
+    pub(crate) nested: &'a Cell<u16>,
+}
+
+impl Scope<'_> {
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.table.location(self.exchange.location).settings
+    }
+
+    pub(crate) fn expand(&self, template: &Template, out: &mut Vec<u8>) {
+        for part in &template.parts {
+            match part {
+                Part::Literal(text) => out.extend_from_slice(text),
+                Part::Variable(variable) => self.variable(variable, out),
+            }
+        }
+    }
+
+    /// A value within a value.
+    pub(crate) fn nested(&self, template: &Template, out: &mut Vec<u8>) {
+        if let Some(text) = template.as_literal() {
+            out.extend_from_slice(text);
+        } else if let Some(left) = self.nested.get().checked_sub(1) {
+            self.nested.set(left);
+            self.expand(template, out);
+        }
+    }
+
+    /// Appends the value of a variable.
+    pub(crate) fn variable(&self, variable: &Variable, out: &mut Vec<u8>) {
+        use Variable as V;
+        let Self { request, exchange, .. } = self;
+        let Request { head, connection, wall, .. } = request;
+        let sent = self.sent.copied().unwrap_or_default();
+        let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
+        match variable {
+            V::Arg(name) => put(argument(&exchange.query, name.as_bytes()).unwrap_or_default()),
+            V::Args | V::QueryString => put(&exchange.query),
+            V::BinaryRemoteAddr => match connection.remote.map(|remote| remote.ip()) {
+                Some(IpAddr::V4(address)) => put(&address.octets()),
+                Some(IpAddr::V6(address)) => put(&address.octets()),
+                None => {}
+            },
+            V::BodyBytesSent => push_number(sent.body_bytes, out),
+            V::BytesSent => push_number(sent.bytes, out),
+            V::Capture(number) => put(self.captures.numbered(*number).unwrap_or_default()),
+            V::Connection => push_number(connection.id, out),
+            V::ConnectionRequests => push_number(connection.requests, out),
+            V::ContentLength => put(head.known(Known::ContentLength).unwrap_or_default()),
+            V::ContentType => put(head.known(Known::ContentType).unwrap_or_default()),
+            V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
+            // There is no view of symbolic links here: the real path is taken to be the given one.
+            V::DocumentRoot | V::RealpathRoot => place::write_root(self, out),
+            V::DocumentUri | V::Uri => put(&exchange.path),
+            V::Host if exchange.host.is_empty() => self.push_server_name(out),
+            V::Host => put(&exchange.host),
+            V::Hostname => put(self.table.machine().hostname.as_bytes()),
+            V::Http(name) => self.push_request_field(name.as_bytes(), out),
+            V::Https => put(if connection.is_tls { b"on" } else { b"" }),
+            V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
+            V::Map(id) => {
+                if let Some(map) = self.table.config().http.maps.get(id.0 as usize) {
+                    self.map(map, out);
+                }
+            }
+            V::Msec => {
+                push_seconds(wall.unix_secs.max(0) as u64, wall.nanos / 1_000_000, out);
+            }
+            V::NamedCapture(name) => {
+                let own = self.captures.named(name);
+                put(own.or_else(|| exchange.captures.named(name)).unwrap_or_default());
+            }
+            V::NginxVersion => put(env!("CARGO_PKG_VERSION").as_bytes()),
+            V::Pid => push_number(u64::from(self.table.machine().pid), out),
+            V::Pipe => put(if sent.is_pipelined { b"p" } else { b"." }),
+            V::RemoteAddr => push_address(connection.remote, out),
+            V::RemotePort => push_port(connection.remote, out),
+            V::RemoteUser => {
+                if let Some(value) = head.known(Known::Authorization) {
+                    push_basic_user(value, out);
+                }
+            }
+            V::Request => {
+                put(head.method_name());
+                put(b" ");
+                put(head.target());
+                put(b" ");
+                put(head.version().as_str().as_bytes());
+            }
+            V::RequestCompletion => put(if sent.completed { b"OK" } else { b"" }),
+            V::RequestFilename if exchange.file.is_empty() => {
+                let mut file = Vec::new();
+                place::write_file(self, &exchange.path, &mut file);
+                put(&file);
+            }
+            V::RequestFilename => put(&exchange.file),
+            V::RequestId => push_text(format_args!("{:032x}", request.request_id.0), out),
+            V::RequestLength => push_number(sent.request_bytes, out),
+            V::RequestMethod => put(match exchange.method.name() {
+                Some(name) if exchange.method != head.method() => name.as_bytes(),
+                _ => head.method_name(),
+            }),
+            V::RequestTime => push_seconds(
+                sent.request_nanos / 1_000_000_000,
+                (sent.request_nanos / 1_000_000 % 1000) as u32,
+                out,
+            ),
+            V::RequestUri => {
+                let target = head.target();
+                match target::split_authority(target) {
+                    Some((_, rest)) => {
+                        put(if rest.starts_with(b"/") { b"" } else { b"/" });
+                        put(rest);
+                    }
+                    None => put(target),
+                }
+            }
+            V::Scheme => put(if connection.is_tls { b"https" } else { b"http" }),
+            V::SentHttp(name) => push_sent_field(sent.fields, name.as_bytes(), out),
+            V::ServerAddr => push_address(connection.local, out),
+            V::ServerName => self.push_server_name(out),
+            V::ServerPort => push_port(connection.local, out),
+            V::ServerProtocol => put(head.version().as_str().as_bytes()),
+            V::Status => match sent.status.or(exchange.status) {
+                Some(status) => push_number(u64::from(status.code()), out),
+                None => put(b"000"),
+            },
+            V::TimeIso8601 => self.push_time_iso8601(out),
+            V::TimeLocal => self.push_time_local(out),
+        }
+    }
+
+    /// The name of the server as the configuration has it.
+    pub(crate) fn push_server_name(&self, out: &mut Vec<u8>) {
+        let (before, name, after) = match self.table.server(self.exchange.server).names.first() {
+            None => return,
+            Some(ServerName::Exact(name)) => ("", name, ""),
+            Some(ServerName::LeadingWildcard(name)) => ("*", name, ""),
+            Some(ServerName::TrailingWildcard(name)) => ("", name, "*"),
+            Some(ServerName::Regex(pattern)) => ("~", &pattern.source, ""),
+        };
+        for text in [before, name, after] {
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+
+    /// Every value of a request field, joined. `_` stands for `-` in a variable's name, so a field
+    /// that was sent with `_` is meant too.
+    fn push_request_field(&self, name: &[u8], out: &mut Vec<u8>) {
+        let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
+        let mut is_first = true;
+        for (other, value) in self.request.head.fields() {
+            let is_same = other.len() == name.len()
+                && other.iter().zip(name).all(|(a, b)| {
+                    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+                    dash(*a).eq_ignore_ascii_case(&dash(*b))
+                });
+            if is_same {
+                if !is_first {
+                    out.extend_from_slice(separator);
+                }
+                is_first = false;
+                out.extend_from_slice(value);
+            }
+        }
+    }
+
+    fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
+        let pairs = self.request.head.all_known(Known::Cookie);
+        pairs.flat_map(|line| line.split(|byte| matches!(byte, b';' | b','))).find_map(|pair| {
+            let pair = pair.trim_ascii();
+            let (other, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
+            other.trim_ascii().eq_ignore_ascii_case(name).then(|| value[1..].trim_ascii())
+        })
+    }
+
+    /// The value of a `map`, looked up anew each time.
+    fn map(&self, map: &Map, out: &mut Vec<u8>) {
+        let Some(left) = self.nested.get().checked_sub(1) else { return };
+        self.nested.set(left);
+        let mut source = Vec::new();
+        self.expand(&map.source, &mut source);
+        let mut key = source.to_ascii_lowercase();
+        if map.hostnames && key.last() == Some(&b'.') {
+            key.pop();
+        }
+        let wildcard = || {
+            let leading = map
+                .leading
+                .iter()
+                .find(|(suffix, _)| key.len() > suffix.len() && key.ends_with(suffix));
+            let found = leading.or_else(|| {
+                map.trailing
+                    .iter()
+                    .find(|(prefix, _)| key.len() > prefix.len() && key.starts_with(prefix))
+            });
+            found.map(|(_, value)| value)
+        };
+        if let Some(value) = map.exact.get(&key).or_else(wildcard) {
+            return self.expand(value, out);
+        }
+        if !source.is_empty() {
+            let mut captures = Captures::default();
+            for (pattern, value) in &map.patterns {
+                if captures.matches(pattern, &source) {
+                    return Scope { captures: &captures, ..*self }.expand(value, out);
+                }
+            }
+        }
+        self.expand(&map.default, out);
+    }
+
+    /// `06/Nov/1994:08:49:37 +0000`
+    fn push_time_local(&self, out: &mut Vec<u8>) {
+        let civil = self.local_time();
+        date::push_two(civil.day, out);
+        out.push(b'/');
+        out.extend_from_slice(date::MONTHS[usize::from(civil.month - 1)].as_bytes());
+        out.push(b'/');
+        date::push_four(civil.year, out);
+        out.push(b':');
+        date::push_time(&civil, out);
+        out.push(b' ');
+        self.push_offset(b"", out);
+    }
+
+    /// `1994-11-06T08:49:37+00:00`
+    fn push_time_iso8601(&self, out: &mut Vec<u8>) {
+        let civil = self.local_time();
+        date::push_four(civil.year, out);
+        out.push(b'-');
+        date::push_two(civil.month, out);
+        out.push(b'-');
+        date::push_two(civil.day, out);
+        out.push(b'T');
+        date::push_time(&civil, out);
+        self.push_offset(b":", out);
+    }
+
+    fn local_time(&self) -> date::Civil {
+        let wall = self.request.wall;
+        date::civil(wall.unix_secs.saturating_add(i64::from(wall.utc_offset_secs)))
+    }
+
+    fn push_offset(&self, separator: &[u8], out: &mut Vec<u8>) {
+        let offset = self.request.wall.utc_offset_secs;
+        let minutes = offset.unsigned_abs() / 60;
+        out.push(if offset < 0 { b'-' } else { b'+' });
+        date::push_two((minutes / 60 % 100) as u8, out);
+        out.extend_from_slice(separator);
+        date::push_two((minutes % 60) as u8, out);
+    }
+}
+
+/// The value of `name=` in a query, as it was sent.
+fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let (start, value) = pair.split_at_checked(name.len())?;
+        start.eq_ignore_ascii_case(name).then_some(value)?.strip_prefix(b"=")
+    })
+}
+
+/// Every value of a response field, joined.
+fn push_sent_field(lines: &[u8], name: &[u8], out: &mut Vec<u8>) {
+    let mut is_first = true;
+    for line in lines.split(|byte| *byte == b'\n') {
+        let Some((start, value)) = line.split_at_checked(name.len()) else { continue };
+        if let Some(value) = value.strip_prefix(b":")
+            && start.eq_ignore_ascii_case(name)
+        {
+            if !is_first {
+                out.extend_from_slice(b", ");
+            }
+            is_first = false;
+            out.extend_from_slice(value.trim_ascii());
+        }
+    }
+}
+
+/// The user of `Basic` credentials.
+fn push_basic_user(authorization: &[u8], out: &mut Vec<u8>) {
+    let Some((scheme, encoded)) = authorization.split_at_checked(b"Basic ".len()) else { return };
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return;
+    }
+    let start = out.len();
+    let (mut bits, mut held) = (0_u32, 0_u32);
+    for &byte in encoded.trim_ascii() {
+        let Some(six) = base64_value(byte) else { break };
+        bits = (bits << 6 | u32::from(six)) & 0xffff;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            let decoded = (bits >> held) as u8;
+            if decoded == b':' {
+                return;
+            }
+            out.push(decoded);
+        }
+    }
+    // Without a colon these are not credentials.
+    out.truncate(start);
+}
+
+const fn base64_value(byte: u8) -> Option<u8> {
+    match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' | b'-' => Some(62),
+        b'/' | b'_' => Some(63),
+        _ => None,
+    }
+}
+
+pub(crate) fn push_number(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// `12.345`
+fn push_seconds(secs: u64, millis: u32, out: &mut Vec<u8>) {
+    push_number(secs, out);
+    out.push(b'.');
+    out.push(b'0' + (millis / 100 % 10) as u8);
+    date::push_two((millis % 100) as u8, out);
+}
+
+fn push_address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
+    match address {
+        Some(address) => push_text(format_args!("{}", address.ip().to_canonical()), out),
+        None => out.extend_from_slice(b"unix:"),
+    }
+}
+
+fn push_port(address: Option<SocketAddr>, out: &mut Vec<u8>) {
+    if let Some(address) = address {
+        push_number(u64::from(address.port()), out);
+    }
+}
+
+pub(crate) fn push_text(text: std::fmt::Arguments<'_>, out: &mut Vec<u8>) {
+    struct Bytes<'a>(&'a mut Vec<u8>);
+    impl std::fmt::Write for Bytes<'_> {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+    }
+    // Writing into memory does not fail.
+    let _ = Bytes(out).write_fmt(text);
+}

@@ -1,0 +1,124 @@
+//! Methods: which are there, and which a location lets through.
+
+use sekisho_config::Fallback;
+use sekisho_http::Method;
+
+use crate::support::{check, exact, prefix, returns, server, t};
+
+const FILES: &[&str] = &["/srv/a.txt"];
+
+/// H12
+#[test]
+fn files_are_for_get_and_head() {
+    let table = server(Vec::new()).table();
+    let allow = "GET, HEAD, OPTIONS";
+    check(
+        &table,
+        FILES,
+        &[
+            ("GET /a.txt", "file /srv/a.txt"),
+            ("HEAD /a.txt", "file /srv/a.txt"),
+            ("POST /a.txt", &format!("error 405 {allow}")),
+            ("PUT /a.txt", &format!("error 405 {allow}")),
+            ("DELETE /a.txt", &format!("error 405 {allow}")),
+            ("OPTIONS /a.txt", &format!("options {allow}")),
+            ("OPTIONS *", &format!("options {allow}")),
+            ("GET *", "error 400"),
+        ],
+    );
+}
+
+/// H12: known but not offered is 405, unknown is 501.
+#[test]
+fn other_methods_are_405_where_known_and_501_where_not() {
+    let table = server(vec![prefix("/", |own| own.answer = Some(returns(200, Some("x"))))]).table();
+    let refused = "error 405 GET, HEAD, OPTIONS";
+    check(
+        &table,
+        FILES,
+        &[
+            ("TRACE /", refused),
+            ("CONNECT example.org:443", refused),
+            ("CONNECT /", refused),
+            ("PATCH /", refused),
+            ("MKCOL /", refused),
+            ("PROPFIND /", refused),
+            ("BREW /", "error 501"),
+            ("get /", "error 501"),
+            ("BREW /..", "error 400"),
+            // A `return` does not ask for the method.
+            ("POST /", "text 200 x"),
+            ("DELETE /", "text 200 x"),
+            ("OPTIONS /", "text 200 x"),
+        ],
+    );
+}
+
+/// H12: GET includes HEAD for `limit_except`, as in nginx.
+#[test]
+fn limit_except_denies_the_rest() {
+    let table = server(vec![
+        prefix("/get/", |own| own.limit_except = Some([Method::Get].into())),
+        prefix("/post/", |own| {
+            own.limit_except = Some([Method::Post].into());
+            own.answer = Some(returns(200, Some("posted")));
+        }),
+    ])
+    .table();
+    check(
+        &table,
+        &["/srv/get/a"],
+        &[
+            ("GET /get/a", "file /srv/get/a"),
+            ("HEAD /get/a", "file /srv/get/a"),
+            ("POST /get/a", "error 403"),
+            ("OPTIONS /get/a", "error 403"),
+            ("POST /post/a", "text 200 posted"),
+            ("GET /post/a", "error 403"),
+            ("HEAD /post/a", "error 403"),
+        ],
+    );
+}
+
+/// H12: GET does not include HEAD for `allow_methods`.
+#[test]
+fn allow_methods_lists_exactly_what_is_allowed() {
+    let table = server(vec![
+        prefix("/", |own| own.allow_methods = Some([Method::Get, Method::Options].into())),
+        exact("/post", |own| own.allow_methods = Some([Method::Post, Method::Head].into())),
+    ])
+    .table();
+    check(
+        &table,
+        FILES,
+        &[
+            ("GET /a.txt", "file /srv/a.txt"),
+            ("HEAD /a.txt", "error 405 GET, OPTIONS"),
+            ("POST /a.txt", "error 405 GET, OPTIONS"),
+            ("OPTIONS /a.txt", "options GET, OPTIONS"),
+            ("GET /post", "error 405 POST, HEAD"),
+            ("OPTIONS /post", "error 405 POST, HEAD"),
+            ("POST /post", "error 405 HEAD"), // allowed, but there is nothing to post to
+        ],
+    );
+}
+
+#[test]
+fn try_files_is_tried_for_every_method() {
+    let table = server(vec![
+        prefix("/", |own| {
+            own.try_files = Some(crate::files::tries(&["$uri"], Fallback::Uri(t("/app"))));
+        }),
+        exact("/app", |own| own.answer = Some(returns(200, Some("$request_method")))),
+    ])
+    .table();
+    check(
+        &table,
+        FILES,
+        &[
+            ("POST /x", "text 200 POST"),
+            ("POST /a.txt", "error 405 GET, HEAD, OPTIONS"),
+            ("OPTIONS /a.txt", "options GET, HEAD, OPTIONS"),
+        ],
+    );
+}

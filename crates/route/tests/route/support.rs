@@ -1,0 +1,512 @@
+//! Configurations built by hand, files that are a list, and outcomes as one line of text.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sekisho_config::{
+    Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http,
+    IfModifiedSince, Listen, ListenAddress, ListenOptions, Location, LocationId, LocationMatch,
+    Main, Map, MapId, Part, Pattern, Place, Return, Server, ServerId, ServerName, ServerTokens,
+    Settings, Symlinks, Template, Types, Variable, Workers,
+};
+use sekisho_http::{Head, Status, Version};
+use sekisho_route::{
+    Action, ConnectionFacts, Exchange, Files, Look, Request, RequestIdSeed, Table, WallTime,
+};
+
+type Change = Box<dyn FnOnce(&mut Settings)>;
+
+/// A location to be.
+pub(crate) struct Spec {
+    matches: LocationMatch,
+    change: Change,
+    nested: Vec<Spec>,
+}
+
+impl Spec {
+    pub(crate) fn with(mut self, nested: Vec<Self>) -> Self {
+        self.nested = nested;
+        self
+    }
+}
+
+pub(crate) fn exact(path: &str, change: impl FnOnce(&mut Settings) + 'static) -> Spec {
+    spec(LocationMatch::Exact(path.into()), change)
+}
+
+pub(crate) fn prefix(path: &str, change: impl FnOnce(&mut Settings) + 'static) -> Spec {
+    spec(LocationMatch::Prefix { path: path.into(), is_final: false }, change)
+}
+
+pub(crate) fn final_prefix(path: &str, change: impl FnOnce(&mut Settings) + 'static) -> Spec {
+    spec(LocationMatch::Prefix { path: path.into(), is_final: true }, change)
+}
+
+pub(crate) fn regex(source: &str, change: impl FnOnce(&mut Settings) + 'static) -> Spec {
+    spec(LocationMatch::Regex(pattern(source)), change)
+}
+
+pub(crate) fn named(name: &str, change: impl FnOnce(&mut Settings) + 'static) -> Spec {
+    spec(LocationMatch::Named(name.into()), change)
+}
+
+fn spec(matches: LocationMatch, change: impl FnOnce(&mut Settings) + 'static) -> Spec {
+    Spec { matches, change: Box::new(change), nested: Vec::new() }
+}
+
+/// A server to be.
+pub(crate) struct ServerSpec {
+    names: Vec<ServerName>,
+    change: Change,
+    answer: Option<Return>,
+    merge_slashes: bool,
+    locations: Vec<Spec>,
+}
+
+/// A server without a name.
+pub(crate) fn server(locations: Vec<Spec>) -> ServerSpec {
+    named_server(&[], locations)
+}
+
+pub(crate) fn named_server(names: &[&str], locations: Vec<Spec>) -> ServerSpec {
+    ServerSpec {
+        names: names.iter().flat_map(|name| server_names(name)).collect(),
+        change: Box::new(|_| {}),
+        answer: None,
+        merge_slashes: true,
+        locations,
+    }
+}
+
+impl ServerSpec {
+    pub(crate) fn set(mut self, change: impl FnOnce(&mut Settings) + 'static) -> Self {
+        self.change = Box::new(change);
+        self
+    }
+
+    pub(crate) fn answers(mut self, code: u16, text: Option<&str>) -> Self {
+        self.answer = Some(returns(code, text));
+        self
+    }
+
+    pub(crate) fn keeps_slashes(mut self) -> Self {
+        self.merge_slashes = false;
+        self
+    }
+
+    pub(crate) fn table(self) -> Table {
+        table(vec![self])
+    }
+}
+
+fn server_names(name: &str) -> Vec<ServerName> {
+    if let Some(source) = name.strip_prefix('~') {
+        vec![ServerName::Regex(pattern(source))]
+    } else if let Some(rest) = name.strip_prefix('*') {
+        vec![ServerName::LeadingWildcard(rest.into())]
+    } else if let Some(rest) = name.strip_prefix('.') {
+        vec![ServerName::Exact(rest.into()), ServerName::LeadingWildcard(name.into())]
+    } else if let Some(rest) = name.strip_suffix('*') {
+        vec![ServerName::TrailingWildcard(rest.into())]
+    } else {
+        vec![ServerName::Exact(name.into())]
+    }
+}
+
+/// All servers at one address; the first is the default.
+pub(crate) fn table(servers: Vec<ServerSpec>) -> Table {
+    table_with_maps(servers, Vec::new())
+}
+
+pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table {
+    let mut http = Http { maps, ..Http::default() };
+    for (index, spec) in servers.into_iter().enumerate() {
+        let id = ServerId(index as u32);
+        let mut own = settings();
+        (spec.change)(&mut own);
+        let root = LocationId(http.locations.len() as u32);
+        http.locations.push(Location {
+            matches: LocationMatch::Server,
+            server: id,
+            locations: Vec::new(),
+            settings: own.clone(),
+        });
+        let locations =
+            spec.locations.into_iter().map(|location| add(&mut http, id, &own, location)).collect();
+        http.servers.push(Server {
+            names: spec.names,
+            root,
+            answer: spec.answer,
+            locations,
+            merge_slashes: spec.merge_slashes,
+            head_limits: HeadLimits {
+                line_bytes_max: 8192,
+                field_bytes_max: 8192,
+                head_bytes_max: 32768,
+                fields_max: 100,
+            },
+            client_header_timeout: None,
+            underscores_in_headers: false,
+            ignore_invalid_headers: true,
+        });
+    }
+    http.listens.push(Listen {
+        address: ListenAddress::Tcp(([127, 0, 0, 1], 8080).into()),
+        default_server: ServerId(0),
+        servers: (0..http.servers.len() as u32).map(ServerId).collect(),
+        options: ListenOptions::default(),
+    });
+    Table::new(Arc::new(Config { main: main_settings(), http }))
+}
+
+fn add(http: &mut Http, server: ServerId, outer: &Settings, spec: Spec) -> LocationId {
+    let mut own = Settings {
+        try_files: None,
+        answer: None,
+        internal: false,
+        limit_except: None,
+        ..outer.clone()
+    };
+    (spec.change)(&mut own);
+    let id = LocationId(http.locations.len() as u32);
+    http.locations.push(Location {
+        matches: spec.matches,
+        server,
+        locations: Vec::new(),
+        settings: own.clone(),
+    });
+    let nested = spec.nested.into_iter().map(|nested| add(http, server, &own, nested)).collect();
+    http.locations[id.0 as usize].locations = nested;
+    id
+}
+
+fn main_settings() -> Main {
+    Main {
+        worker_processes: Workers::Count(1),
+        daemon: false,
+        pid: None,
+        user: None,
+        error_logs: Vec::new(),
+        worker_rlimit_nofile: None,
+        worker_connections: 512,
+        worker_shutdown_timeout: None,
+    }
+}
+
+fn settings() -> Settings {
+    const TEN: Option<Duration> = Some(Duration::from_secs(10));
+    let types = [("html", "text/html"), ("txt", "text/plain"), ("png", "image/png")];
+    let by_extension: HashMap<Vec<u8>, Arc<str>> =
+        types.into_iter().map(|(extension, kind)| (extension.into(), kind.into())).collect();
+    Settings {
+        place: Place::Root(Arc::new(t("/srv"))),
+        index: [t("index.html")].into(),
+        try_files: None,
+        autoindex: false,
+        autoindex_exact_size: true,
+        autoindex_localtime: false,
+        disable_symlinks: Symlinks::Follow,
+        open_file_cache: FileCache::Off,
+        answer: None,
+        error_pages: [].into(),
+        recursive_error_pages: false,
+        internal: false,
+        limit_except: None,
+        allow_methods: None,
+        absolute_redirect: true,
+        server_name_in_redirect: false,
+        port_in_redirect: true,
+        types: Arc::new(Types { by_extension }),
+        default_type: "application/octet-stream".into(),
+        charset: None,
+        add_headers: [].into(),
+        expires: Expires::Off,
+        etag: true,
+        if_modified_since: IfModifiedSince::Exact,
+        max_ranges: None,
+        server_tokens: ServerTokens::On,
+        client_max_body_size: None,
+        client_body_discard_max: 0,
+        client_body_timeout: TEN,
+        client_body_min_rate: None,
+        keepalive_timeout: TEN,
+        keepalive_header: None,
+        keepalive_requests: 1000,
+        send_timeout: TEN,
+        lingering_timeout: TEN,
+        lingering_time: TEN,
+        half_close: false,
+        tcp_nodelay: true,
+        sendfile: true,
+        access_logs: [].into(),
+        error_logs: [].into(),
+        log_not_found: true,
+        reset_timedout_connection: false,
+    }
+}
+
+pub(crate) fn pattern(source: &str) -> Arc<Pattern> {
+    let regex = regex::bytes::Regex::new(source).expect("a regex");
+    Arc::new(Pattern { source: source.into(), regex })
+}
+
+pub(crate) fn returns(code: u16, text: Option<&str>) -> Return {
+    Return { code, text: text.map(|text| Arc::new(t(text))) }
+}
+
+pub(crate) fn status(code: u16) -> Status {
+    Status::new(code).expect("a status")
+}
+
+/// `error_page` in the words of the configuration: `("404 403", "=200", "/page.html")`.
+pub(crate) fn page(codes: &str, overwrite: &str, target: &str) -> ErrorPage {
+    ErrorPage {
+        codes: codes.split(' ').map(|code| code.parse().expect("a code")).collect(),
+        status: match overwrite {
+            "" => ErrorStatus::Keep,
+            "=" => ErrorStatus::FromTarget,
+            fixed => ErrorStatus::Fixed(status(fixed[1..].parse().expect("a code"))),
+        },
+        target: match target.as_bytes()[0] {
+            b'/' => ErrorTarget::Uri(t(target)),
+            b'@' => ErrorTarget::Named(target.into()),
+            _ => ErrorTarget::Redirect(t(target)),
+        },
+    }
+}
+
+/// A `map` with exact keys only.
+pub(crate) fn map(name: &str, source: &str, exact: &[(&str, &str)], default: &str) -> Map {
+    Map {
+        name: name.into(),
+        source: t(source),
+        hostnames: false,
+        exact: exact.iter().map(|(key, value)| ((*key).into(), t(value))).collect(),
+        leading: Vec::new(),
+        trailing: Vec::new(),
+        patterns: Vec::new(),
+        default: t(default),
+    }
+}
+
+/// A value: `$name` and `${name}` are variables, `$map0` is that of the first map.
+pub(crate) fn t(text: &str) -> Template {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(dollar) = rest.find('$') {
+        if dollar > 0 {
+            parts.push(Part::Literal(rest[..dollar].into()));
+        }
+        rest = &rest[dollar + 1..];
+        let braced = rest.strip_prefix('{');
+        rest = braced.unwrap_or(rest);
+        let is_name = |byte: char| byte.is_ascii_alphanumeric() || byte == '_';
+        let end = if rest.starts_with(|first: char| first.is_ascii_digit()) {
+            1
+        } else {
+            rest.find(|byte| !is_name(byte)).unwrap_or(rest.len())
+        };
+        parts.push(Part::Variable(variable(&rest[..end])));
+        rest = &rest[end + usize::from(braced.is_some())..];
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Literal(rest.into()));
+    }
+    Template { parts }
+}
+
+fn variable(name: &str) -> Variable {
+    use Variable as V;
+    let field = |name: &str| name.replace('_', "-");
+    if let Some(number) = name.bytes().next().filter(u8::is_ascii_digit) {
+        return V::Capture(number - b'0');
+    }
+    match name {
+        "args" => V::Args,
+        "binary_remote_addr" => V::BinaryRemoteAddr,
+        "body_bytes_sent" => V::BodyBytesSent,
+        "bytes_sent" => V::BytesSent,
+        "connection" => V::Connection,
+        "connection_requests" => V::ConnectionRequests,
+        "content_length" => V::ContentLength,
+        "content_type" => V::ContentType,
+        "document_root" => V::DocumentRoot,
+        "document_uri" => V::DocumentUri,
+        "host" => V::Host,
+        "hostname" => V::Hostname,
+        "https" => V::Https,
+        "is_args" => V::IsArgs,
+        "map0" => V::Map(MapId(0)),
+        "map1" => V::Map(MapId(1)),
+        "msec" => V::Msec,
+        "nginx_version" => V::NginxVersion,
+        "pid" => V::Pid,
+        "pipe" => V::Pipe,
+        "query_string" => V::QueryString,
+        "realpath_root" => V::RealpathRoot,
+        "remote_addr" => V::RemoteAddr,
+        "remote_port" => V::RemotePort,
+        "remote_user" => V::RemoteUser,
+        "request" => V::Request,
+        "request_completion" => V::RequestCompletion,
+        "request_filename" => V::RequestFilename,
+        "request_id" => V::RequestId,
+        "request_length" => V::RequestLength,
+        "request_method" => V::RequestMethod,
+        "request_time" => V::RequestTime,
+        "request_uri" => V::RequestUri,
+        "scheme" => V::Scheme,
+        "server_addr" => V::ServerAddr,
+        "server_name" => V::ServerName,
+        "server_port" => V::ServerPort,
+        "server_protocol" => V::ServerProtocol,
+        "status" => V::Status,
+        "time_iso8601" => V::TimeIso8601,
+        "time_local" => V::TimeLocal,
+        "uri" => V::Uri,
+        _ => {
+            if let Some(name) = name.strip_prefix("arg_") {
+                V::Arg(name.into())
+            } else if let Some(name) = name.strip_prefix("cookie_") {
+                V::Cookie(name.into())
+            } else if let Some(name) = name.strip_prefix("sent_http_") {
+                V::SentHttp(field(name))
+            } else if let Some(name) = name.strip_prefix("http_") {
+                V::Http(field(name))
+            } else {
+                V::NamedCapture(name.into())
+            }
+        }
+    }
+}
+
+/// A file system that is a list: `dir/` for a directory, `!name` for what may not be opened, `?name` for
+/// what fails. Directories of files are there by themselves.
+#[derive(Default)]
+pub(crate) struct FakeFiles {
+    entries: Vec<String>,
+    pub(crate) looks: usize,
+}
+
+impl FakeFiles {
+    pub(crate) fn new(entries: &[&str]) -> Self {
+        Self { entries: entries.iter().map(ToString::to_string).collect(), looks: 0 }
+    }
+}
+
+impl Files for FakeFiles {
+    type File = String;
+
+    fn look(&mut self, path: &[u8], root_bytes: usize, _: &Settings) -> Look<String> {
+        self.looks += 1;
+        let rest = &path[root_bytes..];
+        // F2: what is asked for never climbs out of the root.
+        assert_eq!(rest.first(), Some(&b'/'), "{}", path.escape_ascii());
+        let is_dotted = |segment: &[u8]| matches!(segment, b"." | b"..");
+        assert!(!rest.split(|byte| *byte == b'/').any(is_dotted), "{}", path.escape_ascii());
+        let path = String::from_utf8_lossy(path).replace("//", "/");
+        let directory = format!("{}/", path.trim_end_matches('/'));
+        for entry in &self.entries {
+            if entry[1..] == path && entry.starts_with(['!', '?']) {
+                return if entry.starts_with('!') { Look::Denied } else { Look::Failed };
+            }
+            if *entry == path && !path.ends_with('/') {
+                return Look::File(path);
+            }
+            if entry.starts_with(&directory) {
+                return Look::Directory;
+            }
+        }
+        Look::Missing
+    }
+}
+
+/// A request, and what came of it.
+pub(crate) struct Asked {
+    pub(crate) head: Head,
+    pub(crate) connection: ConnectionFacts,
+    pub(crate) exchange: Exchange,
+    pub(crate) files: FakeFiles,
+}
+
+/// Sunday, 6 November 1994, 08:49:37.123 UTC; two hours ahead.
+pub(crate) const WALL: WallTime =
+    WallTime { unix_secs: 784_111_777, nanos: 123_456_789, utc_offset_secs: 7200 };
+
+impl Asked {
+    /// `"GET /path"`, with `Host: example.org`.
+    pub(crate) fn new(line: &str, files: &[&str]) -> Self {
+        Self::with_fields(line, &[("Host", "example.org")], files)
+    }
+
+    pub(crate) fn with_fields(line: &str, fields: &[(&str, &str)], files: &[&str]) -> Self {
+        let (method, target) = line.split_once(' ').expect("a method and a target");
+        let mut head = Head::default();
+        head.begin(method.as_bytes(), target.as_bytes(), Version::Http11);
+        for (name, value) in fields {
+            head.push(name.as_bytes(), value.as_bytes());
+        }
+        let connection = ConnectionFacts {
+            id: 7,
+            remote: Some(([192, 0, 2, 1], 4711).into()),
+            local: Some(([127, 0, 0, 1], 8080).into()),
+            requests: 3,
+            is_tls: false,
+        };
+        Self { head, connection, exchange: Exchange::default(), files: FakeFiles::new(files) }
+    }
+
+    pub(crate) fn request(&self) -> Request<'_> {
+        request(&self.head, &self.connection)
+    }
+
+    /// The outcome in one line: `file /srv/a`, `error 404`, `redirect 301 /b/`, …
+    pub(crate) fn decide(&mut self, table: &Table) -> String {
+        let request = request(&self.head, &self.connection);
+        let action = table.decide(&request, &mut self.exchange, &mut self.files);
+        self.outcome(&action)
+    }
+
+    pub(crate) fn decide_error(&mut self, code: u16, table: &Table) -> String {
+        let request = request(&self.head, &self.connection);
+        let (exchange, files) = (&mut self.exchange, &mut self.files);
+        let action = table.decide_error(status(code), &request, exchange, files);
+        self.outcome(&action)
+    }
+
+    fn outcome(&self, action: &Action<String>) -> String {
+        let exchange = &self.exchange;
+        let text = exchange.text.escape_ascii();
+        let as_error = exchange.status.map(|status| format!(" as {status}")).unwrap_or_default();
+        match action {
+            Action::File(file) => format!("file {file}{as_error}"),
+            Action::Listing => format!("listing {}{as_error}", exchange.file.escape_ascii()),
+            Action::Redirect(status) => format!("redirect {status} {text}"),
+            Action::Text(status) => format!("text {status} {text}"),
+            Action::Error(status) if status.code() == 405 => {
+                format!("error 405 {}", exchange.allow.escape_ascii())
+            }
+            Action::Error(status) => format!("error {status}"),
+            Action::Options => format!("options {}", exchange.allow.escape_ascii()),
+            Action::Close => "close".into(),
+        }
+    }
+}
+
+fn request<'a>(head: &'a Head, connection: &'a ConnectionFacts) -> Request<'a> {
+    Request { head, listen: 0, connection, wall: WALL, request_id: RequestIdSeed(0xfeed) }
+}
+
+/// The outcome of one request.
+pub(crate) fn ask(table: &Table, line: &str, files: &[&str]) -> String {
+    Asked::new(line, files).decide(table)
+}
+
+/// Asks each request of a table and compares the outcomes.
+#[track_caller]
+pub(crate) fn check(table: &Table, files: &[&str], rows: &[(&str, &str)]) {
+    for (line, expected) in rows {
+        assert_eq!(ask(table, line, files), *expected, "{line}");
+    }
+}

@@ -1,0 +1,313 @@
+//! Variables, maps and the lines of the access log.
+
+use std::sync::Arc;
+
+use sekisho_config::{Escape, LogFormat, Place};
+use sekisho_route::{Machine, Sent, Table, expand, log_line, wants_line};
+
+use crate::support::{
+    Asked, map, named_server, pattern, prefix, server, status, t, table_with_maps,
+};
+
+fn value(template: &str, table: &Table, asked: &Asked, sent: Option<&Sent<'_>>) -> String {
+    let mut out = Vec::new();
+    expand(&t(template), table, &asked.request(), &asked.exchange, sent, &mut out);
+    out.escape_ascii().to_string()
+}
+
+fn sent() -> Sent<'static> {
+    Sent {
+        status: Some(status(206)),
+        bytes: 1234,
+        body_bytes: 1000,
+        fields: b"Content-Type: text/plain\r\nSet-Cookie: a\r\nX: y\r\nset-cookie:b\r\n",
+        request_nanos: 1_002_999_999,
+        request_bytes: 345,
+        completed: true,
+        is_pipelined: true,
+    }
+}
+
+const FIELDS: &[(&str, &str)] = &[
+    ("Host", "Example.ORG:8080"),
+    ("User-Agent", "curl \"7\""),
+    ("Content-Type", "text/x"),
+    ("Content-Length", "12"),
+    ("Cookie", "a=1; session=xyz"),
+    ("X-Multi", "one"),
+    ("x_multi", "two"),
+    ("Cookie", "b=2"),
+    ("Authorization", "Basic a2ltOnNlY3JldA=="),
+];
+
+#[test]
+fn every_variable_has_its_value() {
+    let table =
+        named_server(&["www.example.org", "example.org"], vec![prefix("/", |_| {})]).table();
+    let table = table.with_machine(Machine { hostname: "barrier".into(), pid: 42 });
+    let line = "GET /a%20b/../c.txt?x=1&Y=%202&xx=3";
+    let mut asked = Asked::with_fields(line, FIELDS, &["/srv/c.txt"]);
+    assert_eq!(asked.decide(&table), "file /srv/c.txt");
+    let rows = [
+        ("$arg_x", "1"),
+        ("$arg_y", "%202"),
+        ("$arg_xx", "3"),
+        ("$arg_z", ""),
+        ("$args", "x=1&Y=%202&xx=3"),
+        ("$query_string", "x=1&Y=%202&xx=3"),
+        ("$is_args", "?"),
+        ("$binary_remote_addr", "\\xc0\\x00\\x02\\x01"),
+        ("$body_bytes_sent", "1000"),
+        ("$bytes_sent", "1234"),
+        ("$connection", "7"),
+        ("$connection_requests", "3"),
+        ("$content_length", "12"),
+        ("$content_type", "text/x"),
+        ("$cookie_session", "xyz"),
+        ("$cookie_b", "2"),
+        ("$cookie_none", ""),
+        ("$document_root", "/srv"),
+        ("$realpath_root", "/srv"),
+        ("$request_filename", "/srv/c.txt"),
+        ("$document_uri", "/c.txt"),
+        ("$uri", "/c.txt"),
+        ("$host", "example.org"),
+        ("$http_host", "Example.ORG:8080"),
+        ("$http_x_multi", "one, two"),
+        ("$http_cookie", "a=1; session=xyz; b=2"),
+        ("$http_none", ""),
+        ("$hostname", "barrier"),
+        ("$https", ""),
+        ("$scheme", "http"),
+        ("$msec", "784111777.123"),
+        ("$nginx_version", env!("CARGO_PKG_VERSION")),
+        ("$pid", "42"),
+        ("$pipe", "p"),
+        ("$remote_addr", "192.0.2.1"),
+        ("$remote_port", "4711"),
+        ("$remote_user", "kim"),
+        ("$request", "GET /a%20b/../c.txt?x=1&Y=%202&xx=3 HTTP/1.1"),
+        ("$request_completion", "OK"),
+        ("$request_id", "0000000000000000000000000000feed"),
+        ("$request_length", "345"),
+        ("$request_method", "GET"),
+        ("$request_time", "1.002"),
+        ("$request_uri", "/a%20b/../c.txt?x=1&Y=%202&xx=3"),
+        ("$sent_http_content_type", "text/plain"),
+        ("$sent_http_set_cookie", "a, b"),
+        ("$sent_http_none", ""),
+        ("$server_addr", "127.0.0.1"),
+        ("$server_name", "www.example.org"),
+        ("$server_port", "8080"),
+        ("$server_protocol", "HTTP/1.1"),
+        ("$status", "206"),
+        ("$time_iso8601", "1994-11-06T10:49:37+02:00"),
+        ("$time_local", "06/Nov/1994:10:49:37 +0200"),
+        ("$1", ""),
+        ("$none", ""),
+        ("a${uri}b$host", "a/c.txtbexample.org"),
+    ];
+    for (template, expected) in rows {
+        assert_eq!(value(template, &table, &asked, Some(&sent())), expected, "{template}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_nothing() {
+    let table = named_server(&["*.example.org"], Vec::new()).table();
+    let mut asked = Asked::with_fields("GET http://x.example.org", &[], &[]);
+    asked.connection.remote = None;
+    asked.connection.local = None;
+    asked.connection.is_tls = true;
+    asked.decide(&table);
+    let rows = [
+        ("$remote_addr", "unix:"),
+        ("$remote_port", ""),
+        ("$binary_remote_addr", ""),
+        ("$server_addr", "unix:"),
+        ("$server_port", ""),
+        ("$https", "on"),
+        ("$scheme", "https"),
+        ("$status", "000"),
+        ("$request_completion", ""),
+        ("$request_time", "0.000"),
+        ("$request_uri", "/"),
+        ("$host", "x.example.org"),
+        ("$server_name", "*.example.org"),
+        ("$is_args$args", ""),
+    ];
+    for (template, expected) in rows {
+        assert_eq!(value(template, &table, &asked, None), expected, "{template}");
+    }
+    let mut nameless = Asked::with_fields("GET /", &[], &[]);
+    nameless.decide(&table);
+    assert_eq!(value("$host", &table, &nameless, None), "*.example.org");
+}
+
+#[test]
+fn times_west_of_greenwich_are_negative() {
+    let table = server(Vec::new()).table();
+    let mut asked = Asked::new("GET /", &[]);
+    asked.decide(&table);
+    let mut request = asked.request();
+    request.wall.utc_offset_secs = -12_600;
+    let mut out = Vec::new();
+    expand(&t("$time_local $time_iso8601"), &table, &request, &asked.exchange, None, &mut out);
+    assert_eq!(out, b"06/Nov/1994:05:19:37 -0330 1994-11-06T05:19:37-03:30");
+}
+
+#[test]
+fn broken_credentials_name_nobody() {
+    let table = server(Vec::new()).table();
+    for (credentials, expected) in [
+        ("Basic a2ltOnNlY3JldA==", "kim"),
+        ("basic a2ltOg", "kim"),
+        ("Basic a2lt", ""),
+        ("Basic ", ""),
+        ("Basic", ""),
+        ("Basic !!!!", ""),
+        ("Bearer a2ltOnNlY3JldA==", ""),
+    ] {
+        let fields = [("Host", "example.org"), ("Authorization", credentials)];
+        let mut asked = Asked::with_fields("GET /", &fields, &[]);
+        asked.decide(&table);
+        assert_eq!(value("$remote_user", &table, &asked, None), expected, "{credentials}");
+    }
+}
+
+#[test]
+fn the_file_name_is_known_before_it_was_looked_for() {
+    let table = server(vec![prefix("/i/", |own| {
+        own.place = Place::Alias(Arc::new(t("/data/$host/")));
+        own.answer = Some(crate::support::returns(200, Some("$request_filename $document_root")));
+    })])
+    .table();
+    let outcome = Asked::new("GET /i/x", &[]).decide(&table);
+    assert_eq!(outcome, "text 200 /data/example.org/x /data/example.org/");
+}
+
+#[test]
+fn maps_are_looked_up_as_nginx_does() {
+    let mut by_host =
+        map("name", "$host", &[("example.org", "exact"), ("", "empty")], "default $host");
+    by_host.hostnames = true;
+    by_host.leading =
+        vec![(b".sub.example.org".into(), t("longer")), (b".example.org".into(), t("leading"))];
+    by_host.trailing = vec![(b"www.".into(), t("trailing"))];
+    by_host.patterns = vec![(pattern(r"^(?P<label>\w+)\.net$"), t("regex $1 $label"))];
+    let table = table_with_maps(vec![server(Vec::new())], vec![by_host]);
+    for (host, expected) in [
+        ("example.org", "exact"),
+        ("EXAMPLE.org.", "exact"),
+        ("a.example.org", "leading"),
+        ("a.sub.example.org", "longer"),
+        ("www.x", "trailing"),
+        ("kim.net", "regex kim kim"),
+        ("other", "default other"),
+    ] {
+        let mut asked = Asked::with_fields("GET /", &[("Host", host)], &[]);
+        asked.decide(&table);
+        assert_eq!(value("$map0", &table, &asked, None), expected, "{host}");
+    }
+}
+
+#[test]
+fn an_empty_value_meets_no_regex_of_a_map() {
+    let mut by_argument = map("name", "$arg_x", &[], "default");
+    by_argument.patterns = vec![(pattern("^"), t("regex"))];
+    let table = table_with_maps(vec![server(Vec::new())], vec![by_argument]);
+    for (line, expected) in [("GET /", "default"), ("GET /?x=1", "regex")] {
+        let mut asked = Asked::new(line, &[]);
+        asked.decide(&table);
+        assert_eq!(value("$map0", &table, &asked, None), expected, "{line}");
+    }
+}
+
+#[test]
+fn maps_may_use_maps_but_not_without_end() {
+    let maps = vec![
+        map("a", "$arg_x", &[("1", "one"), ("2", "$map1")], "none"),
+        map("b", "$arg_y", &[("1", "$uri")], "$map0$map0"),
+    ];
+    let table = table_with_maps(vec![server(Vec::new())], maps);
+    for (line, expected) in [
+        ("GET /?x=1", "one"),
+        ("GET /", "none"),
+        ("GET /?x=2&y=1", "/"),
+        ("GET /?x=2", ""), // in a circle
+    ] {
+        let mut asked = Asked::new(line, &[]);
+        asked.decide(&table);
+        assert_eq!(value("$map0", &table, &asked, None), expected, "{line}");
+    }
+}
+
+/// nginx's `combined`.
+const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                        \"$http_referer\" \"$http_user_agent\"";
+
+fn line(format: &str, escape: Escape, fields: &[(&str, &str)]) -> String {
+    let table = server(Vec::new()).table();
+    let mut asked = Asked::with_fields("GET /x", fields, &[]);
+    asked.decide(&table);
+    let format = LogFormat { name: "test".into(), escape, line: t(format) };
+    let mut out = b"kept ".to_vec();
+    log_line(&format, &table, &asked.request(), &asked.exchange, Some(&sent()), &mut out);
+    String::from_utf8(out)
+        .expect("a log line is UTF-8")
+        .strip_prefix("kept ")
+        .expect("kept")
+        .to_owned()
+}
+
+/// O6
+#[test]
+fn the_combined_line_is_nginx_own() {
+    let fields = [("Host", "example.org"), ("User-Agent", "a \"b\" \\ \x01 \u{e4}")];
+    assert_eq!(
+        line(COMBINED, Escape::Default, &fields),
+        "192.0.2.1 - - [06/Nov/1994:10:49:37 +0200] \"GET /x HTTP/1.1\" 206 1000 \"-\" \
+         \"a \\x22b\\x22 \\x5C \\x01 \\xC3\\xA4\""
+    );
+}
+
+/// O6: JSON too.
+#[test]
+fn a_json_line_stays_json() {
+    let fields = [("Host", "example.org"), ("User-Agent", "a \"b\" \\ \x01\t \u{e4}")];
+    let format = "{\"ua\":\"$http_user_agent\",\"ref\":\"$http_referer\",\"status\":$status}";
+    assert_eq!(
+        line(format, Escape::Json, &fields),
+        "{\"ua\":\"a \\\"b\\\" \\\\ \\u0001\\t \u{e4}\",\"ref\":\"\",\"status\":206}"
+    );
+    assert_eq!(line("$binary_remote_addr", Escape::Json, &fields), "\\u00C0\\u0000\\u0002\\u0001");
+}
+
+#[test]
+fn a_line_without_escaping_has_values_as_they_are() {
+    let fields = [("Host", "example.org"), ("User-Agent", "a \"b\"")];
+    assert_eq!(line("[$http_user_agent][$http_referer]", Escape::None, &fields), "[a \"b\"][]");
+}
+
+/// O6: one request, one line.
+#[test]
+fn no_value_breaks_a_line() {
+    let fields = [("Host", "example.org"), ("User-Agent", "a\r\nb\x7f\0")];
+    for escape in [Escape::Default, Escape::Json] {
+        let line = line("$http_user_agent $uri", escape, &fields);
+        assert!(!line.contains(['\r', '\n', '\0']), "{line}");
+    }
+}
+
+#[test]
+fn a_condition_is_false_when_empty_or_zero() {
+    let table = server(Vec::new()).table();
+    for (query, expected) in
+        [("x=1", true), ("x=00", true), ("x=0", false), ("x=", false), ("", false)]
+    {
+        let mut asked = Asked::new(&format!("GET /?{query}"), &[]);
+        asked.decide(&table);
+        let wants = wants_line(&t("$arg_x"), &table, &asked.request(), &asked.exchange, None);
+        assert_eq!(wants, expected, "{query}");
+    }
+}
