@@ -1,0 +1,84 @@
+//! Answers that need no file: built-in pages, redirects, texts.
+
+use sekisho_http::Status;
+
+use crate::reply::{Piece, Reply};
+
+const PAGE_HEAD: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+<meta name=\"viewport\" content=\"width=device-width\"><title>";
+const PAGE_STYLE: &str = "</title><style>:root{color-scheme:light dark}\
+body{font:1rem/1.5 system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;margin:0;\
+text-align:center}h1{font-weight:600;font-size:1.6rem;margin:0}p{opacity:.6;margin:.3rem}</style></head>\n\
+<body><h1>";
+const PAGE_TAIL: &str = "</p></body></html>\n";
+
+/// The field line for pages.
+pub const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
+
+/// The built-in page for a status; nothing where that status has no body.
+pub fn page(status: Status, product: &str, fields: &mut Vec<u8>) -> Reply {
+    if status.is_bodyless() {
+        return Reply::empty(status);
+    }
+    let code;
+    let line = if status.line().is_empty() {
+        code = status.to_string();
+        code.as_str()
+    } else {
+        status.line()
+    };
+    fields.extend_from_slice(HTML);
+    let parts = [PAGE_HEAD, line, PAGE_STYLE, line, "</h1><p>", product, PAGE_TAIL];
+    let mut body = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+    for part in parts {
+        body.extend_from_slice(part.as_bytes());
+    }
+    Reply::of(status, Piece::Bytes(body))
+}
+
+/// A redirect to an address that is safe to stand in a field (see [`is_field_value`]).
+pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Vec<u8>) -> Reply {
+    if !is_field_value(location) {
+        return page(Status::INTERNAL_SERVER_ERROR, product, fields);
+    }
+    fields.extend_from_slice(b"Location: ");
+    fields.extend_from_slice(location);
+    fields.extend_from_slice(b"\r\n");
+    page(status, product, fields)
+}
+
+/// A text from the configuration.
+pub fn text(status: Status, body: &[u8], media_type: &[u8], fields: &mut Vec<u8>) -> Reply {
+    fields.extend_from_slice(b"Content-Type: ");
+    fields.extend_from_slice(media_type);
+    fields.extend_from_slice(b"\r\n");
+    Reply::of(status, Piece::Bytes(body.to_vec()))
+}
+
+/// Whether bytes may stand in a field: no control byte that could end the line (V24, V48).
+pub fn is_field_value(bytes: &[u8]) -> bool {
+    !bytes.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_that_would_split_the_response_is_an_error() {
+        // F7
+        let mut fields = Vec::new();
+        let reply = redirect(Status::FOUND, b"/a\r\nSet-Cookie: x=1", "sekisho", &mut fields);
+        assert_eq!(reply.status, Status::INTERNAL_SERVER_ERROR);
+        assert!(!fields.windows(10).any(|window| window == b"Set-Cookie"));
+    }
+
+    #[test]
+    fn a_page_names_its_status_and_a_bodyless_status_has_none() {
+        let mut fields = Vec::new();
+        let reply = page(Status::NOT_FOUND, "sekisho", &mut fields);
+        let body = reply.piece.as_ref().and_then(Piece::in_memory).expect("a body");
+        assert!(String::from_utf8_lossy(body).contains("<h1>404 Not Found</h1>"));
+        assert!(page(Status::NO_CONTENT, "sekisho", &mut fields).is_empty());
+    }
+}

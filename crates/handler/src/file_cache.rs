@@ -1,0 +1,462 @@
+//! Opened files, kept while they are hot (`open_file_cache`). One cache for each worker, so nothing is
+//! locked.
+//!
+//! What a cached entry says is trusted for a window only. With `open_file_cache` configured that is
+//! `open_file_cache_valid`. Without it, an entry is trusted only while it is *hot*: asked for more than
+//! [`HOT_USES`] times within [`HOT_WINDOW`], and for no longer than that window; every other request
+//! looks at the file system again. So whoever writes a file and asks for it sees what was written, and a
+//! file under load costs no system call (`docs/adr/0005-file-cache.md`).
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use sekisho_config::{FileCache as Setting, Settings, Symlinks};
+use sekisho_http::date;
+use sekisho_lifecycle::Moment;
+use sekisho_route::{Files, Look};
+
+/// Files up to this size are kept in memory and leave in one write with their head.
+pub const CONTENT_BYTES_MAX: u64 = 32 * 1024;
+/// What the cache may hold in bytes; a held descriptor weighs as much as [`DESCRIPTOR_WEIGHT`].
+const CACHE_BYTES_MAX: u64 = 16 << 20;
+const DESCRIPTOR_WEIGHT: u64 = 16 << 10;
+const ENTRY_WEIGHT: u64 = 512;
+/// See the module's text.
+const HOT_WINDOW: Duration = Duration::from_millis(100);
+const HOT_USES: u32 = 16;
+/// Entries that nobody asked for in this time are let go (unless `inactive=` says otherwise).
+pub const INACTIVE: Duration = Duration::from_secs(10);
+/// A file changed this recently may change again without its time stamp telling.
+const RACY_SECS: i64 = 2;
+
+/// An opened regular file and what heads say of it.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// `None` for a file whose whole content is in memory.
+    descriptor: Option<OwnedFd>,
+    content: Option<Box<[u8]>>,
+    size: u64,
+    modified: i64,
+    etag: Box<[u8]>,
+    /// `Last-Modified: …` and `ETag: …`, as field lines.
+    modified_field: Box<[u8]>,
+    etag_field: Box<[u8]>,
+}
+
+impl OpenFile {
+    /// How long it is.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// When it was last modified, in seconds since 1970.
+    pub fn modified(&self) -> i64 {
+        self.modified
+    }
+
+    /// Its entity tag, quotes included.
+    pub fn etag(&self) -> &[u8] {
+        &self.etag
+    }
+
+    /// The line `Last-Modified: …`.
+    pub fn modified_field(&self) -> &[u8] {
+        &self.modified_field
+    }
+
+    /// The line `ETag: …`.
+    pub fn etag_field(&self) -> &[u8] {
+        &self.etag_field
+    }
+
+    /// The content, where it is in memory.
+    pub fn content(&self) -> Option<&[u8]> {
+        self.content.as_deref()
+    }
+
+    /// The descriptor to send from, where the content is not in memory.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(AsFd::as_fd)
+    }
+
+    fn new(descriptor: OwnedFd, stat: &Stat) -> Self {
+        let mut size = stat.st_size as u64;
+        let content = if size <= CONTENT_BYTES_MAX { read_whole(&descriptor, size) } else { None };
+        if let Some(content) = &content {
+            // The file may have changed between the two calls: what was read is what is served.
+            size = content.len() as u64;
+        }
+        let nanos = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+        let etag = format!("\"{nanos:x}-{size:x}\"");
+        let mut modified_field = b"Last-Modified: ".to_vec();
+        date::write(stat.st_mtime, &mut modified_field);
+        modified_field.extend_from_slice(b"\r\n");
+        Self {
+            descriptor: if content.is_some() { None } else { Some(descriptor) },
+            content,
+            size,
+            modified: stat.st_mtime,
+            etag_field: format!("ETag: {etag}\r\n").into_bytes().into(),
+            etag: etag.into_bytes().into(),
+            modified_field: modified_field.into(),
+        }
+    }
+}
+
+/// What tells one state of a file from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Found {
+    File(Rc<OpenFile>),
+    Directory,
+    Error(Errno),
+}
+
+#[derive(Debug)]
+struct Entry {
+    found: Found,
+    identity: Option<Identity>,
+    /// Changed so recently that an equal identity proves nothing.
+    is_racy: bool,
+    checked: Cell<Moment>,
+    used: Cell<Moment>,
+    window_start: Cell<Moment>,
+    window_uses: Cell<u32>,
+}
+
+impl Entry {
+    /// Counts a use; whether this entry is asked for so often that it may be trusted for a moment.
+    fn is_hot(&self, now: Moment) -> bool {
+        self.used.set(now);
+        if now.since(self.window_start.get()) >= HOT_WINDOW {
+            self.window_start.set(now);
+            self.window_uses.set(0);
+        }
+        self.window_uses.set(self.window_uses.get().saturating_add(1));
+        self.window_uses.get() > HOT_USES && now.since(self.checked.get()) < HOT_WINDOW
+    }
+
+    fn look(&self) -> Look<Rc<OpenFile>> {
+        match &self.found {
+            Found::File(file) => Look::File(Rc::clone(file)),
+            Found::Directory => Look::Directory,
+            Found::Error(errno) => look_of(*errno),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Weights;
+
+impl Weighter<Box<[u8]>, Rc<Entry>> for Weights {
+    fn weight(&self, key: &Box<[u8]>, entry: &Rc<Entry>) -> u64 {
+        let file = match &entry.found {
+            Found::File(file) if file.descriptor.is_some() => DESCRIPTOR_WEIGHT,
+            Found::File(file) => file.content.as_ref().map_or(0, |content| content.len() as u64),
+            _ => 0,
+        };
+        ENTRY_WEIGHT + key.len() as u64 + file
+    }
+}
+
+/// The opened files of one worker.
+pub struct FileCache {
+    entries: Cache<Box<[u8]>, Rc<Entry>, Weights>,
+    key: Vec<u8>,
+    inactive: Duration,
+    last_error: Option<Errno>,
+}
+
+impl std::fmt::Debug for FileCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileCache").field("entries", &self.entries.len()).finish_non_exhaustive()
+    }
+}
+
+impl Default for FileCache {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl FileCache {
+    /// An empty cache; `configured` is the largest `open_file_cache` of the configuration.
+    pub fn new(configured: Option<(usize, Duration)>) -> Self {
+        let (items, inactive) = configured.unwrap_or((1024, INACTIVE));
+        let bytes = CACHE_BYTES_MAX.max(items as u64 * DESCRIPTOR_WEIGHT);
+        Self {
+            entries: Cache::with_weighter(items, bytes, Weights),
+            key: Vec::new(),
+            inactive,
+            last_error: None,
+        }
+    }
+
+    /// Lets go of everything.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// How long an entry stays that nobody asks for.
+    pub fn inactive(&self) -> Duration {
+        self.inactive
+    }
+
+    /// Lets go of what nobody asked for lately; whether anything is left.
+    pub fn sweep(&mut self, now: Moment) -> bool {
+        let inactive = self.inactive;
+        self.entries.retain(|_, entry| now.since(entry.used.get()) < inactive);
+        !self.entries.is_empty()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Why the last look came to nothing, for the error log.
+    pub fn last_error(&self) -> Option<Errno> {
+        self.last_error
+    }
+
+    fn find(
+        &mut self,
+        path: &[u8],
+        root_bytes: usize,
+        settings: &Settings,
+        now: Moment,
+        wall_secs: i64,
+    ) -> Look<Rc<OpenFile>> {
+        if settings.open_file_cache == Setting::Off {
+            return match open(path, root_bytes, settings.disable_symlinks) {
+                Ok((descriptor, stat)) => self.remember(&load(descriptor, &stat)),
+                Err(errno) => self.remember(&Found::Error(errno)),
+            };
+        }
+        // The symlink policy is part of the key: what one location may open another may not.
+        self.key.clear();
+        self.key.push(settings.disable_symlinks as u8);
+        self.key.extend_from_slice(path);
+        if let Some(entry) = self.entries.get(self.key.as_slice()) {
+            let is_hot = entry.is_hot(now);
+            let is_trusted = match settings.open_file_cache {
+                Setting::On { valid, errors, .. } => {
+                    now.since(entry.checked.get()) < valid
+                        && (errors || !matches!(entry.found, Found::Error(_)))
+                }
+                _ => is_hot,
+            };
+            if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
+                if !is_trusted {
+                    entry.checked.set(now);
+                }
+                if let Found::Error(errno) = entry.found {
+                    self.last_error = Some(errno);
+                }
+                return entry.look();
+            }
+        }
+        self.open_anew(path, root_bytes, settings.disable_symlinks, now, wall_secs)
+    }
+
+    fn open_anew(
+        &mut self,
+        path: &[u8],
+        root_bytes: usize,
+        symlinks: Symlinks,
+        now: Moment,
+        wall_secs: i64,
+    ) -> Look<Rc<OpenFile>> {
+        let mut opened = open(path, root_bytes, symlinks);
+        if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) {
+            // The cache itself may hold the descriptors that are missing (O5).
+            self.entries.clear();
+            opened = open(path, root_bytes, symlinks);
+        }
+        let (found, identity, is_racy) = match opened {
+            Ok((descriptor, stat)) => {
+                let is_racy = wall_secs - stat.st_mtime.max(stat.st_ctime) < RACY_SECS;
+                (load(descriptor, &stat), Some(Identity::of(&stat)), is_racy)
+            }
+            Err(errno) => (Found::Error(errno), None, false),
+        };
+        let look = self.remember(&found);
+        if matches!(look, Look::Failed) {
+            self.entries.remove(self.key.as_slice());
+            return look;
+        }
+        // Uses go on counting across a change, so that a hot missing file is known as hot.
+        let old = self.entries.get(self.key.as_slice());
+        let window = old.map_or((now, 1), |old| (old.window_start.get(), old.window_uses.get()));
+        let entry = Entry {
+            found,
+            identity,
+            is_racy,
+            checked: Cell::new(now),
+            used: Cell::new(now),
+            window_start: Cell::new(window.0),
+            window_uses: Cell::new(window.1),
+        };
+        self.entries.insert(self.key.as_slice().into(), Rc::new(entry));
+        look
+    }
+
+    fn remember(&mut self, found: &Found) -> Look<Rc<OpenFile>> {
+        self.last_error = None;
+        match found {
+            Found::File(file) => Look::File(Rc::clone(file)),
+            Found::Directory => Look::Directory,
+            Found::Error(errno) => {
+                self.last_error = Some(*errno);
+                look_of(*errno)
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Looks at the file system: is the path still what it was? A miss is looked at by opening anew.
+    fn is_unchanged(&self, path: &[u8], symlinks: Symlinks) -> bool {
+        let Some(identity) = self.identity else { return false };
+        // With a symlink policy the way to the file counts too, and only opening checks it.
+        if self.is_racy || symlinks != Symlinks::Follow {
+            return false;
+        }
+        rustix::fs::stat(path).is_ok_and(|stat| Identity::of(&stat) == identity)
+    }
+}
+
+/// A worker's cache together with the time of this turn, as the router asks it.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// The cache.
+    pub cache: &'a mut FileCache,
+    /// The time of this turn.
+    pub now: Moment,
+    /// The same on the wall clock.
+    pub wall_secs: i64,
+}
+
+impl Files for View<'_> {
+    type File = Rc<OpenFile>;
+
+    fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File> {
+        self.cache.find(path, root_bytes, settings, self.now, self.wall_secs)
+    }
+}
+
+fn load(descriptor: OwnedFd, stat: &Stat) -> Found {
+    match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+        rustix::fs::FileType::RegularFile => Found::File(Rc::new(OpenFile::new(descriptor, stat))),
+        rustix::fs::FileType::Directory => Found::Directory,
+        // A FIFO, a socket or a device is nothing to serve.
+        _ => Found::Error(Errno::ACCESS),
+    }
+}
+
+fn look_of(errno: Errno) -> Look<Rc<OpenFile>> {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Look::Missing,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOBUFS => Look::Failed,
+        _ => Look::Denied,
+    }
+}
+
+const FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Opens and asks what it is, in that order: what is served is what was looked at (V19).
+fn open(path: &[u8], root_bytes: usize, symlinks: Symlinks) -> Result<(OwnedFd, Stat), Errno> {
+    let descriptor = match symlinks {
+        Symlinks::Follow => rustix::fs::open(path, FLAGS, Mode::empty())?,
+        Symlinks::Deny => {
+            let (root, rest) = split(path, root_bytes);
+            let root = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            rustix::fs::openat2(root, rest, FLAGS, Mode::empty(), resolve)?
+        }
+        Symlinks::IfSameOwner => {
+            let (root, rest) = split(path, root_bytes);
+            open_owned(root, rest)?
+        }
+    };
+    let stat = rustix::fs::fstat(&descriptor)?;
+    Ok((descriptor, stat))
+}
+
+/// The root, and the rest relative to it.
+fn split(path: &[u8], root_bytes: usize) -> (&[u8], &[u8]) {
+    let (root, rest) = path.split_at(root_bytes.min(path.len()));
+    let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+    (if root.is_empty() { b"/" } else { root }, if rest.is_empty() { b"." } else { rest })
+}
+
+/// Walks the path one component at a time; a symlink is followed only where its target has its owner.
+fn open_owned(root: &[u8], rest: &[u8]) -> Result<OwnedFd, Errno> {
+    const STEP: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+    let mut at = rustix::fs::open(root, STEP, Mode::empty())?;
+    let mut components = rest.split(|byte| *byte == b'/').filter(|c| !c.is_empty()).peekable();
+    while let Some(component) = components.next() {
+        let link = rustix::fs::openat(&at, component, STEP | OFlags::NOFOLLOW, Mode::empty())?;
+        let link_stat = rustix::fs::fstat(&link)?;
+        let flags = if components.peek().is_none() { FLAGS } else { STEP };
+        let is_link =
+            rustix::fs::FileType::from_raw_mode(link_stat.st_mode) == rustix::fs::FileType::Symlink;
+        let next = if is_link {
+            let next = rustix::fs::openat(&at, component, flags, Mode::empty())?;
+            if rustix::fs::fstat(&next)?.st_uid != link_stat.st_uid {
+                return Err(Errno::LOOP);
+            }
+            next
+        } else {
+            rustix::fs::openat(&at, component, flags | OFlags::NOFOLLOW, Mode::empty())?
+        };
+        at = next;
+    }
+    if rest == b"." {
+        return rustix::fs::openat(&at, b".".as_slice(), FLAGS, Mode::empty());
+    }
+    Ok(at)
+}
+
+/// The whole content, or what there is of it; `None` when it cannot be read.
+fn read_whole(descriptor: &OwnedFd, size: u64) -> Option<Box<[u8]>> {
+    let mut content = vec![0; size as usize];
+    let mut filled = 0;
+    while filled < content.len() {
+        match rustix::io::pread(descriptor, &mut content[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    content.truncate(filled);
+    Some(content.into())
+}

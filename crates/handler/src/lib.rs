@@ -1,0 +1,12 @@
+//! Where the work of an `Action` is done: one file for each kind. Shell: it touches the file system,
+//! never a client's socket. What it makes is a [`Reply`], which the driver sends.
+#![forbid(unsafe_code)]
+
+pub mod answer;
+pub mod file_cache;
+pub mod listing;
+pub mod reply;
+pub mod static_file;
+
+pub use file_cache::{FileCache, OpenFile, View};
+pub use reply::{Piece, Reply};
