@@ -1,0 +1,103 @@
+//! The only file that asks the machine for the time.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sekisho_http::date;
+use sekisho_lifecycle::Moment;
+use sekisho_log::Stamp;
+use sekisho_route::WallTime;
+
+/// The wall clock is read again after this time; dates in heads have a resolution of a second.
+const WALL_FRESH: Duration = Duration::from_millis(5);
+/// The local offset from UTC is looked up again after this many seconds.
+const OFFSET_FRESH_SECS: i64 = 60;
+
+/// A worker's clock: monotonic moments, and the wall clock with its date line made once a second.
+#[derive(Debug)]
+pub struct Clock {
+    start: Instant,
+    wall: Cell<WallTime>,
+    wall_read: Cell<Option<Moment>>,
+    offset_read_secs: Cell<i64>,
+    date_secs: Cell<i64>,
+    date_field: RefCell<Vec<u8>>,
+}
+
+impl Clock {
+    /// A clock whose monotonic zero is `start`: the same for all workers, so that moments compare.
+    pub fn new(start: Instant) -> Self {
+        Self {
+            start,
+            wall: Cell::new(WallTime { unix_secs: 0, nanos: 0, utc_offset_secs: 0 }),
+            wall_read: Cell::new(None),
+            offset_read_secs: Cell::new(i64::MIN),
+            date_secs: Cell::new(i64::MIN),
+            date_field: RefCell::default(),
+        }
+    }
+
+    /// The machine's monotonic clock, for the start of a process.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks")]
+    pub fn machine_now() -> Instant {
+        Instant::now()
+    }
+
+    /// This moment.
+    pub fn now(&self) -> Moment {
+        let since = Self::machine_now().duration_since(self.start);
+        Moment::from_nanos(since.as_nanos() as u64)
+    }
+
+    /// A moment as the runtime's timer understands it.
+    pub fn instant(&self, moment: Moment) -> tokio::time::Instant {
+        (self.start + Duration::from_nanos(moment.as_nanos())).into()
+    }
+
+    /// The wall clock at `now`.
+    pub fn wall(&self, now: Moment) -> WallTime {
+        if self.wall_read.get().is_none_or(|read| now.since(read) >= WALL_FRESH) {
+            self.read_wall(now);
+        }
+        self.wall.get()
+    }
+
+    /// The same, for the error log.
+    pub fn stamp(&self, now: Moment) -> Stamp {
+        let wall = self.wall(now);
+        Stamp { unix_secs: wall.unix_secs, utc_offset_secs: wall.utc_offset_secs }
+    }
+
+    /// Appends the line `Date: …`.
+    pub fn write_date_field(&self, now: Moment, fields: &mut Vec<u8>) {
+        let secs = self.wall(now).unix_secs;
+        let mut line = self.date_field.borrow_mut();
+        if self.date_secs.get() != secs {
+            line.clear();
+            line.extend_from_slice(b"Date: ");
+            date::write(secs, &mut line);
+            line.extend_from_slice(b"\r\n");
+            self.date_secs.set(secs);
+        }
+        fields.extend_from_slice(&line);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks")]
+    fn read_wall(&self, now: Moment) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_secs = since.as_secs() as i64;
+        let mut utc_offset_secs = self.wall.get().utc_offset_secs;
+        // `abs_diff`: the wall clock may jump, in either direction (F14 of the threats).
+        if unix_secs.abs_diff(self.offset_read_secs.get()) >= OFFSET_FRESH_SECS as u64 {
+            utc_offset_secs = local_offset(unix_secs);
+            self.offset_read_secs.set(unix_secs);
+        }
+        self.wall.set(WallTime { unix_secs, nanos: since.subsec_nanos(), utc_offset_secs });
+        self.wall_read.set(Some(now));
+    }
+}
+
+fn local_offset(unix_secs: i64) -> i32 {
+    let Ok(at) = jiff::Timestamp::from_second(unix_secs) else { return 0 };
+    jiff::tz::TimeZone::system().to_offset(at).seconds()
+}

@@ -1,0 +1,45 @@
+//! What happened so far, counted. Shared by all workers and read by whoever wants to know.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sekisho_lifecycle::{CloseReason, DeadlineKind};
+
+/// Counters of the whole process.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections accepted.
+    pub accepted: AtomicU64,
+    /// Connections closed.
+    pub closed: AtomicU64,
+    /// Requests whose head was complete.
+    pub requests: AtomicU64,
+    /// Deadlines that fell, by kind (T10).
+    pub expired: [AtomicU64; DeadlineKind::ALL.len()],
+    /// Responses broken off after their head had left.
+    pub broken_off: AtomicU64,
+    /// Sessions that were ended by force in the middle of a request.
+    pub forced: AtomicU64,
+    /// Times that accepting had to pause for lack of descriptors or seats.
+    pub accept_pauses: AtomicU64,
+}
+
+impl Counters {
+    /// Counts the end of a connection.
+    pub fn close(&self, reason: CloseReason) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+        match reason {
+            CloseReason::BrokenOff => {
+                self.broken_off.fetch_add(1, Ordering::Relaxed);
+            }
+            CloseReason::Expired(kind) => self.expire(kind),
+            _ => {}
+        }
+    }
+
+    /// Counts a deadline that fell.
+    pub fn expire(&self, kind: DeadlineKind) {
+        if let Some(index) = DeadlineKind::ALL.iter().position(|other| *other == kind) {
+            self.expired[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

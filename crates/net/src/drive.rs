@@ -1,0 +1,389 @@
+//! The loop: feed the engine, drain it, wait for bytes or a deadline.
+//!
+//! A connection is one future, written by hand so that its idle size is known: the stream, the engine,
+//! and nothing else. Buffers ([`Busy`]) are borrowed from the worker while there is something to do.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use sekisho_config::Level;
+use sekisho_handler::Piece;
+use sekisho_http1::{Event, Http1, Scratch};
+use sekisho_lifecycle::{CloseReason, Engine, Moment, Stage};
+
+use crate::serve::Serving;
+use crate::session::{Key, Wish};
+use crate::stream::Stream;
+use crate::worker::{Door, Worker};
+
+/// What one read takes at the most; grows for a head that is larger.
+const INPUT_BYTES: usize = 16 * 1024;
+/// Answers of a batch are written together up to about this size.
+const BATCH_BYTES: usize = 64 * 1024;
+/// So much of a file is sent before other sessions get their turn.
+const FILE_TURN_BYTES: u64 = 2 << 20;
+/// So many pipelined requests are answered before other sessions get their turn.
+const TURN_REQUESTS: u32 = 128;
+/// Buffers that have grown beyond this are not kept.
+const KEEP_BYTES: usize = 128 * 1024;
+
+/// What a session has while there is something to do.
+#[derive(Debug)]
+pub struct Busy {
+    input: Vec<u8>,
+    /// Where the bytes that the engine has not taken begin and end in `input`.
+    taken: usize,
+    filled: usize,
+    /// Head and output, as the engine wants them.
+    pub scratch: Scratch,
+    /// How much of the output has left.
+    sent: usize,
+    /// What leaves after the output: files, and what comes between and after them.
+    pub pieces: VecDeque<Piece>,
+    /// The request that is being answered.
+    pub serving: Serving,
+}
+
+impl Default for Busy {
+    fn default() -> Self {
+        Self {
+            input: vec![0; INPUT_BYTES],
+            taken: 0,
+            filled: 0,
+            scratch: Scratch::default(),
+            sent: 0,
+            pieces: VecDeque::new(),
+            serving: Serving::default(),
+        }
+    }
+}
+
+impl Busy {
+    /// Whether nothing in it is still needed.
+    fn is_done(&self) -> bool {
+        self.taken == self.filled && self.sent == self.scratch.out.len() && self.pieces.is_empty()
+    }
+
+    /// Makes it ready for another session; `false` when it is not worth keeping.
+    pub fn tidy(&mut self) -> bool {
+        (self.taken, self.filled, self.sent) = (0, 0, 0);
+        self.scratch.out.clear();
+        self.pieces.clear();
+        let is_small = self.input.len() <= KEEP_BYTES
+            && self.scratch.out.capacity() <= KEEP_BYTES
+            && self.scratch.head.capacity() <= KEEP_BYTES;
+        is_small && self.serving.tidy(KEEP_BYTES)
+    }
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) engine: Http1,
+    pub(crate) busy: Option<Box<Busy>>,
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) door: Rc<Door>,
+    pub(crate) id: u64,
+    key: Key,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) local: Option<IpAddr>,
+    stream: Stream,
+    is_shut: bool,
+    has_input_ended: bool,
+}
+
+impl Connection {
+    /// A connection that has just been accepted.
+    pub fn new(
+        worker: Rc<Worker>,
+        door: Rc<Door>,
+        stream: Stream,
+        remote: Option<SocketAddr>,
+        local: Option<IpAddr>,
+    ) -> Self {
+        let placed = door.placed();
+        let policy = std::sync::Arc::clone(placed.site.first_policy(placed.listen));
+        let engine = Http1::new(policy, worker.clock.now());
+        let id = worker.next_connection();
+        let key = worker.sessions.borrow_mut().enter(id, worker.wish.get());
+        Self {
+            engine,
+            busy: None,
+            worker,
+            door,
+            id,
+            key,
+            remote,
+            local,
+            stream,
+            is_shut: false,
+            has_input_ended: false,
+        }
+    }
+
+    /// One turn: as far as bytes and answers go without waiting. `Ready` is the end.
+    fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
+        let mut requests_left = TURN_REQUESTS;
+        let mut file_left = FILE_TURN_BYTES;
+        loop {
+            match self.flush(cx, now, &mut file_left) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(CloseReason::TransportLost),
+                Poll::Pending if file_left == 0 => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Pending => {
+                    if let Stage::Closed(reason) = self.engine.stage() {
+                        return Poll::Ready(reason);
+                    }
+                    return Poll::Pending;
+                }
+            }
+            match self.engine.stage() {
+                Stage::Closed(reason) => return Poll::Ready(reason),
+                Stage::Lingering if !self.is_shut => {
+                    self.stream.shut_down_write();
+                    self.is_shut = true;
+                }
+                Stage::Lingering | Stage::Open => {}
+            }
+            if self.feed(now, &mut requests_left) {
+                if requests_left == 0 {
+                    requests_left = TURN_REQUESTS;
+                    // The answers so far leave first; then the others have their turn.
+                    if self.flush(cx, now, &mut file_left).is_ready() {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                }
+                continue;
+            }
+            if self.has_input_ended || !self.engine.wants_input() {
+                return Poll::Pending;
+            }
+            match ready!(self.read(cx)) {
+                Ok(0) => {
+                    self.has_input_ended = true;
+                    if let Some(event) = self.engine.input_ended(now) {
+                        self.handle(&event, now);
+                    }
+                }
+                Ok(_) => {}
+                Err(_) => return Poll::Ready(CloseReason::TransportLost),
+            }
+        }
+    }
+
+    /// Offers the engine what has been read, and handles what comes of it, until it rests, a batch is
+    /// full or something must be sent before it can go on. Whether anything happened.
+    fn feed(&mut self, now: Moment, requests_left: &mut u32) -> bool {
+        let mut happened = false;
+        loop {
+            let Some(busy) = &mut self.busy else { return happened };
+            if *requests_left == 0
+                || !busy.pieces.is_empty()
+                || busy.scratch.out.len() - busy.sent > BATCH_BYTES
+            {
+                return happened;
+            }
+            let input = &busy.input[busy.taken..busy.filled];
+            if self.engine.is_idle() {
+                busy.serving.begin(now);
+            }
+            let step = self.engine.receive(input, &mut busy.scratch, now);
+            if step.is_rest() {
+                return happened;
+            }
+            happened = true;
+            busy.taken += step.taken;
+            busy.serving.received(step.taken);
+            if let Some(event) = step.event {
+                if matches!(event, Event::Request) {
+                    *requests_left -= 1;
+                }
+                self.handle(&event, now);
+            }
+        }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let busy = self.busy.get_or_insert_with(|| self.worker.borrow_buffers());
+        if busy.taken == busy.filled {
+            (busy.taken, busy.filled) = (0, 0);
+        } else if busy.filled == busy.input.len() {
+            if busy.taken > 0 {
+                busy.input.copy_within(busy.taken..busy.filled, 0);
+                busy.filled -= busy.taken;
+                busy.taken = 0;
+            } else {
+                // The engine bounds what it leaves untaken by the limits of a head.
+                busy.input.resize(busy.input.len() * 2, 0);
+            }
+        }
+        let read = ready!(self.stream.poll_read(cx, &mut busy.input[busy.filled..]))?;
+        busy.filled += read;
+        Poll::Ready(Ok(read))
+    }
+
+    /// Sends all there is. `Pending` with `file_left` at zero means that others shall have a turn.
+    fn flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Moment,
+        file_left: &mut u64,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let Some(busy) = &mut self.busy else { return Poll::Ready(Ok(())) };
+            if busy.sent < busy.scratch.out.len() {
+                let more = !busy.pieces.is_empty();
+                let sent = self.stream.poll_send(cx, &busy.scratch.out[busy.sent..], more);
+                let Poll::Ready(sent) = sent else {
+                    self.engine.transmitted(0, true, now);
+                    return Poll::Pending;
+                };
+                let sent = sent?;
+                busy.sent += sent;
+                let pending = busy.sent < busy.scratch.out.len();
+                if !pending {
+                    busy.scratch.out.clear();
+                    busy.sent = 0;
+                }
+                self.engine.transmitted(sent as u64, pending || more, now);
+            } else if let Some(piece) = busy.pieces.front_mut() {
+                let Piece::File(file, range) = piece else {
+                    let piece = busy.pieces.pop_front();
+                    if let Some(bytes) = piece.as_ref().and_then(Piece::in_memory) {
+                        self.engine.body(bytes, &mut busy.scratch);
+                    }
+                    self.end_of_pieces(now);
+                    continue;
+                };
+                let Some(descriptor) = file.descriptor().filter(|_| !range.is_empty()) else {
+                    let range = range.start as usize..range.end as usize;
+                    if let Some(bytes) = file.content().and_then(|content| content.get(range)) {
+                        self.engine.body(bytes, &mut busy.scratch);
+                    }
+                    busy.pieces.pop_front();
+                    self.end_of_pieces(now);
+                    continue;
+                };
+                if *file_left == 0 {
+                    return Poll::Pending;
+                }
+                let count = (range.end - range.start).min(*file_left) as usize;
+                let sent = self.stream.poll_send_file(cx, descriptor, range.start, count);
+                let Poll::Ready(sent) = sent else {
+                    self.engine.transmitted(0, true, now);
+                    return Poll::Pending;
+                };
+                let sent = sent? as u64;
+                if sent == 0 {
+                    // The file is shorter than its head said: the client must not take this for all.
+                    self.break_off(now);
+                    return Poll::Ready(Ok(()));
+                }
+                range.start += sent;
+                *file_left -= sent;
+                let is_done = range.is_empty();
+                self.engine.file_sent(sent);
+                self.engine.transmitted(sent, true, now);
+                if is_done {
+                    busy.pieces.pop_front();
+                    self.end_of_pieces(now);
+                }
+            } else {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// When the last piece has gone, the response is complete.
+    fn end_of_pieces(&mut self, now: Moment) {
+        if self.busy.as_ref().is_some_and(|busy| busy.pieces.is_empty()) {
+            self.finish(now);
+            let pending = self.busy.as_ref().is_some_and(|busy| !busy.scratch.out.is_empty());
+            self.engine.transmitted(0, pending, now);
+        }
+    }
+
+    /// Ends the session: the log says why, the worker gets its seat back.
+    fn close(&mut self, reason: CloseReason, now: Moment) {
+        if reason.wants_reset() {
+            self.stream.reset_on_close();
+        }
+        self.cut_short(now);
+        self.worker.shared.counters.close(reason);
+        let placed = self.door.placed();
+        if placed.site.log.wants(Level::Debug) {
+            let message = format_args!("closed: {}", reason.tag());
+            placed.site.log.write(
+                Level::Debug,
+                self.worker.clock.stamp(now),
+                Some(self.id),
+                message,
+            );
+        }
+    }
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let now = this.worker.clock.now();
+        let wish = this.worker.sessions.borrow().wish(this.key);
+        match wish {
+            Wish::GoOn => {}
+            Wish::Drain => this.engine.shut_down_gracefully(now),
+            Wish::Force => {
+                if !this.engine.is_idle() {
+                    this.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
+                }
+                this.close(CloseReason::Forced, now);
+                return Poll::Ready(());
+            }
+        }
+        loop {
+            if let Poll::Ready(reason) = this.turn(cx, now) {
+                this.close(reason, now);
+                return Poll::Ready(());
+            }
+            // Data that came in the same turn has won (T3).
+            match this.engine.next_deadline() {
+                Some(deadline) if deadline.at.is_due(now) => {
+                    if let Some(event) = this.engine.expire(now) {
+                        this.worker.shared.counters.expire(deadline.kind);
+                        this.handle(&event, now);
+                    }
+                }
+                _ => break,
+            }
+        }
+        if this.busy.as_ref().is_some_and(|busy| busy.is_done())
+            && let Some(busy) = this.busy.take()
+        {
+            this.worker.give_back_buffers(busy);
+        }
+        let deadline = this.engine.next_deadline().map(|deadline| deadline.at);
+        let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
+        if is_first {
+            this.worker.wake_timer();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.worker.sessions.borrow_mut().leave(self.key);
+        self.worker.vacated.notify_waiters();
+    }
+}

@@ -1,0 +1,19 @@
+//! Where bytes enter and leave: listening, the loop that drives a protocol engine, deadlines, workers.
+//! Shell: it owns sockets, tasks and the clock, and decides nothing that a pure room can decide.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod counters;
+pub mod drive;
+pub mod listen;
+pub mod serve;
+pub mod session;
+pub mod site;
+pub mod stream;
+pub mod worker;
+
+pub use clock::Clock;
+pub use counters::Counters;
+pub use listen::Sockets;
+pub use site::Site;
+pub use worker::{Order, Worker};

@@ -1,0 +1,411 @@
+//! One request's answer: the router decides, a handler makes the reply, the engine frames it, and the
+//! access log gets its line.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use sekisho_config::{Level, ListenAddress};
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, listing, static_file};
+use sekisho_http::{Head, Known, Status};
+use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
+use sekisho_lifecycle::{CloseReason, Moment};
+use sekisho_route::{
+    Action, ConnectionFacts, Exchange, Request, RequestIdSeed, Sent, added_fields, log_line,
+    media_type, wants_line,
+};
+
+use crate::drive::Connection;
+use crate::site;
+use crate::worker::{Placed, Worker};
+
+/// How many lines about missing files a worker writes in a second.
+const NOT_FOUND_LINES: u32 = 20;
+
+/// The request that is being answered, and the buffers for it.
+#[derive(Debug, Default)]
+pub struct Serving {
+    exchange: Exchange,
+    /// The response's field lines.
+    fields: Vec<u8>,
+    line: Vec<u8>,
+    /// When the first byte of this request was seen, and how many have been taken.
+    since: Moment,
+    received: u64,
+    current: Option<Current>,
+}
+
+/// What is known about the request that is being answered.
+#[derive(Debug)]
+struct Current {
+    placed: Rc<Placed>,
+    request_id: RequestIdSeed,
+    status: Status,
+    head_bytes: u64,
+    body_bytes: u64,
+}
+
+/// Keeps lines about missing files few: someone who probes for files must not fill the log.
+#[derive(Debug, Default)]
+pub struct NotFoundLines {
+    second: i64,
+    written: u32,
+    left_out: u64,
+}
+
+impl NotFoundLines {
+    /// Whether a line may be written now, and how many were left out since the last one.
+    fn admit(&mut self, second: i64) -> Option<u64> {
+        if self.second != second {
+            (self.second, self.written) = (second, 0);
+        }
+        if self.written >= NOT_FOUND_LINES {
+            self.left_out += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+impl Serving {
+    /// A new request may begin with the bytes that come now.
+    pub fn begin(&mut self, now: Moment) {
+        self.since = now;
+        self.received = 0;
+    }
+
+    /// So many bytes of the request have been taken.
+    pub fn received(&mut self, bytes: usize) {
+        self.received += bytes as u64;
+    }
+
+    /// Makes it ready for another session; `false` when it is not worth keeping.
+    pub fn tidy(&mut self, keep_bytes: usize) -> bool {
+        self.current = None;
+        self.fields.capacity() <= keep_bytes && self.line.capacity() <= keep_bytes
+    }
+}
+
+impl Connection {
+    /// Acts on what the engine says.
+    pub(crate) fn handle(&mut self, event: &Event, now: Moment) {
+        match event {
+            Event::Request => {
+                self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+                self.answer(None, now);
+            }
+            Event::Refused(refusal) => self.answer(Some(*refusal), now),
+            // No handler takes a body yet: what comes is what is left of a discarded one.
+            Event::Body(_) | Event::BodyEnd => {}
+            Event::ClientLost => self.engine.abort(CloseReason::PeerClosedEarly),
+        }
+    }
+
+    fn answer(&mut self, refusal: Option<Refusal>, now: Moment) {
+        let worker = Rc::clone(&self.worker);
+        let facts = self.facts();
+        let busy = self.busy.get_or_insert_with(|| worker.borrow_buffers());
+        let serving = &mut busy.serving;
+        let placed = self.door.placed();
+        let wall = worker.clock.wall(now);
+        let request_id = RequestIdSeed(worker.next_request_id());
+        let request = Request {
+            head: &busy.scratch.head,
+            listen: placed.listen,
+            connection: &facts,
+            wall,
+            request_id,
+        };
+        let table = placed.site.table();
+        let exchange = &mut serving.exchange;
+        let mut files = worker.files.borrow_mut();
+        let mut view = View { cache: &mut files, now, wall_secs: wall.unix_secs };
+        let action = match &refusal {
+            None => table.decide(&request, exchange, &mut view),
+            Some(refusal) => table.decide_error(refusal.status, &request, exchange, &mut view),
+        };
+        let looked = files.last_error();
+        let is_empty = files.is_empty();
+        drop(files);
+        if !is_empty {
+            worker.sweep_files_later();
+        }
+        self.engine.set_policy(placed.site.policy(exchange.location));
+        let settings = &placed.site.location(exchange.location).settings;
+        let product = site::product(settings);
+        let fields = &mut serving.fields;
+        fields.clear();
+        fields.extend_from_slice(b"Server: ");
+        fields.extend_from_slice(product.as_bytes());
+        fields.extend_from_slice(b"\r\n");
+        worker.clock.write_date_field(now, fields);
+        if let Action::Close = action {
+            self.engine.abort(CloseReason::ByConfiguration);
+            serving.current = Some(Current::new(placed, request_id, None));
+            self.log(now, false);
+            return;
+        }
+        let reply = make(action, &request, exchange, &placed, fields, wall.utc_offset_secs);
+        let modified = match &reply.piece {
+            Some(Piece::File(file, _)) => Some(file.modified()),
+            _ => None,
+        };
+        added_fields(table, &request, exchange, reply.status, modified, fields);
+        note_trouble(&worker, &placed, &request, exchange, &reply, refusal.as_ref(), looked, now);
+        serving.current = Some(Current::new(placed, request_id, Some(reply.status)));
+        self.send(reply, now);
+    }
+
+    /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
+    fn send(&mut self, reply: Reply, now: Moment) {
+        let Some(busy) = &mut self.busy else { return };
+        let length = match reply.len() {
+            0 => BodyLength::Empty,
+            length => BodyLength::Known(length),
+        };
+        let before = busy.scratch.out.len();
+        let response = Response { status: reply.status, fields: &busy.serving.fields, length };
+        let sends = self.engine.respond(&response, &mut busy.scratch, now);
+        if let Some(current) = &mut busy.serving.current {
+            current.head_bytes = (busy.scratch.out.len() - before) as u64;
+            current.body_bytes = match sends {
+                Sends::Exactly(length) => length,
+                Sends::Nothing | Sends::Stream => 0,
+            };
+        }
+        if !matches!(sends, Sends::Nothing) {
+            for piece in reply.piece.into_iter().chain(reply.body) {
+                match piece.in_memory() {
+                    Some(bytes) if busy.pieces.is_empty() => {
+                        self.engine.body(bytes, &mut busy.scratch);
+                    }
+                    _ => busy.pieces.push_back(piece),
+                }
+            }
+        }
+        if busy.pieces.is_empty() {
+            self.finish(now);
+        }
+    }
+
+    /// The response is complete as far as we are concerned.
+    pub(crate) fn finish(&mut self, now: Moment) {
+        let Some(busy) = &mut self.busy else { return };
+        self.engine.finish(&mut busy.scratch, now);
+        self.log(now, true);
+    }
+
+    /// The response cannot be completed.
+    pub(crate) fn break_off(&mut self, now: Moment) {
+        if let Some(busy) = &mut self.busy {
+            busy.pieces.clear();
+        }
+        self.engine.abort(CloseReason::BrokenOff);
+        self.log(now, false);
+    }
+
+    /// The session ends: a request that was being answered gets its line all the same.
+    pub(crate) fn cut_short(&mut self, now: Moment) {
+        self.log(now, false);
+    }
+
+    /// Writes the access log's line for the current request, once.
+    fn log(&mut self, now: Moment, is_complete: bool) {
+        let facts = self.facts();
+        let Some(busy) = &mut self.busy else { return };
+        let Some(current) = busy.serving.current.take() else { return };
+        let serving = &mut busy.serving;
+        let site = &current.placed.site;
+        let settings = &site.location(serving.exchange.location).settings;
+        if settings.access_logs.is_empty() {
+            return;
+        }
+        let left: u64 = busy.pieces.iter().map(Piece::len).sum();
+        let body_bytes = current.body_bytes.saturating_sub(left);
+        let request = Request {
+            head: &busy.scratch.head,
+            listen: current.placed.listen,
+            connection: &facts,
+            wall: self.worker.clock.wall(now),
+            request_id: current.request_id,
+        };
+        let sent = Sent {
+            status: Some(current.status),
+            bytes: current.head_bytes + body_bytes,
+            body_bytes,
+            fields: &serving.fields,
+            request_nanos: now.since(serving.since).as_nanos() as u64,
+            request_bytes: serving.received,
+            completed: is_complete,
+            is_pipelined: false,
+        };
+        let sinks = site.access_sinks(serving.exchange.location);
+        for (log, sink) in settings.access_logs.iter().zip(sinks) {
+            let (table, exchange) = (site.table(), &serving.exchange);
+            if let Some(condition) = &log.condition
+                && !wants_line(condition, table, &request, exchange, Some(&sent))
+            {
+                continue;
+            }
+            let line = &mut serving.line;
+            line.clear();
+            log_line(&log.format, table, &request, exchange, Some(&sent), line);
+            line.push(b'\n');
+            sink.line(line);
+        }
+    }
+
+    fn facts(&self) -> ConnectionFacts {
+        let port = match &self.door.address {
+            ListenAddress::Tcp(address) => address.port(),
+            ListenAddress::Unix(_) => 0,
+        };
+        ConnectionFacts {
+            id: self.id,
+            remote: self.remote,
+            local: self.local.map(|ip| SocketAddr::new(ip, port)),
+            requests: self.engine.requests(),
+            is_tls: false,
+        }
+    }
+}
+
+impl Current {
+    fn new(placed: Rc<Placed>, request_id: RequestIdSeed, status: Option<Status>) -> Self {
+        // 444 is nginx's number for a connection that was closed without an answer.
+        let closed = Status::new(444).unwrap_or(Status::BAD_REQUEST);
+        Self { placed, request_id, status: status.unwrap_or(closed), head_bytes: 0, body_bytes: 0 }
+    }
+}
+
+/// Lets the handler of an action do its work.
+fn make(
+    action: Action<Rc<OpenFile>>,
+    request: &Request<'_>,
+    exchange: &Exchange,
+    placed: &Placed,
+    fields: &mut Vec<u8>,
+    utc_offset_secs: i32,
+) -> Reply {
+    let table = placed.site.table();
+    let settings = &placed.site.location(exchange.location).settings;
+    let product = site::product(settings);
+    match action {
+        Action::File(file) => {
+            let media_type = media_type(table, exchange);
+            let media_type = media_type.as_bytes();
+            static_file::reply(
+                &file,
+                request.head,
+                settings,
+                media_type,
+                exchange.status,
+                product,
+                fields,
+            )
+        }
+        Action::Listing => {
+            let (file, path) = (&exchange.file, &exchange.path);
+            listing::reply(file, path, settings, utc_offset_secs, product, fields)
+        }
+        Action::Redirect(status) => answer::redirect(status, &exchange.text, product, fields),
+        Action::Text(status) => {
+            let media_type = media_type(table, exchange);
+            answer::text(status, &exchange.text, media_type.as_bytes(), fields)
+        }
+        Action::Error(status) => {
+            if status == Status::METHOD_NOT_ALLOWED {
+                allow_field(exchange, fields);
+            }
+            answer::page(status, product, fields)
+        }
+        Action::Options => {
+            allow_field(exchange, fields);
+            Reply::empty(Status::OK)
+        }
+        // The caller has closed the connection already.
+        Action::Close => Reply::empty(Status::NO_CONTENT),
+    }
+}
+
+fn allow_field(exchange: &Exchange, fields: &mut Vec<u8>) {
+    fields.extend_from_slice(b"Allow: ");
+    fields.extend_from_slice(&exchange.allow);
+    fields.extend_from_slice(b"\r\n");
+}
+
+/// Writes into the error log what an operator wants to know about an answer that went wrong.
+#[expect(clippy::too_many_arguments, reason = "it gathers what the log line tells")]
+fn note_trouble(
+    worker: &Worker,
+    placed: &Placed,
+    request: &Request<'_>,
+    exchange: &Exchange,
+    reply: &Reply,
+    refusal: Option<&Refusal>,
+    looked: Option<rustix::io::Errno>,
+    now: Moment,
+) {
+    let status = reply.status;
+    if refusal.is_none() && !status.is_error() {
+        return;
+    }
+    let logger = placed.site.error_logger(exchange.location);
+    let level = if refusal.is_some() { Level::Info } else { Level::Error };
+    if !logger.wants(level) {
+        return;
+    }
+    let stamp = worker.clock.stamp(now);
+    let facts = request.connection;
+    let client = Client(facts.remote);
+    let line = RequestLine(request.head);
+    if let Some(refusal) = refusal {
+        let cause = refusal.cause.message();
+        let message = format_args!("refused with {status}: {cause}, {client}{line}");
+        logger.write(level, stamp, Some(facts.id), message);
+        return;
+    }
+    let (Some(errno), true) = (looked, matches!(status.code(), 403 | 404 | 500)) else { return };
+    let settings = &placed.site.location(exchange.location).settings;
+    if status == Status::NOT_FOUND && !settings.log_not_found {
+        return;
+    }
+    let Some(left_out) = worker.not_found.borrow_mut().admit(stamp.unix_secs) else { return };
+    if left_out > 0 {
+        let message = format_args!("{left_out} lines like the next were left out");
+        logger.write(level, stamp, None, message);
+    }
+    let file = exchange.file.escape_ascii();
+    let why = std::io::Error::from(errno);
+    let message = format_args!("open() \"{file}\" failed: {why}, {client}{line}");
+    logger.write(level, stamp, Some(facts.id), message);
+}
+
+struct Client(Option<SocketAddr>);
+
+impl std::fmt::Display for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(address) => write!(f, "client: {}", address.ip()),
+            None => f.write_str("client: unix:"),
+        }
+    }
+}
+
+struct RequestLine<'a>(&'a Head);
+
+impl std::fmt::Display for RequestLine<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.method_name().is_empty() {
+            return Ok(());
+        }
+        let (method, target) =
+            (self.0.method_name().escape_ascii(), self.0.target().escape_ascii());
+        write!(f, ", request: \"{method} {target} {}\"", self.0.version().as_str())?;
+        if let Some(host) = self.0.known(Known::Host) {
+            write!(f, ", host: \"{}\"", host.escape_ascii())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! The sessions of one worker: who is here, which deadline each has armed, and what has been ordered.
+//!
+//! A deadline that moves later costs a store, not a timer: the queue holds for each session an entry no
+//! later than its deadline, and an entry that comes up early is put back. So a kept-alive connection
+//! re-arms its deadlines without a system call and without touching the queue (T1).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::task::Waker;
+
+use sekisho_lifecycle::Moment;
+use slab::Slab;
+
+/// What the worker wants of a session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Wish {
+    /// To go on.
+    #[default]
+    GoOn,
+    /// To end when its running request has ended.
+    Drain,
+    /// To end now.
+    Force,
+}
+
+/// A session's seat in the worker.
+#[derive(Debug)]
+struct Seat {
+    id: u64,
+    waker: Option<Waker>,
+    deadline: Option<Moment>,
+    /// The moment of its entry in the queue, if it has one.
+    queued: Option<Moment>,
+    wish: Wish,
+}
+
+/// All sessions of a worker and the queue of their deadlines.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    seats: Slab<Seat>,
+    queue: BinaryHeap<Reverse<(Moment, usize, u64)>>,
+}
+
+/// A session's place in [`Sessions`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key(usize);
+
+impl Sessions {
+    /// Gives a session its seat.
+    pub fn enter(&mut self, id: u64, wish: Wish) -> Key {
+        let seat = Seat { id, waker: None, deadline: None, queued: None, wish };
+        Key(self.seats.insert(seat))
+    }
+
+    /// Takes a session's seat back. Its entry in the queue is passed over when it comes up.
+    pub fn leave(&mut self, key: Key) {
+        self.seats.remove(key.0);
+        if self.seats.is_empty() {
+            self.queue.clear();
+            self.seats.shrink_to_fit();
+        }
+    }
+
+    /// How many are here.
+    pub fn len(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Whether nobody is here.
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+    }
+
+    /// Notes whom to wake and when; `true` when the queue has a new first entry, so that the timer must
+    /// be set anew.
+    pub fn arm(&mut self, key: Key, waker: &Waker, deadline: Option<Moment>) -> bool {
+        let seat = &mut self.seats[key.0];
+        match &mut seat.waker {
+            Some(known) if known.will_wake(waker) => {}
+            other => *other = Some(waker.clone()),
+        }
+        seat.deadline = deadline;
+        let Some(at) = deadline else { return false };
+        if seat.queued.is_some_and(|queued| queued <= at) {
+            return false;
+        }
+        seat.queued = Some(at);
+        let is_first = self.queue.peek().is_none_or(|Reverse((first, _, _))| at < *first);
+        self.queue.push(Reverse((at, key.0, seat.id)));
+        is_first
+    }
+
+    /// What is wished of a session.
+    pub fn wish(&self, key: Key) -> Wish {
+        self.seats[key.0].wish
+    }
+
+    /// Wishes something of every session and wakes it. A wish is never weakened (L10).
+    pub fn wish_all(&mut self, wish: Wish) {
+        for (_, seat) in &mut self.seats {
+            if wish > seat.wish {
+                seat.wish = wish;
+                if let Some(waker) = &seat.waker {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+    }
+
+    /// Wakes every session whose deadline is due, and says when the next entry comes up.
+    pub fn wake_due(&mut self, now: Moment) -> Option<Moment> {
+        while let Some(&Reverse((at, index, id))) = self.queue.peek() {
+            if !at.is_due(now) {
+                return Some(at);
+            }
+            self.queue.pop();
+            let Some(seat) = self.seats.get_mut(index).filter(|seat| seat.id == id) else {
+                continue;
+            };
+            // A session may have two entries, when its deadline moved earlier: only the one that it
+            // knows of counts.
+            if seat.queued != Some(at) {
+                continue;
+            }
+            seat.queued = None;
+            match seat.deadline {
+                Some(deadline) if deadline.is_due(now) => {
+                    if let Some(waker) = &seat.waker {
+                        waker.wake_by_ref();
+                    }
+                }
+                Some(deadline) => {
+                    seat.queued = Some(deadline);
+                    self.queue.push(Reverse((deadline, index, id)));
+                }
+                None => {}
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Bell(AtomicU32);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_millis(millis)
+    }
+
+    #[test]
+    fn a_deadline_never_wakes_early_and_is_not_lost_when_it_moves() {
+        // T1, T2
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut sessions = Sessions::default();
+        let key = sessions.enter(1, Wish::GoOn);
+        assert!(sessions.arm(key, &waker, Some(at(10))));
+        assert!(!sessions.arm(key, &waker, Some(at(30))), "later: nothing to set");
+        assert_eq!(sessions.wake_due(at(10)), Some(at(30)), "put back, not woken");
+        assert_eq!(bell.0.load(Ordering::Relaxed), 0);
+        assert!(sessions.arm(key, &waker, Some(at(20))), "earlier: a new first entry");
+        assert_eq!(sessions.wake_due(at(20)), Some(at(30)));
+        assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+        assert_eq!(sessions.wake_due(at(30)), None, "the stale entry is passed over");
+        assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_session_without_a_deadline_contributes_nothing_to_the_wait() {
+        // T2
+        let waker = Waker::from(Arc::new(Bell::default()));
+        let mut sessions = Sessions::default();
+        let key = sessions.enter(1, Wish::GoOn);
+        sessions.arm(key, &waker, Some(at(10)));
+        sessions.arm(key, &waker, None);
+        assert_eq!(sessions.wake_due(at(10)), None);
+        sessions.leave(key);
+        assert!(sessions.is_empty());
+    }
+
+    #[test]
+    fn the_seat_of_one_who_left_is_not_mistaken_for_the_next() {
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut sessions = Sessions::default();
+        let _other = sessions.enter(0, Wish::GoOn);
+        let key = sessions.enter(1, Wish::GoOn);
+        sessions.arm(key, &waker, Some(at(10)));
+        sessions.leave(key);
+        let key = sessions.enter(2, Wish::GoOn);
+        sessions.arm(key, &waker, Some(at(50)));
+        assert_eq!(sessions.wake_due(at(20)), Some(at(50)));
+        assert_eq!(bell.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn force_may_follow_drain_and_never_the_reverse() {
+        // L10
+        let mut sessions = Sessions::default();
+        let key = sessions.enter(1, Wish::GoOn);
+        sessions.wish_all(Wish::Force);
+        sessions.wish_all(Wish::Drain);
+        assert_eq!(sessions.wish(key), Wish::Force);
+    }
+}

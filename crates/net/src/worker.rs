@@ -1,0 +1,270 @@
+//! A worker: one thread, one runtime, its sessions, buffers and open files. Nothing in it is locked.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use sekisho_config::ListenAddress;
+use sekisho_handler::FileCache;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::drive::Busy;
+use crate::listen::{self, Listener};
+use crate::session::{Sessions, Wish};
+use crate::site::Site;
+
+/// How many sets of buffers a worker keeps for later.
+const POOL_MAX: usize = 64;
+
+/// What the process tells a worker.
+#[derive(Debug)]
+pub enum Order {
+    /// Serve this site on these sockets from now on; sockets that are not among them are closed.
+    Serve(Arc<Site>, Vec<Listener>),
+    /// Stop accepting, end idle sessions, let running requests finish, then end.
+    Drain,
+    /// End every session, then end.
+    Stop,
+}
+
+/// What all workers share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Numbers connections.
+    pub connections: AtomicU64,
+    /// What happened so far.
+    pub counters: Counters,
+    /// How many workers there are.
+    pub workers: AtomicUsize,
+}
+
+/// An address as the connections that came through it see it: which site answers there now.
+#[derive(Debug)]
+pub struct Door {
+    /// Where.
+    pub address: ListenAddress,
+    placed: RefCell<Rc<Placed>>,
+}
+
+/// A site, and which of its addresses is meant.
+#[derive(Debug)]
+pub struct Placed {
+    /// The site.
+    pub site: Arc<Site>,
+    /// An index into its addresses.
+    pub listen: usize,
+}
+
+impl Door {
+    /// The site that answers here now.
+    pub fn placed(&self) -> Rc<Placed> {
+        Rc::clone(&self.placed.borrow())
+    }
+}
+
+/// A worker's own state, shared by the tasks of its thread.
+#[derive(Debug)]
+pub struct Worker {
+    /// The time.
+    pub clock: Clock,
+    /// Who is here.
+    pub sessions: RefCell<Sessions>,
+    /// Opened files.
+    pub files: RefCell<FileCache>,
+    /// Whether a sweep of the opened files is under way.
+    is_sweeping: Cell<bool>,
+    #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
+    pool: RefCell<Vec<Box<Busy>>>,
+    timer: RefCell<Option<Waker>>,
+    /// Rung when a session ends: accepting may go on, a drained worker may end.
+    pub vacated: Notify,
+    /// What is wished of every session, also of those that come.
+    pub wish: Cell<Wish>,
+    /// How many sessions may be here.
+    pub sessions_max: Cell<usize>,
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+    /// Distinguishes request ids: random at the start, counted on.
+    request_id: Cell<u128>,
+    /// Lines about missing files are few a second: how many this second, and how many were left out.
+    pub not_found: RefCell<crate::serve::NotFoundLines>,
+}
+
+impl Worker {
+    /// Runs a worker on this thread until it is drained or stopped.
+    pub fn run(
+        start: Instant,
+        shared: Arc<Shared>,
+        orders: mpsc::UnboundedReceiver<Order>,
+    ) -> io::Result<()> {
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(4)
+            // Look at the sockets after each round of tasks of a full batch, not in the middle of one.
+            .event_interval(256)
+            .build_local(LocalOptions::default())?;
+        let worker = Rc::new(Self {
+            clock: Clock::new(start),
+            sessions: RefCell::default(),
+            files: RefCell::default(),
+            is_sweeping: Cell::new(false),
+            pool: RefCell::default(),
+            timer: RefCell::new(None),
+            vacated: Notify::new(),
+            wish: Cell::new(Wish::GoOn),
+            sessions_max: Cell::new(usize::MAX),
+            shared,
+            request_id: Cell::new(random_seed()),
+            not_found: RefCell::default(),
+        });
+        runtime.block_on(worker.obey(orders));
+        Ok(())
+    }
+
+    async fn obey(self: &Rc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
+        let mut doors: Vec<(Rc<Door>, JoinHandle<()>)> = Vec::new();
+        loop {
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Serve(site, listeners)) => self.serve(&site, listeners, &mut doors),
+                    Some(Order::Drain) => self.close_doors(&mut doors, Wish::Drain).await,
+                    Some(Order::Stop) | None => self.close_doors(&mut doors, Wish::Force).await,
+                },
+                () = self.vacated.notified(), if self.wish.get() > Wish::GoOn => {}
+            }
+            if self.wish.get() > Wish::GoOn && self.sessions.borrow().is_empty() {
+                break;
+            }
+        }
+        timer.abort();
+    }
+
+    /// Takes over a site: doors that stay keep their sessions and get the new site; others close.
+    fn serve(
+        self: &Rc<Self>,
+        site: &Arc<Site>,
+        listeners: Vec<Listener>,
+        doors: &mut Vec<(Rc<Door>, JoinHandle<()>)>,
+    ) {
+        self.sessions_max.set(site.config().main.worker_connections.max(1));
+        *self.files.borrow_mut() = FileCache::new(site.file_cache());
+        doors.retain(|(door, accepting)| {
+            let stays = listeners.iter().any(|listener| listener.address == door.address);
+            if !stays {
+                accepting.abort();
+            }
+            stays
+        });
+        for listener in listeners {
+            let Some(listen) = site.listen_index(&listener.address) else { continue };
+            let placed = Rc::new(Placed { site: Arc::clone(site), listen });
+            if let Some((door, _)) = doors.iter().find(|(door, _)| door.address == listener.address)
+            {
+                *door.placed.borrow_mut() = placed;
+                continue;
+            }
+            let door =
+                Rc::new(Door { address: listener.address.clone(), placed: RefCell::new(placed) });
+            let accepting = listen::accept(Rc::clone(self), Rc::clone(&door), listener);
+            doors.push((door, tokio::task::spawn_local(accepting)));
+        }
+    }
+
+    async fn close_doors(&self, doors: &mut Vec<(Rc<Door>, JoinHandle<()>)>, wish: Wish) {
+        self.wish.set(self.wish.get().max(wish));
+        for (_, accepting) in doors.drain(..) {
+            accepting.abort();
+            // The task's end is the socket's end; a task that was aborted says so, which is no news.
+            let _ = accepting.await;
+        }
+        self.sessions.borrow_mut().wish_all(wish);
+    }
+
+    /// Wakes sessions at their deadlines: one timer for all of them.
+    async fn keep_time(self: Rc<Self>) {
+        let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
+        poll_fn(|cx: &mut Context<'_>| -> Poll<()> {
+            loop {
+                let next = self.sessions.borrow_mut().wake_due(self.clock.now());
+                *self.timer.borrow_mut() = Some(cx.waker().clone());
+                let Some(next) = next else { return Poll::Pending };
+                sleep.as_mut().reset(self.clock.instant(next));
+                if sleep.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Sets the one timer anew.
+    pub fn wake_timer(&self) {
+        let waker = self.timer.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A set of buffers for a session that has become busy.
+    pub fn borrow_buffers(&self) -> Box<Busy> {
+        self.pool.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes the buffers of a session that has become idle.
+    pub fn give_back_buffers(&self, mut busy: Box<Busy>) {
+        let mut pool = self.pool.borrow_mut();
+        if pool.len() < POOL_MAX && busy.tidy() {
+            pool.push(busy);
+        }
+    }
+
+    /// The next number for a connection.
+    pub fn next_connection(&self) -> u64 {
+        self.shared.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The seed of the next request's id.
+    pub fn next_request_id(&self) -> u128 {
+        // An odd step through all of the range: no id comes twice.
+        let id = self.request_id.get().wrapping_add(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        self.request_id.set(id);
+        id
+    }
+
+    /// Sees to it that files that nobody asks for any more are let go, while any are held.
+    pub fn sweep_files_later(self: &Rc<Self>) {
+        if self.is_sweeping.replace(true) {
+            return;
+        }
+        let worker = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            loop {
+                let inactive = worker.files.borrow().inactive();
+                tokio::time::sleep(inactive).await;
+                if !worker.files.borrow_mut().sweep(worker.clock.now()) {
+                    break;
+                }
+            }
+            worker.is_sweeping.set(false);
+        });
+    }
+}
+
+/// Random enough that ids of two runs do not meet: the keys of the standard library's hasher.
+fn random_seed() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    let half = |salt: u64| u128::from(RandomState::new().hash_one(salt));
+    half(1) << 64 | half(2)
+}
