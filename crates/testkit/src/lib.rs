@@ -1,0 +1,20 @@
+//! For tests over the real binary and real sockets: a server on free ports, a client that sees every
+//! byte, bounded waits. A test crate: whatever goes wrong here is a failed test, so it panics, and it
+//! says what it saw. Nothing that ships may depend on it.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod clock;
+pub mod files;
+pub mod process;
+pub mod program;
+pub mod response;
+pub mod server;
+
+pub use client::{Client, End, ReadError};
+pub use clock::{Stopwatch, eventually, pause, wait_for};
+pub use files::Tree;
+pub use program::{Finished, have, run};
+pub use response::{Framing, Response};
+pub use rustix::process::Signal;
+pub use server::Server;

@@ -1,0 +1,111 @@
+//! What the kernel says about a process: descriptors, memory, processor time, children, listeners.
+//! Reads `/proc` and nothing else.
+
+use std::fs;
+
+/// How many descriptors a process has open.
+pub fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// How much memory of a process is resident.
+pub fn rss_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    rss_from_status(&status).unwrap_or(0)
+}
+
+/// How much processor time a process has used, in the kernel's ticks (100 to the second).
+pub fn cpu_ticks(pid: u32) -> u64 {
+    stat(pid).map_or(0, |stat| stat.cpu_ticks)
+}
+
+/// The processes whose parent this one is, dead ones that nobody has waited for included.
+pub fn children(pid: u32) -> Vec<u32> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|process| stat(*process).is_some_and(|stat| stat.parent == pid))
+        .collect()
+}
+
+/// Whether a process is there, dead ones that nobody has waited for included.
+pub fn exists(pid: u32) -> bool {
+    stat(pid).is_some()
+}
+
+/// Whether somebody listens on this TCP port. Connects to nobody, so no server counts a session.
+pub fn is_listening(port: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .any(|table| fs::read_to_string(table).is_ok_and(|table| table_has_listener(&table, port)))
+}
+
+#[derive(PartialEq, Eq, Debug)]
+struct Stat {
+    parent: u32,
+    cpu_ticks: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name of a program may hold blanks and brackets; what follows the last bracket is regular.
+fn parse_stat(line: &str) -> Option<Stat> {
+    let (_, rest) = line.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // Behind the name: state, parent, … and utime and stime as the fields 14 and 15 of the line.
+    Some(Stat { parent: number(1)? as u32, cpu_ticks: number(11)? + number(12)? })
+}
+
+fn rss_from_status(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn table_has_listener(table: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let local = fields.nth(1).and_then(|address| address.rsplit_once(':'));
+        let is_port = local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port));
+        is_port && fields.nth(1) == Some(LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::process;
+
+    use super::*;
+
+    #[test]
+    fn a_stat_line_is_read_from_behind_the_name() {
+        let line = "42 (a (b) c) S 7 42 42 0 -1 4194304 100 0 0 0 31 11 0 0 20 0 1 0 100 1 1";
+        assert_eq!(parse_stat(line), Some(Stat { parent: 7, cpu_ticks: 42 }));
+    }
+
+    #[test]
+    fn resident_memory_is_told_in_bytes() {
+        assert_eq!(rss_from_status("VmPeak:\t  9 kB\nVmRSS:\t    12 kB\n"), Some(12 * 1024));
+        assert!(rss_bytes(process::id()) > 0);
+    }
+
+    #[test]
+    fn a_listener_is_seen_without_connecting_to_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let port = listener.local_addr().expect("an address").port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+
+    #[test]
+    fn this_process_is_there_and_has_descriptors() {
+        assert!(exists(process::id()));
+        assert!(descriptors(process::id()) >= 3);
+    }
+}

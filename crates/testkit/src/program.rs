@@ -1,0 +1,106 @@
+//! Programs beside the server: whether an optional one is there, and a bounded run of one.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use crate::clock::wait_for;
+use crate::files::Tree;
+
+/// Whether a program is installed. Says so when it is not: a test that needs it then returns.
+pub fn have(program: &str) -> bool {
+    let is_there = find(program, env::var_os("PATH").as_deref());
+    if !is_there {
+        println!("skipped: {program} is not installed");
+    }
+    is_there
+}
+
+fn find(program: &str, path: Option<&OsStr>) -> bool {
+    let standard = ["/usr/sbin", "/sbin"].map(Into::into);
+    path.into_iter().flat_map(env::split_paths).chain(standard).any(|folder| {
+        folder
+            .join(program)
+            .metadata()
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// What a program that has ended left.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All of its output.
+    pub stdout: String,
+    /// All of its complaints.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Its exit status; 128 + n when signal n ended it, as a shell says it.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+}
+
+/// Runs a program to its end, without input. Fails the test when it takes longer than `limit`.
+#[track_caller]
+pub fn run(program: impl AsRef<OsStr>, arguments: &[&str], limit: Duration) -> Finished {
+    let program = program.as_ref();
+    let tree = Tree::new();
+    // Into files and not pipes: however much it writes, it cannot block on us.
+    let file = |name: &str| File::create(tree.path(name)).expect("a file can be made");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(file("stdout"))
+        .stderr(file("stderr"))
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", Path::new(program).display()));
+    let mut status = None;
+    let is_over = wait_for(limit, || {
+        status = child.try_wait().expect("a child of ours can be waited for");
+        status.is_some()
+    });
+    if !is_over {
+        child.kill().ok();
+        child.wait().ok();
+    }
+    let (stdout, stderr) = (tree.text("stdout"), tree.text("stderr"));
+    let Some(status) = status else {
+        let program = program.display();
+        panic!("{program} {arguments:?} not over within {limit:?}:\n{stdout}\n{stderr}")
+    };
+    Finished { status, stdout, stderr }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_or_named_as_missing() {
+        assert!(have("sh"));
+        assert!(!have("no-such-program-anywhere"));
+    }
+
+    #[test]
+    fn a_run_brings_output_and_status() {
+        let finished =
+            run("sh", &["-c", "echo out; echo err >&2; exit 3"], Duration::from_secs(10));
+        assert_eq!(finished.code(), 3);
+        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
+    }
+
+    #[test]
+    #[should_panic(expected = "not over within")]
+    fn a_run_that_takes_too_long_fails_the_test() {
+        run("sleep", &["60"], Duration::from_millis(50));
+    }
+}
