@@ -1,0 +1,110 @@
+//! The command line: nginx's flags, and `serve` for a folder without any configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::Problem;
+
+/// A web server and session endpoint: every request has a known state, a known deadline and one ending.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sekisho",
+    disable_version_flag = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "Without arguments a built-in site is served on http://127.0.0.1:8080/."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) flags: Flags,
+}
+
+/// nginx's flags, with nginx's meaning.
+#[derive(Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are switches on a command line")]
+pub(crate) struct Flags {
+    /// Show the version and exit
+    #[arg(short = 'v', long = "version")]
+    pub(crate) version: bool,
+    /// Show the version and how it was built, and exit
+    #[arg(short = 'V')]
+    pub(crate) build: bool,
+    /// Test the configuration and exit
+    #[arg(short = 't')]
+    pub(crate) test: bool,
+    /// Test the configuration, print it and exit
+    #[arg(short = 'T')]
+    pub(crate) dump: bool,
+    /// Say nothing but errors while testing
+    #[arg(short = 'q')]
+    pub(crate) quiet: bool,
+    /// Send a signal to the running server
+    #[arg(short = 's', value_name = "SIGNAL")]
+    pub(crate) signal: Option<SignalName>,
+    /// The prefix that relative paths start from
+    #[arg(short = 'p', value_name = "DIR")]
+    pub(crate) prefix: Option<PathBuf>,
+    /// The error log until (and unless) the configuration names one; `stderr` for none
+    #[arg(short = 'e', value_name = "FILE")]
+    pub(crate) error_log: Option<PathBuf>,
+    /// The configuration file
+    #[arg(short = 'c', value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directives put before the configuration
+    #[arg(short = 'g', value_name = "DIRECTIVES")]
+    pub(crate) globals: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a folder, without any configuration
+    Serve(Serve),
+}
+
+/// What `sekisho serve` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The folder
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// Where to listen: PORT, ADDRESS:PORT or unix:PATH; may be given several times
+    #[arg(long, short = 'l', value_name = "ADDR")]
+    pub(crate) listen: Vec<String>,
+    /// Show the content of folders that have no index.html
+    #[arg(long, visible_alias = "listing")]
+    pub(crate) open_listing: bool,
+    /// Do not write a line for each request
+    #[arg(long, short = 'q')]
+    pub(crate) quiet: bool,
+    /// How many workers; one for each core with `auto`
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) workers: String,
+}
+
+/// `-s`
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SignalName {
+    /// End at once
+    Stop,
+    /// End when running requests have ended
+    Quit,
+    /// Read the configuration again
+    Reload,
+    /// Open the logs again
+    Reopen,
+}
+
+/// Reads the command line; `--help` and mistakes end the program here, with clap's text.
+pub(crate) fn parse() -> Result<Cli, Problem> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(cli),
+        // A mistake on the command line is status 1 here, as in nginx.
+        Err(error) if error.use_stderr() => {
+            let text = error.to_string();
+            Err(Problem::new(text.trim_start_matches("error: ").trim_end()))
+        }
+        Err(error) => error.exit(),
+    }
+}

@@ -1,0 +1,29 @@
+//! Configuration files on the disk.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use sekisho_config::Source;
+
+/// Real files.
+#[derive(Debug)]
+pub(crate) struct Disk;
+
+impl Source for Disk {
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        std::fs::read(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => "no such file".to_owned(),
+            io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+            io::ErrorKind::IsADirectory => "is a directory".to_owned(),
+            _ => error.to_string(),
+        })
+    }
+
+    fn list(&self, path: &Path) -> Vec<OsString> {
+        // The empty path stands for the current directory.
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+        entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()
+    }
+}

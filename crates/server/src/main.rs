@@ -1,0 +1,40 @@
+//! The `sekisho` program: reads its arguments, and starts, tests or signals a server.
+#![forbid(unsafe_code)]
+
+mod builtin;
+mod cli;
+mod disk;
+mod pid_file;
+mod run;
+mod setup;
+mod start;
+mod user;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::parse().and_then(start::act) {
+        Ok(code) => code,
+        Err(problem) => {
+            eprintln!("sekisho: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What keeps the program from doing what it was asked to: one clear text for the operator.
+#[derive(Debug)]
+pub(crate) struct Problem(pub(crate) String);
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Problem {
+    /// A problem with this text.
+    pub(crate) fn new(text: impl std::fmt::Display) -> Self {
+        Self(text.to_string())
+    }
+}

@@ -1,0 +1,116 @@
+//! From a configuration, wherever it comes from, to a site that can be served.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sekisho_config::{Config, Memory, Options, Outcome, Source};
+
+use crate::Problem;
+use crate::cli::Flags;
+use crate::disk::Disk;
+
+/// Where configuration lies when nobody says otherwise.
+const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
+/// Below the prefix, as in nginx.
+const PREFIX_CONFIG: &str = "conf/nginx.conf";
+
+/// Where the configuration comes from; asked again at every reload.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    main_file: PathBuf,
+    options: Options,
+    early_log: Option<PathBuf>,
+    /// The text of a built-in configuration.
+    builtin: Option<String>,
+}
+
+impl Plan {
+    /// The configuration that nginx's flags name.
+    pub(crate) fn from_flags(flags: &Flags) -> Result<Self, Problem> {
+        let here = std::env::current_dir()
+            .map_err(|error| Problem::new(format_args!("no current directory: {error}")))?;
+        let given_prefix = flags.prefix.as_ref().map(|prefix| here.join(prefix));
+        let main_file = match (&flags.config, &given_prefix) {
+            (Some(file), Some(prefix)) => prefix.join(file),
+            (Some(file), None) => here.join(file),
+            (None, Some(prefix)) => prefix.join(PREFIX_CONFIG),
+            (None, None) => PathBuf::from(SYSTEM_CONFIG),
+        };
+        let prefix = given_prefix
+            .or_else(|| main_file.parent().map(Path::to_owned))
+            .unwrap_or_else(|| here.clone());
+        let mut options = Options::new(&prefix).with_default("error_log", &["stderr"]);
+        options.globals.clone_from(&flags.globals);
+        options.hostname = hostname();
+        let mut early_log = None;
+        if let Some(path) = flags.error_log.as_ref().filter(|path| path.as_os_str() != "stderr") {
+            let path = prefix.join(path);
+            options = options.with_default("error_log", &[text_of(&path)?]);
+            early_log = Some(path);
+        }
+        // nginx writes below `logs` without being told; here that folder must be there.
+        let has_logs = prefix.join("logs").is_dir();
+        let (access_log, pid) =
+            if has_logs { ("logs/access.log", "logs/sekisho.pid") } else { ("off", "off") };
+        let options = options.with_default("access_log", &[access_log]).with_default("pid", &[pid]);
+        Ok(Self { main_file, options, early_log, builtin: None })
+    }
+
+    /// A built-in configuration; relative paths start from `prefix`.
+    pub(crate) fn builtin(text: String, prefix: PathBuf) -> Self {
+        let main_file = prefix.join("built-in");
+        let mut options = Options::new(prefix);
+        options.hostname = hostname();
+        Self { main_file, options, early_log: None, builtin: Some(text) }
+    }
+
+    /// The main file.
+    pub(crate) fn main_file(&self) -> &Path {
+        &self.main_file
+    }
+
+    /// The file of `-e`.
+    pub(crate) fn early_log(&self) -> Option<&Path> {
+        self.early_log.as_deref()
+    }
+
+    /// Reads and checks the configuration.
+    pub(crate) fn read(&self) -> Outcome {
+        let memory;
+        let source: &dyn Source = match &self.builtin {
+            Some(text) => {
+                memory = Memory::of(&self.main_file, text.as_bytes());
+                &memory
+            }
+            None => &Disk,
+        };
+        sekisho_config::load(&self.main_file, &self.options, source)
+    }
+
+    /// The same for whoever wants a configuration or nothing: reports go to stderr.
+    pub(crate) fn read_or_report(&self) -> Result<Arc<Config>, Problem> {
+        let outcome = self.read();
+        report(&outcome);
+        outcome.config.map(Arc::new).ok_or_else(|| {
+            Problem::new(format_args!("configuration file {} failed", self.main_file.display()))
+        })
+    }
+}
+
+/// Prints every error and warning.
+pub(crate) fn report(outcome: &Outcome) {
+    use std::io::IsTerminal;
+    let color = std::io::stderr().is_terminal();
+    for report in &outcome.reports {
+        eprintln!("{}", report.render(color));
+    }
+}
+
+/// What `$hostname` and `server_name $hostname` mean.
+pub(crate) fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase()
+}
+
+fn text_of(path: &Path) -> Result<&str, Problem> {
+    path.to_str().ok_or_else(|| Problem::new(format_args!("{}: not UTF-8", path.display())))
+}

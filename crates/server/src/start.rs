@@ -1,0 +1,138 @@
+//! What the command line asks for, done: print, test, signal or serve.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use sekisho_config::ListenAddress;
+use sekisho_net::site::PRODUCT;
+
+use crate::cli::{Cli, Command, Flags, Serve};
+use crate::run::Server;
+use crate::setup::{self, Plan};
+use crate::{Problem, builtin, pid_file};
+
+const DEFAULT_PORT: u16 = 8080;
+
+/// Does what the command line asks for.
+pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
+    let flags = cli.flags;
+    if let Some(Command::Serve(serve)) = cli.command {
+        return serve_folder(&serve);
+    }
+    if flags.version || flags.build {
+        println!("sekisho version: {PRODUCT}");
+        if flags.build {
+            println!("built with rustc for {}-linux", std::env::consts::ARCH);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_plain = flags.config.is_none()
+        && flags.prefix.is_none()
+        && flags.globals.is_none()
+        && flags.signal.is_none()
+        && !flags.test
+        && !flags.dump;
+    if is_plain {
+        return serve_default();
+    }
+    let plan = Plan::from_flags(&flags)?;
+    if flags.test || flags.dump {
+        return test(&plan, &flags);
+    }
+    create_early_log(&plan)?;
+    if let Some(name) = flags.signal {
+        let config = plan.read_or_report()?;
+        let Some(path) = &config.main.pid else {
+            return Err(Problem::new("the configuration has no pid file to find the server by"));
+        };
+        pid_file::signal(path, name)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    Server::start(plan)?.run()
+}
+
+/// `-t` and `-T`.
+fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
+    let outcome = plan.read();
+    setup::report(&outcome);
+    let file = plan.main_file().display();
+    let is_good = outcome.config.is_some();
+    if flags.dump && is_good {
+        let mut out = std::io::stdout().lock();
+        for (path, text) in &outcome.files {
+            let dumped = writeln!(out, "# configuration file {}:", path.display())
+                .and_then(|()| out.write_all(text.as_ref()))
+                .and_then(|()| writeln!(out));
+            dumped.map_err(Problem::new)?;
+        }
+    }
+    if !is_good {
+        return Err(Problem::new(format_args!("configuration file {file} test failed")));
+    }
+    if !flags.quiet {
+        eprintln!("sekisho: the configuration file {file} syntax is ok");
+        eprintln!("sekisho: configuration file {file} test is successful");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file that `-e` names is there before anything else is done, as with nginx.
+fn create_early_log(plan: &Plan) -> Result<(), Problem> {
+    let Some(path) = plan.early_log() else { return Ok(()) };
+    match OpenOptions::new().append(true).create(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Problem::new(format_args!("cannot open {}: {error}", path.display()))),
+    }
+}
+
+/// Plain `sekisho`.
+fn serve_default() -> Result<ExitCode, Problem> {
+    // Someone who tries us out shall not be stopped by another program on the usual port.
+    let port =
+        if TcpListener::bind(("127.0.0.1", DEFAULT_PORT)).is_ok() { DEFAULT_PORT } else { 0 };
+    let server = Server::start(Plan::builtin(builtin::default_site(port), PathBuf::from("/")))?;
+    for address in server.addresses() {
+        println!("Sekisho serves its built-in site on {}", link(&address));
+    }
+    println!("Serve a folder with `sekisho serve DIR`, a configuration with `sekisho -c FILE`.");
+    server.run()
+}
+
+/// `sekisho serve`.
+fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
+    let dir = std::fs::canonicalize(&serve.dir)
+        .map_err(|error| Problem::new(format_args!("{}: {error}", serve.dir.display())))?;
+    if !dir.is_dir() {
+        return Err(Problem::new(format_args!("{}: not a directory", serve.dir.display())));
+    }
+    if let Err(error) = std::fs::read_dir(&dir) {
+        return Err(Problem::new(format_args!("{}: {error}", serve.dir.display())));
+    }
+    let text = builtin::folder(serve);
+    let server = Server::start(Plan::builtin(text, dir.clone()))?;
+    for address in server.addresses() {
+        println!("Sekisho serves {} on {}", dir.display(), link(&address));
+    }
+    if !serve.open_listing && !has_index(&dir) {
+        println!("There is no index.html; `--open-listing` shows what the folder holds.");
+    }
+    server.run()
+}
+
+fn has_index(dir: &Path) -> bool {
+    ["index.html", "index.htm"].iter().any(|name| dir.join(name).exists())
+}
+
+/// An address as one can click on it.
+fn link(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp(at) if at.ip().is_unspecified() => {
+            format!("http://localhost:{}/", at.port())
+        }
+        ListenAddress::Tcp(at) => format!("http://{at}/"),
+        ListenAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}

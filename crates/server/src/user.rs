@@ -1,0 +1,53 @@
+//! `user`: from root to someone with fewer rights, once the sockets and logs are open.
+
+use rustix::process::{Gid, Uid};
+
+use crate::Problem;
+
+/// Becomes this user and group, if we are root. Called while there is only one thread: threads that are
+/// started later inherit it.
+pub(crate) fn become_user(user: &str, group: Option<&str>) -> Result<(), Problem> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let (uid, mut gid) = look_up_user(user)
+        .ok_or_else(|| Problem::new(format_args!("user \"{user}\" is not in /etc/passwd")))?;
+    if let Some(group) = group {
+        gid = look_up("/etc/group", group, 2)
+            .ok_or_else(|| Problem::new(format_args!("group \"{group}\" is not in /etc/group")))?;
+    }
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::thread::set_thread_groups(&[gid])
+        .and_then(|()| rustix::thread::set_thread_res_gid(gid, gid, gid))
+        .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
+        .map_err(|error| Problem::new(format_args!("cannot become user \"{user}\": {error}")))
+}
+
+fn look_up_user(name: &str) -> Option<(u32, u32)> {
+    Some((look_up("/etc/passwd", name, 2)?, look_up("/etc/passwd", name, 3)?))
+}
+
+/// The number in a field of the line that begins with this name.
+fn look_up(file: &str, name: &str, field: usize) -> Option<u32> {
+    let text = std::fs::read_to_string(file).ok()?;
+    find(&text, name, field)
+}
+
+fn find(text: &str, name: &str, field: usize) -> Option<u32> {
+    let mut lines = text.lines().map(|line| line.split(':'));
+    let mut fields = lines.find(|fields| fields.clone().next() == Some(name))?;
+    fields.nth(field)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_name() {
+        let text = "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:34:w:/var/www:/usr/sbin/nologin\n";
+        assert_eq!(find(text, "www-data", 2), Some(33));
+        assert_eq!(find(text, "www-data", 3), Some(34));
+        assert_eq!(find(text, "www", 2), None);
+    }
+}
