@@ -413,7 +413,8 @@ fn open(path: &[u8], root_bytes: usize, symlinks: Symlinks) -> Result<(OwnedFd, 
 /// The root, and the rest relative to it.
 fn split(path: &[u8], root_bytes: usize) -> (&[u8], &[u8]) {
     let (root, rest) = path.split_at(root_bytes.min(path.len()));
-    let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+    let leading = rest.iter().take_while(|byte| **byte == b'/').count();
+    let rest = &rest[leading..];
     (if root.is_empty() { b"/" } else { root }, if rest.is_empty() { b"." } else { rest })
 }
 

@@ -108,7 +108,7 @@ impl Connection {
         local: Option<IpAddr>,
     ) -> Self {
         let placed = door.placed();
-        let policy = std::sync::Arc::clone(placed.site.first_policy(placed.listen));
+        let policy = std::sync::Arc::clone(placed.site.first_policy(placed.listen(local)));
         let engine = Http1::new(policy, worker.clock.now());
         let id = worker.next_connection();
         let key = worker.sessions.borrow_mut().enter(id, worker.wish.get());

@@ -81,6 +81,10 @@ impl Sockets {
     pub fn reopen(&self, listens: &[Listen], workers: usize) -> Result<Self, BindError> {
         let mut next = Self::default();
         for listen in listens {
+            let is_covered = |other: &Listen| covers(&other.address, &listen.address).is_some();
+            if listens.iter().any(is_covered) {
+                continue;
+            }
             let count = if listen.options.reuseport { workers } else { 1 };
             let known = self.open.iter().find(|(address, _)| *address == listen.address);
             let mut sockets: Vec<Socket> = Vec::new();
@@ -132,6 +136,17 @@ impl Sockets {
             }
         }
     }
+}
+
+/// Whether a socket on the wildcard `all` also gets the connections to `one`; then which address that
+/// is. Linux refuses a second socket for it, and nginx has the same rule.
+pub(crate) fn covers(all: &ListenAddress, one: &ListenAddress) -> Option<IpAddr> {
+    let (ListenAddress::Tcp(all), ListenAddress::Tcp(one)) = (all, one) else { return None };
+    let is_covered = all.ip().is_unspecified()
+        && !one.ip().is_unspecified()
+        && all.port() == one.port()
+        && all.is_ipv4() == one.is_ipv4();
+    is_covered.then_some(one.ip())
 }
 
 fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> {

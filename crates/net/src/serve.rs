@@ -112,7 +112,7 @@ impl Connection {
         let request_id = RequestIdSeed(worker.next_request_id());
         let request = Request {
             head: &busy.scratch.head,
-            listen: placed.listen,
+            listen: placed.listen(facts.local.map(|local| local.ip())),
             connection: &facts,
             wall,
             request_id,
@@ -225,7 +225,7 @@ impl Connection {
         let body_bytes = current.body_bytes.saturating_sub(left);
         let request = Request {
             head: &busy.scratch.head,
-            listen: current.placed.listen,
+            listen: current.placed.listen(facts.local.map(|local| local.ip())),
             connection: &facts,
             wall: self.worker.clock.wall(now),
             request_id: current.request_id,

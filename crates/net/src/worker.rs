@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,7 +63,27 @@ pub struct Placed {
     /// The site.
     pub site: Arc<Site>,
     /// An index into its addresses.
-    pub listen: usize,
+    listen: usize,
+    /// Addresses that share this one's port and are more particular: no socket can be opened for them
+    /// beside a wildcard's, so their connections come in here.
+    particular: Vec<(IpAddr, usize)>,
+}
+
+impl Placed {
+    fn new(site: &Arc<Site>, address: &ListenAddress) -> Option<Self> {
+        let listen = site.listen_index(address)?;
+        let listens = &site.config().http.listens;
+        let particular = listens.iter().enumerate().filter_map(|(index, other)| {
+            listen::covers(address, &other.address).map(|particular| (particular, index))
+        });
+        Some(Self { site: Arc::clone(site), listen, particular: particular.collect() })
+    }
+
+    /// Which of the site's addresses a connection to `local` came to.
+    pub fn listen(&self, local: Option<IpAddr>) -> usize {
+        let is_local = |(address, _): &&(IpAddr, usize)| Some(*address) == local;
+        self.particular.iter().find(is_local).map_or(self.listen, |(_, index)| *index)
+    }
 }
 
 impl Door {
@@ -168,8 +189,7 @@ impl Worker {
             stays
         });
         for listener in listeners {
-            let Some(listen) = site.listen_index(&listener.address) else { continue };
-            let placed = Rc::new(Placed { site: Arc::clone(site), listen });
+            let Some(placed) = Placed::new(site, &listener.address).map(Rc::new) else { continue };
             if let Some((door, _)) = doors.iter().find(|(door, _)| door.address == listener.address)
             {
                 *door.placed.borrow_mut() = placed;
