@@ -270,7 +270,8 @@ impl FileCache {
                     now.since(entry.checked.get()) < valid
                         && (errors || !matches!(entry.found, Found::Error(_)))
                 }
-                _ => is_hot,
+                // Whoever has just written the file may be about to ask for it, or to write again.
+                _ => is_hot && !entry.is_racy,
             };
             if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
                 if !is_trusted {
@@ -311,8 +312,11 @@ impl FileCache {
             self.entries.remove(self.key.as_slice());
             return look;
         }
-        // Uses go on counting across a change, so that a hot missing file is known as hot.
+        // Uses go on counting while it stays what it was, so that a hot missing file is known as hot;
+        // a file that has just come or gone is not.
+        let is_error = |found: &Found| matches!(found, Found::Error(_));
         let old = self.entries.get(self.key.as_slice());
+        let old = old.filter(|old| is_error(&old.found) == is_error(&found));
         let window = old.map_or((now, 1), |old| (old.window_start.get(), old.window_uses.get()));
         let entry = Entry {
             found,

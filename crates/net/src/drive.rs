@@ -15,10 +15,11 @@ use std::task::{Context, Poll, ready};
 use sekisho_config::Level;
 use sekisho_handler::Piece;
 use sekisho_http1::{Event, Http1, Scratch};
-use sekisho_lifecycle::{CloseReason, Engine, Moment, Stage};
+use sekisho_lifecycle::session::Fact;
+use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, Stage};
 
 use crate::serve::Serving;
-use crate::session::{Key, Wish};
+use crate::session::{Key, Seat, Wish};
 use crate::stream::Stream;
 use crate::worker::{Door, Worker};
 
@@ -90,7 +91,7 @@ pub struct Connection {
     pub(crate) worker: Rc<Worker>,
     pub(crate) door: Rc<Door>,
     pub(crate) id: u64,
-    key: Key,
+    pub(crate) key: Key,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<IpAddr>,
     stream: Stream,
@@ -109,9 +110,11 @@ impl Connection {
     ) -> Self {
         let placed = door.placed();
         let policy = std::sync::Arc::clone(placed.site.first_policy(placed.listen(local)));
-        let engine = Http1::new(policy, worker.clock.now());
+        let now = worker.clock.now();
+        let engine = Http1::new(policy, now);
         let id = worker.next_connection();
-        let key = worker.sessions.borrow_mut().enter(id, worker.wish.get());
+        let seat = Seat::new(id, door.id, now, remote, worker.wish.get());
+        let key = worker.sessions.borrow_mut().enter(seat);
         Self {
             engine,
             busy: None,
@@ -313,12 +316,32 @@ impl Connection {
         }
     }
 
+    /// A graceful end is wished: an idle session ends, a busy one with its response. A request that is
+    /// on its way in already is still answered.
+    fn drain(&mut self, now: Moment) {
+        if self.engine.is_idle() && self.stream.has_input_waiting() {
+            return;
+        }
+        self.engine.shut_down_gracefully(now);
+        let mut sessions = self.worker.sessions.borrow_mut();
+        if sessions.seat(self.key).session().running() > 0 {
+            sessions.after(self.key, Fact::ShutdownAsked(Manner::Graceful));
+        }
+    }
+
     /// Ends the session: the log says why, the worker gets its seat back.
     fn close(&mut self, reason: CloseReason, now: Moment) {
         if reason.wants_reset() {
             self.stream.reset_on_close();
         }
         self.cut_short(now);
+        // A transport that is lost unasked is a forceful shutdown (L12).
+        let fact = Fact::ShutdownAsked(if reason == CloseReason::TransportLost {
+            Manner::Forceful
+        } else {
+            Manner::Graceful
+        });
+        self.worker.sessions.borrow_mut().after(self.key, fact);
         self.worker.shared.counters.close(reason);
         let placed = self.door.placed();
         if placed.site.log.wants(Level::Debug) {
@@ -342,7 +365,7 @@ impl Future for Connection {
         let wish = this.worker.sessions.borrow().wish(this.key);
         match wish {
             Wish::GoOn => {}
-            Wish::Drain => this.engine.shut_down_gracefully(now),
+            Wish::Drain => this.drain(now),
             Wish::Force => {
                 if !this.engine.is_idle() {
                     this.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
@@ -372,7 +395,7 @@ impl Future for Connection {
         {
             this.worker.give_back_buffers(busy);
         }
-        let deadline = this.engine.next_deadline().map(|deadline| deadline.at);
+        let deadline = this.engine.next_deadline();
         let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
         if is_first {
             this.worker.wake_timer();

@@ -9,6 +9,7 @@ use sekisho_config::{Level, ListenAddress};
 use sekisho_handler::{OpenFile, Piece, Reply, View, answer, listing, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
+use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
     Action, ConnectionFacts, Exchange, Request, RequestIdSeed, Sent, added_fields, log_line,
@@ -93,12 +94,31 @@ impl Connection {
         match event {
             Event::Request => {
                 self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+                self.admit(now);
                 self.answer(None, now);
             }
             Event::Refused(refusal) => self.answer(Some(*refusal), now),
             // No handler takes a body yet: what comes is what is left of a discarded one.
             Event::Body(_) | Event::BodyEnd => {}
             Event::ClientLost => self.engine.abort(CloseReason::PeerClosedEarly),
+        }
+    }
+
+    /// A request begins (L2). Where the session is wished to end, this is its last one.
+    fn admit(&mut self, now: Moment) {
+        let mut sessions = self.worker.sessions.borrow_mut();
+        sessions.after(self.key, Fact::RequestReceived);
+        if let Some(manner) = sessions.wish(self.key).manner() {
+            sessions.after(self.key, Fact::ShutdownAsked(manner));
+            self.engine.shut_down_gracefully(now);
+        }
+    }
+
+    /// The request that was admitted, if one was, is over (L5, L9).
+    fn release(&mut self) {
+        let mut sessions = self.worker.sessions.borrow_mut();
+        if sessions.seat(self.key).session().running() > 0 {
+            sessions.after(self.key, Fact::ResponseSent);
         }
     }
 
@@ -212,6 +232,7 @@ impl Connection {
 
     /// Writes the access log's line for the current request, once.
     fn log(&mut self, now: Moment, is_complete: bool) {
+        self.release();
         let facts = self.facts();
         let Some(busy) = &mut self.busy else { return };
         let Some(current) = busy.serving.current.take() else { return };
@@ -324,6 +345,7 @@ fn make(
             allow_field(exchange, fields);
             Reply::empty(Status::OK)
         }
+        Action::Cgi => answer::page(Status::NOT_IMPLEMENTED, product, fields),
         // The caller has closed the connection already.
         Action::Close => Reply::empty(Status::NO_CONTENT),
     }

@@ -6,9 +6,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::net::SocketAddr;
 use std::task::Waker;
 
-use sekisho_lifecycle::Moment;
+use sekisho_lifecycle::session::{Fact, Order};
+use sekisho_lifecycle::{Deadline, Manner, Moment, Session};
 use slab::Slab;
 
 /// What the worker wants of a session.
@@ -23,15 +25,61 @@ pub enum Wish {
     Force,
 }
 
-/// A session's seat in the worker.
+impl Wish {
+    /// The wish as the session table knows it.
+    pub const fn manner(self) -> Option<Manner> {
+        match self {
+            Self::GoOn => None,
+            Self::Drain => Some(Manner::Graceful),
+            Self::Force => Some(Manner::Forceful),
+        }
+    }
+}
+
+/// A session's seat in the worker: what can be seen of it from outside (L34).
 #[derive(Debug)]
-struct Seat {
-    id: u64,
+pub struct Seat {
+    /// Its number.
+    pub id: u64,
+    /// Which door it came in by.
+    pub door: u64,
+    /// When it came.
+    pub since: Moment,
+    /// Who it is; `None` for a Unix socket.
+    pub remote: Option<SocketAddr>,
+    session: Session,
+    deadline: Option<Deadline>,
     waker: Option<Waker>,
-    deadline: Option<Moment>,
     /// The moment of its entry in the queue, if it has one.
     queued: Option<Moment>,
     wish: Wish,
+}
+
+impl Seat {
+    /// A seat for a session that has just connected.
+    pub fn new(id: u64, door: u64, since: Moment, remote: Option<SocketAddr>, wish: Wish) -> Self {
+        Self {
+            id,
+            door,
+            since,
+            remote,
+            session: Session::Vacant,
+            deadline: None,
+            waker: None,
+            queued: None,
+            wish,
+        }
+    }
+
+    /// Its state.
+    pub fn session(&self) -> Session {
+        self.session
+    }
+
+    /// The deadline it has armed.
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.deadline
+    }
 }
 
 /// All sessions of a worker and the queue of their deadlines.
@@ -46,10 +94,37 @@ pub struct Sessions {
 pub struct Key(usize);
 
 impl Sessions {
-    /// Gives a session its seat.
-    pub fn enter(&mut self, id: u64, wish: Wish) -> Key {
-        let seat = Seat { id, waker: None, deadline: None, queued: None, wish };
-        Key(self.seats.insert(seat))
+    /// Gives a session its seat (L1).
+    pub fn enter(&mut self, seat: Seat) -> Key {
+        let key = Key(self.seats.insert(seat));
+        self.after(key, Fact::Connected);
+        key
+    }
+
+    /// Tells a session's table what happened. A pair that the table does not have is a bug of ours and
+    /// changes nothing.
+    pub fn after(&mut self, key: Key, fact: Fact) -> Order {
+        let seat = &mut self.seats[key.0];
+        match seat.session.after(fact) {
+            Ok((next, order)) => {
+                seat.session = next;
+                order
+            }
+            Err(illegal) => {
+                debug_assert!(false, "{illegal:?}");
+                Order::Nothing
+            }
+        }
+    }
+
+    /// A session's seat.
+    pub fn seat(&self, key: Key) -> &Seat {
+        &self.seats[key.0]
+    }
+
+    /// Everyone who is here.
+    pub fn iter(&self) -> impl Iterator<Item = &Seat> {
+        self.seats.iter().map(|(_, seat)| seat)
     }
 
     /// Takes a session's seat back. Its entry in the queue is passed over when it comes up.
@@ -73,14 +148,14 @@ impl Sessions {
 
     /// Notes whom to wake and when; `true` when the queue has a new first entry, so that the timer must
     /// be set anew.
-    pub fn arm(&mut self, key: Key, waker: &Waker, deadline: Option<Moment>) -> bool {
+    pub fn arm(&mut self, key: Key, waker: &Waker, deadline: Option<Deadline>) -> bool {
         let seat = &mut self.seats[key.0];
         match &mut seat.waker {
             Some(known) if known.will_wake(waker) => {}
             other => *other = Some(waker.clone()),
         }
         seat.deadline = deadline;
-        let Some(at) = deadline else { return false };
+        let Some(Deadline { at, .. }) = deadline else { return false };
         if seat.queued.is_some_and(|queued| queued <= at) {
             return false;
         }
@@ -97,8 +172,13 @@ impl Sessions {
 
     /// Wishes something of every session and wakes it. A wish is never weakened (L10).
     pub fn wish_all(&mut self, wish: Wish) {
+        self.wish_where(wish, |_| true);
+    }
+
+    /// Wishes something of some sessions and wakes them.
+    pub fn wish_where(&mut self, wish: Wish, is_meant: impl Fn(&Seat) -> bool) {
         for (_, seat) in &mut self.seats {
-            if wish > seat.wish {
+            if wish > seat.wish && is_meant(seat) {
                 seat.wish = wish;
                 if let Some(waker) = &seat.waker {
                     waker.wake_by_ref();
@@ -124,14 +204,14 @@ impl Sessions {
             }
             seat.queued = None;
             match seat.deadline {
-                Some(deadline) if deadline.is_due(now) => {
+                Some(deadline) if deadline.at.is_due(now) => {
                     if let Some(waker) = &seat.waker {
                         waker.wake_by_ref();
                     }
                 }
-                Some(deadline) => {
-                    seat.queued = Some(deadline);
-                    self.queue.push(Reverse((deadline, index, id)));
+                Some(Deadline { at, .. }) => {
+                    seat.queued = Some(at);
+                    self.queue.push(Reverse((at, index, id)));
                 }
                 None => {}
             }
@@ -143,6 +223,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sekisho_lifecycle::DeadlineKind;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::Wake;
@@ -160,18 +241,26 @@ mod tests {
         Moment::from_millis(millis)
     }
 
+    fn by(millis: u64) -> Option<Deadline> {
+        Some(Deadline { at: at(millis), kind: DeadlineKind::Header })
+    }
+
+    fn seat(id: u64) -> Seat {
+        Seat::new(id, 0, Moment::ZERO, None, Wish::GoOn)
+    }
+
     #[test]
     fn a_deadline_never_wakes_early_and_is_not_lost_when_it_moves() {
         // T1, T2
         let bell = Arc::new(Bell::default());
         let waker = Waker::from(Arc::clone(&bell));
         let mut sessions = Sessions::default();
-        let key = sessions.enter(1, Wish::GoOn);
-        assert!(sessions.arm(key, &waker, Some(at(10))));
-        assert!(!sessions.arm(key, &waker, Some(at(30))), "later: nothing to set");
+        let key = sessions.enter(seat(1));
+        assert!(sessions.arm(key, &waker, by(10)));
+        assert!(!sessions.arm(key, &waker, by(30)), "later: nothing to set");
         assert_eq!(sessions.wake_due(at(10)), Some(at(30)), "put back, not woken");
         assert_eq!(bell.0.load(Ordering::Relaxed), 0);
-        assert!(sessions.arm(key, &waker, Some(at(20))), "earlier: a new first entry");
+        assert!(sessions.arm(key, &waker, by(20)), "earlier: a new first entry");
         assert_eq!(sessions.wake_due(at(20)), Some(at(30)));
         assert_eq!(bell.0.load(Ordering::Relaxed), 1);
         assert_eq!(sessions.wake_due(at(30)), None, "the stale entry is passed over");
@@ -183,8 +272,8 @@ mod tests {
         // T2
         let waker = Waker::from(Arc::new(Bell::default()));
         let mut sessions = Sessions::default();
-        let key = sessions.enter(1, Wish::GoOn);
-        sessions.arm(key, &waker, Some(at(10)));
+        let key = sessions.enter(seat(1));
+        sessions.arm(key, &waker, by(10));
         sessions.arm(key, &waker, None);
         assert_eq!(sessions.wake_due(at(10)), None);
         sessions.leave(key);
@@ -196,12 +285,12 @@ mod tests {
         let bell = Arc::new(Bell::default());
         let waker = Waker::from(Arc::clone(&bell));
         let mut sessions = Sessions::default();
-        let _other = sessions.enter(0, Wish::GoOn);
-        let key = sessions.enter(1, Wish::GoOn);
-        sessions.arm(key, &waker, Some(at(10)));
+        let _other = sessions.enter(seat(0));
+        let key = sessions.enter(seat(1));
+        sessions.arm(key, &waker, by(10));
         sessions.leave(key);
-        let key = sessions.enter(2, Wish::GoOn);
-        sessions.arm(key, &waker, Some(at(50)));
+        let key = sessions.enter(seat(2));
+        sessions.arm(key, &waker, by(50));
         assert_eq!(sessions.wake_due(at(20)), Some(at(50)));
         assert_eq!(bell.0.load(Ordering::Relaxed), 0);
     }
@@ -210,9 +299,34 @@ mod tests {
     fn force_may_follow_drain_and_never_the_reverse() {
         // L10
         let mut sessions = Sessions::default();
-        let key = sessions.enter(1, Wish::GoOn);
+        let key = sessions.enter(seat(1));
         sessions.wish_all(Wish::Force);
         sessions.wish_all(Wish::Drain);
         assert_eq!(sessions.wish(key), Wish::Force);
+    }
+
+    #[test]
+    fn what_happens_to_a_session_can_be_seen() {
+        // L1, L2, L5, L6, L9, L34
+        let mut sessions = Sessions::default();
+        let key = sessions.enter(seat(7));
+        let seen =
+            |sessions: &Sessions| sessions.iter().next().map(|seat| seat.session().to_string());
+        assert_eq!(seen(&sessions).as_deref(), Some("idle"));
+        assert_eq!(sessions.after(key, Fact::RequestReceived), Order::Admit);
+        assert_eq!(seen(&sessions).as_deref(), Some("p_1"));
+        assert_eq!(sessions.after(key, Fact::ShutdownAsked(Manner::Graceful)), Order::Nothing);
+        assert_eq!(seen(&sessions).as_deref(), Some("c_1"));
+        assert_eq!(sessions.after(key, Fact::ResponseSent), Order::ReleaseWorker);
+        assert_eq!(seen(&sessions).as_deref(), Some("shutdown"));
+    }
+
+    #[test]
+    fn only_those_who_are_meant_are_asked_to_go() {
+        let mut sessions = Sessions::default();
+        let stays = sessions.enter(Seat::new(1, 1, Moment::ZERO, None, Wish::GoOn));
+        let goes = sessions.enter(Seat::new(2, 2, Moment::ZERO, None, Wish::GoOn));
+        sessions.wish_where(Wish::Drain, |seat| seat.door == 2);
+        assert_eq!((sessions.wish(stays), sessions.wish(goes)), (Wish::GoOn, Wish::Drain));
     }
 }

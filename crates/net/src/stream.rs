@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -54,6 +54,13 @@ impl Stream {
             let mut at = offset;
             rustix::fs::sendfile(fd, file, Some(&mut at), count)
         })
+    }
+
+    /// Whether bytes have arrived that nobody has read: asked before a session is ended that looks idle.
+    pub fn has_input_waiting(&self) -> bool {
+        let mut byte = [0];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(self.as_fd(), &mut byte, flags).is_ok_and(|(_, count)| count > 0)
     }
 
     /// Ends our side; the client sees the end of the stream.

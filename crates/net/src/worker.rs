@@ -52,6 +52,8 @@ pub struct Shared {
 /// An address as the connections that came through it see it: which site answers there now.
 #[derive(Debug)]
 pub struct Door {
+    /// Its number, unique in its worker.
+    pub id: u64,
     /// Where.
     pub address: ListenAddress,
     placed: RefCell<Rc<Placed>>,
@@ -117,6 +119,8 @@ pub struct Worker {
     pub shared: Arc<Shared>,
     /// Distinguishes request ids: random at the start, counted on.
     request_id: Cell<u128>,
+    /// Numbers doors.
+    doors: Cell<u64>,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::serve::NotFoundLines>,
 }
@@ -147,6 +151,7 @@ impl Worker {
             sessions_max: Cell::new(usize::MAX),
             shared,
             request_id: Cell::new(random_seed()),
+            doors: Cell::new(0),
             not_found: RefCell::default(),
         });
         runtime.block_on(worker.obey(orders));
@@ -195,8 +200,11 @@ impl Worker {
                 *door.placed.borrow_mut() = placed;
                 continue;
             }
-            let door =
-                Rc::new(Door { address: listener.address.clone(), placed: RefCell::new(placed) });
+            let door = Rc::new(Door {
+                id: self.next_door(),
+                address: listener.address.clone(),
+                placed: RefCell::new(placed),
+            });
             let accepting = listen::accept(Rc::clone(self), Rc::clone(&door), listener);
             doors.push((door, tokio::task::spawn_local(accepting)));
         }
@@ -248,6 +256,12 @@ impl Worker {
         if pool.len() < POOL_MAX && busy.tidy() {
             pool.push(busy);
         }
+    }
+
+    fn next_door(&self) -> u64 {
+        let next = self.doors.get() + 1;
+        self.doors.set(next);
+        next
     }
 
     /// The next number for a connection.
