@@ -2,6 +2,7 @@
 //! what is not in it does not exist, and what it says of a default is what is applied.
 
 pub(crate) mod answers;
+mod cgi;
 mod files;
 mod heads;
 pub(crate) mod logs;
@@ -177,6 +178,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Process", process::ROWS),
     ("Servers, locations and answers", answers::ROWS),
     ("Files", files::ROWS),
+    ("CGI programs", cgi::ROWS),
     ("Response heads", heads::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("Logs", logs::ROWS),

@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::directive::{Context, Row};
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, ErrorLog, ErrorPage, Expires, FileCache, HeadLimits, IfModifiedSince,
-    LocationMatch, LogFormat, Main, Place, ServerName, ServerTokens, Settings, Symlinks, Template,
-    Types, Workers,
+    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage, Expires, FileCache,
+    HeadLimits, IfModifiedSince, LocationMatch, LogFormat, Main, Place, Programs, ServerName,
+    ServerTokens, Settings, Symlinks, Template, Types, Workers,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -279,6 +279,30 @@ impl CacheParts {
     }
 }
 
+/// `cgi` and its companions before they are put together.
+#[derive(Clone, Debug)]
+pub struct CgiParts {
+    /// `cgi`; `None` where it is not said: then only `cgi_pass` and `cgi_extension` run anything.
+    pub switch: Option<bool>,
+    /// `cgi_pass`
+    pub pass: Option<CgiPass>,
+    /// All the rest.
+    pub rest: Cgi,
+}
+
+impl CgiParts {
+    fn put_together(&self) -> Option<Arc<Cgi>> {
+        let programs = match (self.switch, &self.pass) {
+            (Some(false), _) => return None,
+            (_, Some(pass)) => Programs::One(pass.clone()),
+            (Some(true), None) => Programs::All,
+            (None, None) if self.rest.extensions.is_empty() => return None,
+            (None, None) => Programs::ByExtension,
+        };
+        Some(Arc::new(Cgi { programs, ..self.rest.clone() }))
+    }
+}
+
 /// What a level says itself and does not hand down as it is.
 #[derive(Debug, Default)]
 pub struct Own {
@@ -288,6 +312,10 @@ pub struct Own {
     pub error_pages: Vec<ErrorPage>,
     /// `add_header`
     pub add_headers: Vec<AddHeader>,
+    /// `cgi_extension`
+    pub cgi_extensions: Vec<CgiExtension>,
+    /// `cgi_set_var`
+    pub cgi_variables: Vec<(String, Template)>,
     /// `access_log`
     pub access_logs: Vec<AccessLog>,
     /// `access_log off`
@@ -319,6 +347,8 @@ pub struct Level {
     pub parts: ServerParts,
     /// What holds for the file cache.
     pub cache: CacheParts,
+    /// What holds for CGI programs.
+    pub cgi: CgiParts,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -348,6 +378,7 @@ impl Level {
                 min_uses: 0,
                 errors: false,
             },
+            cgi: CgiParts { switch: None, pass: None, rest: Cgi::default() },
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -369,6 +400,7 @@ impl Level {
             settings,
             parts: self.parts,
             cache: self.cache,
+            cgi: self.cgi.clone(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -402,7 +434,14 @@ impl Level {
         if self.seen.contains_key("types") {
             settings.types = Arc::new(own.types);
         }
+        if self.seen.contains_key("cgi_extension") {
+            self.cgi.rest.extensions = own.cgi_extensions.into();
+        }
+        if self.seen.contains_key("cgi_set_var") {
+            self.cgi.rest.variables = own.cgi_variables.into();
+        }
         settings.open_file_cache = self.cache.put_together();
+        settings.cgi = self.cgi.put_together();
         self.own = Own {
             server_names: own.server_names,
             listens: own.listens,
@@ -422,6 +461,7 @@ fn blank_settings() -> Settings {
         autoindex_localtime: false,
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
+        cgi: None,
         answer: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,

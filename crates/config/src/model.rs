@@ -1,6 +1,9 @@
 //! The finished configuration: typed, defaults filled in, inheritance done. What the rest of the server
 //! reads; nothing outside this room sees a word of configuration text.
 
+mod cgi;
+mod template;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +11,9 @@ use std::time::Duration;
 
 use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
+
+pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use template::{Part, Template, Variable};
 
 /// A whole configuration.
 #[derive(Debug)]
@@ -230,6 +236,8 @@ pub struct Settings {
     pub disable_symlinks: Symlinks,
     /// `open_file_cache` and its companions.
     pub open_file_cache: FileCache,
+    /// `cgi` and its companions; `None` where nothing is run.
+    pub cgi: Option<Arc<Cgi>>,
 
     // What is answered.
     /// `return` (a location's own)
@@ -603,97 +611,4 @@ pub struct Map {
     pub patterns: Vec<(Arc<Pattern>, Template)>,
     /// `default`; empty when not given.
     pub default: Template,
-}
-
-/// A value with variables in it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Template {
-    /// The pieces in order; neighbouring literals have been joined.
-    pub parts: Vec<Part>,
-}
-
-impl Template {
-    /// A value without variables.
-    pub fn literal(text: impl Into<Vec<u8>>) -> Self {
-        let text = text.into();
-        Self { parts: if text.is_empty() { Vec::new() } else { vec![Part::Literal(text)] } }
-    }
-
-    /// The value, if there is no variable in it.
-    pub fn as_literal(&self) -> Option<&[u8]> {
-        match self.parts.as_slice() {
-            [] => Some(b""),
-            [Part::Literal(text)] => Some(text),
-            _ => None,
-        }
-    }
-}
-
-/// A piece of a [`Template`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// Text.
-    Literal(Vec<u8>),
-    /// `$name` or `${name}`
-    Variable(Variable),
-}
-
-/// The variables there are; unknown names are configuration errors.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub enum Variable {
-    /// `$arg_name`
-    Arg(String),
-    Args,
-    BinaryRemoteAddr,
-    BodyBytesSent,
-    BytesSent,
-    /// `$1` … `$9`
-    Capture(u8),
-    Connection,
-    ConnectionRequests,
-    ContentLength,
-    ContentType,
-    /// `$cookie_name`
-    Cookie(String),
-    DocumentRoot,
-    DocumentUri,
-    Host,
-    Hostname,
-    /// `$http_name`, kept as the field's name (`_` turned into `-`).
-    Http(String),
-    Https,
-    IsArgs,
-    /// The variable of a `map`.
-    Map(MapId),
-    Msec,
-    /// A named group of a regex.
-    NamedCapture(String),
-    NginxVersion,
-    Pid,
-    Pipe,
-    QueryString,
-    RealpathRoot,
-    RemoteAddr,
-    RemotePort,
-    RemoteUser,
-    Request,
-    RequestCompletion,
-    RequestFilename,
-    RequestId,
-    RequestLength,
-    RequestMethod,
-    RequestTime,
-    RequestUri,
-    Scheme,
-    /// `$sent_http_name`, kept as the field's name.
-    SentHttp(String),
-    ServerAddr,
-    ServerName,
-    ServerPort,
-    ServerProtocol,
-    Status,
-    TimeIso8601,
-    TimeLocal,
-    Uri,
 }

@@ -9,6 +9,10 @@ pub enum Action<F> {
     /// Serve this file (GET or HEAD). Where `exchange.status` is set, it is an error page: answer with
     /// that status, and conditions and ranges do not apply.
     File(F),
+    /// Run the program `exchange.file` (`Settings::cgi` says how); `exchange.script_name()` and
+    /// `exchange.path_info()` are its share of the path. `exchange.status` as for a file: the answer has
+    /// that status, whatever the program says.
+    Cgi,
     /// List the directory `exchange.file`; `exchange.status` as for a file.
     Listing,
     /// Redirect the client to `exchange.text`.
@@ -33,6 +37,23 @@ pub trait Files {
     /// outside that directory may be opened (F2). A path with a closing slash is a directory or
     /// nothing.
     fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File>;
+
+    /// The same for a file that is to be run and not read: nothing need be opened. What is there but is
+    /// neither a regular file nor a directory is [`Look::Missing`] here (C1).
+    fn look_for_program(
+        &mut self,
+        path: &[u8],
+        root_bytes: usize,
+        settings: &Settings,
+    ) -> Look<()> {
+        match self.look(path, root_bytes, settings) {
+            Look::File(_) => Look::File(()),
+            Look::Directory => Look::Directory,
+            Look::Missing => Look::Missing,
+            Look::Denied => Look::Denied,
+            Look::Failed => Look::Failed,
+        }
+    }
 }
 
 /// What there is at a path.

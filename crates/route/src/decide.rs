@@ -1,6 +1,8 @@
 //! The order in which answers are tried. Each step ends in an action or in another step; every step
 //! that goes back to the beginning is counted, so there is always an end.
 
+mod program;
+
 use std::cell::Cell;
 use std::mem;
 
@@ -19,6 +21,15 @@ use crate::variable::{self, NESTED_MAX, Scope};
 
 /// How often a request may be sent back to the beginning (nginx's bound).
 const REDIRECTS_MAX: u8 = 10;
+
+/// How a program hands its answer over to another target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handover {
+    /// A local `Location`: as if the client had asked for it, so `internal` locations are closed to it.
+    Location,
+    /// `X-Accel-Redirect`: `internal` and named locations are open to it.
+    Accel,
+}
 
 /// What files are good for.
 const FILE_METHODS: [Method; 3] = [Method::Get, Method::Head, Method::Options];
@@ -64,6 +75,25 @@ impl Table {
         }
         exchange.decided = Some(request.request_id);
         Decision { table: self, request, exchange, files }.run(Next::Fail(status))
+    }
+
+    /// Goes on with the target that a program names, `path[?query]` or, for [`Handover::Accel`],
+    /// `@name`: decided anew, at most 10 times for a request, with GET (or HEAD). A target that is none
+    /// and one hand-over too many are the program's fault (502).
+    pub fn redirect_internally<F: Files>(
+        &self,
+        handover: Handover,
+        target: &[u8],
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        files: &mut F,
+    ) -> Action<F::File> {
+        if !exchange.is_routed || exchange.decided != Some(request.request_id) {
+            return Action::Error(Status::INTERNAL_SERVER_ERROR);
+        }
+        let mut decision = Decision { table: self, request, exchange, files };
+        let first = decision.hand_over(handover, target);
+        decision.run(first)
     }
 }
 
@@ -124,25 +154,28 @@ impl<'a, F: Files> Decision<'a, F> {
             return Next::Fail(Status::BAD_REQUEST);
         }
         match method {
-            Method::Get
-            | Method::Head
-            | Method::Post
-            | Method::Put
-            | Method::Delete
-            | Method::Options => Next::Path,
             Method::Other => Next::Fail(Status::NOT_IMPLEMENTED),
-            _ => self.refuse_method(&FILE_METHODS),
+            Method::Trace | Method::Connect => self.refuse_method(&FILE_METHODS),
+            // What only programs may know what to do with is refused where there is none.
+            _ => Next::Path,
         }
     }
 
     fn at_server(&mut self) -> Next<F::File> {
+        let is_for_programs = program::is_for_programs(self.exchange.method);
         if let Some(answer) = &self.table.server(self.exchange.server).answer {
+            if is_for_programs {
+                return self.refuse_method(&FILE_METHODS);
+            }
             return self.answer(answer);
         }
         self.exchange.location = self.find_location();
         let settings = self.settings();
         if settings.internal && !self.exchange.is_internal {
             return Next::Fail(Status::NOT_FOUND);
+        }
+        if is_for_programs && settings.cgi.is_none() {
+            return self.refuse_method(&FILE_METHODS);
         }
         Next::Location
     }
@@ -210,12 +243,7 @@ impl<'a, F: Files> Decision<'a, F> {
             let look = self.look_for_candidate(candidate, &mut value);
             self.exchange.value = value;
             match look {
-                Look::File(file) if !candidate.is_dir => {
-                    return match self.method_verdict() {
-                        Ok(()) => Next::Done(Action::File(file)),
-                        Err(next) => next,
-                    };
-                }
+                Look::File(file) if !candidate.is_dir => return self.found_file(file),
                 Look::Directory if candidate.is_dir => return self.content(),
                 Look::Failed => return Next::Fail(Status::INTERNAL_SERVER_ERROR),
                 Look::File(_) | Look::Directory | Look::Missing | Look::Denied => {}
@@ -265,25 +293,40 @@ impl<'a, F: Files> Decision<'a, F> {
         look
     }
 
-    /// Files and directories.
+    /// Programs, files and directories.
     fn content(&mut self) -> Next<F::File> {
-        if let Err(next) = self.method_verdict() {
-            return next;
+        match self.settings().cgi.as_deref() {
+            Some(cgi) => self.program(cgi),
+            None => match self.method_verdict() {
+                Ok(()) => {
+                    let mapped = self.map_path();
+                    self.file_or_directory(mapped)
+                }
+                Err(next) => next,
+            },
         }
-        let mapped = self.map_path();
+    }
+
+    fn file_or_directory(&mut self, mapped: Mapped) -> Next<F::File> {
         if self.exchange.path.last() == Some(&b'/') {
             return self.index(mapped);
         }
         match self.look_at_file(mapped) {
-            Look::File(file) => Next::Done(Action::File(file)),
-            Look::Directory => {
-                redirect::write_directory(self.table, self.request, self.exchange);
-                Next::Redirect(Status::MOVED_PERMANENTLY)
-            }
+            Look::File(file) => self.found_file(file),
+            Look::Directory => self.redirect_to_directory(),
             Look::Missing => Next::Fail(Status::NOT_FOUND),
             Look::Denied => Next::Fail(Status::FORBIDDEN),
             Look::Failed => Next::Fail(Status::INTERNAL_SERVER_ERROR),
         }
+    }
+
+    /// A directory was asked for without its slash.
+    fn redirect_to_directory(&mut self) -> Next<F::File> {
+        if let Err(next) = self.method_verdict() {
+            return next;
+        }
+        redirect::write_directory(self.table, self.request, self.exchange);
+        Next::Redirect(Status::MOVED_PERMANENTLY)
     }
 
     /// A path that ends in a slash: the first index file that is there, or a listing.
@@ -299,11 +342,10 @@ impl<'a, F: Files> Decision<'a, F> {
             if self.exchange.value.first() == Some(&b'/') {
                 return self.redirect_to_index();
             }
-            let mut mapped = mapped;
-            if template.as_literal().is_none() {
-                mapped.is_safe &= target::is_resolved(&self.exchange.file[mapped.root_bytes..]);
-            }
-            match self.look_at_file(mapped) {
+            // Also a name that the configuration wrote: `index ../x` would put its dots into the path.
+            let mut named = mapped;
+            named.is_safe &= target::is_resolved(&self.exchange.file[named.root_bytes..]);
+            match self.look_at_file(named) {
                 Look::File(file) => return self.found_index(file),
                 Look::Missing | Look::Directory => {}
                 Look::Denied => return Next::Fail(Status::FORBIDDEN),
@@ -319,6 +361,9 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         if !is_directory && let Err(status) = self.directory_verdict(mapped) {
             return Next::Fail(status);
+        }
+        if let Err(next) = self.method_verdict() {
+            return next;
         }
         if settings.autoindex {
             return Next::Done(Action::Listing);
@@ -360,7 +405,7 @@ impl<'a, F: Files> Decision<'a, F> {
             && self.table.server(self.exchange.server).answer.is_none()
         {
             self.exchange.is_internal = true;
-            return Next::Done(Action::File(file));
+            return self.found_file(file);
         }
         match self.count_redirect() {
             Ok(()) => Next::Path,
@@ -457,6 +502,7 @@ impl<'a, F: Files> Decision<'a, F> {
         self.exchange.is_internal = true;
         self.exchange.file.clear();
         self.exchange.root_bytes = 0;
+        self.exchange.script_bytes = 0;
         Ok(())
     }
 

@@ -70,6 +70,8 @@ pub struct Exchange {
     pub file: Vec<u8>,
     /// How much of `file` names a directory of the configuration; see [`Files::look`](crate::Files).
     pub root_bytes: usize,
+    /// How much of `path` names the program that is run; see [`Exchange::script_name`].
+    pub(crate) script_bytes: usize,
     /// Set by `error_page`: what the status of a file or listing shall be.
     pub status: Option<Status>,
     /// The body of a text, or the address of a redirect.
@@ -103,6 +105,7 @@ impl Default for Exchange {
             host: Vec::new(),
             file: Vec::new(),
             root_bytes: 0,
+            script_bytes: 0,
             status: None,
             text: Vec::new(),
             allow: Vec::new(),
@@ -135,6 +138,7 @@ impl Exchange {
             buffer.clear();
         }
         self.root_bytes = 0;
+        self.script_bytes = 0;
         self.status = None;
         self.method = Method::Other;
         self.captures.clear();
@@ -148,6 +152,16 @@ impl Exchange {
     /// Whether [`decide`](crate::Table::decide) or `choose_server` has filled it.
     pub fn is_routed(&self) -> bool {
         self.is_routed
+    }
+
+    /// The part of the path that names the program of an [`Action::Cgi`](crate::Action): `SCRIPT_NAME`.
+    pub fn script_name(&self) -> &[u8] {
+        self.path.get(..self.script_bytes).unwrap_or(&self.path)
+    }
+
+    /// What follows it: `PATH_INFO`, empty or beginning with a slash.
+    pub fn path_info(&self) -> &[u8] {
+        self.path.get(self.script_bytes..).unwrap_or_default()
     }
 
     /// How much memory it holds, for a pool that does not keep giants.

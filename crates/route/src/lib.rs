@@ -16,8 +16,9 @@ mod table;
 pub mod variable;
 
 pub use action::{Action, Files, Look};
+pub use decide::Handover;
 pub use exchange::{ConnectionFacts, Exchange, Request, RequestIdSeed, WallTime};
 pub use fields::{added_fields, media_type};
 pub use log::{log_line, wants_line};
 pub use table::{Machine, Table};
-pub use variable::{Sent, expand};
+pub use variable::{Sent, expand, push_variable};

@@ -112,6 +112,16 @@ pub(crate) fn write_below_root(scope: &Scope<'_>, rest: &[u8], out: &mut Vec<u8>
     Mapped { root_bytes, is_safe }
 }
 
+/// Writes the name of a file that a value alone gives, over what `out` holds.
+pub(crate) fn write_value(scope: &Scope<'_>, template: &Template, out: &mut Vec<u8>) -> Mapped {
+    out.clear();
+    scope.nested(template, out);
+    let trusted = trusted_bytes(template).unwrap_or(out.len()).min(out.len());
+    let root_bytes = out[..trusted].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    let is_safe = target::is_resolved(&out[root_bytes..]);
+    Mapped { root_bytes, is_safe }
+}
+
 /// The root or alias itself.
 pub(crate) fn template_of(place: &Place) -> &Template {
     match place {

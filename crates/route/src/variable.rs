@@ -48,6 +48,19 @@ pub fn expand(
         .expand(template, out);
 }
 
+/// Appends the value of one variable.
+pub fn push_variable(
+    variable: &Variable,
+    table: &Table,
+    request: &Request<'_>,
+    exchange: &Exchange,
+    out: &mut Vec<u8>,
+) {
+    let nested = Cell::new(NESTED_MAX);
+    Scope { table, request, exchange, sent: None, captures: &exchange.captures, nested: &nested }
+        .variable(variable, out);
+}
+
 /// How many values within values (maps, roots) one expansion may need: a configuration whose maps
 /// refer to each other in a circle comes to an end, and to an empty value.
 pub(crate) const NESTED_MAX: u16 = 64;

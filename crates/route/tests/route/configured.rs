@@ -8,7 +8,7 @@ use sekisho_route::Table;
 
 use crate::support::{Asked, check};
 
-fn configured(servers: &str) -> Table {
+pub(crate) fn configured(servers: &str) -> Table {
     let text = format!("events {{}} http {{ {servers} }}");
     let source = Memory::of("/etc/sekisho.conf", text);
     let outcome = sekisho_config::load(Path::new("/etc/sekisho.conf"), &Options::new("/"), &source);

@@ -121,6 +121,26 @@ fn several_index_files_are_tried_in_order() {
     );
 }
 
+/// F2: the dots of an `index` never get into the path, whoever wrote them.
+#[test]
+fn an_index_with_dots_is_not_there_and_the_next_one_is_tried() {
+    let table = server(vec![
+        prefix("/dir/", |own| own.index = [t("../a.txt"), t("index.html")].into()),
+        prefix("/php/", |own| own.index = [t("$arg_x"), t("index.php")].into()),
+    ])
+    .set(|own| own.index = [t("../a.txt"), t("..")].into())
+    .table();
+    check(
+        &table,
+        FILES,
+        &[
+            ("GET /", "error 403"),
+            ("GET /dir/", "file /srv/dir/index.html"),
+            ("GET /php/?x=../a.txt", "file /srv/php/index.php"),
+        ],
+    );
+}
+
 #[test]
 fn a_found_index_changes_the_path_and_is_looked_for_once() {
     let table = server(vec![prefix("/", |_| {})]).table();

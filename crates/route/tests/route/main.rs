@@ -7,6 +7,7 @@ mod fields;
 mod files;
 mod location;
 mod methods;
+mod program;
 mod property;
 mod redirect;
 mod server_name;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sekisho_config::{Fallback, Place};
+use sekisho_config::{Cgi, Fallback, Place, Programs};
 use sekisho_http::target;
 use sekisho_route::Table;
 
@@ -16,6 +16,8 @@ const FILES: &[&str] = &[
     "/srv/a/b",
     "/srv/b",
     "/srv/404",
+    "/srv/c/a",
+    "/srv/c/index.html",
     "/data/a",
     "/data/b/index.html",
     "!/data/..",
@@ -31,10 +33,15 @@ fn busy_table(keeps_slashes: bool) -> Table {
         prefix("/t", |own| {
             own.try_files = Some(tries(&["$uri", "$uri/", "/$arg_x"], Fallback::Uri(t("/$arg_y"))));
         }),
+        prefix("/c", |own| own.cgi = Some(all_programs())),
         regex("^/r/(.*)x(.*)$", |own| own.place = Place::Alias(Arc::new(t("/data/$1/$2")))),
     ])
     .set(|own| own.error_pages = [page("404 400", "", "/404")].into());
     if keeps_slashes { spec.keeps_slashes().table() } else { spec.table() }
+}
+
+fn all_programs() -> Arc<Cgi> {
+    Arc::new(Cgi { programs: Programs::All, ..Cgi::default() })
 }
 
 fn hostile_path() -> impl Strategy<Value = String> {
@@ -47,6 +54,7 @@ fn hostile_path() -> impl Strategy<Value = String> {
         "b",
         "i",
         "t",
+        "c",
         "r",
         "x",
         "%2e",

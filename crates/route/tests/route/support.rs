@@ -12,7 +12,8 @@ use sekisho_config::{
 };
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Look, Request, RequestIdSeed, Table, WallTime,
+    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Table,
+    WallTime,
 };
 
 type Change = Box<dyn FnOnce(&mut Settings)>;
@@ -208,6 +209,7 @@ fn settings() -> Settings {
         autoindex_localtime: false,
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
+        cgi: None,
         answer: None,
         error_pages: [].into(),
         recursive_error_pages: false,
@@ -475,12 +477,26 @@ impl Asked {
         self.outcome(&action)
     }
 
+    /// What a program that answered with a hand-over leads to.
+    pub(crate) fn hand_over(&mut self, handover: Handover, target: &str, table: &Table) -> String {
+        let request = request(&self.head, &self.connection);
+        let (exchange, files) = (&mut self.exchange, &mut self.files);
+        let action =
+            table.redirect_internally(handover, target.as_bytes(), &request, exchange, files);
+        self.outcome(&action)
+    }
+
     fn outcome(&self, action: &Action<String>) -> String {
         let exchange = &self.exchange;
         let text = exchange.text.escape_ascii();
         let as_error = exchange.status.map(|status| format!(" as {status}")).unwrap_or_default();
         match action {
             Action::File(file) => format!("file {file}{as_error}"),
+            Action::Cgi => {
+                let (name, info) = (exchange.script_name(), exchange.path_info());
+                let file = exchange.file.escape_ascii();
+                format!("cgi {file} {}|{}{as_error}", name.escape_ascii(), info.escape_ascii())
+            }
             Action::Listing => format!("listing {}{as_error}", exchange.file.escape_ascii()),
             Action::Redirect(status) => format!("redirect {status} {text}"),
             Action::Text(status) => format!("text {status} {text}"),

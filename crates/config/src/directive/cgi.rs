@@ -1,0 +1,326 @@
+//! CGI programs: which files are run, how, and within which limits.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use super::{LEVELS, Row, active, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{
+    CgiExtension, CgiPass, CgiStderr, Interpreter, LocationMatch, LogTarget, Template,
+};
+use crate::parse::Word;
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "cgi",
+        LEVELS,
+        "on|off",
+        "",
+        "Whether every file is a program to be run; where it is not said, only `cgi_pass` and `cgi_extension` run any, \
+         and `off` runs none",
+        switch,
+    ),
+    active(
+        "cgi_pass",
+        LEVELS,
+        "program|off",
+        "",
+        "One program for every path; `PATH_INFO` is what follows the location's prefix",
+        pass,
+    ),
+    active(
+        "cgi_extension",
+        LEVELS,
+        "extension [interpreter] [argument] ...",
+        "",
+        "Files with this extension are programs, run by the interpreter if there is one (ours)",
+        extension,
+    )
+    .repeated(),
+    active(
+        "cgi_interpreter",
+        LEVELS,
+        "path|off [argument] ...",
+        "off",
+        "What programs are run by",
+        |l, d, s| {
+            let words = d.args();
+            l.cgi.rest.interpreter = match words.first() {
+                Some(first) if &*first.text == b"off" => only(d, 1).map(|()| None)?,
+                _ => Some(interpreter(d, s, words)?),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "cgi_working_dir",
+        LEVELS,
+        "path|off",
+        "off",
+        "Where programs run; their own folder otherwise",
+        |l, d, s| {
+            l.cgi.rest.working_dir = match &*d.arg(0).text {
+                b"off" => None,
+                _ => Some(Arc::new(file(d, s)?)),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "cgi_path",
+        LEVELS,
+        "path",
+        "/usr/local/bin:/usr/bin:/bin",
+        "The `PATH` of programs",
+        |l, d, _| {
+            not_variable(d, d.arg(0))?;
+            l.cgi.rest.path = Arc::from(&*d.arg(0).text);
+            Ok(())
+        },
+    ),
+    active(
+        "cgi_set_var",
+        LEVELS,
+        "name value",
+        "",
+        "A variable for programs, in place of one that would have the same name",
+        variable,
+    )
+    .repeated(),
+    active(
+        "cgi_stderr",
+        LEVELS,
+        "on|off|path",
+        "on",
+        "Where a program's complaints go: the error log, nowhere, or a file",
+        stderr,
+    ),
+    active(
+        "cgi_body_only",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether programs print a body without a head",
+        |l, d, _| set(&mut l.cgi.rest.body_only, d.flag()),
+    ),
+    active(
+        "cgi_strict",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether a bad line in a program's head is an error (502); otherwise it is left out",
+        |l, d, _| set(&mut l.cgi.rest.strict, d.flag()),
+    ),
+    active(
+        "cgi_read_timeout",
+        LEVELS,
+        "time|off",
+        "10s",
+        "How long a program may be silent (504), or go on after its answer (ours)",
+        |l, d, _| set(&mut l.cgi.rest.read_timeout, d.deadline(0)),
+    ),
+    active(
+        "cgi_timeout",
+        LEVELS,
+        "time|off [kill]",
+        "off",
+        "How long a program may run in all (504), and how much later it is killed",
+        |l, d, _| {
+            l.cgi.rest.timeout = d.deadline(0)?;
+            l.cgi.rest.timeout_kill = d.args().get(1).map(|_| d.time(1)).transpose()?;
+            Ok(())
+        },
+    ),
+    active(
+        "cgi_kill_grace",
+        LEVELS,
+        "time",
+        "1s",
+        "From asking a program to end (TERM) to making it end (KILL) (ours)",
+        |l, d, _| set(&mut l.cgi.rest.kill_grace, d.time(0)),
+    ),
+    active(
+        "cgi_max_processes",
+        LEVELS,
+        "number",
+        "128",
+        "How many programs may run in the whole server for one more to be started here (ours)",
+        |l, d, _| set(&mut l.cgi.rest.max_processes, d.count(0)),
+    ),
+    active(
+        "cgi_queue",
+        LEVELS,
+        "number [time|off]",
+        "512 10s",
+        "How many requests may wait for a program to end, and how long (503 beyond; ours)",
+        |l, d, _| {
+            let number = d.number(0)?;
+            l.cgi.rest.queue = usize::try_from(number).unwrap_or(usize::MAX);
+            if d.args().len() > 1 {
+                l.cgi.rest.queue_timeout = d.deadline(1)?;
+            }
+            Ok(())
+        },
+    ),
+    active(
+        "cgi_pass_authorization",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether programs see `Authorization` (ours)",
+        |l, d, _| set(&mut l.cgi.rest.pass_authorization, d.flag()),
+    ),
+    active(
+        "cgi_head_max",
+        LEVELS,
+        "size",
+        "64k",
+        "How long a program's head may be (502 beyond; ours)",
+        |l, d, _| set(&mut l.cgi.rest.head_bytes_max, d.small_size(0)),
+    ),
+    active(
+        "cgi_x_accel_redirect",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether a program may hand over to another location, an `internal` one too, by `X-Accel-Redirect` (ours)",
+        |l, d, _| set(&mut l.cgi.rest.x_accel_redirect, d.flag()),
+    ),
+];
+
+/// What is said further in wins over what is inherited: `cgi on` over a `cgi_pass` further out.
+fn switch(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    l.cgi.switch = Some(d.flag()?);
+    if !l.says("cgi_pass") {
+        l.cgi.pass = None;
+    }
+    Ok(())
+}
+
+fn pass(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    if &*d.arg(0).text == b"off" {
+        l.cgi.pass = None;
+        return Ok(());
+    }
+    let prefix_bytes = match &l.matches {
+        LocationMatch::Exact(path) => path.len(),
+        LocationMatch::Prefix { path, .. } => path.strip_suffix(b"/").unwrap_or(path).len(),
+        LocationMatch::Regex(_) | LocationMatch::Named(_) | LocationMatch::Server => 0,
+    };
+    l.cgi.pass = Some(CgiPass { program: Arc::new(file(d, s)?), prefix_bytes });
+    forget_off(l);
+    Ok(())
+}
+
+fn extension(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let is_extension = word.text.len() > 1 && word.text.starts_with(b".");
+    if !is_extension || word.text.contains(&b'/') {
+        return Err(d.invalid(word, "is not an extension: like .cgi"));
+    }
+    let known = &mut l.own.cgi_extensions;
+    if known.iter().any(|listed| listed.extension == word.text) {
+        return Err(Fault::at(word, format!("duplicate extension \"{}\"", word.shown())));
+    }
+    let interpreter = match d.args().get(1..) {
+        None | Some([]) => None,
+        Some(words) => Some(interpreter(d, s, words)?),
+    };
+    // The longest comes first: it says most about a name.
+    let at = known.partition_point(|listed| listed.extension.len() >= word.text.len());
+    known.insert(at, CgiExtension { extension: word.text.clone(), interpreter });
+    if !l.says("cgi_pass") {
+        l.cgi.pass = None;
+    }
+    forget_off(l);
+    Ok(())
+}
+
+/// A `cgi off` further out does not hold where something is to be run.
+fn forget_off(l: &mut Level) {
+    if l.cgi.switch == Some(false) && !l.says("cgi") {
+        l.cgi.switch = None;
+    }
+}
+
+fn interpreter(
+    d: &Directive<'_>,
+    s: &Scope<'_>,
+    words: &[Word],
+) -> Result<Arc<Interpreter>, Fault> {
+    let Some((program, args)) = words.split_first() else { return Err(Fault::new("is empty")) };
+    if !program.text.contains(&b'/') {
+        return Err(d.invalid(program, "is not a path: like /usr/bin/python3"));
+    }
+    for word in words {
+        not_variable(d, word)?;
+    }
+    Ok(Arc::new(Interpreter {
+        program: s.path(&program.text).into_os_string().as_bytes().to_vec(),
+        args: args.iter().map(|arg| arg.text.to_vec()).collect(),
+    }))
+}
+
+/// A path with variables, made absolute unless a variable begins it.
+fn file(d: &Directive<'_>, s: &Scope<'_>) -> Result<Template, Fault> {
+    let word = d.arg(0);
+    match word.text.first() {
+        None => Err(d.invalid(word, "is empty")),
+        Some(b'$') => d.template(word, s),
+        Some(_) => {
+            let text = s.path(&word.text).into_os_string();
+            d.template_of(word, text.as_bytes(), s)
+        }
+    }
+}
+
+fn variable(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let name = d.text(d.arg(0))?;
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty()
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !name.bytes().all(is_name)
+    {
+        return Err(d.invalid(d.arg(0), "is not the name of a variable"));
+    }
+    if l.own.cgi_variables.iter().any(|(known, _)| known == name) {
+        return Err(Fault::at(d.arg(0), format!("duplicate variable \"{name}\"")));
+    }
+    let value = d.template(d.arg(1), s)?;
+    l.own.cgi_variables.push((name.to_owned(), value));
+    Ok(())
+}
+
+fn stderr(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    l.cgi.rest.stderr = match &*word.text {
+        b"on" => CgiStderr::ErrorLog,
+        b"off" => CgiStderr::Off,
+        b"" => return Err(d.invalid(word, "is empty")),
+        b"stderr" => CgiStderr::To(LogTarget::Stderr),
+        text => {
+            not_variable(d, word)?;
+            CgiStderr::To(LogTarget::File(s.path(text)))
+        }
+    };
+    Ok(())
+}
+
+fn not_variable(d: &Directive<'_>, word: &Word) -> Result<(), Fault> {
+    if word.text.contains(&b'$') {
+        let name = d.row.name;
+        return Err(Fault::at(word, format!("variables in \"{name}\" are not built")));
+    }
+    if word.text.contains(&0) {
+        return Err(d.invalid(word, "has a NUL in it"));
+    }
+    Ok(())
+}
+
+/// No further arguments.
+fn only(d: &Directive<'_>, count: usize) -> Result<(), Fault> {
+    match d.args().get(count) {
+        None => Ok(()),
+        Some(word) => Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
+    }
+}

@@ -1,0 +1,6 @@
+//! CGI without processes: tables and virtual time.
+
+mod environment;
+mod head;
+mod program;
+mod property;

@@ -1,0 +1,192 @@
+//! Which program answers, and which part of the path is its own: the steps of the decision where
+//! `cgi`, `cgi_pass` or `cgi_extension` holds. Whether there is a program is decided here, before any
+//! process is made (C1); what is a program is never sent as a file.
+
+use std::mem;
+
+use sekisho_config::{Cgi, CgiPass, Programs};
+use sekisho_http::{Method, Status, target};
+
+use super::{Decision, Handover, Next};
+use crate::action::{Action, Files, Look};
+use crate::place::{self, Mapped};
+
+/// Whether no one but a program could know what to do with this method.
+pub(super) fn is_for_programs(method: Method) -> bool {
+    !matches!(
+        method,
+        Method::Get
+            | Method::Head
+            | Method::Post
+            | Method::Put
+            | Method::Delete
+            | Method::Options
+            | Method::Trace
+            | Method::Connect
+            | Method::Other
+    )
+}
+
+/// What a walk down a path found.
+enum Walk {
+    /// A program, in the first so many bytes of the file name.
+    Program(usize),
+    /// None.
+    Nothing,
+    /// It could not be found out.
+    Fail(Status),
+}
+
+impl<F: Files> Decision<'_, F> {
+    /// Content where programs are run.
+    pub(super) fn program(&mut self, cgi: &Cgi) -> Next<F::File> {
+        match &cgi.programs {
+            Programs::One(pass) => self.pass(pass),
+            Programs::All => self.any_program(),
+            Programs::ByExtension => self.listed_program(cgi),
+        }
+    }
+
+    /// A regular file, `exchange.file`, has been found at the whole path: run it if it is a program
+    /// here, or else serve it.
+    pub(super) fn found_file(&mut self, file: F::File) -> Next<F::File> {
+        if let Some(cgi) = self.settings().cgi.as_deref()
+            && cgi.is_program(&self.exchange.file)
+        {
+            return self.run_program(self.exchange.path.len());
+        }
+        match self.method_verdict() {
+            Ok(()) => Next::Done(Action::File(file)),
+            Err(next) => next,
+        }
+    }
+
+    /// The target that a program hands its answer over to.
+    pub(super) fn hand_over(&mut self, handover: Handover, target: &[u8]) -> Next<F::File> {
+        if self.count_redirect().is_err() {
+            return Next::Fail(Status::BAD_GATEWAY);
+        }
+        self.exchange.is_internal = handover == Handover::Accel;
+        if self.exchange.method != Method::Head {
+            self.exchange.method = Method::Get;
+        }
+        if handover == Handover::Accel && target.first() == Some(&b'@') {
+            let name = std::str::from_utf8(target).ok();
+            let named = |name| self.table.named_location(self.exchange.server, name);
+            let Some(location) = name.and_then(named) else {
+                return Next::Fail(Status::BAD_GATEWAY);
+            };
+            self.exchange.location = location;
+            return Next::Location;
+        }
+        let Some(target) = target::split(target)
+            .ok()
+            .filter(|target| target.authority.is_none() && target.path != b"*")
+        else {
+            return Next::Fail(Status::BAD_GATEWAY);
+        };
+        let merge_slashes = self.table.server(self.exchange.server).merge_slashes;
+        // The path stays as it was when the new one is none: an error page may want it.
+        let mut path = mem::take(&mut self.exchange.value);
+        let is_path = target::resolve(target.path, merge_slashes, &mut path).is_ok();
+        if is_path {
+            mem::swap(&mut self.exchange.path, &mut path);
+            self.exchange.query.clear();
+            self.exchange.query.extend_from_slice(target.query.unwrap_or_default());
+        }
+        self.exchange.value = path;
+        if is_path { Next::Path } else { Next::Fail(Status::BAD_GATEWAY) }
+    }
+
+    /// `cgi_pass`: the program is given, the location's prefix is its name.
+    fn pass(&mut self, pass: &CgiPass) -> Next<F::File> {
+        let mut file = mem::take(&mut self.exchange.file);
+        let mapped = self.scoped(|scope| place::write_value(scope, &pass.program, &mut file));
+        self.exchange.file = file;
+        match self.look_at_program(self.exchange.file.len(), mapped) {
+            Look::File(()) => {
+                let path = &self.exchange.path;
+                // A prefix that ends within a segment cannot be told from the rest.
+                let is_split = matches!(path.get(pass.prefix_bytes..), Some([] | [b'/', ..]));
+                self.run_program(if is_split { pass.prefix_bytes } else { path.len() })
+            }
+            Look::Directory | Look::Missing => Next::Fail(Status::NOT_FOUND),
+            Look::Denied => Next::Fail(Status::FORBIDDEN),
+            Look::Failed => Next::Fail(Status::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// `cgi on`: the file at the path, or one that the path goes on behind.
+    fn any_program(&mut self) -> Next<F::File> {
+        let mapped = self.map_path();
+        match self.look_at_program(self.exchange.file.len(), mapped) {
+            Look::File(()) => self.run_program(self.exchange.path.len()),
+            Look::Directory if self.exchange.path.last() == Some(&b'/') => self.index(mapped),
+            Look::Directory => self.redirect_to_directory(),
+            Look::Missing => match self.walk(mapped, |_| true) {
+                Walk::Program(bytes) => self.run_walked(bytes),
+                Walk::Nothing => Next::Fail(Status::NOT_FOUND),
+                Walk::Fail(status) => Next::Fail(status),
+            },
+            Look::Denied => Next::Fail(Status::FORBIDDEN),
+            Look::Failed => Next::Fail(Status::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// `cgi_extension`: a listed name on the path, or else files as ever.
+    fn listed_program(&mut self, cgi: &Cgi) -> Next<F::File> {
+        let mapped = self.map_path();
+        match self.walk(mapped, |name| cgi.extension_of(name).is_some()) {
+            Walk::Program(bytes) => self.run_walked(bytes),
+            Walk::Nothing => self.file_or_directory(mapped),
+            Walk::Fail(status) => Next::Fail(status),
+        }
+    }
+
+    /// Looks down the path for the regular file that has the rest of the path behind it: there is at
+    /// most one, as files have nothing below them. Goes only as deep as there are directories.
+    fn walk(&mut self, mapped: Mapped, is_candidate: impl Fn(&[u8]) -> bool) -> Walk {
+        let file_bytes = self.exchange.file.len();
+        // Only where file name and path are the same can one be cut with the other.
+        let pairs = self.exchange.file.iter().rev().zip(self.exchange.path.iter().rev());
+        let shared = pairs.take_while(|(a, b)| a == b).count();
+        let first = (mapped.root_bytes + 1).max(file_bytes - shared + 1);
+        for end in first..=file_bytes {
+            let file = &self.exchange.file;
+            let is_end = file.get(end).is_none_or(|next| *next == b'/');
+            if !is_end || file[end - 1] == b'/' || !is_candidate(&file[..end]) {
+                continue;
+            }
+            match self.look_at_program(end, mapped) {
+                Look::File(()) => return Walk::Program(end),
+                Look::Directory => {}
+                Look::Missing => return Walk::Nothing,
+                Look::Denied => return Walk::Fail(Status::FORBIDDEN),
+                Look::Failed => return Walk::Fail(Status::INTERNAL_SERVER_ERROR),
+            }
+        }
+        Walk::Nothing
+    }
+
+    fn look_at_program(&mut self, bytes: usize, mapped: Mapped) -> Look<()> {
+        self.exchange.root_bytes = mapped.root_bytes;
+        if !mapped.is_safe {
+            return Look::Missing;
+        }
+        let settings = self.settings();
+        let file = &self.exchange.file[..bytes];
+        self.files.look_for_program(file, mapped.root_bytes, settings)
+    }
+
+    /// Runs the program that the first `bytes` of the file name are.
+    fn run_walked(&mut self, bytes: usize) -> Next<F::File> {
+        let behind = self.exchange.file.len() - bytes;
+        self.exchange.file.truncate(bytes);
+        self.run_program(self.exchange.path.len() - behind)
+    }
+
+    fn run_program(&mut self, script_bytes: usize) -> Next<F::File> {
+        self.exchange.script_bytes = script_bytes;
+        Next::Done(Action::Cgi)
+    }
+}
