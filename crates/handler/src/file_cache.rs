@@ -373,6 +373,30 @@ impl Files for View<'_> {
     fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File> {
         self.cache.find(path, root_bytes, settings, self.now, self.wall_secs)
     }
+
+    /// A program is looked at, not opened: who may run it need not be able to read it.
+    fn look_for_program(&mut self, path: &[u8], root: usize, settings: &Settings) -> Look<()> {
+        let stat = match settings.disable_symlinks {
+            Symlinks::Follow => rustix::fs::stat(path),
+            symlinks => open(path, root, symlinks).map(|(_, stat)| stat),
+        };
+        let stat = match stat {
+            Ok(stat) => stat,
+            Err(errno) => {
+                self.cache.last_error = Some(errno);
+                return match look_of(errno) {
+                    Look::Denied => Look::Denied,
+                    Look::Failed => Look::Failed,
+                    _ => Look::Missing,
+                };
+            }
+        };
+        match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+            rustix::fs::FileType::RegularFile => Look::File(()),
+            rustix::fs::FileType::Directory => Look::Directory,
+            _ => Look::Missing,
+        }
+    }
 }
 
 fn load(descriptor: OwnedFd, stat: &Stat) -> Found {

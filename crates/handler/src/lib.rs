@@ -3,10 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod cgi;
 pub mod file_cache;
 pub mod listing;
 pub mod reply;
 pub mod static_file;
+pub mod task;
 
 pub use file_cache::{FileCache, OpenFile, View};
 pub use reply::{Piece, Reply};
+pub use task::{Outbox, Progress, Task};

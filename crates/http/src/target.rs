@@ -284,10 +284,13 @@ fn check_name(name: &[u8]) -> Result<(), BadHost> {
 /// `""`, `":"` or `":"` and a port number.
 fn check_port(port: &[u8]) -> Result<(), BadHost> {
     let Some((colon, digits)) = port.split_first() else { return Ok(()) };
-    if *colon != b':' || digits.len() > 5 || !digits.iter().all(u8::is_ascii_digit) {
+    if *colon != b':' || !digits.iter().all(u8::is_ascii_digit) {
         return Err(BadHost);
     }
-    let number = digits.iter().fold(0_u32, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    // Leading zeros are allowed, as the parser of heads allows them.
+    let number = digits
+        .iter()
+        .fold(0_u32, |sum, digit| sum.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
     if number > u32::from(u16::MAX) { Err(BadHost) } else { Ok(()) }
 }
 
@@ -465,6 +468,7 @@ mod tests {
             ("example.org:", "example.org"),
             ("a_b-c.example", "a_b-c.example"),
             ("127.0.0.1:80", "127.0.0.1"),
+            ("a:000080", "a"),
             ("[::1]", "[::1]"),
             ("[2001:DB8::1]:8080", "[2001:db8::1]"),
             ("a%2db", "a%2db"),
@@ -492,6 +496,7 @@ mod tests {
             "a:b",
             "a:65536",
             "a:123456",
+            "a:99999999999999999999",
             "a:80:80",
             "[::1",
             "[::1]x",

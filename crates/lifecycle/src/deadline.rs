@@ -16,12 +16,14 @@ pub enum DeadlineKind {
     Send,
     /// What is left of the client's input must end.
     Linger,
+    /// The program that works on the request must say something, or be done.
+    Program,
 }
 
 impl DeadlineKind {
     /// Every kind, in the order of its counter.
-    pub const ALL: [Self; 5] =
-        [Self::Header, Self::Body, Self::KeepAlive, Self::Send, Self::Linger];
+    pub const ALL: [Self; 6] =
+        [Self::Header, Self::Body, Self::KeepAlive, Self::Send, Self::Linger, Self::Program];
 
     /// The word that stands for this kind in logs and metrics.
     pub const fn tag(self) -> &'static str {
@@ -31,6 +33,7 @@ impl DeadlineKind {
             Self::KeepAlive => "keepalive_timeout",
             Self::Send => "send_timeout",
             Self::Linger => "lingering_timeout",
+            Self::Program => "cgi_timeout",
         }
     }
 }

@@ -13,10 +13,11 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use sekisho_config::Level;
-use sekisho_handler::Piece;
+use sekisho_handler::{Outbox, Piece, Task};
 use sekisho_http1::{Event, Http1, Scratch};
+use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
-use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, Stage};
+use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Manner, Moment, Stage};
 
 use crate::serve::Serving;
 use crate::session::{Key, Seat, Wish};
@@ -37,7 +38,7 @@ const KEEP_BYTES: usize = 128 * 1024;
 /// What a session has while there is something to do.
 #[derive(Debug)]
 pub struct Busy {
-    input: Vec<u8>,
+    pub(crate) input: Vec<u8>,
     /// Where the bytes that the engine has not taken begin and end in `input`.
     taken: usize,
     filled: usize,
@@ -49,6 +50,12 @@ pub struct Busy {
     pub pieces: VecDeque<Piece>,
     /// The request that is being answered.
     pub serving: Serving,
+    /// Who works on it, where that takes time; what it has not taken of the body; what it made.
+    pub(crate) task: Option<Box<dyn Task>>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) has_body_ended: bool,
+    pub(crate) is_task_held: bool,
+    pub(crate) outbox: Outbox,
 }
 
 impl Default for Busy {
@@ -61,6 +68,11 @@ impl Default for Busy {
             sent: 0,
             pieces: VecDeque::new(),
             serving: Serving::default(),
+            task: None,
+            body: Vec::new(),
+            has_body_ended: false,
+            is_task_held: false,
+            outbox: Outbox::default(),
         }
     }
 }
@@ -68,7 +80,15 @@ impl Default for Busy {
 impl Busy {
     /// Whether nothing in it is still needed.
     fn is_done(&self) -> bool {
-        self.taken == self.filled && self.sent == self.scratch.out.len() && self.pieces.is_empty()
+        self.taken == self.filled
+            && self.sent == self.scratch.out.len()
+            && self.pieces.is_empty()
+            && self.task.is_none()
+    }
+
+    /// Whether more may be put into the batch before it leaves.
+    fn has_room(&self) -> bool {
+        self.scratch.out.len() - self.sent <= BATCH_BYTES
     }
 
     /// Makes it ready for another session; `false` when it is not worth keeping.
@@ -76,9 +96,17 @@ impl Busy {
         (self.taken, self.filled, self.sent) = (0, 0, 0);
         self.scratch.out.clear();
         self.pieces.clear();
+        self.task = None;
+        self.body.clear();
+        self.has_body_ended = false;
+        self.is_task_held = false;
+        self.outbox.fields.clear();
+        self.outbox.body.clear();
         let is_small = self.input.len() <= KEEP_BYTES
             && self.scratch.out.capacity() <= KEEP_BYTES
-            && self.scratch.head.capacity() <= KEEP_BYTES;
+            && self.scratch.head.capacity() <= KEEP_BYTES
+            && self.body.capacity() <= KEEP_BYTES
+            && self.outbox.body.capacity() <= KEEP_BYTES;
         is_small && self.serving.tidy(KEEP_BYTES)
     }
 }
@@ -143,6 +171,7 @@ impl Connection {
                     return Poll::Pending;
                 }
                 Poll::Pending => {
+                    self.hold_task(true, now);
                     if let Stage::Closed(reason) = self.engine.stage() {
                         return Poll::Ready(reason);
                     }
@@ -157,7 +186,7 @@ impl Connection {
                 }
                 Stage::Lingering | Stage::Open => {}
             }
-            if self.feed(now, &mut requests_left) {
+            if self.feed(cx, now, &mut requests_left) || self.work(cx, now) {
                 if requests_left == 0 {
                     requests_left = TURN_REQUESTS;
                     // The answers so far leave first; then the others have their turn.
@@ -168,7 +197,7 @@ impl Connection {
                 }
                 continue;
             }
-            if self.has_input_ended || !self.engine.wants_input() {
+            if self.has_input_ended || !(self.engine.wants_input() || self.watches()) {
                 return Poll::Pending;
             }
             match ready!(self.read(cx)) {
@@ -186,14 +215,11 @@ impl Connection {
 
     /// Offers the engine what has been read, and handles what comes of it, until it rests, a batch is
     /// full or something must be sent before it can go on. Whether anything happened.
-    fn feed(&mut self, now: Moment, requests_left: &mut u32) -> bool {
+    fn feed(&mut self, cx: &mut Context<'_>, now: Moment, requests_left: &mut u32) -> bool {
         let mut happened = false;
         loop {
             let Some(busy) = &mut self.busy else { return happened };
-            if *requests_left == 0
-                || !busy.pieces.is_empty()
-                || busy.scratch.out.len() - busy.sent > BATCH_BYTES
-            {
+            if *requests_left == 0 || !busy.pieces.is_empty() || !busy.has_room() {
                 return happened;
             }
             let input = &busy.input[busy.taken..busy.filled];
@@ -205,15 +231,36 @@ impl Connection {
                 return happened;
             }
             happened = true;
+            let offered = busy.taken;
             busy.taken += step.taken;
             busy.serving.received(step.taken);
-            if let Some(event) = step.event {
-                if matches!(event, Event::Request) {
-                    *requests_left -= 1;
+            match step.event {
+                None => {}
+                Some(Event::Body(range)) => {
+                    self.offer_body(cx, offered + range.start..offered + range.end, now);
                 }
-                self.handle(&event, now);
+                Some(Event::BodyEnd) => self.end_body(cx, now),
+                Some(event) => {
+                    if matches!(event, Event::Request) {
+                        *requests_left -= 1;
+                    }
+                    self.handle(&event, now);
+                }
             }
         }
+    }
+
+    /// While a task works the client is watched: if it goes, the task must know at once (L12). What it
+    /// sends meanwhile waits in the buffer, as far as that reaches.
+    fn watches(&self) -> bool {
+        self.busy.as_ref().is_some_and(|busy| {
+            busy.task.is_some() && (busy.filled < busy.input.len() || busy.taken > 0)
+        })
+    }
+
+    /// Whether more may be put into the batch before it leaves.
+    pub(crate) fn has_room(&self) -> bool {
+        self.busy.as_ref().is_some_and(|busy| busy.has_room())
     }
 
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -366,6 +413,8 @@ impl Future for Connection {
         match wish {
             Wish::GoOn => {}
             Wish::Drain => this.drain(now),
+            // A task can still give its answer; everything else ends here (O4).
+            Wish::Force if this.cancel_task(Cause::Shutdown, now) => this.drain(now),
             Wish::Force => {
                 if !this.engine.is_idle() {
                     this.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
@@ -380,14 +429,20 @@ impl Future for Connection {
                 return Poll::Ready(());
             }
             // Data that came in the same turn has won (T3).
-            match this.engine.next_deadline() {
-                Some(deadline) if deadline.at.is_due(now) => {
+            match this.next_deadline().filter(|deadline| deadline.at.is_due(now)) {
+                Some(Deadline { kind: DeadlineKind::Program, .. }) => {
+                    this.worker.shared.counters.expire(DeadlineKind::Program);
+                    if !this.expire_task(cx, now) {
+                        break;
+                    }
+                }
+                Some(Deadline { kind, .. }) => {
                     if let Some(event) = this.engine.expire(now) {
-                        this.worker.shared.counters.expire(deadline.kind);
+                        this.worker.shared.counters.expire(kind);
                         this.handle(&event, now);
                     }
                 }
-                _ => break,
+                None => break,
             }
         }
         if this.busy.as_ref().is_some_and(|busy| busy.is_done())
@@ -395,7 +450,7 @@ impl Future for Connection {
         {
             this.worker.give_back_buffers(busy);
         }
-        let deadline = this.engine.next_deadline();
+        let deadline = this.next_deadline();
         let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
         if is_first {
             this.worker.wake_timer();

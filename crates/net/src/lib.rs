@@ -10,6 +10,7 @@ pub mod serve;
 pub mod session;
 pub mod site;
 pub mod stream;
+mod work;
 pub mod worker;
 
 pub use clock::Clock;

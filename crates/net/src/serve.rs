@@ -6,18 +6,20 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, ListenAddress};
-use sekisho_handler::{OpenFile, Piece, Reply, View, answer, listing, static_file};
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, listing, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Request, RequestIdSeed, Sent, added_fields, log_line,
-    media_type, wants_line,
+    Action, ConnectionFacts, Exchange, Handover, Request, RequestIdSeed, Sent, added_fields,
+    log_line, media_type, wants_line,
 };
 
+use crate::clock::Clock;
 use crate::drive::Connection;
 use crate::site;
+use crate::work::Around;
 use crate::worker::{Placed, Worker};
 
 /// How many lines about missing files a worker writes in a second.
@@ -26,24 +28,24 @@ const NOT_FOUND_LINES: u32 = 20;
 /// The request that is being answered, and the buffers for it.
 #[derive(Debug, Default)]
 pub struct Serving {
-    exchange: Exchange,
+    pub(crate) exchange: Exchange,
     /// The response's field lines.
-    fields: Vec<u8>,
+    pub(crate) fields: Vec<u8>,
     line: Vec<u8>,
     /// When the first byte of this request was seen, and how many have been taken.
     since: Moment,
     received: u64,
-    current: Option<Current>,
+    pub(crate) current: Option<Current>,
 }
 
 /// What is known about the request that is being answered.
 #[derive(Debug)]
-struct Current {
-    placed: Rc<Placed>,
-    request_id: RequestIdSeed,
-    status: Status,
-    head_bytes: u64,
-    body_bytes: u64,
+pub(crate) struct Current {
+    pub(crate) placed: Rc<Placed>,
+    pub(crate) request_id: RequestIdSeed,
+    pub(crate) status: Status,
+    pub(crate) head_bytes: u64,
+    pub(crate) body_bytes: u64,
 }
 
 /// Keeps lines about missing files few: someone who probes for files must not fill the log.
@@ -70,6 +72,16 @@ impl NotFoundLines {
 }
 
 impl Serving {
+    /// The field lines that every answer begins with.
+    pub(crate) fn begin_fields(&mut self, placed: &Placed, clock: &Clock, now: Moment) {
+        let settings = &placed.site.location(self.exchange.location).settings;
+        self.fields.clear();
+        self.fields.extend_from_slice(b"Server: ");
+        self.fields.extend_from_slice(site::product(settings).as_bytes());
+        self.fields.extend_from_slice(b"\r\n");
+        clock.write_date_field(now, &mut self.fields);
+    }
+
     /// A new request may begin with the bytes that come now.
     pub fn begin(&mut self, now: Moment) {
         self.since = now;
@@ -88,6 +100,19 @@ impl Serving {
     }
 }
 
+/// What is to be answered.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// What the client asked for.
+    Request,
+    /// The engine refuses.
+    Refused(Refusal),
+    /// A handler could not do it.
+    Failed(Status),
+    /// A handler wants this answered instead.
+    Instead(Handover, Vec<u8>),
+}
+
 impl Connection {
     /// Acts on what the engine says.
     pub(crate) fn handle(&mut self, event: &Event, now: Moment) {
@@ -95,12 +120,18 @@ impl Connection {
             Event::Request => {
                 self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
                 self.admit(now);
-                self.answer(None, now);
+                self.answer(&Ask::Request, now);
             }
-            Event::Refused(refusal) => self.answer(Some(*refusal), now),
-            // No handler takes a body yet: what comes is what is left of a discarded one.
+            Event::Refused(refusal) => {
+                self.drop_task();
+                self.answer(&Ask::Refused(*refusal), now);
+            }
+            // Body bytes are handed over where they are received; see `Connection::offer_body`.
             Event::Body(_) | Event::BodyEnd => {}
-            Event::ClientLost => self.engine.abort(CloseReason::PeerClosedEarly),
+            Event::ClientLost => {
+                self.drop_task();
+                self.engine.abort(CloseReason::PeerClosedEarly);
+            }
         }
     }
 
@@ -122,17 +153,21 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, refusal: Option<Refusal>, now: Moment) {
+    /// Finds the answer and begins to give it.
+    pub(crate) fn answer(&mut self, ask: &Ask, now: Moment) {
         let worker = Rc::clone(&self.worker);
         let facts = self.facts();
         let busy = self.busy.get_or_insert_with(|| worker.borrow_buffers());
         let serving = &mut busy.serving;
-        let placed = self.door.placed();
+        // A second answer to the same request (a handler failed) goes on where the first one stood.
+        let (placed, request_id) = match serving.current.take() {
+            Some(current) => (current.placed, current.request_id),
+            None => (self.door.placed(), RequestIdSeed(worker.next_request_id())),
+        };
         let wall = worker.clock.wall(now);
-        let request_id = RequestIdSeed(worker.next_request_id());
         let request = Request {
             head: &busy.scratch.head,
-            listen: placed.listen(facts.local.map(|local| local.ip())),
+            listen: placed.listen(self.local),
             connection: &facts,
             wall,
             request_id,
@@ -141,9 +176,14 @@ impl Connection {
         let exchange = &mut serving.exchange;
         let mut files = worker.files.borrow_mut();
         let mut view = View { cache: &mut files, now, wall_secs: wall.unix_secs };
-        let action = match &refusal {
-            None => table.decide(&request, exchange, &mut view),
-            Some(refusal) => table.decide_error(refusal.status, &request, exchange, &mut view),
+        let action = match ask {
+            Ask::Request => table.decide(&request, exchange, &mut view),
+            Ask::Refused(Refusal { status, .. }) | Ask::Failed(status) => {
+                table.decide_error(*status, &request, exchange, &mut view)
+            }
+            Ask::Instead(how, target) => {
+                table.redirect_internally(*how, target, &request, exchange, &mut view)
+            }
         };
         let looked = files.last_error();
         let is_empty = files.is_empty();
@@ -152,19 +192,36 @@ impl Connection {
             worker.sweep_files_later();
         }
         self.engine.set_policy(placed.site.policy(exchange.location));
-        let settings = &placed.site.location(exchange.location).settings;
-        let product = site::product(settings);
-        let fields = &mut serving.fields;
-        fields.clear();
-        fields.extend_from_slice(b"Server: ");
-        fields.extend_from_slice(product.as_bytes());
-        fields.extend_from_slice(b"\r\n");
-        worker.clock.write_date_field(now, fields);
+        serving.begin_fields(&placed, &worker.clock, now);
+        let (exchange, fields) = (&serving.exchange, &mut serving.fields);
         if let Action::Close = action {
             self.engine.abort(CloseReason::ByConfiguration);
             serving.current = Some(Current::new(placed, request_id, None));
             self.log(now, false);
             return;
+        }
+        if let Action::Cgi = action {
+            let call = cgi::Call {
+                table,
+                request: &request,
+                exchange,
+                has_body: self.engine.request_has_body(),
+                body_bytes: self.engine.body_length(),
+                software: site::PRODUCT,
+            };
+            let around = Around {
+                worker: Rc::clone(&worker),
+                placed: Rc::clone(&placed),
+                location: exchange.location,
+                connection: self.id,
+                request_id,
+            };
+            let started = cgi::start(&call, Rc::new(around), now);
+            serving.current = Some(Current::new(placed, request_id, None));
+            return self.begin(started, now);
+        }
+        if let Ask::Failed(_) = ask {
+            fields.append(&mut busy.outbox.fields);
         }
         let reply = make(action, &request, exchange, &placed, fields, wall.utc_offset_secs);
         let modified = match &reply.piece {
@@ -172,7 +229,7 @@ impl Connection {
             _ => None,
         };
         added_fields(table, &request, exchange, reply.status, modified, fields);
-        note_trouble(&worker, &placed, &request, exchange, &reply, refusal.as_ref(), looked, now);
+        note_trouble(&worker, &placed, &request, exchange, &reply, ask, looked, now);
         serving.current = Some(Current::new(placed, request_id, Some(reply.status)));
         self.send(reply, now);
     }
@@ -246,7 +303,7 @@ impl Connection {
         let body_bytes = current.body_bytes.saturating_sub(left);
         let request = Request {
             head: &busy.scratch.head,
-            listen: current.placed.listen(facts.local.map(|local| local.ip())),
+            listen: current.placed.listen(self.local),
             connection: &facts,
             wall: self.worker.clock.wall(now),
             request_id: current.request_id,
@@ -277,7 +334,7 @@ impl Connection {
         }
     }
 
-    fn facts(&self) -> ConnectionFacts {
+    pub(crate) fn facts(&self) -> ConnectionFacts {
         let port = match &self.door.address {
             ListenAddress::Tcp(address) => address.port(),
             ListenAddress::Unix(_) => 0,
@@ -345,9 +402,8 @@ fn make(
             allow_field(exchange, fields);
             Reply::empty(Status::OK)
         }
-        Action::Cgi => answer::page(Status::NOT_IMPLEMENTED, product, fields),
-        // The caller has closed the connection already.
-        Action::Close => Reply::empty(Status::NO_CONTENT),
+        // The caller has dealt with these already.
+        Action::Close | Action::Cgi => Reply::empty(Status::NO_CONTENT),
     }
 }
 
@@ -365,11 +421,17 @@ fn note_trouble(
     request: &Request<'_>,
     exchange: &Exchange,
     reply: &Reply,
-    refusal: Option<&Refusal>,
+    ask: &Ask,
     looked: Option<rustix::io::Errno>,
     now: Moment,
 ) {
     let status = reply.status;
+    let refusal = match ask {
+        Ask::Refused(refusal) => Some(refusal),
+        // Whoever failed has said why.
+        Ask::Failed(_) => return,
+        Ask::Request | Ask::Instead(..) => None,
+    };
     if refusal.is_none() && !status.is_error() {
         return;
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use sekisho_config::ListenAddress;
 use sekisho_handler::FileCache;
+use sekisho_handler::cgi::{Runs, Seats};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub counters: Counters,
     /// How many workers there are.
     pub workers: AtomicUsize,
+    /// Places for programs.
+    pub seats: Arc<Seats>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.
@@ -115,6 +118,8 @@ pub struct Worker {
     pub wish: Cell<Wish>,
     /// How many sessions may be here.
     pub sessions_max: Cell<usize>,
+    /// Programs that go on without their client.
+    pub runs: Runs,
     /// What all workers share.
     pub shared: Arc<Shared>,
     /// Distinguishes request ids: random at the start, counted on.
@@ -149,6 +154,7 @@ impl Worker {
             vacated: Notify::new(),
             wish: Cell::new(Wish::GoOn),
             sessions_max: Cell::new(usize::MAX),
+            runs: Runs::default(),
             shared,
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
@@ -170,7 +176,11 @@ impl Worker {
                 },
                 () = self.vacated.notified(), if self.wish.get() > Wish::GoOn => {}
             }
-            if self.wish.get() > Wish::GoOn && self.sessions.borrow().is_empty() {
+            if self.wish.get() == Wish::Force {
+                self.runs.force();
+            }
+            let is_empty = self.sessions.borrow().is_empty() && self.runs.alone() == 0;
+            if self.wish.get() > Wish::GoOn && is_empty {
                 break;
             }
         }

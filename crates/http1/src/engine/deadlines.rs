@@ -99,7 +99,9 @@ impl Http1 {
             DeadlineKind::Body
             | DeadlineKind::KeepAlive
             | DeadlineKind::Linger
-            | DeadlineKind::Send => self.lose(expired),
+            | DeadlineKind::Send
+            // Armed by handlers, never here.
+            | DeadlineKind::Program => self.lose(expired),
         }
     }
 }

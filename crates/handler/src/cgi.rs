@@ -1,0 +1,371 @@
+//! CGI: runs a program for a request. The machine that decides (`gateway::cgi::Program`) is pure; here
+//! are its process, its pipes and its place among the other programs.
+//!
+//! A run is a [`Task`] of its connection. Where the answer is over before the process is (or the client
+//! is gone), the run goes on by itself until the process has ended and its group is swept: nobody stays
+//! behind (C6).
+
+mod run;
+mod seats;
+mod spawn;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use sekisho_config::{Cgi, Level};
+use sekisho_gateway::cgi::{
+    Cause, Ending, Environment, Fact, Facts, Invocation, Length, Orders, Program, Rules,
+    environment, invocation,
+};
+use sekisho_http::Status;
+use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
+use sekisho_route::{Exchange, Request, Table};
+
+use crate::task::{Outbox, Progress, Task};
+use run::Run;
+pub use run::Runs;
+pub use seats::Seats;
+use seats::Ticket;
+use spawn::Input;
+
+/// What a run needs of the worker around it.
+pub trait Surroundings: fmt::Debug {
+    /// The time.
+    fn now(&self) -> Moment;
+    /// Writes a line about the request into its error log.
+    fn report(&self, level: Level, message: fmt::Arguments<'_>);
+    /// The runs of this worker that go on by themselves.
+    fn runs(&self) -> &Runs;
+    /// The places for programs, of the whole server.
+    fn seats(&self) -> &Arc<Seats>;
+    /// A run that went on by itself has ended.
+    fn ended_alone(&self);
+}
+
+/// What a program is started for.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The routing table.
+    pub table: &'a Table,
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// What was decided.
+    pub exchange: &'a Exchange,
+    /// Whether body bytes follow, and how many, if that is known.
+    pub has_body: bool,
+    /// The declared length of the body.
+    pub body_bytes: Option<u64>,
+    /// `SERVER_SOFTWARE`
+    pub software: &'a str,
+}
+
+/// Begins with a program; an error is a status that stands for it.
+pub fn start(
+    call: &Call<'_>,
+    around: Rc<dyn Surroundings>,
+    now: Moment,
+) -> Result<Box<dyn Task>, Status> {
+    let Call { table, request, exchange, .. } = *call;
+    let cgi = table.location(exchange.location).settings.cgi.clone();
+    let (Some(cgi), Some(invocation)) = (cgi, invocation(table, request, exchange)) else {
+        return Err(Status::INTERNAL_SERVER_ERROR);
+    };
+    if !invocation.is_interpreted && !spawn::is_executable(&exchange.file) {
+        let file = exchange.file.escape_ascii();
+        around.report(Level::Error, format_args!("cgi \"{file}\": {}", Cause::NotExecutable));
+        return Err(Cause::NotExecutable.status());
+    }
+    let facts = Facts {
+        table,
+        request,
+        exchange,
+        body_bytes: call.body_bytes.filter(|_| call.has_body),
+        software: call.software,
+        user: None,
+    };
+    let mut variables = Environment::default();
+    environment(&facts, &mut variables);
+    let rules = Rules::new(&cgi, exchange.method);
+    let job = Job { cgi, invocation, environment: variables, rules };
+    let mut task = CgiTask {
+        stage: Stage::Ended,
+        around,
+        status: exchange.status,
+        head: None,
+        body: Vec::new(),
+        ending: None,
+        has_body_ended: !call.has_body,
+        is_held: false,
+    };
+    if call.has_body && call.body_bytes.is_none() {
+        // The program must know the length before it starts, and nobody does yet (C7).
+        task.stage = match tempfile::tempfile() {
+            Ok(file) => Stage::Spooling { job, file, bytes: 0 },
+            Err(error) => {
+                task.around.report(Level::Crit, format_args!("cannot keep a body: {error}"));
+                return Err(Status::INTERNAL_SERVER_ERROR);
+            }
+        };
+    } else {
+        let input = if call.has_body { Input::Pipe } else { Input::Nothing };
+        task.queue(job, input, now);
+    }
+    Ok(Box::new(task))
+}
+
+/// What is to be run, and how.
+#[derive(Debug)]
+struct Job {
+    cgi: Arc<Cgi>,
+    invocation: Invocation,
+    environment: Environment,
+    rules: Rules,
+}
+
+/// A program at work on a request.
+#[derive(Debug)]
+struct CgiTask {
+    stage: Stage,
+    around: Rc<dyn Surroundings>,
+    /// The status that an `error_page` wants.
+    status: Option<Status>,
+    /// What has been made and not been taken yet, in this order.
+    head: Option<(Status, Option<u64>, Vec<u8>)>,
+    body: Vec<u8>,
+    ending: Option<Ending>,
+    has_body_ended: bool,
+    /// The client does not take the answer.
+    is_held: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The body is gathered, as its length is not known.
+    Spooling { job: Job, file: File, bytes: u64 },
+    /// Waits for a place.
+    Queued { job: Job, input: Input, ticket: Ticket, until: Option<Moment> },
+    /// Runs.
+    Running(Box<Run>),
+    /// Has given its answer, or failed before there was a process.
+    Ended,
+}
+
+impl CgiTask {
+    fn queue(&mut self, job: Job, input: Input, now: Moment) {
+        match self.around.seats().take(job.cgi.max_processes, job.cgi.queue) {
+            Some(ticket) if ticket.is_granted() => self.spawn(&job, input, ticket, now),
+            Some(ticket) => {
+                let until = job.cgi.queue_timeout.map(|length| now + length);
+                self.stage = Stage::Queued { job, input, ticket, until };
+            }
+            None => self.fail(Cause::QueueFull),
+        }
+    }
+
+    fn spawn(&mut self, job: &Job, input: Input, ticket: Ticket, now: Moment) {
+        let stderr = &job.cgi.stderr;
+        match spawn::spawn(&job.invocation, &job.environment, input, stderr) {
+            Ok(pipes) => {
+                let program = Program::new(job.rules, now);
+                let run = Run::new(program, pipes, ticket, Rc::clone(&self.around));
+                self.stage = Stage::Running(Box::new(run));
+            }
+            Err((cause, error)) => {
+                let program = job.invocation.program.escape_ascii();
+                self.around
+                    .report(Level::Error, format_args!("cgi \"{program}\": {cause}: {error}"));
+                self.stage = Stage::Ended;
+                self.ending = Some(Ending::Fail(cause));
+            }
+        }
+    }
+
+    fn fail(&mut self, cause: Cause) {
+        self.around.report(Level::Error, format_args!("cgi: {cause}"));
+        self.stage = Stage::Ended;
+        self.ending = Some(Ending::Fail(cause));
+    }
+
+    /// Keeps what the machine orders until the connection takes it.
+    fn apply(&mut self, orders: Orders, output: &[u8]) {
+        if let Some(release) = orders.head {
+            let mut head = release.head;
+            if !head.has_content_type && release.length != Length::Empty {
+                head.fields.extend_from_slice(b"Content-Type: text/plain\r\n");
+            }
+            let length = match release.length {
+                Length::Empty => Some(0),
+                Length::Known(length) => Some(length),
+                Length::Unknown => None,
+            };
+            self.head = Some((self.status.unwrap_or(head.status), length, head.fields));
+        }
+        self.body.extend_from_slice(&output[orders.body]);
+        if let Some(ending) = orders.ending {
+            if let Ending::Fail(cause) | Ending::Break(cause) = &ending {
+                self.around.report(Level::Error, format_args!("cgi: {cause}"));
+            }
+            self.ending = Some(ending);
+        }
+    }
+
+    /// What can be taken now.
+    fn next(&mut self, out: &mut Outbox) -> Option<Progress> {
+        if let Some((status, length, fields)) = self.head.take() {
+            out.fields.extend_from_slice(&fields);
+            return Some(Progress::Head(status, length));
+        }
+        if !self.body.is_empty() {
+            std::mem::swap(&mut self.body, &mut out.body);
+            return Some(Progress::Body);
+        }
+        Some(match self.ending.take()? {
+            Ending::Finish => Progress::Done,
+            Ending::Fail(cause) => {
+                if let Some(after) = cause.retry_after() {
+                    let line = format!("Retry-After: {}\r\n", after.as_secs());
+                    out.fields.extend_from_slice(line.as_bytes());
+                }
+                Progress::Fail(cause.status())
+            }
+            Ending::Break(_) | Ending::Lost => Progress::Break,
+            Ending::Redirect(target) => Progress::Redirect(target),
+            Ending::Accel(target) => Progress::HandOver(target),
+        })
+    }
+
+    /// Whether silence is the client's fault: its body has not come, or it does not take the answer.
+    fn tell_who_is_awaited(&mut self, now: Moment) {
+        let is_body_awaited = !self.has_body_ended;
+        if let Stage::Running(run) = &mut self.stage {
+            run.await_client(self.is_held || (is_body_awaited && run.has_taken_all()), now);
+        }
+    }
+}
+
+impl Task for CgiTask {
+    fn name(&self) -> &'static str {
+        "cgi"
+    }
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        let taken = match &mut self.stage {
+            Stage::Spooling { file, bytes: spooled, .. } => match file.write_all(bytes) {
+                Ok(()) => {
+                    *spooled += bytes.len() as u64;
+                    bytes.len()
+                }
+                Err(error) => {
+                    self.around.report(Level::Crit, format_args!("cannot keep a body: {error}"));
+                    self.stage = Stage::Ended;
+                    self.ending = Some(Ending::Fail(Cause::NoResources));
+                    bytes.len()
+                }
+            },
+            Stage::Queued { .. } => 0,
+            Stage::Running(run) => run.write(cx, bytes, now),
+            Stage::Ended => bytes.len(),
+        };
+        self.tell_who_is_awaited(now);
+        taken
+    }
+
+    fn end_body(&mut self, _cx: &mut Context<'_>, now: Moment) {
+        self.has_body_ended = true;
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Spooling { mut job, mut file, bytes } => {
+                if file.rewind().is_err() {
+                    return self.fail(Cause::NoResources);
+                }
+                job.environment.set_content_length(bytes);
+                self.queue(job, Input::File(file), now);
+            }
+            Stage::Running(mut run) => {
+                run.close_input();
+                self.stage = Stage::Running(run);
+            }
+            other => self.stage = other,
+        }
+        self.tell_who_is_awaited(now);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        loop {
+            if let Some(progress) = self.next(out) {
+                return Poll::Ready(progress);
+            }
+            match std::mem::replace(&mut self.stage, Stage::Ended) {
+                Stage::Running(mut run) => {
+                    let stepped = run.step(cx, now);
+                    let is_pending = stepped.is_none();
+                    if let Some((orders, length)) = stepped {
+                        self.apply(orders, &run.output()[..length]);
+                    }
+                    self.stage = Stage::Running(run);
+                    if is_pending {
+                        return Poll::Pending;
+                    }
+                }
+                Stage::Queued { job, input, ticket, until } => {
+                    if ticket.is_granted() {
+                        self.spawn(&job, input, ticket, now);
+                        if self.has_body_ended
+                            && let Stage::Running(run) = &mut self.stage
+                        {
+                            run.close_input();
+                        }
+                    } else if until.is_some_and(|at| at.is_due(now)) {
+                        self.fail(Cause::QueueTimeout);
+                    } else {
+                        ticket.wake(cx.waker());
+                        self.stage = Stage::Queued { job, input, ticket, until };
+                        return Poll::Pending;
+                    }
+                }
+                other => {
+                    self.stage = other;
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, is_held: bool, now: Moment) {
+        self.is_held = is_held;
+        self.tell_who_is_awaited(now);
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        let at = match &self.stage {
+            Stage::Running(run) => run.next_deadline(),
+            Stage::Queued { until, .. } => *until,
+            Stage::Spooling { .. } | Stage::Ended => None,
+        };
+        at.map(|at| Deadline { at, kind: DeadlineKind::Program })
+    }
+
+    fn cancel(&mut self, cause: cancel::Cause, now: Moment) {
+        let fact =
+            if cause == cancel::Cause::ClientLost { Fact::ClientLost } else { Fact::Cancelled };
+        match &mut self.stage {
+            Stage::Running(run) => {
+                let orders = run.tell(fact, now);
+                self.apply(orders, &[]);
+            }
+            Stage::Spooling { .. } | Stage::Queued { .. } => self.fail(Cause::Cancelled),
+            Stage::Ended => {}
+        }
+    }
+}
+
+impl Drop for CgiTask {
+    fn drop(&mut self) {
+        if let Stage::Running(run) = std::mem::replace(&mut self.stage, Stage::Ended) {
+            run.go_on_alone();
+        }
+    }
+}

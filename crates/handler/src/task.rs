@@ -1,0 +1,65 @@
+//! Work that takes its time: a program, an upload. The connection polls its task between reading and
+//! writing, so there is no channel, no second task and no lock between the two, and what one cannot
+//! take holds the other back.
+
+use std::task::{Context, Poll};
+
+use sekisho_http::Status;
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, Moment};
+
+/// What a task has come to.
+#[derive(Debug)]
+pub enum Progress {
+    /// The head of the response: field lines have been appended to [`Outbox::fields`]. The length of the
+    /// body, where it is known.
+    Head(Status, Option<u64>),
+    /// Bytes of the body have been appended to [`Outbox::body`].
+    Body,
+    /// The response is complete.
+    Done,
+    /// No head has been given, and none will be: answer with this status. Field lines that belong to it
+    /// (`Retry-After`) have been appended to [`Outbox::fields`].
+    Fail(Status),
+    /// A head was given and the rest cannot come: the client must see that (C5).
+    Break,
+    /// Answer as if this had been asked for (a local `Location`, C9).
+    Redirect(Vec<u8>),
+    /// The same by `X-Accel-Redirect`, which may name an `internal` location.
+    HandOver(Vec<u8>),
+}
+
+/// Where a task puts what it makes.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Field lines, each ended by CRLF; never framing fields.
+    pub fields: Vec<u8>,
+    /// Body bytes. Emptied by the connection after each progress.
+    pub body: Vec<u8>,
+}
+
+/// A handler at work on one request. Dropping it cancels it: whatever it holds (a process, a temporary
+/// file) is let go in good order.
+pub trait Task: std::fmt::Debug {
+    /// What works here, for logs and the live view.
+    fn name(&self) -> &'static str;
+
+    /// Takes bytes of the request body; says how many. Where that is not all, the task wakes the
+    /// connection when it can take more.
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize;
+
+    /// The request body is complete.
+    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment);
+
+    /// Goes on as far as it can without waiting.
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress>;
+
+    /// Whether the client does not take what was made: then silence is not the task's fault.
+    fn hold(&mut self, is_held: bool, now: Moment);
+
+    /// Its own deadline (T9: while it works, this one decides).
+    fn next_deadline(&self) -> Option<Deadline>;
+
+    /// Somebody wants it to end (L31). It still gives its one answer by `poll`.
+    fn cancel(&mut self, cause: Cause, now: Moment);
+}
