@@ -510,6 +510,8 @@ pub fn blank_main() -> Main {
         error_logs: Vec::new(),
         worker_rlimit_nofile: None,
         worker_connections: 0,
+        connections_max: None,
+        connections_per_address: None,
         worker_shutdown_timeout: None,
     }
 }

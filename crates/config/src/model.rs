@@ -41,6 +41,10 @@ pub struct Main {
     pub worker_rlimit_nofile: Option<u64>,
     /// `worker_connections` of `events`: connections a worker may hold.
     pub worker_connections: usize,
+    /// `connections_max` of `events`: connections the whole server may hold.
+    pub connections_max: Option<usize>,
+    /// `connections_per_address` of `events`.
+    pub connections_per_address: Option<usize>,
     /// `worker_shutdown_timeout`
     pub worker_shutdown_timeout: Option<Duration>,
 }

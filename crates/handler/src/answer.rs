@@ -1,5 +1,6 @@
 //! Answers that need no file: built-in pages, redirects, texts.
 
+use sekisho_config::Settings;
 use sekisho_http::Status;
 
 use crate::reply::{Piece, Reply};
@@ -48,11 +49,35 @@ pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Vec
 }
 
 /// A text from the configuration.
-pub fn text(status: Status, body: &[u8], media_type: &[u8], fields: &mut Vec<u8>) -> Reply {
+pub fn text(
+    status: Status,
+    body: &[u8],
+    media_type: &[u8],
+    settings: &Settings,
+    fields: &mut Vec<u8>,
+) -> Reply {
+    media_type_field(media_type, settings, fields);
+    Reply::of(status, Piece::Bytes(body.to_vec()))
+}
+
+/// The line `Content-Type: …`, with the `charset` of text where one is set.
+pub fn media_type_field(media_type: &[u8], settings: &Settings, fields: &mut Vec<u8>) {
     fields.extend_from_slice(b"Content-Type: ");
     fields.extend_from_slice(media_type);
+    if let Some(charset) = &settings.charset
+        && is_text(media_type)
+    {
+        fields.extend_from_slice(b"; charset=");
+        fields.extend_from_slice(charset.as_bytes());
+    }
     fields.extend_from_slice(b"\r\n");
-    Reply::of(status, Piece::Bytes(body.to_vec()))
+}
+
+/// nginx's `charset_types`, and text of every kind; one that names its charset has it already.
+fn is_text(media_type: &[u8]) -> bool {
+    const OTHERS: [&[u8]; 2] = [b"application/javascript", b"application/rss+xml"];
+    let is_plain = !media_type.contains(&b';');
+    is_plain && (media_type.starts_with(b"text/") || OTHERS.contains(&media_type))
 }
 
 /// Whether bytes may stand in a field: no control byte that could end the line (V24, V48).

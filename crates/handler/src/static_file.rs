@@ -9,7 +9,7 @@ use sekisho_http::conditional::{self, Since, Validators, Verdict};
 use sekisho_http::range::{self, Ranges};
 use sekisho_http::{Head, Known, Status};
 
-use crate::answer;
+use crate::answer::{self, media_type_field};
 use crate::file_cache::OpenFile;
 use crate::reply::{Piece, Reply};
 
@@ -83,7 +83,7 @@ fn describe(
     takes_ranges: bool,
     fields: &mut Vec<u8>,
 ) {
-    media_type_field(media_type, fields);
+    media_type_field(media_type, settings, fields);
     fields.extend_from_slice(file.modified_field());
     if settings.etag {
         fields.extend_from_slice(file.etag_field());
@@ -91,12 +91,6 @@ fn describe(
     if takes_ranges {
         fields.extend_from_slice(b"Accept-Ranges: bytes\r\n");
     }
-}
-
-fn media_type_field(media_type: &[u8], fields: &mut Vec<u8>) {
-    fields.extend_from_slice(b"Content-Type: ");
-    fields.extend_from_slice(media_type);
-    fields.extend_from_slice(b"\r\n");
 }
 
 fn content_range(range: &Range<u64>, size: u64, fields: &mut Vec<u8>) {
@@ -122,7 +116,7 @@ fn multipart(
     let mut body = Vec::with_capacity(ranges.len() * 2 + 1);
     for range in ranges {
         let mut lines = format!("\r\n--{boundary}\r\n").into_bytes();
-        media_type_field(media_type, &mut lines);
+        media_type_field(media_type, settings, &mut lines);
         content_range(range, file.size(), &mut lines);
         lines.extend_from_slice(b"\r\n");
         body.push(Piece::Bytes(lines));

@@ -346,12 +346,20 @@ impl Http1 {
         }
     }
 
+    /// The connection is one too many: it is told so, whatever it wanted, and closed (H10).
+    pub fn refuse_connection(&mut self) -> Event {
+        self.refuse(Cause::TooManyConnections, CloseReason::TooMany)
+    }
+
     /// Whether the connection is between requests, with everything sent and no byte of the next
     /// request seen.
     pub const fn is_idle(&self) -> bool {
-        matches!((self.stage, self.input), (Stage::Open, Input::Head(_)))
-            && !self.begun
-            && !self.unsent
+        self.awaits_request() && !self.unsent
+    }
+
+    /// Whether no byte of the next request has been seen, though answers may still be leaving.
+    pub const fn awaits_request(&self) -> bool {
+        matches!((self.stage, self.input), (Stage::Open, Input::Head(_))) && !self.begun
     }
 
     /// Whether bytes would be taken; if not, they may wait in the transport.

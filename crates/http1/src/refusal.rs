@@ -20,7 +20,7 @@ impl From<Cause> for Refusal {
 
 macro_rules! causes {
     ($($variant:ident $status:ident $message:literal;)*) => {
-        /// What was wrong. In every case the client erred.
+        /// What was wrong: with the client's bytes, its pace, or the number of its connections.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Cause { $(#[doc = $message] $variant,)* }
 
@@ -80,5 +80,6 @@ causes! {
     TrailersTooLong HEADER_TOO_LARGE "trailer section is too long";
     BodyTooLarge CONTENT_TOO_LARGE "request body is larger than allowed";
     HeaderTimedOut REQUEST_TIMEOUT "request head was not complete in time";
+    TooManyConnections SERVICE_UNAVAILABLE "too many connections";
     BodyTimedOut REQUEST_TIMEOUT "request body did not come in time";
 }

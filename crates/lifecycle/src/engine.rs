@@ -37,7 +37,7 @@ pub enum Stage {
     /// All output has left: shut the write side down once, then go on reading (what comes is thrown
     /// away) until the peer closes or the linger deadline falls.
     Lingering,
-    /// Over: close the transport. `reset` means the peer must not take what it got for complete.
+    /// Over: close the transport.
     Closed(CloseReason),
 }
 
@@ -60,6 +60,8 @@ pub enum CloseReason {
     RequestsUsedUp,
     /// Keep-alive is switched off.
     KeepAliveOff,
+    /// There are as many connections as there may be.
+    TooMany,
     /// The configuration said to close without an answer (`return 444`).
     ByConfiguration,
     /// The server drains: graceful shutdown.
@@ -84,6 +86,7 @@ impl CloseReason {
             Self::OutOfSync => "out_of_sync",
             Self::RequestsUsedUp => "keepalive_requests",
             Self::KeepAliveOff => "keepalive_off",
+            Self::TooMany => "too_many_connections",
             Self::ByConfiguration => "by_configuration",
             Self::Draining => "draining",
             Self::Forced => "forced",

@@ -19,6 +19,7 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Manner, Moment, Stage};
 
+use crate::admission::{Admitted, TooMany};
 use crate::serve::Serving;
 use crate::session::{Key, Seat, Wish};
 use crate::stream::Stream;
@@ -123,6 +124,7 @@ pub struct Connection {
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<IpAddr>,
     stream: Stream,
+    admitted: Result<Option<Admitted>, TooMany>,
     is_shut: bool,
     has_input_ended: bool,
 }
@@ -138,6 +140,8 @@ impl Connection {
     ) -> Self {
         let placed = door.placed();
         let policy = std::sync::Arc::clone(placed.site.first_policy(placed.listen(local)));
+        let main = &placed.site.config().main;
+        let admitted = worker.shared.admission.admit(main, remote.map(|remote| remote.ip()));
         let now = worker.clock.now();
         let engine = Http1::new(policy, now);
         let id = worker.next_connection();
@@ -153,6 +157,7 @@ impl Connection {
             remote,
             local,
             stream,
+            admitted,
             is_shut: false,
             has_input_ended: false,
         }
@@ -223,7 +228,7 @@ impl Connection {
                 return happened;
             }
             let input = &busy.input[busy.taken..busy.filled];
-            if self.engine.is_idle() {
+            if self.engine.awaits_request() {
                 busy.serving.begin(now);
             }
             let step = self.engine.receive(input, &mut busy.scratch, now);
@@ -422,6 +427,12 @@ impl Future for Connection {
                 this.close(CloseReason::Forced, now);
                 return Poll::Ready(());
             }
+        }
+        if this.admitted.is_err() {
+            // Told once; from here on it is an ordinary connection that closes.
+            this.admitted = Ok(None);
+            let event = this.engine.refuse_connection();
+            this.handle(&event, now);
         }
         loop {
             if let Poll::Ready(reason) = this.turn(cx, now) {

@@ -2,6 +2,7 @@
 //! Shell: it owns sockets, tasks and the clock, and decides nothing that a pure room can decide.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod clock;
 pub mod counters;
 pub mod drive;

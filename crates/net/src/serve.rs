@@ -200,6 +200,17 @@ impl Connection {
             self.log(now, false);
             return;
         }
+        let max = placed.site.location(exchange.location).settings.client_max_body_size;
+        let is_over = max.is_some_and(|max| self.engine.body_length().is_some_and(|n| n > max));
+        if is_over && matches!(ask, Ask::Request) {
+            // It is refused when it has been thrown away, or at once (H6).
+            let taken = self.engine.take_body(max, &mut busy.scratch, now);
+            serving.current = Some(Current::new(placed, request_id, None));
+            if let Err(refusal) = taken {
+                self.answer(&Ask::Refused(refusal), now);
+            }
+            return;
+        }
         if let Action::Cgi = action {
             let call = cgi::Call {
                 table,
@@ -390,7 +401,7 @@ fn make(
         Action::Redirect(status) => answer::redirect(status, &exchange.text, product, fields),
         Action::Text(status) => {
             let media_type = media_type(table, exchange);
-            answer::text(status, &exchange.text, media_type.as_bytes(), fields)
+            answer::text(status, &exchange.text, media_type.as_bytes(), settings, fields)
         }
         Action::Error(status) => {
             if status == Status::METHOD_NOT_ALLOWED {
@@ -443,7 +454,7 @@ fn note_trouble(
     let stamp = worker.clock.stamp(now);
     let facts = request.connection;
     let client = Client(facts.remote);
-    let line = RequestLine(request.head);
+    let line = RequestLine(request.head, request.request_id);
     if let Some(refusal) = refusal {
         let cause = refusal.cause.message();
         let message = format_args!("refused with {status}: {cause}, {client}{line}");
@@ -477,10 +488,12 @@ impl std::fmt::Display for Client {
     }
 }
 
-struct RequestLine<'a>(&'a Head);
+struct RequestLine<'a>(&'a Head, RequestIdSeed);
 
 impl std::fmt::Display for RequestLine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let RequestIdSeed(id) = self.1;
+        write!(f, ", request id: {id:032x}")?;
         if self.0.method_name().is_empty() {
             return Ok(());
         }

@@ -18,6 +18,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::drive::Busy;
@@ -50,6 +51,8 @@ pub struct Shared {
     pub workers: AtomicUsize,
     /// Places for programs.
     pub seats: Arc<Seats>,
+    /// Connections, where they are limited.
+    pub admission: Arc<Admission>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use sekisho_config::{Escape, LogFormat, Part, Template};
+use sekisho_config::{Escape, LogFormat, Part, Template, Variable};
 
 use crate::exchange::{Exchange, Request};
 use crate::table::Table;
@@ -28,7 +28,10 @@ pub fn log_line(
             Part::Variable(variable) => {
                 let start = out.len();
                 scope.variable(variable, out);
-                escape(format.escape, start, out);
+                // This one is always there: it says `OK` or nothing.
+                if out.len() > start || *variable != Variable::RequestCompletion {
+                    escape(format.escape, start, out);
+                }
             }
         }
     }

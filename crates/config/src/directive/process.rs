@@ -71,12 +71,33 @@ pub(super) const ROWS: &[Row] = &[
         "worker_connections",
         EVENTS,
         "number",
-        "10000",
-        "How many connections a worker may hold (nginx: 512)",
+        "65536",
+        "How many connections a worker may hold; beyond it none is accepted until one ends (nginx: 512)",
         |_, d, s| set(&mut s.main.worker_connections, d.count(0)),
+    ),
+    active(
+        "connections_max",
+        EVENTS,
+        "number|off",
+        "off",
+        "How many connections the server holds; one more is answered with 503",
+        |_, d, s| set(&mut s.main.connections_max, limit(d)),
+    ),
+    active(
+        "connections_per_address",
+        EVENTS,
+        "number|off",
+        "off",
+        "How many of them may come from one address; one more is answered with 503",
+        |_, d, s| set(&mut s.main.connections_per_address, limit(d)),
     ),
     block("http", MAIN, "", Context::Http, "The web server's configuration").once(),
 ];
+
+/// A number from 1 on, or `off`.
+fn limit(d: &Directive<'_>) -> Result<Option<usize>, Fault> {
+    if *d.arg(0).text == *b"off" { Ok(None) } else { d.count(0).map(Some) }
+}
 
 fn user(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let user = d.text(d.arg(0))?.to_owned();
