@@ -21,6 +21,8 @@ use crate::worker::{Door, Worker};
 /// How long accepting rests when descriptors are short and no session ends meanwhile (O5).
 const PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
+/// How many bytes may wait in a socket before more are put into it.
+const UNSENT_BYTES: u32 = 256 * 1024;
 
 /// A listening socket as one worker gets it: its own descriptor of the shared socket.
 #[derive(Debug)]
@@ -156,6 +158,9 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             socket.set_reuse_address(true)?;
             // Inherited by the connections that are accepted: no call for each of them.
             socket.set_tcp_nodelay(true)?;
+            // Inherited too: what a slow client does not take waits with us, not in the kernel's memory,
+            // where thousands of slow readers would hold gigabytes.
+            socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
             if options.reuseport {
                 socket.set_reuse_port(true)?;
             }
