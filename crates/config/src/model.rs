@@ -444,11 +444,15 @@ pub enum ErrorTarget {
     Redirect(Template),
 }
 
+/// Names to something. Looked up for every request, with names from the configuration in it only: a quick
+/// hash will do.
+pub type ByName<T> = std::collections::HashMap<Vec<u8>, T, foldhash::fast::RandomState>;
+
 /// `types`: extension (lower case) to media type.
 #[derive(Debug, Default)]
 pub struct Types {
     /// Extension without its dot, to media type.
-    pub by_extension: std::collections::HashMap<Vec<u8>, Arc<str>>,
+    pub by_extension: ByName<Arc<str>>,
 }
 
 /// `add_header`

@@ -126,7 +126,7 @@ fn limits_have_defaults_and_directives() {
     assert_eq!(server_settings(&config, 0).client_max_body_size, Some(1 << 20));
     assert_eq!(server_settings(&config, 0).client_body_discard_max, 64 << 20);
     assert_eq!(server_settings(&config, 0).keepalive_requests, 1000);
-    assert_eq!(config.main.worker_connections, 10_000);
+    assert_eq!(config.main.worker_connections, 65_536);
     let config = loaded("http { client_header_buffer_size 64k; server { listen 80; } }");
     let expected = HeadLimits {
         line_bytes_max: 65536,

@@ -142,7 +142,20 @@ pub fn push_escape(byte: u8, out: &mut Vec<u8>) {
 /// host into `out`, which is cleared first: in lower case, without port and without one closing dot.
 /// An empty host and empty labels are invalid, as in nginx.
 pub fn host(value: &[u8], out: &mut Vec<u8>) -> Result<(), BadHost> {
+    let name = checked_host(value)?;
     out.clear();
+    out.extend_from_slice(name);
+    out.make_ascii_lowercase();
+    Ok(())
+}
+
+/// Whether this is a host with an optional port.
+pub fn is_host(value: &[u8]) -> bool {
+    checked_host(value).is_ok()
+}
+
+/// The name in a host with an optional port, without a closing dot.
+fn checked_host(value: &[u8]) -> Result<&[u8], BadHost> {
     let (name, port) = if value.starts_with(b"[") {
         let end = memchr::memchr(b']', value).ok_or(BadHost)?;
         let literal = std::str::from_utf8(&value[1..end]).map_err(|_| BadHost)?;
@@ -156,8 +169,7 @@ pub fn host(value: &[u8], out: &mut Vec<u8>) -> Result<(), BadHost> {
         (name, port)
     };
     check_port(port)?;
-    out.extend(name.iter().map(u8::to_ascii_lowercase));
-    Ok(())
+    Ok(name)
 }
 
 /// Whether the path can be taken as it is: no escape, fragment, control byte, empty or dotted segment.
@@ -258,6 +270,23 @@ const fn hex(digit: u8) -> Option<u8> {
 
 fn check_name(name: &[u8]) -> Result<(), BadHost> {
     let mut previous = b'.';
+    for &byte in name {
+        // Names are read for every request, and nearly all of them are plain.
+        let is_plain = match byte {
+            b'.' => previous != b'.',
+            _ => CLASS[usize::from(byte)] & REG_NAME != 0,
+        };
+        if !is_plain {
+            return check_escaped_name(name);
+        }
+        previous = byte;
+    }
+    // `previous` is a dot also when there was nothing at all.
+    if previous == b'.' { Err(BadHost) } else { Ok(()) }
+}
+
+fn check_escaped_name(name: &[u8]) -> Result<(), BadHost> {
+    let mut previous = b'.';
     let mut escape_digits = 0;
     for &byte in name {
         let is_allowed = match byte {
@@ -312,7 +341,8 @@ static CLASS: [u8; 256] = {
             b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
         );
         if is_unreserved || is_sub_delim {
-            class[byte as usize] |= PCHAR | REG_NAME;
+            // A comma would make two hosts look like one.
+            class[byte as usize] |= if byte == b',' { PCHAR } else { PCHAR | REG_NAME };
         }
         if matches!(byte, b':' | b'@') {
             class[byte as usize] |= PCHAR;

@@ -1,8 +1,8 @@
 //! Request line and fields: bytes into a typed head, or the cause why not (H9, RFC 9112). Any doubt
 //! about where the message ends is a refusal.
 
+pub use sekisho_http::target::is_host;
 use sekisho_http::{Head, Known, Version};
-use std::net::Ipv6Addr;
 
 use crate::refusal::Cause;
 
@@ -149,53 +149,6 @@ pub const fn is_token_byte(byte: u8) -> bool {
 /// Whether a byte may stand in a field value: anything but control bytes, of which only HTAB may.
 pub const fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
-}
-
-/// Whether this is a host with an optional port (RFC 3986 §3.2.2, without what would confuse a name
-/// with a path or two names with one: empty labels, commas).
-pub fn is_host(value: &[u8]) -> bool {
-    let (host, port) = if value.starts_with(b"[") {
-        let Some(close) = memchr::memchr(b']', value) else { return false };
-        let address = str::from_utf8(&value[1..close]).ok().map(str::parse::<Ipv6Addr>);
-        if !matches!(address, Some(Ok(_))) {
-            return false;
-        }
-        match &value[close + 1..] {
-            [] => return true,
-            [b':', port @ ..] => return is_port(port),
-            _ => return false,
-        }
-    } else {
-        match memchr::memchr(b':', value) {
-            Some(colon) => (&value[..colon], &value[colon + 1..]),
-            None => (value, &b""[..]),
-        }
-    };
-    is_port(port) && is_name(host)
-}
-
-fn is_port(port: &[u8]) -> bool {
-    port.is_empty() || number(port).is_some_and(|port| u16::try_from(port).is_ok())
-}
-
-fn is_name(name: &[u8]) -> bool {
-    let mut before = b'.';
-    for (at, byte) in name.iter().enumerate() {
-        let is_good = match byte {
-            b'.' => before != b'.',
-            b'%' => {
-                matches!(name.get(at + 1..at + 3), Some([a, b]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())
-            }
-            b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';'
-            | b'=' => true,
-            byte => byte.is_ascii_alphanumeric(),
-        };
-        if !is_good {
-            return false;
-        }
-        before = *byte;
-    }
-    !name.is_empty()
 }
 
 fn check_host(head: &Head) -> Result<(), Cause> {

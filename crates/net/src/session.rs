@@ -241,8 +241,8 @@ mod tests {
         Moment::from_millis(millis)
     }
 
-    fn by(millis: u64) -> Option<Deadline> {
-        Some(Deadline { at: at(millis), kind: DeadlineKind::Header })
+    fn by(millis: u64) -> Deadline {
+        Deadline { at: at(millis), kind: DeadlineKind::Header }
     }
 
     fn seat(id: u64) -> Seat {
@@ -256,11 +256,11 @@ mod tests {
         let waker = Waker::from(Arc::clone(&bell));
         let mut sessions = Sessions::default();
         let key = sessions.enter(seat(1));
-        assert!(sessions.arm(key, &waker, by(10)));
-        assert!(!sessions.arm(key, &waker, by(30)), "later: nothing to set");
+        assert!(sessions.arm(key, &waker, Some(by(10))));
+        assert!(!sessions.arm(key, &waker, Some(by(30))), "later: nothing to set");
         assert_eq!(sessions.wake_due(at(10)), Some(at(30)), "put back, not woken");
         assert_eq!(bell.0.load(Ordering::Relaxed), 0);
-        assert!(sessions.arm(key, &waker, by(20)), "earlier: a new first entry");
+        assert!(sessions.arm(key, &waker, Some(by(20))), "earlier: a new first entry");
         assert_eq!(sessions.wake_due(at(20)), Some(at(30)));
         assert_eq!(bell.0.load(Ordering::Relaxed), 1);
         assert_eq!(sessions.wake_due(at(30)), None, "the stale entry is passed over");
@@ -273,7 +273,7 @@ mod tests {
         let waker = Waker::from(Arc::new(Bell::default()));
         let mut sessions = Sessions::default();
         let key = sessions.enter(seat(1));
-        sessions.arm(key, &waker, by(10));
+        sessions.arm(key, &waker, Some(by(10)));
         sessions.arm(key, &waker, None);
         assert_eq!(sessions.wake_due(at(10)), None);
         sessions.leave(key);
@@ -287,10 +287,10 @@ mod tests {
         let mut sessions = Sessions::default();
         let _other = sessions.enter(seat(0));
         let key = sessions.enter(seat(1));
-        sessions.arm(key, &waker, by(10));
+        sessions.arm(key, &waker, Some(by(10)));
         sessions.leave(key);
         let key = sessions.enter(seat(2));
-        sessions.arm(key, &waker, by(50));
+        sessions.arm(key, &waker, Some(by(50)));
         assert_eq!(sessions.wake_due(at(20)), Some(at(50)));
         assert_eq!(bell.0.load(Ordering::Relaxed), 0);
     }

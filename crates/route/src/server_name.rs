@@ -1,10 +1,9 @@
 //! Which server block: nginx's order of exact name, longest leading wildcard, longest trailing
 //! wildcard, first regular expression, default; for one listen address.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use sekisho_config::{Http, Listen, Pattern, ServerId, ServerName};
+use sekisho_config::{ByName, Http, Listen, Pattern, ServerId, ServerName};
 
 use crate::capture::Captures;
 
@@ -14,11 +13,11 @@ pub(crate) struct ServerNames {
     default: ServerId,
     /// Whether there is anything to choose, or to capture.
     is_single: bool,
-    exact: HashMap<Box<[u8]>, ServerId>,
+    exact: ByName<ServerId>,
     /// `*.example.org` as `.example.org`
-    leading: HashMap<Box<[u8]>, ServerId>,
+    leading: ByName<ServerId>,
     /// `www.example.*` as `www.example.`
-    trailing: HashMap<Box<[u8]>, ServerId>,
+    trailing: ByName<ServerId>,
     patterns: Vec<(Arc<Pattern>, ServerId)>,
 }
 
@@ -28,15 +27,15 @@ impl ServerNames {
         let mut names = Self {
             default: listen.default_server,
             is_single: false,
-            exact: HashMap::new(),
-            leading: HashMap::new(),
-            trailing: HashMap::new(),
+            exact: ByName::default(),
+            leading: ByName::default(),
+            trailing: ByName::default(),
             patterns: Vec::new(),
         };
         for &id in &listen.servers {
             let Some(server) = http.servers.get(id.0 as usize) else { continue };
             if server.names.is_empty() {
-                names.exact.entry(Box::default()).or_insert(id);
+                names.exact.entry(Vec::new()).or_insert(id);
             }
             for name in &server.names {
                 let (map, text) = match name {

@@ -1,6 +1,5 @@
 //! Configurations built by hand, files that are a list, and outcomes as one line of text.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,6 +190,8 @@ fn main_settings() -> Main {
         error_logs: Vec::new(),
         worker_rlimit_nofile: None,
         worker_connections: 512,
+        connections_max: None,
+        connections_per_address: None,
         worker_shutdown_timeout: None,
     }
 }
@@ -198,7 +199,7 @@ fn main_settings() -> Main {
 fn settings() -> Settings {
     const TEN: Option<Duration> = Some(Duration::from_secs(10));
     let types = [("html", "text/html"), ("txt", "text/plain"), ("png", "image/png")];
-    let by_extension: HashMap<Vec<u8>, Arc<str>> =
+    let by_extension =
         types.into_iter().map(|(extension, kind)| (extension.into(), kind.into())).collect();
     Settings {
         place: Place::Root(Arc::new(t("/srv"))),
