@@ -314,8 +314,11 @@ pub fn did_you_mean<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Opt
     if word.is_empty() || word.len() > WORD_MAX {
         return None;
     }
-    let reach = (word.chars().count() / 3).max(1);
+    let length = word.chars().count();
+    let reach = (length / 3).max(1);
     words
+        // What differs more in length alone is out of reach; known words are ASCII.
+        .filter(|known| known.len().abs_diff(length) <= reach)
         .map(|known| (distance(word, known), known))
         .filter(|(distance, known)| *distance <= reach && *known != word)
         .min()

@@ -156,6 +156,8 @@ impl Scope<'_> {
                     push_basic_user(value, out);
                 }
             }
+            // A client that was refused before it had sent a request line asked for nothing.
+            V::Request if head.method_name().is_empty() => {}
             V::Request => {
                 put(head.method_name());
                 put(b" ");

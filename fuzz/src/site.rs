@@ -1,0 +1,122 @@
+//! A site to route in: one with a bit of everything, and a view of files that holds the router to its
+//! word.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sekisho_config::{Memory, Options, Settings, load};
+use sekisho_http::{Head, Status, target};
+use sekisho_route::{
+    Action, ConnectionFacts, Exchange, Files, Look, Request, RequestIdSeed, Sent, Table, WallTime,
+    added_fields, log_line, media_type, wants_line,
+};
+
+const TEXT: &str = include_str!("site.conf");
+
+/// The table of the site.
+pub fn table() -> Table {
+    let outcome =
+        load(Path::new("/etc/site.conf"), &Options::new("/p"), &Memory::of("/etc/site.conf", TEXT));
+    let shown: Vec<_> = outcome.reports.iter().map(|report| report.render(false)).collect();
+    Table::new(Arc::new(outcome.config.unwrap_or_else(|| panic!("{}", shown.join("\n")))))
+}
+
+/// Decides one request at every listen address, and checks what comes of it. `is_strict`: the configuration
+/// has no control bytes, so none may come out.
+pub fn decide(table: &Table, head: &Head, is_strict: bool) {
+    let connection = ConnectionFacts {
+        id: 7,
+        remote: Some(([192, 0, 2, 1], 4711).into()),
+        local: Some(([192, 0, 2, 2], 8080).into()),
+        requests: 1,
+        is_tls: false,
+    };
+    // One more than there are: whoever asks for it gets an error.
+    for listen in 0..=table.config().http.listens.len().min(8) {
+        let request = Request {
+            head,
+            listen,
+            connection: &connection,
+            wall: WallTime { unix_secs: 1_700_000_000, nanos: 5, utc_offset_secs: -5400 },
+            request_id: RequestIdSeed(1 + listen as u128),
+        };
+        // Which files there are follows from the target, so that one input is one story.
+        let kind = head.target().iter().fold(listen as u8, |sum, byte| sum.wrapping_add(*byte)) % 3;
+        let (mut exchange, mut view) = (Exchange::default(), View::new(kind, is_strict));
+        let action = table.decide(&request, &mut exchange, &mut view);
+        check(table, &request, &exchange, &action);
+        let late = Status::INTERNAL_SERVER_ERROR;
+        let action = table.decide_error(late, &request, &mut exchange, &mut view);
+        check(table, &request, &exchange, &action);
+    }
+}
+
+fn check(table: &Table, request: &Request<'_>, exchange: &Exchange, action: &Action<()>) {
+    if !exchange.is_routed() {
+        assert!(matches!(action, Action::Error(_)));
+        return;
+    }
+    assert!(exchange.path.is_empty() || target::is_resolved(&exchange.path), "{:?}", exchange.path);
+    if let Action::Redirect(_) = action {
+        assert!(exchange.text.iter().all(u8::is_ascii_graphic), "{:?}", exchange.text);
+    }
+    let mut fields = Vec::new();
+    added_fields(table, request, exchange, Status::OK, Some(1), &mut fields);
+    check_lines(&fields);
+    let _ = media_type(table, exchange);
+    let sent = Sent { status: Some(Status::OK), fields: &fields, ..Sent::default() };
+    for log in table.location(exchange.location).settings.access_logs.iter() {
+        if let Some(condition) = &log.condition {
+            let _ = wants_line(condition, table, request, exchange, Some(&sent));
+        }
+        let mut line = Vec::new();
+        log_line(&log.format, table, request, exchange, Some(&sent), &mut line);
+    }
+}
+
+/// Whole field lines, and nothing that would make two of one.
+fn check_lines(mut lines: &[u8]) {
+    while !lines.is_empty() {
+        let end = lines.iter().position(|byte| *byte == b'\r').expect("a line ends with CRLF");
+        let (line, rest) = lines.split_at(end);
+        assert!(!line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t'), "{line:?}");
+        assert!(line.contains(&b':'), "{line:?}");
+        lines = rest.strip_prefix(b"\r\n").expect("a line ends with CRLF");
+    }
+}
+
+/// Files that are there or not, without any file.
+struct View {
+    kind: u8,
+    looks: usize,
+    /// No control byte may be asked for.
+    is_strict: bool,
+}
+
+impl View {
+    fn new(kind: u8, is_strict: bool) -> Self {
+        Self { kind, looks: 0, is_strict }
+    }
+}
+
+impl Files for View {
+    type File = ();
+
+    fn look(&mut self, path: &[u8], root_bytes: usize, _: &Settings) -> Look<()> {
+        // Each way back to the beginning may look at every candidate.
+        self.looks += 1;
+        assert!(self.looks < 100_000, "the decision does not end");
+        let (root, rest) = path.split_at(root_bytes);
+        let shown = || format!("{} below {}", rest.escape_ascii(), root.escape_ascii());
+        assert_eq!(rest.first(), Some(&b'/'), "{}", shown());
+        let mut parts = rest.split(|byte| *byte == b'/');
+        assert!(!parts.any(|part| part == b"." || part == b".."), "{}", shown());
+        // A configuration may have control bytes of its own; this site's has none.
+        assert!(!self.is_strict || target::is_resolved(rest), "{}", shown());
+        match (self.kind, path.last()) {
+            (0, _) => Look::Missing,
+            (1, Some(b'/')) | (2, _) => Look::Directory,
+            _ => Look::File(()),
+        }
+    }
+}
