@@ -8,6 +8,8 @@
 mod run;
 mod seats;
 mod spawn;
+mod stderr;
+mod strays;
 
 use std::fmt;
 use std::fs::File;
@@ -44,6 +46,8 @@ pub trait Surroundings: fmt::Debug {
     fn seats(&self) -> &Arc<Seats>;
     /// A run that went on by itself has ended.
     fn ended_alone(&self);
+    /// A program, or the wait for one, has met its deadline (T10).
+    fn expired(&self);
 }
 
 /// What a program is started for.
@@ -63,10 +67,12 @@ pub struct Call<'a> {
     pub software: &'a str,
 }
 
-/// Begins with a program; an error is a status that stands for it.
+/// Begins with a program; an error is a status that stands for it, and the field lines that belong to it
+/// have been appended to `fields`.
 pub fn start(
     call: &Call<'_>,
     around: Rc<dyn Surroundings>,
+    fields: &mut Vec<u8>,
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
     let Call { table, request, exchange, .. } = *call;
@@ -83,11 +89,12 @@ pub fn start(
         table,
         request,
         exchange,
-        body_bytes: call.body_bytes.filter(|_| call.has_body),
+        has_body: call.has_body,
+        body_bytes: call.body_bytes,
         software: call.software,
         user: None,
     };
-    let mut variables = Environment::default();
+    let mut variables = Environment::with_room();
     environment(&facts, &mut variables);
     let rules = Rules::new(&cgi, exchange.method);
     let job = Job { cgi, invocation, environment: variables, rules };
@@ -103,18 +110,29 @@ pub fn start(
     };
     if call.has_body && call.body_bytes.is_none() {
         // The program must know the length before it starts, and nobody does yet (C7).
-        task.stage = match tempfile::tempfile() {
-            Ok(file) => Stage::Spooling { job, file, bytes: 0 },
-            Err(error) => {
-                task.around.report(Level::Crit, format_args!("cannot keep a body: {error}"));
-                return Err(Status::INTERNAL_SERVER_ERROR);
-            }
-        };
+        match tempfile::tempfile() {
+            Ok(file) => task.stage = Stage::Spooling { job, file, bytes: 0 },
+            Err(error) => task.fail_to_keep(&error),
+        }
     } else {
         let input = if call.has_body { Input::Pipe } else { Input::Nothing };
         task.queue(job, input, now);
     }
-    Ok(Box::new(task))
+    match task.ending {
+        // It has failed already: the client need not send its body first (H6).
+        Some(Ending::Fail(cause)) => {
+            push_retry_after(cause, fields);
+            Err(cause.status())
+        }
+        _ => Ok(Box::new(task)),
+    }
+}
+
+/// When it may be worth trying again (C12).
+fn push_retry_after(cause: Cause, fields: &mut Vec<u8>) {
+    if let Some(after) = cause.retry_after() {
+        fields.extend_from_slice(format!("Retry-After: {}\r\n", after.as_secs()).as_bytes());
+    }
 }
 
 /// What is to be run, and how.
@@ -157,7 +175,7 @@ enum Stage {
 impl CgiTask {
     fn queue(&mut self, job: Job, input: Input, now: Moment) {
         match self.around.seats().take(job.cgi.max_processes, job.cgi.queue) {
-            Some(ticket) if ticket.is_granted() => self.spawn(&job, input, ticket, now),
+            Some(ticket) if ticket.is_granted() => self.spawn(job, input, ticket, now),
             Some(ticket) => {
                 let until = job.cgi.queue_timeout.map(|length| now + length);
                 self.stage = Stage::Queued { job, input, ticket, until };
@@ -166,15 +184,22 @@ impl CgiTask {
         }
     }
 
-    fn spawn(&mut self, job: &Job, input: Input, ticket: Ticket, now: Moment) {
-        let stderr = &job.cgi.stderr;
-        match spawn::spawn(&job.invocation, &job.environment, input, stderr) {
+    fn spawn(&mut self, mut job: Job, input: Input, ticket: Ticket, now: Moment) {
+        let strays = &ticket.seats().strays;
+        let id = (!job.cgi.leaves_daemons).then(|| strays.begin());
+        if let Some(id) = id {
+            job.environment.add(strays::VARIABLE, id.value().as_bytes());
+        }
+        match spawn::spawn(&job.invocation, &job.environment, input, &job.cgi.stderr) {
             Ok(pipes) => {
                 let program = Program::new(job.rules, now);
-                let run = Run::new(program, pipes, ticket, Rc::clone(&self.around));
+                let run = Run::new(program, pipes, id, ticket, Rc::clone(&self.around), now);
                 self.stage = Stage::Running(Box::new(run));
             }
             Err((cause, error)) => {
+                if let Some(id) = id {
+                    strays.end(id);
+                }
                 let program = job.invocation.program.escape_ascii();
                 self.around
                     .report(Level::Error, format_args!("cgi \"{program}\": {cause}: {error}"));
@@ -185,9 +210,22 @@ impl CgiTask {
     }
 
     fn fail(&mut self, cause: Cause) {
-        self.around.report(Level::Error, format_args!("cgi: {cause}"));
+        self.note(cause);
         self.stage = Stage::Ended;
         self.ending = Some(Ending::Fail(cause));
+    }
+
+    fn fail_to_keep(&mut self, error: &std::io::Error) {
+        self.around.report(Level::Crit, format_args!("cgi: cannot keep a body: {error}"));
+        self.stage = Stage::Ended;
+        self.ending = Some(Ending::Fail(Cause::NoResources));
+    }
+
+    fn note(&self, cause: Cause) {
+        self.around.report(Level::Error, format_args!("cgi: {cause}"));
+        if matches!(cause, Cause::ReadTimeout | Cause::RunTimeout | Cause::QueueTimeout) {
+            self.around.expired();
+        }
     }
 
     /// Keeps what the machine orders until the connection takes it.
@@ -207,7 +245,7 @@ impl CgiTask {
         self.body.extend_from_slice(&output[orders.body]);
         if let Some(ending) = orders.ending {
             if let Ending::Fail(cause) | Ending::Break(cause) = &ending {
-                self.around.report(Level::Error, format_args!("cgi: {cause}"));
+                self.note(*cause);
             }
             self.ending = Some(ending);
         }
@@ -226,10 +264,7 @@ impl CgiTask {
         Some(match self.ending.take()? {
             Ending::Finish => Progress::Done,
             Ending::Fail(cause) => {
-                if let Some(after) = cause.retry_after() {
-                    let line = format!("Retry-After: {}\r\n", after.as_secs());
-                    out.fields.extend_from_slice(line.as_bytes());
-                }
+                push_retry_after(cause, &mut out.fields);
                 Progress::Fail(cause.status())
             }
             Ending::Break(_) | Ending::Lost => Progress::Break,
@@ -242,6 +277,7 @@ impl CgiTask {
     fn tell_who_is_awaited(&mut self, now: Moment) {
         let is_body_awaited = !self.has_body_ended;
         if let Stage::Running(run) = &mut self.stage {
+            run.hold(self.is_held);
             run.await_client(self.is_held || (is_body_awaited && run.has_taken_all()), now);
         }
     }
@@ -260,9 +296,7 @@ impl Task for CgiTask {
                     bytes.len()
                 }
                 Err(error) => {
-                    self.around.report(Level::Crit, format_args!("cannot keep a body: {error}"));
-                    self.stage = Stage::Ended;
-                    self.ending = Some(Ending::Fail(Cause::NoResources));
+                    self.fail_to_keep(&error);
                     bytes.len()
                 }
             },
@@ -312,7 +346,7 @@ impl Task for CgiTask {
                 }
                 Stage::Queued { job, input, ticket, until } => {
                     if ticket.is_granted() {
-                        self.spawn(&job, input, ticket, now);
+                        self.spawn(job, input, ticket, now);
                         if self.has_body_ended
                             && let Stage::Running(run) = &mut self.stage
                         {

@@ -332,6 +332,14 @@ impl Http1 {
         self.send = None;
     }
 
+    /// Answers one more request at the most, and says so in the answer: a client that has just had an
+    /// answer, or has just connected, may have sent its request before it can know of our end (O4).
+    pub fn close_after_next(&mut self) {
+        if self.stage == Stage::Open && self.closing.is_none() && self.output == Output::Awaited {
+            self.closing = Some(CloseReason::Draining);
+        }
+    }
+
     /// Takes no further request: an idle connection ends now, a busy one after its response (O4).
     pub fn shut_down_gracefully(&mut self, now: Moment) {
         if self.stage != Stage::Open {

@@ -1,6 +1,7 @@
 //! Shutdown of many sessions: how many are left, when grace turns into force, and when force gives
 //! up (O4). Keeps no clock: the time comes in, the next deadline goes out. The sessions themselves are
-//! not here; each is told by its own `Stay`.
+//! not here; each is told by its own `Stay`. Whoever has many of them may count as one: a worker is there
+//! until its last session has ended.
 
 use std::time::Duration;
 
@@ -16,13 +17,16 @@ pub const FORCE_TIMEOUT: Duration = Duration::from_secs(5);
 ///         asked (graceful)              asked again, deadline
 ///  Open ───────────────────▶ Graceful ─────────────────────────▶ Forceful ──▶ Abandoned
 ///    │                           │                                ▲   │  asked again, deadline
-///    │                           └── none left ──▶ Drained        │   └── none left ──▶ Forced
+///    │                           └── none left ──▶ Drained        │   └── none left ──▶ Forced,
+///    │                                                            │        or Drained if none was cut
 ///    └──────────────────────────── asked (forceful) ──────────────┘
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Drain {
     phase: Phase,
     left: u64,
+    /// Whether force has ended anybody in the middle of something.
+    has_cut: bool,
     grace: Option<Duration>,
 }
 
@@ -37,10 +41,12 @@ enum Phase {
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fact {
-    /// A session began.
-    SessionBegan,
-    /// A session ended.
-    SessionEnded,
+    /// Somebody came who must end before the process may: a session, or a worker with all of its own.
+    Began,
+    /// One of them ended.
+    Ended,
+    /// Force ended somebody in the middle of something. Their end is told as well.
+    CutShort,
     /// An operator asked for the server to end. Asking again escalates.
     Asked(Manner),
     /// Time has passed.
@@ -61,9 +67,9 @@ pub enum Order {
 /// How a shutdown ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
-    /// Every session came to its own end.
+    /// Every session came to its own end, or was idle when force came.
     Drained,
-    /// Every session ended, but some were told to.
+    /// Every session ended, but some were cut short.
     Forced,
     /// Some sessions did not end in time and are left behind.
     Abandoned,
@@ -83,7 +89,7 @@ impl Outcome {
 impl Drain {
     /// A server that runs; `grace` is `worker_shutdown_timeout`, `None` where grace has no end.
     pub const fn new(grace: Option<Duration>) -> Self {
-        Self { phase: Phase::Open, left: 0, grace }
+        Self { phase: Phase::Open, left: 0, has_cut: false, grace }
     }
 
     /// The length of grace for a shutdown that has not begun yet: a reload may change it.
@@ -94,15 +100,19 @@ impl Drain {
     /// The one door.
     pub fn after(&mut self, fact: Fact, now: Moment) -> Order {
         match fact {
-            // A session that was accepted just before the shutdown may still come in: it is counted,
-            // and whoever reports it shuts it down in the manner of the day.
-            Fact::SessionBegan => {
+            // One that was accepted just before the shutdown may still come in: it is counted, and
+            // whoever reports it shuts it down in the manner of the day.
+            Fact::Began => {
                 self.left += 1;
                 Order::Nothing
             }
-            Fact::SessionEnded => {
+            Fact::Ended => {
                 self.left = self.left.saturating_sub(1);
                 self.exit_if_none_left()
+            }
+            Fact::CutShort => {
+                self.has_cut |= self.manner() == Some(Manner::Forceful);
+                Order::Nothing
             }
             Fact::Asked(manner) => self.asked(manner, now),
             Fact::TimePassed => self.expire(now),
@@ -127,7 +137,7 @@ impl Drain {
         }
     }
 
-    /// How many sessions are left.
+    /// How many are left.
     pub const fn left(&self) -> u64 {
         self.left
     }
@@ -169,8 +179,11 @@ impl Drain {
 
     fn exit_if_none_left(&mut self) -> Order {
         match self.phase {
-            Phase::Graceful { .. } if self.left == 0 => self.end(Outcome::Drained),
-            Phase::Forceful { .. } if self.left == 0 => self.end(Outcome::Forced),
+            Phase::Forceful { .. } if self.left == 0 && self.has_cut => self.end(Outcome::Forced),
+            // Also by force it was a good end where nobody was cut short.
+            Phase::Graceful { .. } | Phase::Forceful { .. } if self.left == 0 => {
+                self.end(Outcome::Drained)
+            }
             _ => Order::Nothing,
         }
     }
@@ -194,7 +207,7 @@ mod tests {
     fn with_sessions(count: u64, grace: Option<Duration>) -> Drain {
         let mut drain = Drain::new(grace);
         for _ in 0..count {
-            assert_eq!(drain.after(F::SessionBegan, at(0)), O::Nothing);
+            assert_eq!(drain.after(F::Began, at(0)), O::Nothing);
         }
         drain
     }
@@ -204,9 +217,9 @@ mod tests {
         // O4
         let mut drain = with_sessions(2, Some(GRACE));
         assert_eq!(drain.after(F::Asked(M::Graceful), at(1)), O::ShutDownAll(M::Graceful));
-        assert_eq!(drain.after(F::SessionEnded, at(2)), O::Nothing);
+        assert_eq!(drain.after(F::Ended, at(2)), O::Nothing);
         assert_eq!(drain.left(), 1);
-        assert_eq!(drain.after(F::SessionEnded, at(3)), O::Exit(Outcome::Drained));
+        assert_eq!(drain.after(F::Ended, at(3)), O::Exit(Outcome::Drained));
         assert_eq!(Outcome::Drained.exit_status(), 0);
         assert_eq!(drain.next_deadline(), None);
     }
@@ -220,7 +233,8 @@ mod tests {
         assert_eq!(drain.after(F::TimePassed, at(10)), O::Nothing);
         assert_eq!(drain.after(F::TimePassed, at(11)), O::ShutDownAll(M::Forceful));
         assert_eq!(drain.after(F::TimePassed, at(11)), O::Nothing);
-        assert_eq!(drain.after(F::SessionEnded, at(12)), O::Exit(Outcome::Forced));
+        assert_eq!(drain.after(F::CutShort, at(12)), O::Nothing);
+        assert_eq!(drain.after(F::Ended, at(12)), O::Exit(Outcome::Forced));
         assert_ne!(Outcome::Forced.exit_status(), 0);
     }
 
@@ -261,7 +275,7 @@ mod tests {
         let end = at(1) + FORCE_TIMEOUT;
         assert_eq!(drain.next_deadline(), Some(end));
         assert_eq!(drain.after(F::TimePassed, end), O::Exit(Outcome::Abandoned));
-        assert_eq!(drain.after(F::SessionEnded, end), O::Nothing);
+        assert_eq!(drain.after(F::Ended, end), O::Nothing);
     }
 
     #[test]
@@ -275,12 +289,23 @@ mod tests {
     }
 
     #[test]
+    fn force_that_finds_only_idle_sessions_is_a_good_end() {
+        // O4: the status tells whether anybody lost something.
+        let mut drain = with_sessions(2, None);
+        // Cut short before there was any shutdown: another story.
+        drain.after(F::CutShort, at(0));
+        assert_eq!(drain.after(F::Asked(M::Forceful), at(1)), O::ShutDownAll(M::Forceful));
+        assert_eq!(drain.after(F::Ended, at(2)), O::Nothing);
+        assert_eq!(drain.after(F::Ended, at(2)), O::Exit(Outcome::Drained));
+    }
+
+    #[test]
     fn a_session_that_comes_in_late_is_waited_for_as_well() {
         // O4
         let mut drain = with_sessions(1, Some(GRACE));
         drain.after(F::Asked(M::Graceful), at(1));
-        drain.after(F::SessionBegan, at(1));
-        assert_eq!(drain.after(F::SessionEnded, at(2)), O::Nothing);
-        assert_eq!(drain.after(F::SessionEnded, at(2)), O::Exit(Outcome::Drained));
+        drain.after(F::Began, at(1));
+        assert_eq!(drain.after(F::Ended, at(2)), O::Nothing);
+        assert_eq!(drain.after(F::Ended, at(2)), O::Exit(Outcome::Drained));
     }
 }

@@ -43,6 +43,12 @@ impl Clock {
         Instant::now()
     }
 
+    /// The same clock as other programs know it: since the machine started.
+    pub fn machine_monotonic() -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+
     /// This moment.
     pub fn now(&self) -> Moment {
         let since = Self::machine_now().duration_since(self.start);

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use sekisho_config::Level;
 use sekisho_handler::{Outbox, Piece, Task};
@@ -33,8 +34,12 @@ const BATCH_BYTES: usize = 64 * 1024;
 const FILE_TURN_BYTES: u64 = 2 << 20;
 /// So many pipelined requests are answered before other sessions get their turn.
 const TURN_REQUESTS: u32 = 128;
+/// A client that has taken this much of a file is no slow reader.
+const TRUST_BYTES: u64 = 1 << 20;
 /// Buffers that have grown beyond this are not kept.
 const KEEP_BYTES: usize = 128 * 1024;
+/// A client that was here so shortly ago may have sent its next request before it can know that we drain.
+const DRAIN_QUIET: Duration = Duration::from_millis(100);
 
 /// What a session has while there is something to do.
 #[derive(Debug)]
@@ -96,6 +101,8 @@ impl Busy {
     pub fn tidy(&mut self) -> bool {
         (self.taken, self.filled, self.sent) = (0, 0, 0);
         self.scratch.out.clear();
+        // One client's head must never be taken for another's (a 408 is answered without one).
+        self.scratch.head.clear();
         self.pieces.clear();
         self.task = None;
         self.body.clear();
@@ -125,8 +132,12 @@ pub struct Connection {
     pub(crate) local: Option<IpAddr>,
     stream: Stream,
     admitted: Result<Option<Admitted>, TooMany>,
+    /// When bytes last moved.
+    active: Moment,
     is_shut: bool,
     has_input_ended: bool,
+    /// The client has taken so much that the kernel may hold more for it.
+    is_trusted: bool,
 }
 
 impl Connection {
@@ -145,7 +156,7 @@ impl Connection {
         let now = worker.clock.now();
         let engine = Http1::new(policy, now);
         let id = worker.next_connection();
-        let seat = Seat::new(id, door.id, now, remote, worker.wish.get());
+        let seat = Seat::new(id, door.id, now, remote, worker.wish.get().max(door.wish.get()));
         let key = worker.sessions.borrow_mut().enter(seat);
         Self {
             engine,
@@ -158,8 +169,10 @@ impl Connection {
             local,
             stream,
             admitted,
+            active: now,
             is_shut: false,
             has_input_ended: false,
+            is_trusted: false,
         }
     }
 
@@ -212,7 +225,7 @@ impl Connection {
                         self.handle(&event, now);
                     }
                 }
-                Ok(_) => {}
+                Ok(_) => self.active = now,
                 Err(_) => return Poll::Ready(CloseReason::TransportLost),
             }
         }
@@ -304,6 +317,7 @@ impl Connection {
                     return Poll::Pending;
                 };
                 let sent = sent?;
+                self.active = now;
                 busy.sent += sent;
                 let pending = busy.sent < busy.scratch.out.len();
                 if !pending {
@@ -339,6 +353,7 @@ impl Connection {
                     return Poll::Pending;
                 };
                 let sent = sent? as u64;
+                self.active = now;
                 if sent == 0 {
                     // The file is shorter than its head said: the client must not take this for all.
                     self.break_off(now);
@@ -346,6 +361,10 @@ impl Connection {
                 }
                 range.start += sent;
                 *file_left -= sent;
+                if !self.is_trusted && range.start >= TRUST_BYTES {
+                    self.is_trusted = true;
+                    self.stream.lift_unsent_limit();
+                }
                 let is_done = range.is_empty();
                 self.engine.file_sent(sent);
                 self.engine.transmitted(sent, true, now);
@@ -368,17 +387,20 @@ impl Connection {
         }
     }
 
-    /// A graceful end is wished: an idle session ends, a busy one with its response. A request that is
-    /// on its way in already is still answered.
-    fn drain(&mut self, now: Moment) {
-        if self.engine.is_idle() && self.stream.has_input_waiting() {
-            return;
-        }
-        self.engine.shut_down_gracefully(now);
+    /// A graceful end is wished: the answer that comes next says that it is the last.
+    fn drain(&mut self) {
+        self.engine.close_after_next();
         let mut sessions = self.worker.sessions.borrow_mut();
         if sessions.seat(self.key).session().running() > 0 {
             sessions.after(self.key, Fact::ShutdownAsked(Manner::Graceful));
         }
+    }
+
+    /// When a session that drains and is idle ends: at once, unless its client was here a moment ago. Then
+    /// the next request may be on its way, and whoever closes now would reset it.
+    fn quiet_at(&self) -> Option<Deadline> {
+        let at = self.active + DRAIN_QUIET;
+        self.engine.is_idle().then_some(Deadline { at, kind: DeadlineKind::KeepAlive })
     }
 
     /// Ends the session: the log says why, the worker gets its seat back.
@@ -417,11 +439,12 @@ impl Future for Connection {
         let wish = this.worker.sessions.borrow().wish(this.key);
         match wish {
             Wish::GoOn => {}
-            Wish::Drain => this.drain(now),
+            Wish::Drain => this.drain(),
             // A task can still give its answer; everything else ends here (O4).
-            Wish::Force if this.cancel_task(Cause::Shutdown, now) => this.drain(now),
+            Wish::Force if this.cancel_task(Cause::Shutdown, now) => this.drain(),
             Wish::Force => {
-                if !this.engine.is_idle() {
+                // Whoever has their answer and lingers loses nothing.
+                if this.engine.stage() == Stage::Open && !this.engine.is_idle() {
                     this.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
                 }
                 this.close(CloseReason::Forced, now);
@@ -442,7 +465,6 @@ impl Future for Connection {
             // Data that came in the same turn has won (T3).
             match this.next_deadline().filter(|deadline| deadline.at.is_due(now)) {
                 Some(Deadline { kind: DeadlineKind::Program, .. }) => {
-                    this.worker.shared.counters.expire(DeadlineKind::Program);
                     if !this.expire_task(cx, now) {
                         break;
                     }
@@ -461,7 +483,17 @@ impl Future for Connection {
         {
             this.worker.give_back_buffers(busy);
         }
-        let deadline = this.next_deadline();
+        let mut deadline = this.next_deadline();
+        if wish == Wish::Drain
+            && let Some(quiet) = this.quiet_at()
+        {
+            if quiet.at.is_due(now) {
+                this.engine.shut_down_gracefully(now);
+                this.close(CloseReason::Draining, now);
+                return Poll::Ready(());
+            }
+            deadline = deadline.filter(|deadline| deadline.at < quiet.at).or(Some(quiet));
+        }
         let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
         if is_first {
             this.worker.wake_timer();
@@ -472,7 +504,28 @@ impl Future for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if let Some(busy) = self.busy.take() {
+            self.worker.give_back_buffers(busy);
+        }
         self.worker.sessions.borrow_mut().leave(self.key);
         self.worker.vacated.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        println!(
+            "connection {}, engine {}, stream {}, seat {}, admitted {}",
+            size_of::<Connection>(),
+            size_of::<Http1>(),
+            size_of::<Stream>(),
+            size_of::<Seat>(),
+            size_of::<Result<Option<Admitted>, TooMany>>(),
+        );
+        assert!(size_of::<Connection>() <= 384);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use sekisho_config::{Listen, ListenAddress, ListenOptions};
-use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::drive::Connection;
@@ -23,12 +23,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
 /// How many bytes may wait in a socket before more are put into it.
 const UNSENT_BYTES: u32 = 256 * 1024;
+/// How long the last connections of a door that closes may take to come in.
+const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
 
 /// A listening socket as one worker gets it: its own descriptor of the shared socket.
 #[derive(Debug)]
 pub struct Listener {
     /// Where it listens.
     pub address: ListenAddress,
+    /// Which socket it is, whatever the descriptor: the kernel's number for it.
+    pub cookie: u64,
     /// The descriptor.
     pub socket: OwnedFd,
 }
@@ -37,7 +41,36 @@ pub struct Listener {
 /// one is lost.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    open: Vec<(ListenAddress, Vec<Socket>)>,
+    open: Vec<Opened>,
+}
+
+/// An address, and the sockets that are open for it: one, or more with `reuseport`.
+#[derive(Debug)]
+struct Opened {
+    address: ListenAddress,
+    sockets: Vec<Socket>,
+    holder: Holder,
+}
+
+/// Who holds a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// We alone: when we close it, it is gone.
+    We,
+    /// A service manager as well: it goes on listening without us, and hands the socket to the next of
+    /// us. Nothing may be done to it that outlives us.
+    Manager,
+}
+
+/// A socket that somebody else has opened.
+#[derive(Debug)]
+pub struct Inherited {
+    /// Where it listens.
+    pub address: ListenAddress,
+    /// The descriptor.
+    pub socket: OwnedFd,
+    /// Who holds it.
+    pub holder: Holder,
 }
 
 /// An address that could not be listened on.
@@ -47,6 +80,13 @@ pub struct BindError {
     pub address: ListenAddress,
     /// Why.
     pub error: io::Error,
+}
+
+impl BindError {
+    /// Whether somebody else has it.
+    pub fn is_in_use(&self) -> bool {
+        self.error.kind() == io::ErrorKind::AddrInUse
+    }
 }
 
 impl std::fmt::Display for BindError {
@@ -78,8 +118,28 @@ impl std::fmt::Display for Shown<'_> {
 }
 
 impl Sockets {
-    /// The sockets for these addresses: kept where they are open already, opened where not, and closed
-    /// where they are no longer wanted. On an error nothing has changed.
+    /// Sockets that came from outside.
+    pub fn inherit(inherited: Vec<Inherited>) -> io::Result<Self> {
+        let mut all = Self::default();
+        for Inherited { address, socket, holder } in inherited {
+            let socket = Socket::from(socket);
+            socket.set_nonblocking(true)?;
+            if matches!(address, ListenAddress::Tcp(_)) {
+                set_for_connections(&socket)?;
+            }
+            match all.open.iter_mut().find(|opened| opened.address == address) {
+                Some(opened) => opened.sockets.push(socket),
+                None => all.open.push(Opened { address, sockets: vec![socket], holder }),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The sockets for these addresses: kept where they are open already, opened where not. On an error
+    /// nothing has changed.
+    ///
+    /// A socket of `reuseport` is kept also when there are fewer workers than sockets: connections wait
+    /// in it, and the kernel gives it more.
     pub fn reopen(&self, listens: &[Listen], workers: usize) -> Result<Self, BindError> {
         let mut next = Self::default();
         for listen in listens {
@@ -87,57 +147,148 @@ impl Sockets {
             if listens.iter().any(is_covered) {
                 continue;
             }
-            let count = if listen.options.reuseport { workers } else { 1 };
-            let known = self.open.iter().find(|(address, _)| *address == listen.address);
-            let mut sockets: Vec<Socket> = Vec::new();
-            for index in 0..count {
-                let socket = match known.and_then(|(_, sockets)| sockets.get(index)) {
-                    Some(socket) => socket.try_clone(),
-                    None => bind(&listen.address, &listen.options),
-                };
-                sockets.push(
-                    socket.map_err(|error| BindError { address: listen.address.clone(), error })?,
-                );
+            let known = self.find(&listen.address);
+            match open_all(known, listen, workers) {
+                Ok(opened) => next.open.push(opened),
+                Err(error) => {
+                    next.remove_files_but(self);
+                    return Err(BindError { address: listen.address.clone(), error });
+                }
             }
-            next.open.push((listen.address.clone(), sockets));
         }
         Ok(next)
     }
 
-    /// The sockets as the worker with this index gets them.
-    pub fn for_worker(&self, index: usize) -> io::Result<Vec<Listener>> {
-        self.open
-            .iter()
-            .map(|(address, sockets)| {
-                let socket = sockets[index % sockets.len()].try_clone()?;
-                Ok(Listener { address: address.clone(), socket: socket.into() })
-            })
-            .collect()
+    /// The sockets as the worker with this index, one of so many, gets them. Every socket is somebody's.
+    pub fn for_worker(&self, index: usize, workers: usize) -> io::Result<Vec<Listener>> {
+        let mut listeners = Vec::new();
+        for Opened { address, sockets, .. } in &self.open {
+            let count = sockets.len();
+            let is_mine =
+                |at: usize| if count < workers { index % count } else { index } == at % workers;
+            for (_, socket) in sockets.iter().enumerate().filter(|(at, _)| is_mine(*at)) {
+                listeners.push(Listener {
+                    address: address.clone(),
+                    cookie: socket.cookie()?,
+                    socket: socket.try_clone()?.into(),
+                });
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// A descriptor of every socket, for the process that takes over.
+    pub fn hand_over(&self) -> io::Result<Vec<Inherited>> {
+        let mut all = Vec::new();
+        for Opened { address, sockets, holder } in &self.open {
+            for socket in sockets {
+                let socket = socket.try_clone()?.into();
+                all.push(Inherited { address: address.clone(), socket, holder: *holder });
+            }
+        }
+        Ok(all)
     }
 
     /// The addresses, with the ports that were found for port 0.
     pub fn addresses(&self) -> Vec<ListenAddress> {
-        self.open
-            .iter()
-            .map(|(address, sockets)| {
-                let found =
-                    sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
-                found.map_or_else(|| address.clone(), ListenAddress::Tcp)
-            })
-            .collect()
+        let found = |opened: &Opened| opened.sockets.first()?.local_addr().ok()?.as_socket();
+        let address = |opened: &Opened| {
+            found(opened).map_or_else(|| opened.address.clone(), ListenAddress::Tcp)
+        };
+        self.open.iter().map(address).collect()
+    }
+
+    /// Lets nobody new in at the addresses that `next` does not have, so that the connections that wait
+    /// there can be served to the last before the sockets close: closing a socket resets whoever waits in
+    /// it. Those who knock meanwhile are not answered, and refused when they knock again.
+    pub fn refuse_newcomers_but(&self, next: &Self) {
+        for opened in self.open.iter().filter(|opened| next.find(&opened.address).is_none()) {
+            match (&opened.address, opened.holder) {
+                (ListenAddress::Tcp(_), Holder::We) => {
+                    for socket in &opened.sockets {
+                        // Without it a connection that is made in the last moment is reset: no worse than
+                        // elsewhere.
+                        let _ = socket.attach_filter(&NO_SYN);
+                    }
+                }
+                // Whose file is gone is not found any more.
+                (ListenAddress::Unix(path), Holder::We) => {
+                    // Someone else may have removed it; then it is gone, which was the aim.
+                    let _ = std::fs::remove_file(path);
+                }
+                (_, Holder::Manager) => {}
+            }
+        }
     }
 
     /// Removes the files of Unix sockets that `next` does not have: the end of them, or of the process.
     pub fn remove_files_but(&self, next: &Self) {
-        for (address, _) in &self.open {
-            if let ListenAddress::Unix(path) = address
-                && !next.open.iter().any(|(other, _)| other == address)
+        for opened in &self.open {
+            if let (ListenAddress::Unix(path), Holder::We) = (&opened.address, opened.holder)
+                && next.find(&opened.address).is_none()
             {
                 // Someone else may have removed it; then it is gone, which was the aim.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
+
+    /// Whether there are sockets for this address.
+    pub fn has(&self, address: &ListenAddress) -> bool {
+        self.find(address).is_some()
+    }
+
+    fn find(&self, address: &ListenAddress) -> Option<&Opened> {
+        self.open.iter().find(|opened| opened.address == *address)
+    }
+}
+
+/// A packet filter that drops what opens a TCP connection (SYN) and nothing else, so that handshakes that
+/// are under way come to their end.
+const NO_SYN: [SockFilter; 5] = [
+    // The flags, and of them SYN.
+    SockFilter::new(0x30, 0, 0, 13),
+    SockFilter::new(0x54, 0, 0, 0x02),
+    SockFilter::new(0x15, 0, 1, 0),
+    SockFilter::new(0x06, 0, 0, u32::MAX),
+    SockFilter::new(0x06, 0, 0, 0),
+];
+
+/// A listening stream socket that somebody else has opened; `None` for any other descriptor.
+pub fn address_of(socket: &OwnedFd) -> Option<ListenAddress> {
+    let socket = SockRef::from(socket);
+    if !socket.is_listener().ok()? {
+        return None;
+    }
+    let address = socket.local_addr().ok()?;
+    match (address.as_socket(), address.as_pathname()) {
+        // Scope and flow are no part of what a configuration says.
+        (Some(at), _) => Some(ListenAddress::Tcp(SocketAddr::new(at.ip(), at.port()))),
+        (None, Some(path)) => Some(ListenAddress::Unix(path.to_owned())),
+        (None, None) => None,
+    }
+}
+
+fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Result<Opened> {
+    let kept = known.map_or(&[][..], |opened| &opened.sockets);
+    let mut sockets = Vec::with_capacity(kept.len());
+    let holder = known.map_or(Holder::We, |opened| opened.holder);
+    for socket in kept {
+        if holder == Holder::We {
+            if listen.options.reuseport && matches!(listen.address, ListenAddress::Tcp(_)) {
+                // Others may be bound beside it only if it says so itself.
+                socket.set_reuse_port(true)?;
+            }
+            tune(socket, &listen.options)?;
+        }
+        sockets.push(socket.try_clone()?);
+    }
+    // A manager's socket is all there is: it decides how many.
+    let wanted = if listen.options.reuseport && holder == Holder::We { workers } else { 1 };
+    while sockets.len() < wanted {
+        sockets.push(bind(&listen.address, &listen.options)?);
+    }
+    Ok(Opened { address: listen.address.clone(), sockets, holder })
 }
 
 /// Whether a socket on the wildcard `all` also gets the connections to `one`; then which address that
@@ -156,11 +307,7 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
         ListenAddress::Tcp(at) => {
             let socket = Socket::new(Domain::for_address(*at), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
-            // Inherited by the connections that are accepted: no call for each of them.
-            socket.set_tcp_nodelay(true)?;
-            // Inherited too: what a slow client does not take waits with us, not in the kernel's memory,
-            // where thousands of slow readers would hold gigabytes.
-            socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
+            set_for_connections(&socket)?;
             if options.reuseport {
                 socket.set_reuse_port(true)?;
             }
@@ -180,15 +327,28 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             socket
         }
     };
+    tune(&socket, options)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// What the connections that are accepted inherit: no call for each of them.
+fn set_for_connections(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    // What a slow client does not take waits with us, not in the kernel's memory, where thousands of slow
+    // readers would hold gigabytes.
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)
+}
+
+/// What may be set at any time.
+fn tune(socket: &Socket, options: &ListenOptions) -> io::Result<()> {
     if let Some(bytes) = options.rcvbuf {
         socket.set_recv_buffer_size(bytes as usize)?;
     }
     if let Some(bytes) = options.sndbuf {
         socket.set_send_buffer_size(bytes as usize)?;
     }
-    socket.listen(options.backlog.unwrap_or(BACKLOG).min(i32::MAX as u32) as i32)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+    socket.listen(options.backlog.unwrap_or(BACKLOG).min(i32::MAX as u32) as i32)
 }
 
 /// A socket file that nobody listens on is left over from a server that was killed.
@@ -200,13 +360,15 @@ fn remove_stale(path: &Path) {
     }
 }
 
-enum Acceptor {
+/// A listening socket in the hands of a worker's runtime.
+#[derive(Debug)]
+pub(crate) enum Acceptor {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 impl Acceptor {
-    fn new(listener: Listener) -> io::Result<Self> {
+    pub(crate) fn new(listener: Listener) -> io::Result<Self> {
         Ok(match listener.address {
             ListenAddress::Tcp(_) => Self::Tcp(TcpListener::from_std(listener.socket.into())?),
             ListenAddress::Unix(_) => Self::Unix(UnixListener::from_std(listener.socket.into())?),
@@ -228,44 +390,53 @@ impl Acceptor {
 }
 
 /// Accepts connections at a door for as long as it is open.
-pub async fn accept(worker: Rc<Worker>, door: Rc<Door>, listener: Listener) {
-    let acceptor = match Acceptor::new(listener) {
-        Ok(acceptor) => acceptor,
-        Err(error) => {
-            let site = &door.placed().site;
-            let stamp = worker.clock.stamp(worker.clock.now());
-            let message = format_args!("cannot accept on {}: {error}", Shown(&door.address));
-            site.log.write(sekisho_config::Level::Emerg, stamp, None, message);
-            return;
-        }
-    };
-    // An address that is the same for every connection need not be asked for.
-    let fixed = match door.address {
-        ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
-        _ => None,
-    };
+pub(crate) async fn accept(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Acceptor>) {
     loop {
         if worker.sessions.borrow().len() >= worker.sessions_max.get() {
             pause(&worker, &door, "worker_connections are not enough").await;
             continue;
         }
-        match acceptor.accept().await {
-            Ok((stream, remote)) => {
-                let local = fixed.or_else(|| local_address(&stream));
-                let connection =
-                    Connection::new(Rc::clone(&worker), Rc::clone(&door), stream, remote, local);
-                worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
-                tokio::task::spawn_local(connection);
-            }
-            Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
-                    worker.files.borrow_mut().clear();
-                    pause(&worker, &door, &error.to_string()).await;
-                }
-                // The client went away before it was accepted.
-                _ => tokio::task::yield_now().await,
-            },
+        accept_one(&worker, &door, &acceptor).await;
+    }
+}
+
+/// Accepts the connections that wait at a door that closes, and those whose handshake is under way: they
+/// were let in, so they are served (O4).
+pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Acceptor>) {
+    let last = tokio::time::sleep(LAST_HANDSHAKES);
+    let mut last = std::pin::pin!(last);
+    loop {
+        // In this order: at the end of the time nobody may wait any more.
+        tokio::select! {
+            biased;
+            () = accept_one(&worker, &door, &acceptor) => {}
+            () = &mut last => return,
         }
+    }
+}
+
+/// Accepts one connection, or rests while that is not possible.
+async fn accept_one(worker: &Rc<Worker>, door: &Rc<Door>, acceptor: &Acceptor) {
+    match acceptor.accept().await {
+        Ok((stream, remote)) => {
+            // An address that is the same for every connection need not be asked for.
+            let local = match door.address {
+                ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
+                _ => local_address(&stream),
+            };
+            let connection =
+                Connection::new(Rc::clone(worker), Rc::clone(door), stream, remote, local);
+            worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::spawn_local(connection);
+        }
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+                worker.files.borrow_mut().clear();
+                pause(worker, door, &error.to_string()).await;
+            }
+            // The client went away before it was accepted.
+            _ => tokio::task::yield_now().await,
+        },
     }
 }
 
@@ -287,5 +458,80 @@ fn local_address(stream: &Stream) -> Option<IpAddr> {
     match stream {
         Stream::Tcp(tcp) => tcp.local_addr().ok().map(|address| address.ip()),
         Stream::Unix(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sekisho_config::ServerId;
+
+    fn listen(address: &str, reuseport: bool) -> Listen {
+        let address = match address.strip_prefix("unix:") {
+            Some(path) => ListenAddress::Unix(path.into()),
+            None => ListenAddress::Tcp(address.parse().expect("an address")),
+        };
+        let options = ListenOptions { reuseport, ..ListenOptions::default() };
+        Listen { address, default_server: ServerId(0), servers: vec![ServerId(0)], options }
+    }
+
+    /// The sockets of each worker, by their cookies.
+    fn shares(sockets: &Sockets, workers: usize) -> Vec<Vec<u64>> {
+        let share = |index| sockets.for_worker(index, workers).expect("descriptors");
+        (0..workers)
+            .map(|index| share(index).iter().map(|listener| listener.cookie).collect())
+            .collect()
+    }
+
+    #[test]
+    fn every_socket_is_somebodys_however_many_workers_there_are() {
+        // O3: with fewer workers no socket is closed, and with more each has one.
+        let one = [listen("127.0.0.1:0", false)];
+        let shared = Sockets::default().reopen(&one, 3).expect("bound");
+        let cookie = shares(&shared, 1)[0][0];
+        assert_eq!(shares(&shared, 3), vec![vec![cookie]; 3]);
+
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let own = [listen(&address, true)];
+        let three = Sockets::default().reopen(&own, 3).expect("bound");
+        let all = shares(&three, 3).concat();
+        assert_eq!(all.len(), 3);
+        for workers in [1, 2, 3, 5, 7] {
+            let fewer = three.reopen(&own, workers.min(3)).expect("kept");
+            let mut found = shares(&fewer, workers);
+            assert!(found.iter().all(|share| !share.is_empty()), "{found:?}");
+            let mut found: Vec<u64> = found.drain(..).flatten().collect();
+            found.sort_unstable();
+            found.dedup();
+            let mut expected = all.clone();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "{workers} workers");
+        }
+        let more = three.reopen(&own, 5).expect("two more are bound");
+        assert_eq!(shares(&more, 5).concat().len(), 5);
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_behind() {
+        // O3
+        let dir = std::env::temp_dir().join(format!("sekisho-listen-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        let file = dir.join("socket");
+        let new = listen(&format!("unix:{}", file.display()), false);
+        let bad = listen("192.0.2.1:1", false);
+        let failed =
+            Sockets::default().reopen(&[new.clone(), bad], 1).expect_err("no such address");
+        assert_eq!(
+            failed.to_string(),
+            "cannot listen on 192.0.2.1:1: this machine has no such address"
+        );
+        assert!(!file.exists());
+        let open = Sockets::default().reopen(&[new], 1).expect("bound");
+        assert!(file.exists() && address_of(&open.hand_over().expect("one")[0].socket).is_some());
+        open.refuse_newcomers_but(&Sockets::default());
+        assert!(!file.exists());
+        std::fs::remove_dir(&dir).expect("it is empty");
     }
 }

@@ -212,12 +212,15 @@ impl Connection {
             return;
         }
         if let Action::Cgi = action {
+            // The body belongs to whoever was asked: what is answered instead is a plain GET, and an error
+            // page comes when the body has gone elsewhere.
+            let is_asked = matches!(ask, Ask::Request) && exchange.method == request.head.method();
             let call = cgi::Call {
                 table,
                 request: &request,
                 exchange,
-                has_body: self.engine.request_has_body(),
-                body_bytes: self.engine.body_length(),
+                has_body: is_asked && self.engine.request_has_body(),
+                body_bytes: self.engine.body_length().filter(|_| is_asked),
                 software: site::PRODUCT,
             };
             let around = Around {
@@ -227,7 +230,7 @@ impl Connection {
                 connection: self.id,
                 request_id,
             };
-            let started = cgi::start(&call, Rc::new(around), now);
+            let started = cgi::start(&call, Rc::new(around), &mut busy.outbox.fields, now);
             serving.current = Some(Current::new(placed, request_id, None));
             return self.begin(started, now);
         }

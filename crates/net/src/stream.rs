@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -56,11 +56,13 @@ impl Stream {
         })
     }
 
-    /// Whether bytes have arrived that nobody has read: asked before a session is ended that looks idle.
-    pub fn has_input_waiting(&self) -> bool {
-        let mut byte = [0];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        rustix::net::recv(self.as_fd(), &mut byte, flags).is_ok_and(|(_, count)| count > 0)
+    /// Lets the kernel hold as much for this client as it likes, which spares both sides some work; see
+    /// `listen::UNSENT_BYTES` for why it does not from the start.
+    pub fn lift_unsent_limit(&self) {
+        if let Self::Tcp(tcp) = self {
+            // Without it, all that is lost is the speed.
+            let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(u32::MAX);
+        }
     }
 
     /// Ends our side; the client sees the end of the stream.

@@ -10,7 +10,7 @@ use sekisho_handler::{Progress, Task};
 use sekisho_http::Status;
 use sekisho_http1::{BodyLength, Response};
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Engine, Moment};
+use sekisho_lifecycle::{Deadline, DeadlineKind, Engine, Moment};
 use sekisho_route::{Handover, Request, RequestIdSeed, added_fields};
 
 use crate::drive::Connection;
@@ -50,6 +50,10 @@ impl Surroundings for Around {
 
     fn ended_alone(&self) {
         self.worker.vacated.notify_waiters();
+    }
+
+    fn expired(&self) {
+        self.worker.shared.counters.expire(DeadlineKind::Program);
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sekisho_config::ListenAddress;
+use sekisho_config::{Level, ListenAddress};
 use sekisho_handler::FileCache;
 use sekisho_handler::cgi::{Runs, Seats};
 use tokio::runtime::{Builder, LocalOptions};
@@ -22,7 +22,7 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::drive::Busy;
-use crate::listen::{self, Listener};
+use crate::listen::{self, Acceptor, Listener};
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
 
@@ -32,10 +32,13 @@ const POOL_MAX: usize = 64;
 /// What the process tells a worker.
 #[derive(Debug)]
 pub enum Order {
-    /// Serve this site on these sockets from now on; sockets that are not among them are closed.
+    /// Serve this site on these sockets from now on. Addresses that are not among them close: who waits
+    /// there is still served, idle sessions end, running requests finish.
     Serve(Arc<Site>, Vec<Listener>),
-    /// Stop accepting, end idle sessions, let running requests finish, then end.
+    /// Accept those who wait, end idle sessions, let running requests finish, then end.
     Drain,
+    /// The same, but leave those who wait to others: the sockets stay open without this worker.
+    Retire,
     /// End every session, then end.
     Stop,
 }
@@ -62,6 +65,8 @@ pub struct Door {
     pub id: u64,
     /// Where.
     pub address: ListenAddress,
+    /// What is wished of the sessions that come in here from now on.
+    pub wish: Cell<Wish>,
     placed: RefCell<Rc<Placed>>,
 }
 
@@ -101,6 +106,13 @@ impl Door {
     }
 }
 
+/// A door that is open: its sockets, and the tasks that accept from them.
+#[derive(Debug)]
+struct Entrance {
+    door: Rc<Door>,
+    sockets: Vec<(u64, Rc<Acceptor>, JoinHandle<()>)>,
+}
+
 /// A worker's own state, shared by the tasks of its thread.
 #[derive(Debug)]
 pub struct Worker {
@@ -129,6 +141,8 @@ pub struct Worker {
     request_id: Cell<u128>,
     /// Numbers doors.
     doors: Cell<u64>,
+    /// How many sockets are being emptied before they close.
+    emptying: Cell<usize>,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::serve::NotFoundLines>,
 }
@@ -161,6 +175,7 @@ impl Worker {
             shared,
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
+            emptying: Cell::new(0),
             not_found: RefCell::default(),
         });
         runtime.block_on(worker.obey(orders));
@@ -169,25 +184,49 @@ impl Worker {
 
     async fn obey(self: &Rc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
         let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
-        let mut doors: Vec<(Rc<Door>, JoinHandle<()>)> = Vec::new();
+        let mut entrances: Vec<Entrance> = Vec::new();
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Serve(site, listeners)) => self.serve(&site, listeners, &mut doors),
-                    Some(Order::Drain) => self.close_doors(&mut doors, Wish::Drain).await,
-                    Some(Order::Stop) | None => self.close_doors(&mut doors, Wish::Force).await,
+                    Some(Order::Serve(site, listeners)) => {
+                        self.serve(&site, listeners, &mut entrances);
+                    }
+                    Some(Order::Drain) => {
+                        self.wish_all(Wish::Drain);
+                        for entrance in entrances.drain(..) {
+                            self.empty(entrance);
+                        }
+                    }
+                    Some(Order::Retire) => {
+                        self.wish_all(Wish::Drain);
+                        close(&mut entrances).await;
+                    }
+                    Some(Order::Stop) | None => {
+                        self.wish_all(Wish::Force);
+                        close(&mut entrances).await;
+                    }
                 },
                 () = self.vacated.notified(), if self.wish.get() > Wish::GoOn => {}
             }
             if self.wish.get() == Wish::Force {
                 self.runs.force();
             }
-            let is_empty = self.sessions.borrow().is_empty() && self.runs.alone() == 0;
-            if self.wish.get() > Wish::GoOn && is_empty {
+            if self.is_over() {
                 break;
             }
         }
         timer.abort();
+    }
+
+    fn is_over(&self) -> bool {
+        let may_wait = self.emptying.get() > 0 && self.wish.get() < Wish::Force;
+        let is_empty = self.sessions.borrow().is_empty() && self.runs.alone() == 0;
+        self.wish.get() > Wish::GoOn && !may_wait && is_empty
+    }
+
+    fn wish_all(&self, wish: Wish) {
+        self.wish.set(self.wish.get().max(wish));
+        self.sessions.borrow_mut().wish_all(wish);
     }
 
     /// Takes over a site: doors that stay keep their sessions and get the new site; others close.
@@ -195,42 +234,98 @@ impl Worker {
         self: &Rc<Self>,
         site: &Arc<Site>,
         listeners: Vec<Listener>,
-        doors: &mut Vec<(Rc<Door>, JoinHandle<()>)>,
+        entrances: &mut Vec<Entrance>,
     ) {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
-        doors.retain(|(door, accepting)| {
-            let stays = listeners.iter().any(|listener| listener.address == door.address);
-            if !stays {
-                accepting.abort();
-            }
-            stays
-        });
-        for listener in listeners {
-            let Some(placed) = Placed::new(site, &listener.address).map(Rc::new) else { continue };
-            if let Some((door, _)) = doors.iter().find(|(door, _)| door.address == listener.address)
-            {
-                *door.placed.borrow_mut() = placed;
+        for mut entrance in std::mem::take(entrances) {
+            let place = |listener: &Listener| listener.address == entrance.door.address;
+            if !listeners.iter().any(place) {
+                self.close_door(entrance, site.config().main.worker_shutdown_timeout);
                 continue;
             }
-            let door = Rc::new(Door {
-                id: self.next_door(),
-                address: listener.address.clone(),
-                placed: RefCell::new(placed),
+            // A socket that another worker accepts from now on; it stays open.
+            entrance.sockets.retain(|(cookie, _, accepting)| {
+                let stays = listeners.iter().any(|listener| listener.cookie == *cookie);
+                if !stays {
+                    accepting.abort();
+                }
+                stays
             });
-            let accepting = listen::accept(Rc::clone(self), Rc::clone(&door), listener);
-            doors.push((door, tokio::task::spawn_local(accepting)));
+            entrances.push(entrance);
+        }
+        for listener in listeners {
+            let Some(placed) = Placed::new(site, &listener.address).map(Rc::new) else { continue };
+            let known = entrances.iter().position(|it| it.door.address == listener.address);
+            let at = known.unwrap_or_else(|| {
+                let door = Rc::new(Door {
+                    id: self.next_door(),
+                    address: listener.address.clone(),
+                    wish: Cell::new(Wish::GoOn),
+                    placed: RefCell::new(Rc::clone(&placed)),
+                });
+                entrances.push(Entrance { door, sockets: Vec::new() });
+                entrances.len() - 1
+            });
+            let entrance = &mut entrances[at];
+            *entrance.door.placed.borrow_mut() = placed;
+            if entrance.sockets.iter().all(|(cookie, ..)| *cookie != listener.cookie) {
+                self.accept(entrance, listener);
+            }
         }
     }
 
-    async fn close_doors(&self, doors: &mut Vec<(Rc<Door>, JoinHandle<()>)>, wish: Wish) {
-        self.wish.set(self.wish.get().max(wish));
-        for (_, accepting) in doors.drain(..) {
-            accepting.abort();
-            // The task's end is the socket's end; a task that was aborted says so, which is no news.
-            let _ = accepting.await;
+    fn accept(self: &Rc<Self>, entrance: &mut Entrance, listener: Listener) {
+        let (cookie, door) = (listener.cookie, Rc::clone(&entrance.door));
+        match Acceptor::new(listener) {
+            Ok(acceptor) => {
+                let acceptor = Rc::new(acceptor);
+                let accepting = listen::accept(Rc::clone(self), door, Rc::clone(&acceptor));
+                let accepting = tokio::task::spawn_local(accepting);
+                entrance.sockets.push((cookie, acceptor, accepting));
+            }
+            Err(error) => {
+                let stamp = self.clock.stamp(self.clock.now());
+                let address = listen::Shown(&door.address);
+                let message = format_args!("cannot accept on {address}: {error}");
+                door.placed().site.log.write(Level::Emerg, stamp, None, message);
+            }
         }
-        self.sessions.borrow_mut().wish_all(wish);
+    }
+
+    /// An address is no longer listened on: its sessions drain, and are ended when their time is over.
+    fn close_door(self: &Rc<Self>, entrance: Entrance, grace: Option<Duration>) {
+        let door = Rc::clone(&entrance.door);
+        self.wish_at(&door, Wish::Drain);
+        self.empty(entrance);
+        if let Some(grace) = grace {
+            let worker = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(grace).await;
+                worker.wish_at(&door, Wish::Force);
+            });
+        }
+    }
+
+    fn wish_at(&self, door: &Door, wish: Wish) {
+        door.wish.set(wish);
+        self.sessions.borrow_mut().wish_where(wish, |seat| seat.door == door.id);
+    }
+
+    /// Serves who waits at a door, and closes it.
+    fn empty(self: &Rc<Self>, entrance: Entrance) {
+        for (_, acceptor, accepting) in entrance.sockets {
+            accepting.abort();
+            let (worker, door) = (Rc::clone(self), Rc::clone(&entrance.door));
+            self.emptying.update(|count| count + 1);
+            tokio::task::spawn_local(async move {
+                // The task's end is the socket's end; one that was aborted says so, which is no news.
+                let _ = accepting.await;
+                listen::empty(Rc::clone(&worker), door, acceptor).await;
+                worker.emptying.update(|count| count - 1);
+                worker.vacated.notify_waiters();
+            });
+        }
     }
 
     /// Wakes sessions at their deadlines: one timer for all of them.
@@ -265,8 +360,9 @@ impl Worker {
 
     /// Takes the buffers of a session that has become idle.
     pub fn give_back_buffers(&self, mut busy: Box<Busy>) {
+        let is_worth_keeping = busy.tidy();
         let mut pool = self.pool.borrow_mut();
-        if pool.len() < POOL_MAX && busy.tidy() {
+        if is_worth_keeping && pool.len() < POOL_MAX {
             pool.push(busy);
         }
     }
@@ -306,6 +402,14 @@ impl Worker {
             }
             worker.is_sweeping.set(false);
         });
+    }
+}
+
+async fn close(entrances: &mut Vec<Entrance>) {
+    for (_, _, accepting) in entrances.drain(..).flat_map(|entrance| entrance.sockets) {
+        accepting.abort();
+        // The task's end is the socket's end; one that was aborted says so, which is no news.
+        let _ = accepting.await;
     }
 }
 

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::mem;
 
 use sekisho_config::{
-    ErrorPage, ErrorStatus, ErrorTarget, Fallback, LocationId, Return, Settings, Template, TryFile,
-    TryFiles,
+    ErrorPage, ErrorStatus, ErrorTarget, Fallback, LocationId, Programs, Return, Settings,
+    Template, TryFile, TryFiles,
 };
 use sekisho_http::{Method, Status, target};
 
@@ -368,7 +368,10 @@ impl<'a, F: Files> Decision<'a, F> {
         if settings.autoindex {
             return Next::Done(Action::Listing);
         }
-        Next::Fail(Status::FORBIDDEN)
+        // Where every file is a program, what is no file is no program (C1).
+        let runs_all =
+            settings.cgi.as_ref().is_some_and(|cgi| matches!(cgi.programs, Programs::All));
+        Next::Fail(if runs_all { Status::NOT_FOUND } else { Status::FORBIDDEN })
     }
 
     fn directory_verdict(&mut self, mapped: Mapped) -> Result<(), Status> {

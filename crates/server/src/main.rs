@@ -3,12 +3,17 @@
 
 mod builtin;
 mod cli;
+mod control;
 mod disk;
 mod pid_file;
+mod reload;
 mod run;
+mod service_manager;
 mod setup;
 mod start;
+mod upgrade;
 mod user;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,8 @@
-//! The pid file: written when the server listens, removed at its end; and signals to whom it names.
+//! The pid file: written when the server listens, gone at its end, put aside for an upgrade; and signals
+//! to whom it names.
 
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
@@ -8,41 +10,94 @@ use rustix::process::{Pid, Signal};
 use crate::Problem;
 use crate::cli::SignalName;
 
-/// A pid file that is removed when this is dropped.
+/// What is put behind the name while a new process takes over, as nginx does.
+const ASIDE: &str = ".oldbin";
+
+/// Our pid file; gone when this is dropped.
 #[derive(Debug)]
-pub(crate) struct PidFile(PathBuf);
+pub(crate) struct PidFile {
+    path: PathBuf,
+    /// Where it is just now.
+    place: PathBuf,
+    /// Kept open: whoever we have become since may not open it again.
+    file: File,
+}
 
 impl PidFile {
     /// Writes the file.
     pub(crate) fn write(path: &Path) -> Result<Self, Problem> {
-        let text = format!("{}\n", std::process::id());
-        std::fs::write(path, text).map_err(|error| {
-            Problem::new(format_args!("cannot write {}: {error}", path.display()))
-        })?;
-        Ok(Self(path.to_owned()))
+        let open = || -> io::Result<Self> {
+            // Not emptied before it is ours: it may be another's.
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+            Self::take_over(path, file)
+        };
+        open()
+            .map_err(|error| Problem::new(format_args!("cannot write {}: {error}", path.display())))
     }
 
-    /// Where it is.
+    /// Makes a file ours that somebody else has opened.
+    pub(crate) fn take_over(path: &Path, file: File) -> io::Result<Self> {
+        let mut this = Self { path: path.to_owned(), place: path.to_owned(), file };
+        this.say_ours()?;
+        Ok(this)
+    }
+
+    /// Where it belongs.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Makes room for the file of a process that takes over.
+    pub(crate) fn put_aside(&mut self) -> io::Result<()> {
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(ASIDE);
+        std::fs::rename(&self.path, &aside)?;
+        self.place = aside.into();
+        Ok(())
+    }
+
+    /// The process that was to take over does not.
+    pub(crate) fn put_back(&mut self) -> io::Result<()> {
+        if self.place != self.path {
+            std::fs::rename(&self.place, &self.path)?;
+            self.place.clone_from(&self.path);
+        }
+        self.say_ours()
+    }
+
+    /// The open file, for a process that takes over where it could not be put aside.
+    pub(crate) fn share(&self) -> Option<(PathBuf, File)> {
+        let file = self.file.try_clone().ok().filter(|_| self.place == self.path)?;
+        Some((self.path.clone(), file))
+    }
+
+    fn say_ours(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        writeln!(self.file, "{}", std::process::id())
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
         // Whoever replaced it in the meantime keeps theirs.
-        let is_ours = read(&self.0).is_ok_and(|pid| pid == rustix::process::getpid());
-        if is_ours {
-            let _ = std::fs::remove_file(&self.0);
+        let is_ours = read(&self.place).is_ok_and(|pid| pid == rustix::process::getpid());
+        if is_ours && std::fs::remove_file(&self.place).is_err() {
+            // The folder is another user's; an empty file names nobody.
+            let _ = self.file.set_len(0);
         }
     }
 }
 
-/// Sends a signal to the server that a pid file names.
-pub(crate) fn signal(path: &Path, name: SignalName) -> Result<(), Problem> {
-    let pid = read(path).map_err(|error| {
+/// The server that a pid file names.
+pub(crate) fn server(path: &Path) -> Result<Pid, Problem> {
+    read(path).map_err(|error| {
         Problem::new(format_args!("no running server: {}: {error}", path.display()))
-    })?;
+    })
+}
+
+/// Sends a signal to a server.
+pub(crate) fn signal(pid: Pid, name: SignalName) -> Result<(), Problem> {
     let signal = match name {
         SignalName::Stop => Signal::TERM,
         SignalName::Quit => Signal::QUIT,

@@ -1,81 +1,152 @@
-//! A running server: its sockets, logs and workers, and the signals that steer it.
+//! A running server: its sockets, logs and workers, and what steers it: signals, the control socket, the
+//! end of workers, time. `reload.rs` has the change of configuration, `upgrade.rs` that of the binary.
 
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
-use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit};
-use sekisho_config::{Config, Level, ListenAddress, Workers};
+use sekisho_config::{Config, Level, ListenAddress, Workers as WorkerCount};
+use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
+use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
-use sekisho_net::worker::Shared;
-use sekisho_net::{Clock, Order, Site, Sockets, Worker};
+use sekisho_net::listen::Inherited;
+use sekisho_net::{Clock, Order, Site, Sockets};
 use sekisho_route::Machine;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::Problem;
+use crate::control::{Call, Control, Question};
 use crate::pid_file::PidFile;
+use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
-use crate::user;
+use crate::upgrade::{Inheritance, Program, Upgrade};
+use crate::workers::{Duty, Ended, Workers};
+use crate::{Problem, user};
 
-/// A thread that serves.
+/// The signals that steer a server, taken before anybody can know whom to send them to: one that comes
+/// while the server starts waits, and does not kill it.
 #[derive(Debug)]
-struct Hand {
-    orders: UnboundedSender<Order>,
-    thread: JoinHandle<()>,
+struct Signals {
+    quit: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    reopen: Signal,
+    upgrade: Signal,
+}
+
+impl Signals {
+    fn take() -> Result<Self, Problem> {
+        let take = |kind: SignalKind| {
+            signal(kind).map_err(|error| Problem::new(format_args!("cannot take signals: {error}")))
+        };
+        Ok(Self {
+            quit: take(SignalKind::quit())?,
+            terminate: take(SignalKind::terminate())?,
+            interrupt: take(SignalKind::interrupt())?,
+            hang_up: take(SignalKind::hangup())?,
+            reopen: take(SignalKind::user_defined1())?,
+            upgrade: take(SignalKind::user_defined2())?,
+        })
+    }
+}
+
+/// What steers a server.
+#[derive(Debug)]
+enum Word {
+    End(Manner),
+    Reload,
+    Reopen,
+    Upgrade,
+    ChildChanged,
+    Called(Call),
+    WorkerEnded(Ended),
+    TimePassed,
 }
 
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    plan: Plan,
-    started: Instant,
-    clock: Clock,
-    logs: Arc<Logs>,
-    sockets: Sockets,
-    site: Arc<Site>,
-    shared: Arc<Shared>,
-    hands: Vec<Hand>,
-    /// Workers that a reload has made too many: they drain.
-    retired: Vec<Hand>,
-    pid_file: Option<PidFile>,
-    /// Told by each worker that ends.
-    ended: (UnboundedSender<()>, UnboundedReceiver<()>),
+    pub(crate) plan: Plan,
+    pub(crate) program: Program,
+    runtime: Rc<Runtime>,
+    signals: Signals,
+    pub(crate) control: Option<Control>,
+    pub(crate) clock: Clock,
+    pub(crate) logs: Arc<Logs>,
+    pub(crate) sockets: Sockets,
+    pub(crate) site: Arc<Site>,
+    pub(crate) workers: Workers,
+    pub(crate) pid_file: Option<PidFile>,
+    pub(crate) drain: Drain,
+    /// How many had been cut short when that was last told to `drain`.
+    cut_short: u64,
+    /// The addresses that the last reload has closed, and when.
+    pub(crate) closed: Option<(Moment, Vec<ListenAddress>)>,
+    /// A new process that does not serve yet.
+    pub(crate) upgrade: Option<Upgrade>,
+    /// The process whose place we take, and its sockets, until it knows that we serve.
+    predecessor: Option<(u32, Sockets)>,
+    /// A new process serves on our sockets: they, their files and the service manager are its own.
+    pub(crate) is_replaced: bool,
 }
 
 impl Server {
     /// Opens everything and starts the workers.
     pub(crate) fn start(plan: Plan) -> Result<Self, Problem> {
+        let program = Program::this();
         let config = plan.read_or_report()?;
         raise_descriptor_limit(config.main.worker_rlimit_nofile)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Problem::new(format_args!("cannot start: {error}")))?;
+        let runtime = Rc::new(runtime);
+        let _within = runtime.enter();
+        let signals = Signals::take()?;
+        let inheritance = Inheritance::take()?;
+        let predecessor = inheritance.as_ref().map(Inheritance::from);
+        let offer = inheritance.map(|inheritance| inheritance.offer).unwrap_or_default();
+        let (inherited, complaints) = inherited(offer.sockets, &config)?;
+        let sockets =
+            inherited.reopen(&config.http.listens, worker_count(&config)).map_err(Problem::new)?;
         let logs = Logs::new();
-        let sockets = Sockets::default()
-            .reopen(&config.http.listens, worker_count(&config))
-            .map_err(Problem::new)?;
-        let site = Site::new(Arc::clone(&config), &logs, machine()).map_err(Problem::new)?;
-        let pid_file = config.main.pid.as_deref().map(PidFile::write).transpose()?;
-        if let Some((name, group)) = &config.main.user {
-            user::become_user(name, group.as_deref())?;
-        }
-        logs.start()
-            .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+        let opened = open_rest(&config, &logs, offer.pid_file);
+        let (site, pid_file, control) = opened.inspect_err(|_| {
+            sockets.remove_files_but(&inherited);
+        })?;
         let started = Clock::machine_now();
         let mut server = Self {
             plan,
-            started,
+            program,
+            runtime: Rc::clone(&runtime),
+            signals,
+            control: None,
             clock: Clock::new(started),
             logs,
             sockets,
             site: Arc::new(site),
-            shared: Arc::default(),
-            hands: Vec::new(),
-            retired: Vec::new(),
+            workers: Workers::new(started),
             pid_file,
-            ended: unbounded_channel(),
+            drain: Drain::new(config.main.worker_shutdown_timeout),
+            cut_short: 0,
+            closed: None,
+            upgrade: None,
+            predecessor: predecessor.map(|predecessor| (predecessor, inherited)),
+            is_replaced: false,
         };
-        server.serve()?;
+        for complaint in complaints {
+            server.log(Level::Warn, &format!("not used: {complaint}"));
+        }
+        match control {
+            Ok(control) => server.control = Some(control),
+            Err(error) => server.log(Level::Warn, &format!("no control socket: {error}")),
+        }
+        server.serve(worker_count(&config))?;
         Ok(server)
     }
 
@@ -85,124 +156,224 @@ impl Server {
     }
 
     /// Serves until a signal ends it; the exit status says whether all ended well (O4).
-    pub(crate) fn run(mut self) -> Result<ExitCode, Problem> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Problem::new(format_args!("cannot start: {error}")))?;
-        let code = runtime.block_on(self.obey_signals());
-        drop(self.pid_file.take());
-        self.sockets.remove_files_but(&Sockets::default());
-        self.logs.stop();
-        code
-    }
-
-    async fn obey_signals(&mut self) -> Result<ExitCode, Problem> {
-        let listen = |kind: SignalKind| -> Result<Signal, Problem> {
-            signal(kind).map_err(|error| Problem::new(format_args!("cannot take signals: {error}")))
-        };
-        let mut quit = listen(SignalKind::quit())?;
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut hang_up = listen(SignalKind::hangup())?;
-        let mut reopen = listen(SignalKind::user_defined1())?;
-        let mut is_draining = false;
-        let mut force_at: Option<tokio::time::Instant> = None;
-        loop {
-            let force = async {
-                match force_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = quit.recv() => {
-                    if is_draining {
-                        self.tell_all(|| Order::Stop);
-                        continue;
-                    }
-                    is_draining = true;
-                    self.log(Level::Notice, "draining: no new connections, running requests finish");
-                    let timeout = self.site.config().main.worker_shutdown_timeout;
-                    force_at = timeout.map(|length| tokio::time::Instant::now() + length);
-                    self.close_sockets();
-                    self.tell_all(|| Order::Drain);
-                }
-                _ = terminate.recv() => self.stop(&mut is_draining),
-                _ = interrupt.recv() => self.stop(&mut is_draining),
-                () = force => {
-                    force_at = None;
-                    self.log(Level::Warn, "worker_shutdown_timeout: the rest is ended by force");
-                    self.tell_all(|| Order::Stop);
-                }
-                _ = hang_up.recv(), if !is_draining => self.reload(),
-                _ = reopen.recv() => self.reopen_logs(),
-                _ = self.ended.1.recv() => {
-                    self.retired.retain(|hand| !hand.thread.is_finished());
-                    if is_draining && self.shared.workers.load(Ordering::Acquire) == 0 {
-                        break;
-                    }
+    pub(crate) fn run(mut self) -> ExitCode {
+        let runtime = Rc::clone(&self.runtime);
+        service_manager::tell(State::Ready, self.status());
+        if let Some((predecessor, sockets)) = self.predecessor.take() {
+            match Inheritance::say_ready(predecessor) {
+                Ok(()) => self.log(Level::Notice, &format!("took over from process {predecessor}")),
+                Err(problem) => {
+                    self.log(Level::Error, &format!("the old process was not told: {problem}"));
                 }
             }
+            // What it listened on and we do not is nobody's any more.
+            sockets.remove_files_but(&self.sockets);
         }
-        for hand in self.hands.drain(..).chain(self.retired.drain(..)) {
-            // A worker that panicked has said so on stderr.
-            let _ = hand.thread.join();
-        }
-        let forced = self.shared.counters.forced.load(Ordering::Relaxed);
-        Ok(if forced == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-
-    fn stop(&mut self, is_draining: &mut bool) {
-        *is_draining = true;
-        self.log(Level::Notice, "stopping: every session ends now");
-        self.close_sockets();
-        self.tell_all(|| Order::Stop);
-    }
-
-    fn close_sockets(&mut self) {
-        let sockets = std::mem::take(&mut self.sockets);
-        sockets.remove_files_but(&Sockets::default());
-    }
-
-    /// Reads the configuration again; a bad one changes nothing and says so (O3).
-    fn reload(&mut self) {
-        let outcome = self.plan.read();
-        for report in &outcome.reports {
-            self.log(Level::Warn, &report.line());
-        }
-        let Some(config) = outcome.config.map(Arc::new) else {
-            self.log(
-                Level::Emerg,
-                "reload failed: the configuration has errors, the old one stays",
-            );
-            return;
+        let outcome = runtime.block_on(self.steer());
+        let message = match outcome {
+            Outcome::Drained => "over: every session came to its end",
+            Outcome::Forced => "over: sessions were cut short",
+            Outcome::Abandoned => "over: some sessions did not end in time",
         };
-        if let Err(problem) = self.take_over(config) {
-            self.log(
-                Level::Emerg,
-                &format!("reload failed, the old configuration stays: {problem}"),
-            );
-            return;
+        self.log(Level::Notice, message);
+        drop(self.pid_file.take());
+        if outcome != Outcome::Abandoned {
+            self.workers.join();
         }
-        self.log(Level::Notice, "reloaded");
+        self.logs.stop();
+        ExitCode::from(outcome.exit_status())
     }
 
-    fn take_over(&mut self, config: Arc<Config>) -> Result<(), Problem> {
-        let sockets = self
-            .sockets
-            .reopen(&config.http.listens, worker_count(&config))
-            .map_err(Problem::new)?;
-        let site = Site::new(config, &self.logs, machine()).map_err(Problem::new)?;
-        self.sockets.remove_files_but(&sockets);
-        self.sockets = sockets;
-        self.site = Arc::new(site);
-        self.serve()?;
-        let pid = self.site.config().main.pid.clone();
-        if self.pid_file.as_ref().map(PidFile::path) != pid.as_deref() {
-            self.pid_file = pid.as_deref().map(PidFile::write).transpose()?;
+    async fn steer(&mut self) -> Outcome {
+        loop {
+            let order = match self.next_word().await {
+                Word::End(manner) => self.end(manner),
+                Word::Reload => {
+                    self.reload().await;
+                    DrainOrder::Nothing
+                }
+                Word::Reopen => {
+                    self.reopen_logs();
+                    DrainOrder::Nothing
+                }
+                Word::Upgrade => {
+                    self.begin_upgrade();
+                    DrainOrder::Nothing
+                }
+                Word::ChildChanged => {
+                    self.look_after_upgrade();
+                    DrainOrder::Nothing
+                }
+                Word::Called(call) => self.answer(call).await,
+                Word::WorkerEnded(ended) => self.worker_ended(&ended),
+                Word::TimePassed => self.time_passed(),
+            };
+            if let Some(outcome) = self.carry_out(order) {
+                return outcome;
+            }
         }
+    }
+
+    async fn next_word(&mut self) -> Word {
+        let next = [
+            self.drain.next_deadline(),
+            self.workers.next_force(),
+            self.upgrade.as_ref().map(Upgrade::ready_by),
+        ];
+        let next = next.into_iter().flatten().min().map(|at| self.clock.instant(at));
+        let time = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let upgrade = &self.upgrade;
+        let successor_ended = async {
+            match upgrade {
+                Some(upgrade) => upgrade.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        let control = &mut self.control;
+        let call = async {
+            match control {
+                Some(control) => control.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.signals.quit.recv() => Word::End(Manner::Graceful),
+            _ = self.signals.terminate.recv() => Word::End(Manner::Forceful),
+            _ = self.signals.interrupt.recv() => Word::End(Manner::Forceful),
+            _ = self.signals.hang_up.recv() => Word::Reload,
+            _ = self.signals.reopen.recv() => Word::Reopen,
+            _ = self.signals.upgrade.recv() => Word::Upgrade,
+            () = successor_ended => Word::ChildChanged,
+            call = call => Word::Called(call),
+            ended = self.workers.next_end() => Word::WorkerEnded(ended),
+            () = time => Word::TimePassed,
+        }
+    }
+
+    fn end(&mut self, manner: Manner) -> DrainOrder {
+        if self.upgrade.is_some() {
+            self.abandon_upgrade("the server is to end");
+        }
+        self.tell_drain(Fact::Asked(manner))
+    }
+
+    fn worker_ended(&mut self, ended: &Ended) -> DrainOrder {
+        let duty = self.workers.let_go(ended);
+        if let Some(error) = &ended.error {
+            self.log(Level::Emerg, &format!("a worker cannot go on: {error}"));
+        }
+        match duty {
+            Duty::None => DrainOrder::Nothing,
+            Duty::Serving if self.workers.count() == 0 && self.drain.manner().is_none() => {
+                self.log(Level::Emerg, "there is no worker left");
+                DrainOrder::Exit(Outcome::Abandoned)
+            }
+            Duty::Serving | Duty::Retired => self.tell_drain(Fact::Ended),
+        }
+    }
+
+    fn time_passed(&mut self) -> DrainOrder {
+        self.workers.force_retired(self.clock.now());
+        self.look_after_upgrade();
+        self.tell_drain(Fact::TimePassed)
+    }
+
+    /// Tells the table what happened, and first whether anybody was cut short meanwhile.
+    pub(crate) fn tell_drain(&mut self, fact: Fact) -> DrainOrder {
+        let now = self.clock.now();
+        let cut_short = self.workers.cut_short();
+        if std::mem::replace(&mut self.cut_short, cut_short) < cut_short {
+            self.drain.after(Fact::CutShort, now);
+        }
+        self.drain.after(fact, now)
+    }
+
+    /// Does what the table says; the end of all, when it has come.
+    fn carry_out(&mut self, order: DrainOrder) -> Option<Outcome> {
+        match order {
+            DrainOrder::Nothing => {}
+            DrainOrder::ShutDownAll(manner) => {
+                let message = match manner {
+                    Manner::Graceful => "draining: no new connections, running requests finish",
+                    Manner::Forceful => "stopping: every session ends now",
+                };
+                self.log(Level::Notice, message);
+                if !self.is_replaced {
+                    service_manager::tell(State::Stopping, message);
+                }
+                match manner {
+                    // Others accept who waits.
+                    Manner::Graceful if self.is_replaced => self.workers.tell_all(|| Order::Retire),
+                    Manner::Graceful => {
+                        self.sockets.refuse_newcomers_but(&Sockets::default());
+                        self.workers.tell_all(|| Order::Drain);
+                    }
+                    Manner::Forceful => {
+                        if !self.is_replaced {
+                            self.sockets.remove_files_but(&Sockets::default());
+                        }
+                        self.workers.tell_all(|| Order::Stop);
+                    }
+                }
+                // The workers have descriptors of their own, for as long as they need them.
+                self.sockets = Sockets::default();
+            }
+            DrainOrder::Exit(outcome) => {
+                if !self.is_replaced {
+                    self.sockets.remove_files_but(&Sockets::default());
+                }
+                return Some(outcome);
+            }
+        }
+        None
+    }
+
+    async fn answer(&mut self, call: Call) -> DrainOrder {
+        match call.question {
+            Question::Reload => {
+                let verdict = self.reload().await;
+                call.answer(verdict.is_good, &verdict.text);
+            }
+            Question::Sockets | Question::Ready if self.successor() != Some(call.pid) => {
+                call.answer(false, "no upgrade of yours is under way");
+            }
+            Question::Sockets => self.give_sockets(call),
+            Question::Ready => {
+                call.answer(true, "");
+                return self.make_way();
+            }
+        }
+        DrainOrder::Nothing
+    }
+
+    /// Gives every worker the current site and sockets; starts those that are missing, retires those too
+    /// many.
+    pub(crate) fn serve(&mut self, count: usize) -> Result<(), Problem> {
+        let change = self.workers.prepare(&self.sockets, count)?;
+        self.commit(change);
         Ok(())
+    }
+
+    /// The same when all is ready for it.
+    pub(crate) fn commit(&mut self, change: crate::workers::Change) {
+        let now = self.clock.now();
+        for _ in 0..change.new_count() {
+            self.drain.after(Fact::Began, now);
+        }
+        let grace = self.site.config().main.worker_shutdown_timeout;
+        self.drain.set_grace(grace);
+        self.workers.serve(&self.site, change, grace.map(|grace| now + grace));
+    }
+
+    /// One line for people who ask how the server is.
+    pub(crate) fn status(&self) -> String {
+        let (addresses, workers) = (self.sockets.addresses().len(), self.workers.count());
+        format!("serving on {addresses} addresses with {workers} workers")
     }
 
     fn reopen_logs(&self) {
@@ -212,62 +383,64 @@ impl Server {
         self.log(Level::Notice, "logs reopened");
     }
 
-    /// Gives every worker the current site; starts those that are missing, drains those too many.
-    fn serve(&mut self) -> Result<(), Problem> {
-        let count = worker_count(self.site.config());
-        while self.hands.len() < count {
-            let hand = self.spawn(self.hands.len())?;
-            self.hands.push(hand);
-        }
-        for hand in self.hands.drain(count..) {
-            // A worker that has ended takes no orders; it is told by its end.
-            let _ = hand.orders.send(Order::Drain);
-            self.retired.push(hand);
-        }
-        for (index, hand) in self.hands.iter().enumerate() {
-            let listeners = self.sockets.for_worker(index).map_err(Problem::new)?;
-            let _ = hand.orders.send(Order::Serve(Arc::clone(&self.site), listeners));
-        }
-        Ok(())
-    }
-
-    fn spawn(&self, index: usize) -> Result<Hand, Problem> {
-        let (orders, inbox) = unbounded_channel();
-        let (started, shared) = (self.started, Arc::clone(&self.shared));
-        let ended = self.ended.0.clone();
-        shared.workers.fetch_add(1, Ordering::AcqRel);
-        let body = move || {
-            let workers = Arc::clone(&shared);
-            if let Err(error) = Worker::run(started, shared, inbox) {
-                eprintln!("sekisho: a worker cannot run: {error}");
-            }
-            workers.workers.fetch_sub(1, Ordering::AcqRel);
-            // Nobody listens when the process ends at the same time.
-            let _ = ended.send(());
-        };
-        let thread = std::thread::Builder::new()
-            .name(format!("worker-{index}"))
-            .spawn(body)
-            .map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
-        Ok(Hand { orders, thread })
-    }
-
-    fn tell_all(&self, order: impl Fn() -> Order) {
-        for hand in self.hands.iter().chain(&self.retired) {
-            let _ = hand.orders.send(order());
-        }
-    }
-
-    fn log(&self, level: Level, message: &str) {
+    pub(crate) fn log(&self, level: Level, message: &str) {
         let stamp = self.clock.stamp(self.clock.now());
         self.site.log.write(level, stamp, None, format_args!("{message}"));
     }
 }
 
-fn worker_count(config: &Config) -> usize {
+/// The sockets that are open before we open any: from the process whose place we take, or from a service
+/// manager.
+fn inherited(
+    from_predecessor: Vec<Inherited>,
+    config: &Config,
+) -> Result<(Sockets, Vec<String>), Problem> {
+    let (inherited, complaints) = if from_predecessor.is_empty() {
+        service_manager::inherited(&config.http.listens)
+            .map_err(|error| Problem::new(format_args!("LISTEN_FDS: {error}")))?
+    } else {
+        (from_predecessor, Vec::new())
+    };
+    let sockets = Sockets::inherit(inherited)
+        .map_err(|error| Problem::new(format_args!("cannot use a socket from outside: {error}")))?;
+    Ok((sockets, complaints))
+}
+
+/// Opens all but the sockets, and becomes who we shall be.
+fn open_rest(
+    config: &Arc<Config>,
+    logs: &Arc<Logs>,
+    shared_pid_file: Option<(PathBuf, File)>,
+) -> Result<(Site, Option<PidFile>, io::Result<Control>), Problem> {
+    let site = Site::new(Arc::clone(config), logs, machine()).map_err(Problem::new)?;
+    let pid_file = write_pid_file(config, shared_pid_file)?;
+    let control = Control::open();
+    if let Some((name, group)) = &config.main.user {
+        user::become_user(name, group.as_deref())?;
+    }
+    logs.start().map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+    Ok((site, pid_file, control))
+}
+
+fn write_pid_file(
+    config: &Config,
+    shared: Option<(PathBuf, File)>,
+) -> Result<Option<PidFile>, Problem> {
+    let Some(path) = config.main.pid.as_deref() else { return Ok(None) };
+    let written = match (PidFile::write(path), shared) {
+        // We may have become somebody who may not, but have got it from one who could.
+        (Err(problem), Some((other, file))) if other == path => {
+            PidFile::take_over(path, file).map_err(|_| problem)
+        }
+        (written, _) => written,
+    };
+    written.map(Some)
+}
+
+pub(crate) fn worker_count(config: &Config) -> usize {
     match config.main.worker_processes {
-        Workers::Count(count) => count.max(1),
-        Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+        WorkerCount::Count(count) => count.max(1),
+        WorkerCount::Auto => std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
 
@@ -289,6 +462,6 @@ fn raise_descriptor_limit(wanted: Option<u64>) -> Result<(), Problem> {
     }
 }
 
-fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     Machine { hostname: setup::hostname(), pid: std::process::id() }
 }

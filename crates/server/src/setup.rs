@@ -89,6 +89,12 @@ impl Plan {
 
     /// The same for whoever wants a configuration or nothing: reports go to stderr.
     pub(crate) fn read_or_report(&self) -> Result<Arc<Config>, Problem> {
+        if self.builtin.is_none() {
+            // Without the main file there is one thing to say, and not two.
+            Disk.read(&self.main_file).map_err(|why| {
+                Problem::new(format_args!("cannot read {}: {why}", self.main_file.display()))
+            })?;
+        }
         let outcome = self.read();
         report(&outcome);
         outcome.config.map(Arc::new).ok_or_else(|| {
@@ -100,10 +106,12 @@ impl Plan {
 /// Prints every error and warning.
 pub(crate) fn report(outcome: &Outcome) {
     use std::io::IsTerminal;
-    let color = std::io::stderr().is_terminal();
-    for report in &outcome.reports {
-        eprintln!("{}", report.render(color));
-    }
+    eprint!("{}", rendered(outcome, std::io::stderr().is_terminal()));
+}
+
+/// Every error and warning, as an operator reads them.
+pub(crate) fn rendered(outcome: &Outcome, color: bool) -> String {
+    outcome.reports.iter().map(|report| report.render(color) + "\n").collect()
 }
 
 /// What `$hostname` and `server_name $hostname` mean.

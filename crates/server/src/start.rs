@@ -6,13 +6,15 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rustix::process::Pid;
 use sekisho_config::ListenAddress;
 use sekisho_net::site::PRODUCT;
 
-use crate::cli::{Cli, Command, Flags, Serve};
+use crate::cli::{Cli, Command, Flags, Serve, SignalName};
+use crate::control::Question;
 use crate::run::Server;
 use crate::setup::{self, Plan};
-use crate::{Problem, builtin, pid_file};
+use crate::{Problem, builtin, control, pid_file, upgrade};
 
 const DEFAULT_PORT: u16 = 8080;
 
@@ -48,10 +50,25 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
         let Some(path) = &config.main.pid else {
             return Err(Problem::new("the configuration has no pid file to find the server by"));
         };
-        pid_file::signal(path, name)?;
-        return Ok(ExitCode::SUCCESS);
+        return send(pid_file::server(path)?, name);
     }
-    Server::start(plan)?.run()
+    Ok(Server::start(plan)?.run())
+}
+
+/// `-s`: sends a signal; a reload is asked for, so that it can be told how it went (O3).
+fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
+    if matches!(name, SignalName::Reload) {
+        let number = pid.as_raw_nonzero().get().unsigned_abs();
+        let verdict = control::ask(number, Question::Reload)
+            .map_err(|error| Problem::new(format_args!("process {number}: {error}")))?;
+        if let Some((is_good, text)) = verdict {
+            eprint!("{text}");
+            return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        eprintln!("sekisho: process {number} cannot be asked; its error log has the verdict");
+    }
+    pid_file::signal(pid, name)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `-t` and `-T`.
@@ -90,15 +107,26 @@ fn create_early_log(plan: &Plan) -> Result<(), Problem> {
 
 /// Plain `sekisho`.
 fn serve_default() -> Result<ExitCode, Problem> {
-    // Someone who tries us out shall not be stopped by another program on the usual port.
+    if upgrade::predecessor().is_some() {
+        return Err(Problem::new(
+            "the built-in site cannot be taken over: its port is chosen anew",
+        ));
+    }
     let port =
-        if TcpListener::bind(("127.0.0.1", DEFAULT_PORT)).is_ok() { DEFAULT_PORT } else { 0 };
+        free_port().map_err(|error| Problem::new(format_args!("no port is free: {error}")))?;
     let server = Server::start(Plan::builtin(builtin::default_site(port), PathBuf::from("/")))?;
     for address in server.addresses() {
         println!("Sekisho serves its built-in site on {}", link(&address));
     }
     println!("Serve a folder with `sekisho serve DIR`, a configuration with `sekisho -c FILE`.");
-    server.run()
+    Ok(server.run())
+}
+
+/// The usual port, or any other: someone who tries us out shall not be stopped by another program.
+fn free_port() -> std::io::Result<u16> {
+    let usual = TcpListener::bind(("127.0.0.1", DEFAULT_PORT));
+    let found = usual.or_else(|_| TcpListener::bind(("127.0.0.1", 0)))?;
+    Ok(found.local_addr()?.port())
 }
 
 /// `sekisho serve`.
@@ -119,7 +147,7 @@ fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
     if !serve.open_listing && !has_index(&dir) {
         println!("There is no index.html; `--open-listing` shows what the folder holds.");
     }
-    server.run()
+    Ok(server.run())
 }
 
 fn has_index(dir: &Path) -> bool {

@@ -186,6 +186,14 @@ pub(super) const ROWS: &[Row] = &[
         "Whether a program may hand over to another location, an `internal` one too, by `X-Accel-Redirect` (ours)",
         |l, d, _| set(&mut l.cgi.rest.x_accel_redirect, d.flag()),
     ),
+    active(
+        "cgi_leave_daemons",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether a process that has left its program's group may stay when the request is over (ours)",
+        |l, d, _| set(&mut l.cgi.rest.leaves_daemons, d.flag()),
+    ),
 ];
 
 /// What is said further in wins over what is inherited: `cgi on` over a `cgi_pass` further out.

@@ -47,6 +47,8 @@ pub struct Cgi {
     pub head_bytes_max: usize,
     /// `cgi_x_accel_redirect`
     pub x_accel_redirect: bool,
+    /// `cgi_leave_daemons`
+    pub leaves_daemons: bool,
 }
 
 impl Cgi {
@@ -98,6 +100,7 @@ impl Default for Cgi {
             pass_authorization: false,
             head_bytes_max: 0,
             x_accel_redirect: false,
+            leaves_daemons: false,
         }
     }
 }

@@ -61,9 +61,23 @@ impl Environment {
         self.starts.clear();
     }
 
+    /// An empty one with room for what is usual.
+    pub fn with_room() -> Self {
+        Self { bytes: Vec::with_capacity(2048), starts: Vec::with_capacity(48) }
+    }
+
+    /// Adds a variable that is the server's own.
+    pub fn add(&mut self, name: &str, value: &[u8]) {
+        self.push(name.as_bytes(), |out| out.extend_from_slice(value));
+    }
+
     /// Says how long the body is, once that is known: for a body that had to be gathered first (C7).
     pub fn set_content_length(&mut self, bytes: u64) {
-        self.push(b"CONTENT_LENGTH", |out| out.extend_from_slice(bytes.to_string().as_bytes()));
+        // What the configuration says stays.
+        if self.get("CONTENT_LENGTH").is_some() {
+            return;
+        }
+        self.add("CONTENT_LENGTH", itoa::Buffer::new().format(bytes).as_bytes());
     }
 
     /// Adds a variable whose value `write` appends. One with a NUL in it is left out.
@@ -99,7 +113,9 @@ pub struct Facts<'a> {
     pub request: &'a Request<'a>,
     /// What was decided: an [`Action::Cgi`](sekisho_route::Action::Cgi).
     pub exchange: &'a Exchange,
-    /// How long the body is that the program gets; `None` when it gets none.
+    /// Whether the program gets a body.
+    pub has_body: bool,
+    /// How long it is, where that is known already.
     pub body_bytes: Option<u64>,
     /// `SERVER_SOFTWARE`
     pub software: &'a str,
@@ -156,7 +172,7 @@ impl Writer<'_> {
     }
 
     fn request(&mut self) {
-        let Facts { request, exchange, body_bytes, user, .. } = *self.facts;
+        let Facts { request, exchange, has_body, body_bytes, user, .. } = *self.facts;
         self.variable("REMOTE_ADDR", &Variable::RemoteAddr);
         // No name is looked up; RFC 3875 §4.1.9 has the address stand in.
         self.variable("REMOTE_HOST", &Variable::RemoteAddr);
@@ -173,9 +189,9 @@ impl Writer<'_> {
         }
         if let Some(bytes) = body_bytes {
             self.text("CONTENT_LENGTH", itoa::Buffer::new().format(bytes).as_bytes());
-            if let Some(media_type) = request.head.known(Known::ContentType) {
-                self.text("CONTENT_TYPE", media_type);
-            }
+        }
+        if has_body && let Some(media_type) = request.head.known(Known::ContentType) {
+            self.text("CONTENT_TYPE", media_type);
         }
     }
 
@@ -206,8 +222,10 @@ impl Writer<'_> {
         let is_authorized = self.cgi.is_some_and(|cgi| cgi.pass_authorization);
         let mut fields: Vec<(&[u8], &[u8])> =
             head.fields().filter(|(name, _)| is_passed_on(name, is_authorized)).collect();
-        let lower = |name: &[u8]| -> Vec<u8> { name.to_ascii_lowercase() };
-        fields.sort_by_cached_key(|(name, _)| lower(name));
+        fields.sort_by(|(one, _), (other, _)| {
+            let lower = u8::to_ascii_lowercase;
+            one.iter().map(lower).cmp(other.iter().map(lower))
+        });
         let mut variable = Vec::new();
         for group in fields.chunk_by(|a, b| a.0.eq_ignore_ascii_case(b.0)) {
             let name = group[0].0;

@@ -85,8 +85,15 @@ impl Asked {
         let request = request(&self.head, &self.connection);
         let mut out = Environment::default();
         let exchange = &self.exchange;
-        let facts =
-            Facts { table, request: &request, exchange, body_bytes, software: "sekisho/1", user };
+        let facts = Facts {
+            table,
+            request: &request,
+            exchange,
+            has_body: body_bytes.is_some(),
+            body_bytes,
+            software: "sekisho/1",
+            user,
+        };
         environment(&facts, &mut out);
         out
     }

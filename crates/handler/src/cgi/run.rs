@@ -1,37 +1,44 @@
 //! A process that runs: feeds the machine with what happens to it and carries out what it orders.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal as OsSignal, WaitId, WaitIdOptions};
-use sekisho_config::Level;
 use sekisho_gateway::cgi::{Exit, Fact, Orders, Program, Signal};
 use sekisho_lifecycle::Moment;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::Notify;
 
 use super::Surroundings;
 use super::seats::Ticket;
 use super::spawn::Pipes;
+use super::stderr::Stderr;
+use super::strays::{self, RunId};
 
-/// What one read of a program's output takes at the most.
-const OUTPUT_BYTES: usize = 16 * 1024;
-/// A line of stderr is cut after so many bytes.
-const STDERR_LINE_MAX: usize = 1024;
-/// A run may write so many lines of stderr into the log; the rest is counted.
-const STDERR_LINES_MAX: u32 = 100;
+/// What the first read of a program's output takes; it grows while reads are full.
+const OUTPUT_BYTES_FIRST: usize = 4 * 1024;
+/// What one read of a program's output takes at the most, and what may still be read of it once a deadline
+/// is due: what a pipe holds.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// A program that takes longer than this is watched for its end and its complaints. Most are over before,
+/// and the end of their output says so.
+const WATCH_AFTER: Duration = Duration::from_millis(10);
+/// When to try again to watch a process, if no descriptor was left for it.
+const WATCH_AGAIN: Duration = Duration::from_millis(100);
 
 /// The runs of a worker that go on by themselves, after their answer or without a client.
 #[derive(Debug, Default)]
 pub struct Runs {
     alone: Cell<usize>,
     is_forced: Cell<bool>,
-    wakers: RefCell<Vec<Waker>>,
+    forced: Notify,
 }
 
 impl Runs {
@@ -43,9 +50,7 @@ impl Runs {
     /// Ends them all at once: the worker wants to end.
     pub fn force(&self) {
         self.is_forced.set(true);
-        for waker in self.wakers.borrow_mut().drain(..) {
-            waker.wake();
-        }
+        self.forced.notify_waiters();
     }
 }
 
@@ -55,53 +60,59 @@ pub(super) struct Run {
     program: Program,
     process: std::process::Child,
     group: Option<Pid>,
-    /// Readable when the process has ended.
-    ended: Option<Receiver>,
+    watch: Watch,
     has_exited: bool,
     stdin: Option<Sender>,
     /// The program has not taken what it was given.
     is_input_full: bool,
     stdout: Option<Receiver>,
+    /// The client does not take the output: it is not read.
+    is_held: bool,
+    /// How much was read since a deadline is due.
+    overdue_bytes: usize,
     stderr: Option<Stderr>,
     output: Vec<u8>,
     around: Rc<dyn Surroundings>,
+    /// Whose strays end with it.
+    id: Option<RunId>,
     /// Its place; given back when it is over.
-    _ticket: Ticket,
+    ticket: Ticket,
 }
 
+/// How the end of a process is noticed.
 #[derive(Debug)]
-struct Stderr {
-    pipe: Receiver,
-    line: Vec<u8>,
-    lines: u32,
+enum Watch {
+    /// By the end of its output; from this moment on by a descriptor.
+    From(Moment),
+    /// This is readable when it has ended.
+    By(Receiver),
 }
 
 impl Run {
     pub(super) fn new(
         program: Program,
         pipes: Pipes,
+        id: Option<RunId>,
         ticket: Ticket,
         around: Rc<dyn Surroundings>,
+        now: Moment,
     ) -> Self {
-        let group = i32::try_from(pipes.child.id()).ok().and_then(Pid::from_raw);
-        let ended = group
-            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok())
-            // The runtime's pipe is used only to wait: it is the safe way to wait for any descriptor.
-            .and_then(|fd| Receiver::from_owned_fd_unchecked(fd).ok());
-        let stderr = pipes.stderr.map(|pipe| Stderr { pipe, line: Vec::new(), lines: 0 });
         Self {
             program,
+            group: i32::try_from(pipes.child.id()).ok().and_then(Pid::from_raw),
             process: pipes.child,
-            group,
-            ended,
+            watch: Watch::From(now + WATCH_AFTER),
             has_exited: false,
             stdin: pipes.stdin,
             is_input_full: false,
             stdout: Some(pipes.stdout),
-            stderr,
+            is_held: false,
+            overdue_bytes: 0,
+            stderr: pipes.stderr.map(Stderr::new),
             output: Vec::new(),
             around,
-            _ticket: ticket,
+            id,
+            ticket,
         }
     }
 
@@ -117,7 +128,16 @@ impl Run {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Moment> {
-        self.program.next_deadline()
+        let watch = match self.watch {
+            Watch::From(at) if !self.has_exited && !self.program.is_over() => Some(at),
+            _ => None,
+        };
+        [self.program.next_deadline(), watch].into_iter().flatten().min()
+    }
+
+    /// Whether the client takes the output.
+    pub(super) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
     }
 
     pub(super) fn await_client(&mut self, is_awaited: bool, now: Moment) {
@@ -163,15 +183,21 @@ impl Run {
         if self.program.is_over() {
             return None;
         }
-        self.read_stderr(cx);
-        if let Some(step) = self.read_output(cx, now) {
-            return Some(step);
+        if let Some(stderr) = &mut self.stderr {
+            stderr.read(cx, &*self.around);
         }
-        if let Some(exit) = self.poll_exit(cx) {
-            let orders = self.tell(Fact::Exited(exit), now);
-            return Some((orders, 0));
+        let is_due = self.program.next_deadline().is_some_and(|at| at.is_due(now));
+        // What has come in time wins over a deadline (T3); a program that never pauses does not.
+        let is_read = if is_due { self.overdue_bytes < OUTPUT_BYTES_MAX } else { !self.is_held };
+        if is_read && let Some((orders, count)) = self.read_output(cx, now) {
+            self.overdue_bytes = if is_due { self.overdue_bytes + count } else { 0 };
+            return Some((orders, count));
         }
-        if self.program.next_deadline().is_some_and(|at| at.is_due(now)) {
+        if let Some(exit) = self.poll_exit(cx, now) {
+            return Some((self.tell(Fact::Exited(exit), now), 0));
+        }
+        if is_due {
+            self.overdue_bytes = 0;
             let orders = self.program.expire(now);
             self.carry_out(orders.signal);
             return Some((orders, 0));
@@ -181,7 +207,9 @@ impl Run {
 
     fn read_output(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<(Orders, usize)> {
         let stdout = self.stdout.as_mut()?;
-        self.output.resize(OUTPUT_BYTES, 0);
+        if self.output.is_empty() {
+            self.output.resize(OUTPUT_BYTES_FIRST, 0);
+        }
         let mut buffer = ReadBuf::new(&mut self.output);
         let read = match Pin::new(stdout).poll_read(cx, &mut buffer) {
             Poll::Pending => return None,
@@ -194,26 +222,46 @@ impl Run {
         }
         let orders = self.program.after(Fact::Output(&self.output[..read]), now);
         self.carry_out(orders.signal);
+        if read == self.output.len() && read < OUTPUT_BYTES_MAX {
+            self.output.resize(read * 2, 0);
+        }
         Some((orders, read))
     }
 
     /// How the process ended, told once. It is not reaped: its number must stay its own until its group
     /// has been swept.
-    fn poll_exit(&mut self, cx: &mut Context<'_>) -> Option<Exit> {
+    fn poll_exit(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<Exit> {
         if self.has_exited {
             return None;
         }
-        let exit = match &self.ended {
-            Some(ended) => {
-                let Poll::Ready(Ok(())) = ended.poll_read_ready(cx) else { return None };
-                exit_of(WaitId::PidFd(ended.as_fd()))?
+        if let Watch::From(at) = self.watch {
+            if self.stdout.is_some() && !at.is_due(now) {
+                return None;
             }
-            // No descriptor was left to watch it by: asked whenever something else happens.
-            None => exit_of(WaitId::Pid(self.group?))?,
-        };
+            if let Some(exit) = exit_of(WaitId::Pid(self.group?)) {
+                self.has_exited = true;
+                return Some(exit);
+            }
+            self.begin_to_watch(cx, now);
+        }
+        let Watch::By(ended) = &self.watch else { return None };
+        let Poll::Ready(Ok(())) = ended.poll_read_ready(cx) else { return None };
+        let exit = exit_of(WaitId::PidFd(ended.as_fd()))?;
         self.has_exited = true;
-        self.ended = None;
         Some(exit)
+    }
+
+    fn begin_to_watch(&mut self, cx: &mut Context<'_>, now: Moment) {
+        let ended = self
+            .group
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok())
+            // The runtime's pipe is used only to wait: it is the safe way to wait for any descriptor.
+            .and_then(|fd| Receiver::from_owned_fd_unchecked(fd).ok());
+        self.watch = ended.map_or(Watch::From(now + WATCH_AGAIN), Watch::By);
+        if let Some(stderr) = &mut self.stderr {
+            stderr.watch();
+            stderr.read(cx, &*self.around);
+        }
     }
 
     fn carry_out(&mut self, signal: Option<Signal>) {
@@ -229,12 +277,24 @@ impl Run {
             Some(Signal::Sweep) => {
                 signal_group(OsSignal::KILL);
                 let _ = self.process.try_wait();
-                self.group = None;
-                self.stdin = None;
-                self.stdout = None;
-                self.finish_stderr();
+                self.leave();
             }
         }
+    }
+
+    /// The process is reaped: lets go of everything, and sees to what it left behind.
+    fn leave(&mut self) {
+        self.group = None;
+        self.stdin = None;
+        self.stdout = None;
+        if let Some(stderr) = self.stderr.take() {
+            stderr.finish(&*self.around);
+        }
+        let seats = self.ticket.seats();
+        if let Some(id) = self.id.take() {
+            seats.strays.end(id);
+        }
+        strays::look(seats);
     }
 
     /// Goes on until the process has ended, without anyone to answer to.
@@ -242,6 +302,7 @@ impl Run {
         let around = Rc::clone(&self.around);
         self.tell(Fact::ClientLost, around.now());
         self.stdin = None;
+        self.is_held = false;
         if self.program.is_over() {
             return;
         }
@@ -252,7 +313,7 @@ impl Run {
         let runs = around.runs();
         runs.alone.set(runs.alone.get() + 1);
         tokio::task::spawn_local(async move {
-            self.run_alone().await;
+            self.run_alone(around.runs()).await;
             drop(self);
             let runs = around.runs();
             runs.alone.set(runs.alone.get() - 1);
@@ -260,20 +321,20 @@ impl Run {
         });
     }
 
-    async fn run_alone(&mut self) {
-        let mut sleep = std::pin::pin!(tokio::time::sleep(std::time::Duration::ZERO));
+    async fn run_alone(&mut self, runs: &Runs) {
+        let mut forced = std::pin::pin!(runs.forced.notified());
+        let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         poll_fn(|cx| {
             loop {
                 let now = self.around.now();
-                if self.around.runs().is_forced.get() {
+                if forced.as_mut().poll(cx).is_ready() || runs.is_forced.get() {
                     return Poll::Ready(());
                 }
                 while self.step(cx, now).is_some() {}
                 if self.program.is_over() {
                     return Poll::Ready(());
                 }
-                self.around.runs().wakers.borrow_mut().push(cx.waker().clone());
-                let Some(at) = self.program.next_deadline() else { return Poll::Pending };
+                let Some(at) = self.next_deadline() else { return Poll::Pending };
                 sleep.as_mut().reset(tokio::time::Instant::now() + at.since(now));
                 if sleep.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
@@ -282,66 +343,6 @@ impl Run {
         })
         .await;
     }
-
-    fn read_stderr(&mut self, cx: &mut Context<'_>) {
-        let Some(stderr) = &mut self.stderr else { return };
-        let mut bytes = [0; 1024];
-        loop {
-            let mut buffer = ReadBuf::new(&mut bytes);
-            match Pin::new(&mut stderr.pipe).poll_read(cx, &mut buffer) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    let filled = buffer.filled().len();
-                    stderr.take(&bytes[..filled], &*self.around);
-                }
-                Poll::Ready(_) => break,
-            }
-        }
-        self.finish_stderr();
-    }
-
-    /// The last words: what is still in the pipe, and a line without an end.
-    fn finish_stderr(&mut self) {
-        let Some(mut stderr) = self.stderr.take() else { return };
-        let mut bytes = [0; 4096];
-        // Bounded: a child that outlived the group may write for ever.
-        for _ in 0..16 {
-            match stderr.pipe.try_read(&mut bytes) {
-                Ok(count) if count > 0 => stderr.take(&bytes[..count], &*self.around),
-                _ => break,
-            }
-        }
-        stderr.end_line(&*self.around);
-        if stderr.lines > STDERR_LINES_MAX {
-            let left_out = stderr.lines - STDERR_LINES_MAX;
-            let message = format_args!("cgi stderr: {left_out} more lines were left out");
-            self.around.report(Level::Error, message);
-        }
-    }
-}
-
-impl Stderr {
-    fn take(&mut self, bytes: &[u8], around: &dyn Surroundings) {
-        for &byte in bytes {
-            if byte == b'\n' {
-                self.end_line(around);
-            } else if self.line.len() < STDERR_LINE_MAX {
-                self.line.push(byte);
-            }
-        }
-    }
-
-    fn end_line(&mut self, around: &dyn Surroundings) {
-        if self.line.is_empty() {
-            return;
-        }
-        self.lines = self.lines.saturating_add(1);
-        if self.lines <= STDERR_LINES_MAX {
-            let line = String::from_utf8_lossy(&self.line);
-            around.report(Level::Error, format_args!("cgi stderr: {line}"));
-        }
-        self.line.clear();
-    }
 }
 
 impl Drop for Run {
@@ -349,6 +350,7 @@ impl Drop for Run {
         if let Some(group) = self.group.take() {
             let _ = rustix::process::kill_process_group(group, OsSignal::KILL);
             let _ = self.process.wait();
+            self.leave();
         }
     }
 }

@@ -6,10 +6,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// The places of the whole server.
+use super::strays::Strays;
+
+/// The places of the whole server, and what programs leave behind.
 #[derive(Debug, Default)]
 pub struct Seats {
     state: Mutex<State>,
+    pub(super) strays: Strays,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +81,11 @@ impl State {
 }
 
 impl Ticket {
+    /// Whose place it is.
+    pub(super) const fn seats(&self) -> &Arc<Seats> {
+        &self.seats
+    }
+
     /// Whether this is a place by now.
     pub(super) fn is_granted(&self) -> bool {
         self.number.is_none_or(|number| self.seats.lock().granted.contains(&number))

@@ -9,13 +9,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
-use rustix::fs::{Access, AtFlags, CWD, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal};
 use sekisho_config::{CgiStderr, LogTarget};
 use sekisho_gateway::cgi::{Cause, Environment, Invocation};
 use tokio::net::unix::pipe::{Receiver, Sender};
+
+/// A program's own three descriptors come first; ours are never among them.
+const FIRST_DESCRIPTOR: i32 = 3;
 
 /// What a program reads.
 #[derive(Debug)]
@@ -34,7 +39,7 @@ pub(super) struct Pipes {
     pub(super) child: Child,
     pub(super) stdin: Option<Sender>,
     pub(super) stdout: Receiver,
-    pub(super) stderr: Option<Receiver>,
+    pub(super) stderr: Option<OwnedFd>,
 }
 
 /// Whether we may run this file.
@@ -52,7 +57,7 @@ pub(super) fn spawn(
     let resources = |error: Errno| (Cause::NoResources, io::Error::from(error));
     let (stdout, child_stdout) = pipe_to_us().map_err(resources)?;
     let (stderr, child_stderr) = match stderr {
-        CgiStderr::Off => (None, Stdio::null()),
+        CgiStderr::Off => (None, nothing(&WRITE_NOTHING, OFlags::WRONLY).map_err(resources)?),
         CgiStderr::ErrorLog => {
             let (ours, theirs) = pipe_to_us().map_err(resources)?;
             (Some(ours), Stdio::from(theirs))
@@ -60,11 +65,14 @@ pub(super) fn spawn(
         CgiStderr::To(LogTarget::Stderr) => (None, Stdio::inherit()),
         CgiStderr::To(LogTarget::File(path)) => {
             let file = File::options().append(true).create(true).open(path);
-            (None, file.map_or_else(|_| Stdio::null(), Stdio::from))
+            match file {
+                Ok(file) => (None, Stdio::from(file)),
+                Err(error) => return Err((Cause::NoResources, error)),
+            }
         }
     };
     let (stdin, child_stdin) = match input {
-        Input::Nothing => (None, Stdio::null()),
+        Input::Nothing => (None, nothing(&READ_NOTHING, OFlags::RDONLY).map_err(resources)?),
         Input::File(file) => (None, Stdio::from(file)),
         Input::Pipe => {
             let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(resources)?;
@@ -98,16 +106,30 @@ pub(super) fn spawn(
         };
         (cause, error)
     })?;
-    let pipes = adopt(stdout, stdin, stderr);
-    match pipes {
-        Ok((stdout, stdin, stderr)) => Ok(Pipes { child, stdin, stdout, stderr }),
+    match adopt(stdout, stdin) {
+        Ok((stdout, stdin)) => Ok(Pipes { child, stdin, stdout, stderr }),
         Err(error) => {
             let mut child = child;
-            let _ = child.kill();
+            let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
             let _ = child.wait();
             Err((Cause::NoResources, error))
         }
     }
+}
+
+/// Where nothing comes from, and where everything may go; opened once.
+static READ_NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+static WRITE_NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+
+fn nothing(opened: &OnceLock<OwnedFd>, how: OFlags) -> Result<Stdio, Errno> {
+    let fd = match opened.get() {
+        Some(fd) => fd,
+        None => {
+            let fd = rustix::fs::open("/dev/null", how | OFlags::CLOEXEC, Mode::empty())?;
+            opened.get_or_init(|| fd)
+        }
+    };
+    Ok(Stdio::from(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_DESCRIPTOR)?))
 }
 
 /// A pipe whose reading end is ours.
@@ -116,18 +138,12 @@ fn pipe_to_us() -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// Makes our ends non-blocking (theirs stay as they are) and known to the runtime.
-fn adopt(
-    stdout: OwnedFd,
-    stdin: Option<OwnedFd>,
-    stderr: Option<OwnedFd>,
-) -> io::Result<(Receiver, Option<Sender>, Option<Receiver>)> {
+fn adopt(stdout: OwnedFd, stdin: Option<OwnedFd>) -> io::Result<(Receiver, Option<Sender>)> {
     let non_blocking = |fd: OwnedFd| -> io::Result<OwnedFd> {
         rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)?;
         Ok(fd)
     };
     let stdout = Receiver::from_owned_fd_unchecked(non_blocking(stdout)?)?;
     let stdin = stdin.map(|fd| Sender::from_owned_fd_unchecked(non_blocking(fd)?)).transpose()?;
-    let stderr =
-        stderr.map(|fd| Receiver::from_owned_fd_unchecked(non_blocking(fd)?)).transpose()?;
-    Ok((stdout, stdin, stderr))
+    Ok((stdout, stdin))
 }

@@ -313,6 +313,27 @@ fn answers_that_are_ready_survive_an_end_of_input() {
     }
 }
 
+/// O4: a client that has just had its answer may have sent the next request before it knows that we
+/// drain; that one is answered, and the answer says that it is the last.
+#[test]
+fn one_more_request_is_answered_by_a_connection_that_drains() {
+    let mut peer = Peer::default();
+    peer.is_request(GET);
+    // The head of this answer leaves without a word about the end, so another request may follow it.
+    peer.heads(Status::OK, BodyLength::Known(2));
+    peer.engine.close_after_next();
+    peer.engine.body(b"ok", &mut peer.scratch);
+    peer.finishes();
+    assert!(!peer.flushes().contains("Connection: close"));
+    assert_eq!(peer.stage(), Stage::Open);
+    peer.engine.close_after_next();
+    assert!(peer.engine.is_idle(), "and may be ended at any moment");
+    peer.is_request(GET);
+    peer.answers(Status::OK);
+    assert!(peer.flushes().contains("Connection: close"));
+    assert_eq!(peer.stage(), Stage::Lingering);
+}
+
 /// L6, O4: a graceful shutdown ends idle connections now and busy ones after their response.
 #[test]
 fn a_graceful_shutdown_waits_for_the_response() {

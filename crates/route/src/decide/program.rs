@@ -121,8 +121,7 @@ impl<F: Files> Decision<'_, F> {
         let mapped = self.map_path();
         match self.look_at_program(self.exchange.file.len(), mapped) {
             Look::File(()) => self.run_program(self.exchange.path.len()),
-            Look::Directory if self.exchange.path.last() == Some(&b'/') => self.index(mapped),
-            Look::Directory => self.redirect_to_directory(),
+            Look::Directory => self.folder_of_programs(mapped),
             Look::Missing => match self.walk(mapped, |_| true) {
                 Walk::Program(bytes) => self.run_walked(bytes),
                 Walk::Nothing => Next::Fail(Status::NOT_FOUND),
@@ -131,6 +130,38 @@ impl<F: Files> Decision<'_, F> {
             Look::Denied => Next::Fail(Status::FORBIDDEN),
             Look::Failed => Next::Fail(Status::INTERNAL_SERVER_ERROR),
         }
+    }
+
+    /// A directory among programs: its index if it has one (F3); else there is no program, and what is no
+    /// regular file is not there (C1).
+    fn folder_of_programs(&mut self, mapped: Mapped) -> Next<F::File> {
+        if self.exchange.path.last() == Some(&b'/') {
+            self.index(mapped)
+        } else if self.settings().autoindex || self.has_index(mapped) {
+            self.redirect_to_directory()
+        } else {
+            Next::Fail(Status::NOT_FOUND)
+        }
+    }
+
+    /// Whether the directory that was asked for without its slash has an index file.
+    fn has_index(&mut self, mapped: Mapped) -> bool {
+        let settings = self.settings();
+        let directory_bytes = self.exchange.file.len();
+        settings.index.iter().any(|template| {
+            let mut name = mem::take(&mut self.exchange.value);
+            self.expand(template, &mut name);
+            self.exchange.file.push(b'/');
+            self.exchange.file.extend_from_slice(&name);
+            self.exchange.value = name;
+            let mut named = mapped;
+            named.is_safe &= target::is_resolved(&self.exchange.file[named.root_bytes..]);
+            // One that is absolute is not looked for.
+            let is_there = self.exchange.value.first() == Some(&b'/')
+                || matches!(self.look_at_file(named), Look::File(_));
+            self.exchange.file.truncate(directory_bytes);
+            is_there
+        })
     }
 
     /// `cgi_extension`: a listed name on the path, or else files as ever.

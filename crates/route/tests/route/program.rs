@@ -55,8 +55,8 @@ fn cgi_on_runs_the_file_that_the_path_leads_to() {
             ("GET /d/", "cgi /srv/d/index.cgi /d/index.cgi|"),
             ("POST /d/", "cgi /srv/d/index.cgi /d/index.cgi|"),
             ("POST /d", "error 405 GET, HEAD, OPTIONS"),
-            ("GET /empty/", "error 403"),
-            ("GET /empty", "redirect 301 http://example.org:8080/empty/"),
+            ("GET /empty/", "error 404"),
+            ("GET /empty", "error 404"),
         ],
     );
 }

@@ -1,0 +1,174 @@
+//! What programs leave behind outside their process group: a process that left its session is found, ended
+//! with its request and waited for, so that nobody stays (C6).
+//!
+//! The server is the *subreaper* of its programs: a process whose parent has ended becomes a child of the
+//! server's first thread, which starts no program itself. That thread's list of children is therefore the
+//! list of strays, and it is empty as a rule: to look costs one read. A chain of parents always ends at a
+//! child of ours, so looking again when a stray has ended finds all of them.
+//!
+//! Whose request a stray belongs to stands in its environment ([`VARIABLE`]). One without it is left alone
+//! and only waited for: `cgi_leave_daemons`, or a program that cleaned its environment on purpose.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use tokio::net::unix::pipe::Receiver;
+
+use super::seats::Seats;
+
+/// Names the run that a process belongs to.
+pub(super) const VARIABLE: &str = "SEKISHO_RUN";
+/// What one read of the list takes: a page, as the kernel gives whole numbers up to that.
+const LIST_BYTES: usize = 4096;
+/// How much of it is read at the most; there is another look after each end.
+const LIST_BYTES_MAX: u64 = 1 << 20;
+
+/// The strays of the whole server.
+#[derive(Debug, Default)]
+pub(super) struct Strays {
+    /// The list; `None` where the kernel has none, and then strays go to the first process of the machine
+    /// as they always did.
+    list: OnceLock<Option<File>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// The runs that are not over.
+    running: HashSet<u64>,
+    /// Strays whose end is waited for.
+    adopted: HashSet<Pid>,
+}
+
+/// A run whose strays are ended with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct RunId(u64);
+
+impl RunId {
+    /// What [`VARIABLE`] says.
+    pub(super) fn value(self) -> String {
+        format!("{}.{}", std::process::id(), self.0)
+    }
+}
+
+impl Strays {
+    /// A program is about to be started.
+    pub(super) fn begin(&self) -> RunId {
+        self.list.get_or_init(open_list);
+        let mut state = self.lock();
+        state.next += 1;
+        let id = state.next;
+        state.running.insert(id);
+        RunId(id)
+    }
+
+    /// It has ended, or was not started.
+    pub(super) fn end(&self, run: RunId) {
+        self.lock().running.remove(&run.0);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks for strays: those of runs that are over are killed, all are waited for.
+pub(super) fn look(seats: &Arc<Seats>) {
+    let strays = &seats.strays;
+    let Some(Some(list)) = strays.list.get() else { return };
+    // From here to the end nobody reaps a stray but us, so their numbers stay their own.
+    let mut state = strays.lock();
+    while look_once(seats, list, &mut state) {}
+}
+
+/// Whether one was reaped: its children are ours since then.
+fn look_once(seats: &Arc<Seats>, list: &File, state: &mut State) -> bool {
+    let mut has_reaped = false;
+    for pid in children(list) {
+        let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        if run_of(pid).is_some_and(|run| !state.running.contains(&run)) {
+            let _ = rustix::process::pidfd_send_signal(&fd, Signal::KILL);
+        }
+        if reap(&fd) {
+            has_reaped = true;
+        } else if !state.adopted.contains(&pid) && adopt(seats, pid, fd) {
+            state.adopted.insert(pid);
+        }
+    }
+    has_reaped
+}
+
+/// Our children that are strays, as the kernel lists them.
+fn children(list: &File) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut bytes = [0; LIST_BYTES];
+    let mut at = 0;
+    while at < LIST_BYTES_MAX
+        && let Ok(count @ 1..) = list.read_at(&mut bytes, at)
+    {
+        at += count as u64;
+        let words = bytes[..count].split(u8::is_ascii_whitespace);
+        let numbers = words.filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok());
+        found.extend(numbers.filter_map(Pid::from_raw));
+    }
+    if !found.is_empty() {
+        // What the server itself starts (its successor) stays in its group; programs never are in it.
+        let own = rustix::process::getpgrp();
+        found.retain(|pid| rustix::process::getpgid(Some(*pid)) != Ok(own));
+    }
+    found
+}
+
+/// Waits for a stray's end beside everything else; whether that can be done.
+fn adopt(seats: &Arc<Seats>, pid: Pid, fd: OwnedFd) -> bool {
+    if tokio::runtime::Handle::try_current().is_err() {
+        return false;
+    }
+    // The runtime's pipe is used only to wait: it is the safe way to wait for any descriptor.
+    let Ok(ended) = Receiver::from_owned_fd_unchecked(fd) else { return false };
+    let seats = Arc::clone(seats);
+    tokio::task::spawn_local(async move {
+        let _ = ended.readable().await;
+        {
+            let mut state = seats.strays.lock();
+            reap(&ended);
+            state.adopted.remove(&pid);
+        }
+        // Its own children are ours now.
+        look(&seats);
+    });
+    true
+}
+
+/// Waits for a child that has ended; whether there is nobody to wait for any more.
+fn reap(fd: &impl AsFd) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    !matches!(rustix::process::waitid(WaitId::PidFd(fd.as_fd()), options), Ok(None))
+}
+
+/// The run of this server that a process belongs to, as its environment says.
+fn run_of(pid: Pid) -> Option<u64> {
+    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
+    let value = environment
+        .split(|byte| *byte == 0)
+        .find_map(|one| one.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    let (server, run) = std::str::from_utf8(value).ok()?.split_once('.')?;
+    if server.parse() != Ok(std::process::id()) {
+        return None;
+    }
+    run.parse().ok()
+}
+
+/// Becomes the subreaper where strays can be seen afterwards.
+fn open_list() -> Option<File> {
+    let pid = std::process::id();
+    let list = File::open(format!("/proc/self/task/{pid}/children")).ok()?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok()?;
+    Some(list)
+}

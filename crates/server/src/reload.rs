@@ -1,0 +1,115 @@
+//! The change of configuration (O3): the new one is checked whole and everything that it needs is opened
+//! before anything changes. A bad one changes nothing and says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sekisho_config::{Config, Level, Listen, ListenAddress};
+use sekisho_lifecycle::Moment;
+use sekisho_net::listen::BindError;
+use sekisho_net::{Site, Sockets};
+
+use crate::pid_file::PidFile;
+use crate::run::{Server, machine, worker_count};
+use crate::service_manager::{self, State};
+use crate::{Problem, setup};
+
+/// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it.
+const CLOSING_LIMIT: Duration = Duration::from_secs(1);
+const CLOSING_PAUSE: Duration = Duration::from_millis(20);
+
+/// How a reload went.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    /// Whether the new configuration is in use.
+    pub(crate) is_good: bool,
+    /// Everything there is to say about it, warnings included.
+    pub(crate) text: String,
+}
+
+impl Server {
+    /// Reads the configuration again and uses it, if it is good.
+    pub(crate) async fn reload(&mut self) -> Verdict {
+        if self.drain.manner().is_some() || self.upgrade.is_some() {
+            let text = "not reloaded: the server is about to end\n";
+            self.log(Level::Error, text.trim_end());
+            return Verdict { is_good: false, text: text.to_owned() };
+        }
+        service_manager::tell(State::Reloading, "reading the configuration");
+        let verdict = self.try_reload().await;
+        service_manager::tell(
+            State::Ready,
+            if verdict.is_good {
+                self.status()
+            } else {
+                format!("{}; the last reload failed", self.status())
+            },
+        );
+        verdict
+    }
+
+    async fn try_reload(&mut self) -> Verdict {
+        let outcome = self.plan.read();
+        for report in &outcome.reports {
+            self.log(Level::Warn, &report.line());
+        }
+        let mut text = setup::rendered(&outcome, false);
+        let taken = match outcome.config.map(Arc::new) {
+            Some(config) => self.take_over(config).await,
+            None => Err(Problem::new("the configuration has errors")),
+        };
+        let is_good = taken.is_ok();
+        match taken {
+            Ok(()) => self.log(Level::Notice, "reloaded"),
+            Err(problem) => {
+                let message = format!("reload failed, the old configuration stays: {problem}");
+                self.log(Level::Emerg, &message);
+                text.push_str(&message);
+                text.push('\n');
+            }
+        }
+        Verdict { is_good, text }
+    }
+
+    /// Opens what is new, and then, when nothing can fail any more, changes over.
+    async fn take_over(&mut self, config: Arc<Config>) -> Result<(), Problem> {
+        let count = worker_count(&config);
+        let site = Site::new(Arc::clone(&config), &self.logs, machine()).map_err(Problem::new)?;
+        let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
+        let pid = config.main.pid.as_deref();
+        let is_same_pid_file = self.pid_file.as_ref().map(PidFile::path) == pid;
+        let wanted_pid_file = pid.filter(|_| !is_same_pid_file);
+        let pid_file = wanted_pid_file.map(PidFile::write).transpose();
+        let prepared = pid_file.and_then(|file| Ok((file, self.workers.prepare(&sockets, count)?)));
+        let (pid_file, change) =
+            prepared.inspect_err(|_| sockets.remove_files_but(&self.sockets))?;
+        self.sockets.refuse_newcomers_but(&sockets);
+        let is_gone = |listen: &&Listen| !sockets.has(&listen.address);
+        let gone = self.site.config().http.listens.iter().filter(is_gone);
+        let gone = gone.map(|listen| listen.address.clone()).collect();
+        self.closed = Some((self.clock.now(), gone));
+        self.sockets = sockets;
+        self.site = Arc::new(site);
+        if !is_same_pid_file {
+            self.pid_file = pid_file;
+        }
+        self.commit(change);
+        Ok(())
+    }
+
+    async fn reopen_sockets(&self, config: &Config, count: usize) -> Result<Sockets, BindError> {
+        loop {
+            match self.sockets.reopen(&config.http.listens, count) {
+                Err(failed) if failed.is_in_use() && self.has_just_closed(&failed.address) => {}
+                done => return done,
+            }
+            tokio::time::sleep(CLOSING_PAUSE).await;
+        }
+    }
+
+    fn has_just_closed(&self, address: &ListenAddress) -> bool {
+        let is_fresh = |since: Moment| !(since + CLOSING_LIMIT).is_due(self.clock.now());
+        let closed = self.closed.as_ref().filter(|(since, _)| is_fresh(*since));
+        closed.is_some_and(|(_, addresses)| addresses.contains(address))
+    }
+}

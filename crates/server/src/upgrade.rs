@@ -1,0 +1,247 @@
+//! The upgrade of the binary (`USR2`): the running process starts a new one, which takes over its
+//! sockets; when the new one serves, the old one drains. If the new one does not come to that, the old
+//! one goes on as if nothing had been.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags};
+use sekisho_config::Level;
+use sekisho_lifecycle::drain::{Fact, Order};
+use sekisho_lifecycle::{Manner, Moment};
+use tokio::net::unix::pipe::Receiver;
+
+use crate::Problem;
+use crate::control::{self, Call, Offer, Question};
+use crate::pid_file::PidFile;
+use crate::run::Server;
+use crate::service_manager::{self, State};
+
+/// Says to a new process whose place it takes.
+const FROM: &str = "SEKISHO_UPGRADE_FROM";
+/// How long a new process may take until it serves.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+
+/// How this program was started.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// Where it was then; whatever is there now is the new one.
+    path: io::Result<PathBuf>,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// Asked at the start: later the file may have been replaced.
+    pub(crate) fn this() -> Self {
+        Self { path: env::current_exe(), arguments: env::args_os().collect() }
+    }
+
+    /// Starts what now lies where this program lay, with the same arguments.
+    pub(crate) fn start_again(&self, now: Moment) -> Result<Upgrade, Problem> {
+        let path = self.path.as_ref().map_err(|error| {
+            Problem::new(format_args!("where the program lies is not known: {error}"))
+        })?;
+        let mut arguments = self.arguments.iter();
+        let mut command = Command::new(path);
+        if let Some(name) = arguments.next() {
+            command.arg0(name);
+        }
+        let child = command.args(arguments).env(FROM, std::process::id().to_string()).spawn();
+        let child = child.map_err(|error| {
+            Problem::new(format_args!("cannot start {}: {error}", path.display()))
+        })?;
+        // The runtime's pipe is used only to wait: it is the safe way to wait for any descriptor.
+        let ended = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
+            .ok()
+            .and_then(|fd| Receiver::from_owned_fd_unchecked(fd).ok());
+        Ok(Upgrade { child, ended, ready_by: now + READY_LIMIT })
+    }
+}
+
+/// A new process that does not serve yet.
+#[derive(Debug)]
+pub(crate) struct Upgrade {
+    child: Child,
+    /// Readable when it has ended.
+    ended: Option<Receiver>,
+    ready_by: Moment,
+}
+
+impl Upgrade {
+    /// The new process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end: by a descriptor, as every CGI program would ring a `SIGCHLD`, too.
+    pub(crate) async fn ended(&self) {
+        match &self.ended {
+            Some(ended) => drop(ended.readable().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// When it must serve.
+    pub(crate) fn ready_by(&self) -> Moment {
+        self.ready_by
+    }
+
+    /// Why it will not serve, if that is known by now.
+    pub(crate) fn failure(&mut self, now: Moment) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Some(format!("the new process ended: {status}")),
+            Err(error) => Some(format!("the new process cannot be waited for: {error}")),
+            Ok(None) if self.ready_by.is_due(now) => {
+                Some(format!("the new process does not serve within {READY_LIMIT:?}"))
+            }
+            Ok(None) => None,
+        }
+    }
+
+    /// Ends the new process.
+    pub(crate) fn give_up(mut self) {
+        // Both fail only for one that has ended, which was the aim.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// The new process, while it does not serve yet.
+    pub(crate) fn successor(&self) -> Option<u32> {
+        self.upgrade.as_ref().map(Upgrade::pid)
+    }
+
+    /// Starts the new process, or says why not.
+    pub(crate) fn begin_upgrade(&mut self) {
+        let problem = if self.drain.manner().is_some() {
+            Some(Problem::new("this process is ending"))
+        } else if self.upgrade.is_some() {
+            Some(Problem::new("another one is under way"))
+        } else {
+            self.try_upgrade().err()
+        };
+        if let Some(problem) = problem {
+            self.log(Level::Error, &format!("no upgrade: {problem}"));
+        }
+    }
+
+    fn try_upgrade(&mut self) -> Result<(), Problem> {
+        if self.control.is_none() {
+            return Err(Problem::new("there is no control socket to hand the sockets over by"));
+        }
+        if let Some(pid_file) = &mut self.pid_file
+            && let Err(error) = pid_file.put_aside()
+        {
+            let message = format!("the pid file cannot be put aside: {error}");
+            self.log(Level::Warn, &message);
+        }
+        match self.program.start_again(self.clock.now()) {
+            Ok(upgrade) => {
+                let message = format!("upgrade: process {} was started", upgrade.pid());
+                self.log(Level::Notice, &message);
+                self.upgrade = Some(upgrade);
+                Ok(())
+            }
+            Err(problem) => {
+                self.put_pid_file_back();
+                Err(problem)
+            }
+        }
+    }
+
+    /// Hands the sockets to the new process.
+    pub(crate) fn give_sockets(&mut self, call: Call) {
+        match self.sockets.hand_over() {
+            Ok(sockets) => {
+                let pid_file = self.pid_file.as_ref().and_then(PidFile::share);
+                call.give(Offer { sockets, pid_file });
+            }
+            Err(error) => {
+                self.abandon_upgrade(&format!("the sockets cannot be handed over: {error}"));
+            }
+        }
+    }
+
+    /// The new process serves: this one drains.
+    pub(crate) fn make_way(&mut self) -> Order {
+        let Some(upgrade) = self.upgrade.take() else { return Order::Nothing };
+        let by = upgrade.pid();
+        self.is_replaced = true;
+        self.log(Level::Notice, &format!("upgrade: process {by} serves now"));
+        service_manager::tell(State::Replaced { by }, format_args!("process {by} has taken over"));
+        self.tell_drain(Fact::Asked(Manner::Graceful))
+    }
+
+    /// Sees whether the new process will never serve.
+    pub(crate) fn look_after_upgrade(&mut self) {
+        let now = self.clock.now();
+        if let Some(why) = self.upgrade.as_mut().and_then(|upgrade| upgrade.failure(now)) {
+            self.abandon_upgrade(&why);
+        }
+    }
+
+    /// The new process does not come to serve: this one goes on.
+    pub(crate) fn abandon_upgrade(&mut self, why: &str) {
+        if let Some(upgrade) = self.upgrade.take() {
+            upgrade.give_up();
+            self.put_pid_file_back();
+            self.log(Level::Emerg, &format!("upgrade failed, this process goes on: {why}"));
+        }
+    }
+
+    fn put_pid_file_back(&mut self) {
+        if let Some(pid_file) = &mut self.pid_file
+            && let Err(error) = pid_file.put_back()
+        {
+            self.log(Level::Error, &format!("the pid file cannot be put back: {error}"));
+        }
+    }
+}
+
+/// What a new process has got from the one whose place it takes.
+#[derive(Debug)]
+pub(crate) struct Inheritance {
+    from: u32,
+    /// Its sockets, and its pid file where it could not be put aside.
+    pub(crate) offer: Offer,
+}
+
+/// Whether this process was started to take the place of another: the number of that one.
+pub(crate) fn predecessor() -> Option<u32> {
+    let from = env::var(FROM).ok().and_then(|text| text.parse::<u32>().ok());
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    // The variable may be left over from an upgrade long ago.
+    from.filter(|from| Some(*from) == parent)
+}
+
+impl Inheritance {
+    /// Takes over the sockets of the process that has started us for that, if one has.
+    pub(crate) fn take() -> Result<Option<Self>, Problem> {
+        let Some(from) = predecessor() else { return Ok(None) };
+        let offer = control::take_sockets(from).map_err(|error| {
+            Problem::new(format_args!("cannot take over from process {from}: {error}"))
+        })?;
+        Ok(Some(Self { from, offer }))
+    }
+
+    /// We serve: the old process may go.
+    pub(crate) fn say_ready(from: u32) -> Result<(), Problem> {
+        match control::ask(from, Question::Ready) {
+            Ok(Some((true, _))) => Ok(()),
+            Ok(Some((false, text))) => Err(Problem(text)),
+            Ok(None) => Err(Problem::new(format_args!("process {from} is gone"))),
+            Err(error) => Err(Problem::new(format_args!("process {from}: {error}"))),
+        }
+    }
+
+    /// Whose place we take.
+    pub(crate) fn from(&self) -> u32 {
+        self.from
+    }
+}

@@ -1,0 +1,311 @@
+//! The change of configuration while clients ask (O3): nobody is refused, reset or cut short, and whoever
+//! asked for it learns how it went.
+#![forbid(unsafe_code)]
+
+mod common;
+mod steering;
+
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{BINARY, LONG, http};
+use sekisho_testkit::{Client, End, Finished, Server, Signal, Tree, eventually, run};
+use steering::{Load, install, is_root, rounds};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Larger than all buffers on the way.
+const LARGE: usize = 16 << 20;
+
+/// A server whose pid file is where `-s` finds it.
+fn start(config: &str) -> Server {
+    let server = Server::start(BINARY, config);
+    eventually("the pid file", LONG, || server.tree().text("server.pid").ends_with('\n'));
+    server
+}
+
+/// A configuration with a pid file, so many workers, and these servers.
+fn with(workers: usize, servers: &str) -> String {
+    let config = http(servers).replace("processes 1", &format!("processes {workers}"));
+    format!("pid {{dir}}/server.pid;\n{config}")
+}
+
+/// One server that says a word.
+fn says(word: &str) -> String {
+    with(1, &format!("server {{ listen 127.0.0.1:{{port}}; location / {{ return 200 {word}; }} }}"))
+}
+
+/// `-s reload`
+#[track_caller]
+fn reload(server: &Server) -> Finished {
+    run(BINARY, &["-s", "reload", "-c", &server.config_path().display().to_string()], LONG)
+}
+
+/// A reload that goes well.
+#[track_caller]
+fn change(server: &Server, config: &str) {
+    server.rewrite_config(config);
+    let finished = reload(server);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+}
+
+#[test]
+fn whoever_asks_for_a_reload_learns_how_it_went() {
+    // O3
+    let server = start(&says("one"));
+    let mut kept = server.connect();
+    assert_eq!(kept.get("/").text(), "one");
+    change(&server, &says("two"));
+    assert_eq!(kept.get("/").text(), "two", "in use when the verdict is there");
+    // A warning is told to whoever asked.
+    server.rewrite_config(&says("three").replace("access_log off;", "access_log off; gzip on;"));
+    let warned = reload(&server);
+    assert_eq!(warned.code(), 0);
+    assert!(warned.stderr.contains("gzip"), "{warned:?}");
+    assert_eq!(kept.get("/").text(), "three");
+}
+
+#[test]
+fn a_reload_that_cannot_be_done_changes_nothing_and_says_why() {
+    // O3
+    let server = start(&says("good"));
+    let mut kept = server.connect();
+    assert_eq!(kept.get("/").text(), "good");
+    let descriptors = server.fds();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = taken.local_addr().expect("an address").to_string();
+    let new = "server { listen 127.0.0.1:{port2}; listen unix:{dir}/new; return 200 new; }";
+    let mut is_as_before = || {
+        assert_eq!(kept.get("/").text(), "good");
+        assert_eq!(server.connect().get("/").text(), "good");
+        assert!(TcpStream::connect(server.address_of(1)).is_err(), "nothing of it was taken");
+        assert!(!server.tree().exists("new"), "nor left behind");
+    };
+    for (config, words) in [
+        (says("good").replace("return", "retrun"), ["retrun", "did you mean \"return\"?"]),
+        (with(1, &format!("{new} server {{ listen {address}; }}")), [&*address, "in use"]),
+        (with(1, &format!("{new} server {{ listen unix:{{dir}}; }}")), ["cannot listen", "unix:"]),
+        (with(2, &format!("error_log {{dir}}/nowhere/x.log; {new}")), ["nowhere/x.log", "the old"]),
+    ] {
+        server.rewrite_config(&config);
+        let finished = reload(&server);
+        assert_eq!(finished.code(), 1, "{finished:?}");
+        for word in words {
+            assert!(finished.stderr.contains(word), "no {word:?} in {}", finished.stderr);
+        }
+        is_as_before();
+    }
+    // Where the pid file cannot be written, `-s` cannot find the server by it.
+    server.rewrite_config(&with(3, new).replace("server.pid", "nowhere/server.pid"));
+    server.signal(Signal::HUP);
+    let is_told = || server.log("error.log").contains("stays: cannot write");
+    eventually("the verdict in the log", LONG, is_told);
+    is_as_before();
+    eventually("no descriptor more", LONG, || server.fds() <= descriptors + 1);
+    change(&server, &says("better"));
+    assert_eq!(kept.get("/").text(), "better");
+}
+
+#[test]
+fn who_cannot_be_asked_is_signalled() {
+    // O3: an older server, or another name space: the verdict is in its log, and that is said.
+    let tree = Tree::new();
+    let mut other = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("started");
+    tree.file("server.pid", other.id().to_string());
+    let config = says("x").replace("{dir}", &tree.dir().display().to_string());
+    let path = tree.file("x.conf", config.replace("{port}", "1")).display().to_string();
+    let finished = run(BINARY, &["-s", "reload", "-c", &path], LONG);
+    let ended = other.wait().expect("a child of ours");
+    assert_eq!(finished.code(), 0, "{finished:?}");
+    assert!(finished.stderr.contains("error log has the verdict"), "{finished:?}");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(1), "by HUP");
+}
+
+#[test]
+fn strangers_are_not_listened_to() {
+    // O3
+    if !is_root() {
+        return;
+    }
+    let server = start(&says("one"));
+    server.rewrite_config(&says("two"));
+    let tree = Tree::new();
+    let binary = tree.path("sekisho");
+    install(Path::new(BINARY), &binary);
+    server.tree().mode(".", 0o755);
+    tree.mode(".", 0o755);
+    let output = Command::new(binary)
+        .args(["-s", "reload", "-c"])
+        .arg(server.config_path())
+        .uid(65_534)
+        .output()
+        .expect("started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(server.connect().get("/").text(), "one");
+    assert_eq!(reload(&server).code(), 0, "and others are not kept from it");
+}
+
+#[test]
+fn many_reloads_under_load_lose_nobody_and_leave_nothing_behind() {
+    // O3: zero failed requests, zero resets; memory and descriptors do not grow.
+    let server = start(&says("ok").replace("processes 1", "processes 2"));
+    let load = Load::start(server.address(), 3);
+    let config = |at: usize| says(["ok", "fine"][at % 2]).replace("processes 1", "processes 2");
+    let mut before = (0, 0);
+    let many = rounds(50, 1000);
+    for at in 0..many {
+        change(&server, &config(at));
+        if at == many / 5 {
+            before = (server.fds(), server.rss_bytes());
+        }
+    }
+    load.wait_for_more(3);
+    let after = (server.fds(), server.rss_bytes());
+    let answered = load.stop();
+    assert!(answered > many, "{answered}");
+    assert!(after.0 <= before.0 + 8, "{before:?} {after:?} descriptors");
+    assert!(after.1 <= before.1 + (2 << 20), "{before:?} {after:?} bytes");
+}
+
+#[test]
+fn workers_come_and_go_under_load() {
+    // O3: with `reuseport` each worker has its own socket, and connections wait in it.
+    for options in ["", "reuseport"] {
+        let config = |workers: usize| {
+            with(
+                workers,
+                &format!("server {{ listen 127.0.0.1:{{port}} {options}; return 200 ok; }}"),
+            )
+        };
+        let server = start(&config(1));
+        let load = Load::start(server.address(), 4);
+        for _ in 0..rounds(3, 50) {
+            for workers in [3, 1, 2, 4, 1] {
+                change(&server, &config(workers));
+                load.wait_for_more(2);
+            }
+        }
+        load.stop();
+        let serving = || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+            let names =
+                tasks.map(|task| std::fs::read_to_string(task.expect("read").path().join("comm")));
+            names.filter(|name| name.as_ref().is_ok_and(|name| name.starts_with("worker-"))).count()
+        };
+        eventually("the retired are gone", LONG, || serving() == 1);
+    }
+}
+
+#[test]
+fn an_address_may_change_its_options_under_load() {
+    // O3
+    let config = |options: &str| {
+        with(2, &format!("server {{ listen 127.0.0.1:{{port}} {options}; return 200 ok; }}"))
+    };
+    let server = start(&config(""));
+    let load = Load::start(server.address(), 3);
+    for options in ["reuseport", "backlog=100", "reuseport backlog=200", "", "reuseport"] {
+        change(&server, &config(options));
+        load.wait_for_more(3);
+    }
+    load.stop();
+}
+
+#[test]
+fn an_address_that_goes_serves_those_who_are_there() {
+    // O3, L6
+    let both = "server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port2}; root {root};
+                  location = / { return 200 ok; } }";
+    let one = both.replace("listen 127.0.0.1:{port2};", "");
+    let tree = Tree::new();
+    let file = std::fs::File::create(tree.path("root/large.bin")).expect("a file");
+    file.set_len(LARGE as u64).expect("a file of zeros takes no room");
+    let server = Server::start_in(tree, BINARY, &with(2, both));
+    eventually("the pid file", LONG, || server.tree().text("server.pid").ends_with('\n'));
+    let going = server.address_of(1);
+    let mut kept = server.connect();
+    assert_eq!(kept.get("/").text(), "ok");
+    for _ in 0..3 {
+        let mut idle = Client::connect(going);
+        assert_eq!(idle.get("/").text(), "ok");
+        let mut running = Client::connect(going).with_patience(LONG);
+        running.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        running.read_bytes(1000);
+        // Those who wait to be accepted while the address goes.
+        server.signal(Signal::STOP);
+        let mut waiting: Vec<Client> = (0..10).map(|_| Client::connect(going)).collect();
+        for client in &mut waiting {
+            client.send(GET);
+        }
+        server.rewrite_config(&with(2, &one));
+        server.signal(Signal::HUP);
+        server.signal(Signal::CONT);
+        for mut client in waiting {
+            assert_eq!(client.read_response().text(), "ok");
+            client.read_to_close();
+        }
+        assert_eq!(idle.expect_closed(LONG), End::Closed);
+        eventually("nobody listens there", LONG, || TcpStream::connect(going).is_err());
+        assert_eq!(running.read_bytes(LARGE - 1000).len(), LARGE - 1000, "it finishes");
+        running.half_close();
+        running.read_to_close();
+        assert_eq!(kept.get("/").text(), "ok", "at the other address nothing has happened");
+        // And back at once: the old socket may be open a moment longer.
+        change(&server, &with(2, both));
+        change(&server, &with(2, &one));
+        change(&server, &with(2, both));
+        assert_eq!(Client::connect(going).get("/").text(), "ok");
+    }
+}
+
+#[test]
+fn sessions_that_must_go_have_no_longer_than_worker_shutdown_timeout() {
+    // O3, L14
+    let config = |listen: &str| {
+        let server =
+            format!("server {{ {listen} root {{root}}; location = / {{ return 200 ok; }} }}");
+        format!("worker_shutdown_timeout 500ms;\n{}", with(1, &server))
+    };
+    let tree = Tree::new();
+    let file = std::fs::File::create(tree.path("root/large.bin")).expect("a file");
+    file.set_len(LARGE as u64).expect("a file of zeros takes no room");
+    let server = Server::start_in(
+        tree,
+        BINARY,
+        &config("listen 127.0.0.1:{port}; listen 127.0.0.1:{port2};"),
+    );
+    eventually("the pid file", LONG, || server.tree().text("server.pid").ends_with('\n'));
+    let mut running = Client::connect(server.address_of(1)).with_patience(LONG);
+    running.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    running.read_bytes(1000);
+    change(&server, &config("listen 127.0.0.1:{port};"));
+    // It does not read, so its end is seen by nobody but the server.
+    eventually("its end", LONG, || server.log("error.log").contains("closed: forced"));
+    assert!(running.read_to_end().0.len() < LARGE);
+    assert_eq!(server.connect().get("/").text(), "ok");
+}
+
+#[test]
+fn usr1_under_load_loses_no_line() {
+    // O4, O6
+    let server = start(&says("ok").replace("access_log off;", "access_log {dir}/access.log;"));
+    let load = Load::start(server.address(), 2);
+    let log = server.tree().path("access.log");
+    for turn in 0..5 {
+        std::fs::rename(&log, server.tree().path(&format!("access.log.{turn}"))).expect("renamed");
+        server.signal(Signal::USR1);
+        eventually("the new file", LONG, || log.exists());
+        load.wait_for_more(3);
+    }
+    let answered = load.stop();
+    let lines = || -> usize {
+        let names = server.tree().names(".");
+        let logs = names.iter().filter(|name| name.starts_with("access.log"));
+        logs.map(|name| server.tree().text(name).lines().count()).sum()
+    };
+    eventually("a line for each", LONG, || lines() >= answered);
+    assert!(lines() <= answered + 4, "{} lines for {answered} answers", lines());
+}

@@ -1,0 +1,256 @@
+//! The end of a server (O4): graceful by QUIT, forceful by TERM, one after the other; who is served, who
+//! is not, and what the exit status says.
+#![forbid(unsafe_code)]
+
+mod common;
+mod steering;
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::{BINARY, LONG, Process, http, own_address, site};
+use sekisho_testkit::{Client, End, Server, Signal, Stopwatch, Tree, eventually};
+use steering::{Load, is_root, rounds};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+/// Larger than all buffers on the way.
+const LARGE: usize = 16 << 20;
+/// A client that has asked nothing for longer than this is idle when the server drains.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// A server that says `ok`, and has a file that is larger than all buffers on its way.
+fn start(main: &str, listen_options: &str) -> Server {
+    let tree = Tree::new();
+    let file = std::fs::File::create(tree.path("root/large.bin")).expect("a file");
+    file.set_len(LARGE as u64).expect("a file of zeros takes no room");
+    let config = http(&format!(
+        "server {{ listen 127.0.0.1:{{port}} {listen_options}; root {{root}};
+           location = / {{ return 200 ok; }} }}"
+    ));
+    Server::start_in(tree, BINARY, &config.replace("worker_processes 1;", main))
+}
+
+/// A download that has begun and waits for its client.
+#[track_caller]
+fn begin_download(server: &Server) -> Client {
+    let mut client = server.connect().with_patience(LONG);
+    client.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    client.read_bytes(1000);
+    client
+}
+
+#[test]
+fn quit_under_load_answers_every_request_that_was_accepted() {
+    // O4, L6, L9: nobody is reset, nobody who was let in goes without an answer.
+    for options in ["", "reuseport"] {
+        for _ in 0..rounds(3, 50) {
+            let mut server = start("worker_processes 2;", options);
+            let load = Load::start(server.address(), 4);
+            server.quit();
+            load.finish();
+            assert_eq!(server.wait_exit(LONG).code(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn quit_serves_the_connections_that_wait_to_be_accepted() {
+    // O4
+    for options in ["", "reuseport"] {
+        let mut server = start("worker_processes 2;", options);
+        // Stopped, it accepts nobody; the kernel lets them in all the same.
+        server.signal(Signal::STOP);
+        let mut early: Vec<Client> = (0..40).map(|_| server.connect()).collect();
+        for client in &mut early {
+            client.send(GET);
+        }
+        let mut late = server.connect();
+        server.quit();
+        // Connected before the word, asks after it.
+        late.send(GET);
+        server.signal(Signal::CONT);
+        for mut client in early.into_iter().chain([late]) {
+            assert_eq!(client.read_response().text(), "ok");
+            assert_eq!(client.read_to_close(), b"");
+        }
+        assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    }
+}
+
+#[test]
+fn quit_serves_those_who_wait_at_a_unix_socket() {
+    use std::io::{Read, Write};
+    // O4
+    let config = http("server { listen unix:{dir}/socket; location / { return 200 ok; } }");
+    let mut server = Server::start(BINARY, &config);
+    let path = server.tree().path("socket");
+    eventually("the socket", LONG, || path.exists());
+    server.signal(Signal::STOP);
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("let in by the kernel");
+    stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
+    stream.write_all(GET.as_bytes()).expect("sent");
+    server.quit();
+    server.signal(Signal::CONT);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer and a good end");
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    assert!(!path.exists(), "the file is gone with its socket");
+}
+
+#[test]
+fn quit_ends_idle_sessions_at_once_and_lets_the_others_finish() {
+    // O4, L3, L6, L15
+    let mut server = start("worker_processes 1;", "");
+    let mut idle = server.connect();
+    assert_eq!(idle.get("/").status, 200);
+    idle.expect_open_for(QUIET + Duration::from_millis(100));
+    let mut recent = server.connect();
+    assert_eq!(recent.get("/").status, 200);
+    let mut running = begin_download(&server);
+    // One who asks in the same moment does not know yet, and is answered.
+    server.signal(Signal::STOP);
+    server.quit();
+    recent.send(GET);
+    let watch = Stopwatch::start();
+    server.signal(Signal::CONT);
+    assert_eq!(idle.expect_closed(LONG), End::Closed);
+    assert!(watch.elapsed() < Duration::from_secs(2), "{:?}: at once", watch.elapsed());
+    assert_eq!(recent.read_response().text(), "ok");
+    assert_eq!(recent.read_to_close(), b"");
+    drop(recent);
+    // Nobody new comes in, though one download goes on.
+    eventually("closed listeners", LONG, || TcpStream::connect(server.address()).is_err());
+    assert!(server.is_running());
+    let rest = running.read_bytes(LARGE - 1000);
+    assert!(rest[1000..].iter().all(|byte| *byte == 0));
+    running.half_close();
+    running.read_to_close();
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+}
+
+#[test]
+fn term_ends_a_hundred_downloads_within_two_seconds() {
+    // O4, L7, L15
+    let mut server = start("worker_processes 2;", "");
+    let mut clients: Vec<Client> = (0..100).map(|_| begin_download(&server)).collect();
+    let watch = Stopwatch::start();
+    server.term();
+    let status = server.wait_exit(LONG);
+    assert!(watch.elapsed() < Duration::from_secs(2), "{:?}", watch.elapsed());
+    assert_ne!(status.code(), Some(0), "somebody was cut short");
+    for client in &mut clients {
+        let bytes = client.read_to_close();
+        assert!(bytes.len() < LARGE / 2, "it cannot have come to its end");
+    }
+    assert!(watch.elapsed() < Duration::from_secs(5), "nobody was left hanging");
+}
+
+#[test]
+fn a_term_that_cuts_nobody_short_is_a_good_end() {
+    // O4, L3
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = start("worker_processes 2;", "");
+        let mut idle = server.connect();
+        assert_eq!(idle.get("/").status, 200);
+        let mut silent = server.connect();
+        let watch = Stopwatch::start();
+        server.signal(signal);
+        assert_eq!(server.wait_exit(LONG).code(), Some(0));
+        assert!(watch.elapsed() < Duration::from_secs(2));
+        assert_eq!(idle.expect_closed(LONG), End::Closed);
+        silent.expect_closed(LONG);
+    }
+}
+
+#[test]
+fn a_second_word_escalates() {
+    // O4, L10
+    for second in [Signal::QUIT, Signal::TERM] {
+        let mut server = start("worker_processes 1;", "");
+        let mut running = begin_download(&server);
+        server.quit();
+        eventually("the drain", LONG, || server.log("error.log").contains("draining"));
+        assert!(server.is_running());
+        let watch = Stopwatch::start();
+        server.signal(second);
+        assert_ne!(server.wait_exit(LONG).code(), Some(0));
+        assert!(watch.elapsed() < Duration::from_secs(2));
+        running.read_to_end();
+    }
+}
+
+#[test]
+fn grace_ends_at_worker_shutdown_timeout() {
+    // O4, L14
+    let mut server = start("worker_processes 1; worker_shutdown_timeout 700ms;", "");
+    let mut running = begin_download(&server);
+    let watch = Stopwatch::start();
+    server.quit();
+    assert_eq!(server.wait_exit(LONG).code(), Some(1), "forced, not abandoned");
+    let took = watch.elapsed();
+    assert!(took >= Duration::from_millis(700) && took < Duration::from_secs(3), "{took:?}");
+    running.read_to_end();
+    // With nobody there the time is not used up.
+    let mut server = start("worker_processes 1; worker_shutdown_timeout 60s;", "");
+    let watch = Stopwatch::start();
+    server.quit();
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    assert!(watch.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn what_is_told_after_the_first_word_changes_nothing() {
+    // O4: a reload or an upgrade does not bring a server back that ends.
+    let mut server = start("worker_processes 1;", "");
+    let running = begin_download(&server);
+    server.quit();
+    eventually("the drain", LONG, || server.log("error.log").contains("draining"));
+    server.signal(Signal::HUP);
+    server.signal(Signal::USR2);
+    eventually("both refused", LONG, || {
+        let log = server.log("error.log");
+        log.contains("not reloaded") && log.contains("no upgrade")
+    });
+    drop(running);
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+}
+
+#[test]
+fn files_of_the_server_are_gone_with_it() {
+    // O4
+    for signal in [Signal::QUIT, Signal::TERM] {
+        let config = http("server { listen unix:{dir}/socket; listen 127.0.0.1:{port}; }");
+        let mut server = Server::start(BINARY, &format!("pid {{dir}}/x.pid;\n{config}"));
+        eventually("its files", LONG, || {
+            server.tree().exists("socket") && server.tree().exists("x.pid")
+        });
+        server.signal(signal);
+        assert_eq!(server.wait_exit(LONG).code(), Some(0));
+        assert!(!server.tree().exists("socket") && !server.tree().exists("x.pid"));
+    }
+}
+
+#[test]
+fn a_pid_file_that_cannot_be_removed_any_more_names_nobody() {
+    // O4
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let address = own_address(18_080);
+    tree.folder("run");
+    tree.mode("run", 0o755);
+    tree.mode(".", 0o755);
+    let (dir, config) = (tree.dir().display(), site(""));
+    let config = config.replace("{dir}", &dir.to_string()).replace("{root}", &dir.to_string());
+    let config = config.replace("127.0.0.1:{port}", &address.to_string());
+    tree.file("x.conf", format!("user nobody nogroup; pid {dir}/run/x.pid;\n{config}"));
+    let path = tree.path("x.conf").display().to_string();
+    let mut server = Process::start(tree, &["-c", &path]);
+    eventually("the server", LONG, || TcpStream::connect(address).is_ok());
+    assert_eq!(server.tree().text("run/x.pid").trim(), server.id().to_string());
+    server.signal(Signal::QUIT);
+    assert_eq!(server.wait_exit(), Some(0));
+    assert_eq!(server.tree().text("run/x.pid"), "");
+}

@@ -1,0 +1,233 @@
+//! The upgrade of the binary by USR2 (O4): a new process takes the sockets over while clients ask, and
+//! when it does not come to that, the old one goes on.
+#![forbid(unsafe_code)]
+
+mod common;
+mod steering;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
+
+use common::{BINARY, LONG, http};
+use sekisho_testkit::{Client, Server, Signal, Tree, eventually, run};
+use steering::{ByPidFile, Load, install, is_over, is_root, rounds, send};
+
+/// A configuration whose server is known by its pid file.
+fn config(listen: &str) -> String {
+    let servers =
+        format!("server {{ {listen} root {{root}}; location = / {{ return 200 $pid; }} }}");
+    format!("pid {{dir}}/server.pid;\n{}", http(&servers))
+}
+
+/// A server started from a binary of its own, which can be replaced.
+fn start(config: &str) -> (Server, ByPidFile) {
+    let tree = Tree::new();
+    let binary = tree.path("sekisho");
+    install(Path::new(BINARY), &binary);
+    let pid_file = tree.path("server.pid");
+    let binary = binary.display().to_string();
+    let server = Server::start_in(tree, &binary, config);
+    eventually("the pid file", LONG, || {
+        fs::read_to_string(&pid_file).is_ok_and(|it| !it.is_empty())
+    });
+    (server, ByPidFile::new(pid_file))
+}
+
+/// Puts something else where the binary lies; the running one is not touched.
+fn replace_binary(server: &Server, by: &Path) {
+    let next = server.tree().path("next");
+    install(by, &next);
+    fs::rename(next, server.tree().path("sekisho")).expect("renamed");
+}
+
+/// The same with a text.
+fn replace_binary_by_text(server: &Server, text: &str) {
+    replace_binary(server, &server.tree().file("text", text));
+}
+
+#[test]
+fn upgrades_under_load_lose_nobody() {
+    // O4: zero failed requests, zero resets.
+    for options in ["", "reuseport"] {
+        let config = config(&format!("listen 127.0.0.1:{{port}} {options};"));
+        let (mut server, current) = start(&config.replace("processes 1", "processes 2"));
+        let load = Load::start(server.address(), 3);
+        for _ in 0..rounds(5, 20) {
+            current.upgrade();
+            load.wait_for_more(3);
+            assert!(!server.tree().exists("server.pid.oldbin"));
+        }
+        load.stop();
+        assert_eq!(server.wait_exit(LONG).code(), Some(0), "the first one came to a good end");
+        let last = current.pid().expect("it runs");
+        current.signal(Signal::QUIT);
+        eventually("its end", LONG, || is_over(last));
+        assert!(!server.tree().exists("server.pid"));
+        assert!(!server.log("error.log").contains("[error]"), "{}", server.log("error.log"));
+    }
+}
+
+#[test]
+fn the_old_process_finishes_what_it_has_begun() {
+    // O4, L6
+    let tree_config = config("listen 127.0.0.1:{port};");
+    let (mut server, current) = start(&tree_config);
+    let file = fs::File::create(server.tree().path("root/large.bin")).expect("a file");
+    file.set_len(16 << 20).expect("a file of zeros takes no room");
+    let mut running = server.connect().with_patience(LONG);
+    running.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    running.read_bytes(1000);
+    let old = server.id();
+    server.signal(Signal::USR2);
+    eventually("the new process", LONG, || current.pid().is_some_and(|pid| pid != old));
+    eventually("the old one makes way", LONG, || server.log("error.log").contains("serves now"));
+    assert_eq!(server.tree().text("server.pid.oldbin").trim(), old.to_string(), "as nginx does");
+    let new = current.pid().expect("just seen").to_string();
+    eventually("answers by the new one alone", LONG, || {
+        (0..10).all(|_| server.connect().get("/").text() == new)
+    });
+    assert!(server.is_running());
+    assert_eq!(running.read_bytes((16 << 20) - 1000).len(), (16 << 20) - 1000);
+    running.half_close();
+    running.read_to_close();
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    assert!(!server.tree().exists("server.pid.oldbin"));
+    assert_eq!(current.pid().map(|pid| pid.to_string()), Some(new));
+}
+
+#[test]
+fn a_new_process_has_the_new_binary_the_new_configuration_and_every_socket() {
+    // O4, O3
+    let both = "listen 127.0.0.1:{port}; listen unix:{dir}/kept; listen unix:{dir}/going;";
+    let (server, current) = start(&config(both));
+    replace_binary(&server, Path::new(BINARY));
+    let next = "listen 127.0.0.1:{port}; listen 127.0.0.1:{port2}; listen unix:{dir}/kept;";
+    server.rewrite_config(&config(next));
+    let new = current.upgrade().to_string();
+    assert_eq!(server.connect().get("/").text(), new);
+    assert_eq!(Client::connect(server.address_of(1)).get("/").text(), new);
+    let mut stream = UnixStream::connect(server.tree().path("kept")).expect("it is there");
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.ends_with(&new), "{answer}");
+    assert!(!server.tree().exists("going"), "nobody listens there any more");
+    // The new one is a server like the first: it can be reloaded and replaced.
+    let path = server.config_path().display().to_string();
+    assert_eq!(run(BINARY, &["-s", "reload", "-c", &path], LONG).code(), 0);
+    current.upgrade();
+    assert_eq!(run(BINARY, &["-s", "quit", "-c", &path], LONG).code(), 0);
+    eventually("the end", LONG, || !server.tree().exists("server.pid"));
+    assert!(!server.tree().exists("kept"));
+}
+
+#[test]
+fn an_upgrade_that_fails_changes_nothing() {
+    // O4: bad binary, early exit, bad configuration.
+    let good = config("listen 127.0.0.1:{port}; listen unix:{dir}/socket;");
+    let (server, current) = start(&good);
+    let mut kept = server.connect();
+    let old = server.id().to_string();
+    assert_eq!(kept.get("/").text(), old);
+    let mut fails = |why: &str, is_there: &str| {
+        server.signal(Signal::USR2);
+        let has_failed = || server.log("error.log").contains(is_there);
+        eventually(&format!("{why} is told"), LONG, has_failed);
+        assert_eq!(current.pid(), Some(server.id()), "{why}: the pid file is back");
+        assert!(!server.tree().exists("server.pid.oldbin"), "{why}");
+        assert!(server.tree().exists("socket"), "{why}");
+        assert_eq!(kept.get("/").text(), old, "{why}: sessions go on");
+        assert_eq!(server.connect().get("/").text(), old, "{why}: and new ones come");
+        assert!(server.children().is_empty(), "{why}: nobody is left behind");
+    };
+    server.rewrite_config(&good.replace("listen", "lissten"));
+    fails("a bad configuration", "the new process ended: exit status: 1");
+    server.rewrite_config(&good);
+    replace_binary_by_text(&server, "no program");
+    fails("a file that is no program", "no upgrade: cannot start");
+    replace_binary_by_text(&server, "#!/bin/sh\nexit 3\n");
+    fails("a program that ends early", "the new process ended: exit status: 3");
+    // And when all is well again it works.
+    replace_binary(&server, Path::new(BINARY));
+    let new = current.upgrade();
+    assert_eq!(server.connect().get("/").text(), new.to_string());
+}
+
+#[test]
+fn a_new_process_that_never_serves_is_given_up() {
+    // O4
+    let (server, current) = start(&config("listen 127.0.0.1:{port};"));
+    replace_binary_by_text(&server, "#!/bin/sh\nexec sleep 600\n");
+    server.signal(Signal::USR2);
+    eventually("the pid file is put aside", LONG, || server.tree().exists("server.pid.oldbin"));
+    // Meanwhile all goes on, and a second word is one too many.
+    assert_eq!(server.connect().get("/").text(), server.id().to_string());
+    server.signal(Signal::USR2);
+    eventually("it is told", LONG, || server.log("error.log").contains("another one is under way"));
+    eventually("the end of patience", LONG, || {
+        server.log("error.log").contains("does not serve within")
+    });
+    assert_eq!(current.pid(), Some(server.id()));
+    assert!(server.children().is_empty());
+    // The end of the server is the end of an upgrade, too.
+    server.signal(Signal::USR2);
+    eventually("another try", LONG, || server.children().len() == 1);
+    let child = server.children()[0];
+    let mut server = server;
+    server.quit();
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    assert!(is_over(child));
+    assert!(!server.tree().exists("server.pid") && !server.tree().exists("server.pid.oldbin"));
+}
+
+#[test]
+fn sockets_are_given_to_the_new_process_alone() {
+    // O4
+    let (server, _current) = start(&config("listen 127.0.0.1:{port};"));
+    let name = format!("sekisho/{}", server.id());
+    for question in ["sockets\n", "ready\n", "nonsense\n", "reload", ""] {
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let mut stream = UnixStream::connect_addr(&address).expect("it listens");
+        stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
+        stream.write_all(question.as_bytes()).expect("sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("there");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok();
+        assert!(!answer.starts_with("listen") && !answer.starts_with("done"), "{answer}");
+    }
+    assert_eq!(server.connect().get("/").text(), server.id().to_string());
+}
+
+#[test]
+fn somebody_with_fewer_rights_can_be_replaced_too() {
+    // O4: the pid file and its folder are root's, the server is nobody's.
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let binary = tree.path("sekisho");
+    install(Path::new(BINARY), &binary);
+    tree.mode(".", 0o755);
+    tree.folder("run");
+    tree.file("run/error.log", "");
+    tree.mode("run/error.log", 0o666);
+    let config = config("listen 127.0.0.1:{port};")
+        .replace("{dir}/server.pid", "{dir}/run/server.pid")
+        .replace("{dir}/error.log", "{dir}/run/error.log");
+    let current = ByPidFile::new(tree.path("run/server.pid"));
+    let binary = binary.display().to_string();
+    let mut server = Server::start_in(tree, &binary, &format!("user nobody nogroup;\n{config}"));
+    eventually("the pid file", LONG, || current.pid() == Some(server.id()));
+    for _ in 0..2 {
+        let new = current.upgrade();
+        assert_eq!(server.connect().get("/").text(), new.to_string());
+    }
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    let last = current.pid().expect("it runs");
+    send(last, Signal::QUIT);
+    eventually("its end", LONG, || is_over(last));
+    assert_eq!(server.tree().text("run/server.pid"), "", "names nobody");
+}
