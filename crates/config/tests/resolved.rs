@@ -445,3 +445,23 @@ fn maps_and_formats_are_known_before_they_are_used() {
     assert_eq!(server_settings(&config, 1).error_logs[0].level, Level::Info);
     assert_eq!(config.main.error_logs.len(), 2);
 }
+
+#[test]
+fn a_relative_root_begins_at_the_prefix_whatever_that_is_called() {
+    // O1
+    let text = "http { server { listen 80; root .; location /a { root ./b/; } location /c { root c/$host; } } }";
+    let options = Options::new("/srv/$money and \u{e9}");
+    let outcome = load("/c".as_ref(), &options, &Memory::of("/c", text));
+    let config = outcome.config.expect("a configuration");
+    let root = |index: usize| match &config.http.locations[index].settings.place {
+        Place::Root(template) => template.parts.clone(),
+        other => panic!("{other:?}"),
+    };
+    let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
+    let mut roots: Vec<_> = (0..config.http.locations.len()).map(root).collect();
+    roots.sort_by_key(|parts| format!("{parts:?}"));
+    assert!(roots.contains(&vec![literal("/srv/$money and \u{e9}")]), "{roots:?}");
+    assert!(roots.contains(&vec![literal("/srv/$money and \u{e9}/b")]), "{roots:?}");
+    let last = vec![literal("/srv/$money and \u{e9}/c/"), Part::Variable(Variable::Host)];
+    assert!(roots.contains(&last), "{roots:?}");
+}

@@ -1,6 +1,5 @@
 //! Where files are and how they are opened.
 
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,18 +129,31 @@ fn not_beside(l: &Level, d: &Directive<'_>, other: &str) -> Result<(), Fault> {
 /// A path with variables, made absolute unless a variable begins it.
 fn place(d: &Directive<'_>, s: &Scope<'_>, is_root: bool) -> Result<Template, Fault> {
     let word = d.arg(0);
-    let mut text = word.text.to_vec();
-    if text.is_empty() {
+    if word.text.is_empty() {
         return Err(d.invalid(word, "is empty"));
     }
-    if text.first() != Some(&b'$') {
-        text = s.path(&text).into_os_string().as_bytes().to_vec();
+    let mut template = d.template_of(word, &word.text, s)?;
+    // The prefix is put before what was read, and not read itself: a dollar sign in it is one.
+    if let Some(Part::Literal(text)) = template.parts.first_mut() {
+        while let Some(rest) = text.strip_prefix(b"./") {
+            *text = rest.to_vec();
+        }
+        let is_here = text.is_empty() || **text == *b".";
+        let joined = s.path(if is_here { b"" } else { text });
+        *text = joined.into_os_string().into_encoded_bytes();
+        if is_here && text.last() == Some(&b'/') && text.len() > 1 {
+            text.pop();
+        }
     }
     // What is added begins with a slash.
-    if is_root && text.len() > 1 && text.last() == Some(&b'/') {
+    let is_only = template.parts.len() == 1;
+    if let Some(Part::Literal(text)) = template.parts.last_mut()
+        && is_root
+        && text.last() == Some(&b'/')
+        && (text.len() > 1 || !is_only)
+    {
         text.pop();
     }
-    let template = d.template_of(word, &text, s)?;
     for (variable, name) in
         [(Variable::DocumentRoot, "document_root"), (Variable::RealpathRoot, "realpath_root")]
     {
