@@ -27,12 +27,8 @@ impl Counters {
     /// Counts the end of a connection.
     pub fn close(&self, reason: CloseReason) {
         self.closed.fetch_add(1, Ordering::Relaxed);
-        match reason {
-            CloseReason::BrokenOff => {
-                self.broken_off.fetch_add(1, Ordering::Relaxed);
-            }
-            CloseReason::Expired(kind) => self.expire(kind),
-            _ => {}
+        if reason == CloseReason::BrokenOff {
+            self.broken_off.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -34,12 +34,18 @@ const BATCH_BYTES: usize = 64 * 1024;
 const FILE_TURN_BYTES: u64 = 2 << 20;
 /// So many pipelined requests are answered before other sessions get their turn.
 const TURN_REQUESTS: u32 = 128;
+/// Files from this size on are sent corked: the kernel splices them in pieces of 64 KiB, and without the
+/// cork the odd bytes at the end of each would leave as a segment of their own.
+const CORK_BYTES: u64 = 512 << 10;
 /// A client that has taken this much of a file is no slow reader.
 const TRUST_BYTES: u64 = 1 << 20;
 /// Buffers that have grown beyond this are not kept.
 const KEEP_BYTES: usize = 128 * 1024;
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
 const DRAIN_QUIET: Duration = Duration::from_millis(100);
+
+/// How long an answer may take to leave when the end is forced.
+const FORCE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a session has while there is something to do.
 #[derive(Debug)]
@@ -90,6 +96,7 @@ impl Busy {
             && self.sent == self.scratch.out.len()
             && self.pieces.is_empty()
             && self.task.is_none()
+            && !self.serving.is_answering()
     }
 
     /// Whether more may be put into the batch before it leaves.
@@ -136,8 +143,9 @@ pub struct Connection {
     active: Moment,
     is_shut: bool,
     has_input_ended: bool,
-    /// The client has taken so much that the kernel may hold more for it.
-    is_trusted: bool,
+    /// How much of files the client has been sent.
+    file_sent: u64,
+    is_corked: bool,
 }
 
 impl Connection {
@@ -172,7 +180,8 @@ impl Connection {
             active: now,
             is_shut: false,
             has_input_ended: false,
-            is_trusted: false,
+            file_sent: 0,
+            is_corked: false,
         }
     }
 
@@ -347,6 +356,10 @@ impl Connection {
                     return Poll::Pending;
                 }
                 let count = (range.end - range.start).min(*file_left) as usize;
+                if !self.is_corked && range.end - range.start >= CORK_BYTES {
+                    self.is_corked = true;
+                    self.stream.cork(true);
+                }
                 let sent = self.stream.poll_send_file(cx, descriptor, range.start, count);
                 let Poll::Ready(sent) = sent else {
                     self.engine.transmitted(0, true, now);
@@ -361,8 +374,8 @@ impl Connection {
                 }
                 range.start += sent;
                 *file_left -= sent;
-                if !self.is_trusted && range.start >= TRUST_BYTES {
-                    self.is_trusted = true;
+                self.file_sent = self.file_sent.saturating_add(sent);
+                if self.file_sent >= TRUST_BYTES && self.file_sent - sent < TRUST_BYTES {
                     self.stream.lift_unsent_limit();
                 }
                 let is_done = range.is_empty();
@@ -370,6 +383,9 @@ impl Connection {
                 self.engine.transmitted(sent, true, now);
                 if is_done {
                     busy.pieces.pop_front();
+                    if std::mem::take(&mut self.is_corked) {
+                        self.stream.cork(false);
+                    }
                     self.end_of_pieces(now);
                 }
             } else {
@@ -390,8 +406,10 @@ impl Connection {
     /// A graceful end is wished: the answer that comes next says that it is the last.
     fn drain(&mut self) {
         self.engine.close_after_next();
+        // A response whose head has promised to go on is not the last one.
+        let is_last = self.engine.will_close();
         let mut sessions = self.worker.sessions.borrow_mut();
-        if sessions.seat(self.key).session().running() > 0 {
+        if is_last && sessions.seat(self.key).session().running() > 0 {
             sessions.after(self.key, Fact::ShutdownAsked(Manner::Graceful));
         }
     }
@@ -470,13 +488,18 @@ impl Future for Connection {
                     }
                 }
                 Some(Deadline { kind, .. }) => {
+                    this.worker.shared.counters.expire(kind);
                     if let Some(event) = this.engine.expire(now) {
-                        this.worker.shared.counters.expire(kind);
                         this.handle(&event, now);
                     }
                 }
                 None => break,
             }
+        }
+        if wish == Wish::Force && this.engine.stage() == Stage::Lingering {
+            // It has its answer, and nobody waits for it to say that it read it.
+            this.close(CloseReason::Forced, now);
+            return Poll::Ready(());
         }
         if this.busy.as_ref().is_some_and(|busy| busy.is_done())
             && let Some(busy) = this.busy.take()
@@ -493,6 +516,11 @@ impl Future for Connection {
                 return Poll::Ready(());
             }
             deadline = deadline.filter(|deadline| deadline.at < quiet.at).or(Some(quiet));
+        }
+        if wish == Wish::Force {
+            // Its answer is on the way; who does not take it is not waited for.
+            let last = Deadline { at: now + FORCE_PATIENCE, kind: DeadlineKind::Send };
+            deadline = deadline.filter(|deadline| deadline.at < last.at).or(Some(last));
         }
         let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
         if is_first {

@@ -4,15 +4,20 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 use sekisho_config::{Listen, ListenAddress, ListenOptions};
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::Interest;
+use tokio::net::{UdpSocket, UnixListener};
 
 use crate::drive::Connection;
 use crate::stream::Stream;
@@ -363,14 +368,16 @@ fn remove_stale(path: &Path) {
 /// A listening socket in the hands of a worker's runtime.
 #[derive(Debug)]
 pub(crate) enum Acceptor {
-    Tcp(TcpListener),
+    /// Only waited for by the runtime, through its type for datagrams: the type for listeners would
+    /// register every connection that it accepts, whether or not anybody has to wait for it.
+    Tcp(UdpSocket),
     Unix(UnixListener),
 }
 
 impl Acceptor {
     pub(crate) fn new(listener: Listener) -> io::Result<Self> {
         Ok(match listener.address {
-            ListenAddress::Tcp(_) => Self::Tcp(TcpListener::from_std(listener.socket.into())?),
+            ListenAddress::Tcp(_) => Self::Tcp(UdpSocket::from_std(listener.socket.into())?),
             ListenAddress::Unix(_) => Self::Unix(UnixListener::from_std(listener.socket.into())?),
         })
     }
@@ -378,8 +385,13 @@ impl Acceptor {
     async fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
-                Ok((Stream::Tcp(stream), Some(peer)))
+                let accept = || {
+                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                    rustix::net::acceptfrom_with(listener, flags).map_err(io::Error::from)
+                };
+                let (socket, peer) = listener.async_io(Interest::READABLE, accept).await?;
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                Ok((Stream::Fresh(socket.into()), peer))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -422,12 +434,12 @@ async fn accept_one(worker: &Rc<Worker>, door: &Rc<Door>, acceptor: &Acceptor) {
             // An address that is the same for every connection need not be asked for.
             let local = match door.address {
                 ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
-                _ => local_address(&stream),
+                _ => stream.local_ip(),
             };
             let connection =
                 Connection::new(Rc::clone(worker), Rc::clone(door), stream, remote, local);
             worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            tokio::task::spawn_local(connection);
+            begin(connection);
         }
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
@@ -435,7 +447,8 @@ async fn accept_one(worker: &Rc<Worker>, door: &Rc<Door>, acceptor: &Acceptor) {
                 pause(worker, door, &error.to_string()).await;
             }
             // The client went away before it was accepted.
-            _ => tokio::task::yield_now().await,
+            Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+            _ => pause(worker, door, &error.to_string()).await,
         },
     }
 }
@@ -454,10 +467,15 @@ async fn pause(worker: &Worker, door: &Door, why: &str) {
     let _ = tokio::time::timeout(PAUSE, vacated).await;
 }
 
-fn local_address(stream: &Stream) -> Option<IpAddr> {
-    match stream {
-        Stream::Tcp(tcp) => tcp.local_addr().ok().map(|address| address.ip()),
-        Stream::Unix(_) => None,
+/// Lets a connection have its first turn here. One that has its answer and its end in it never becomes a
+/// task; the others do, and have their next turn there.
+fn begin(mut connection: Connection) {
+    let mut nobody = Context::from_waker(Waker::noop());
+    let first = || Pin::new(&mut connection).poll(&mut nobody).is_ready();
+    // A panic ends this connection, and not the door.
+    let is_over = std::panic::catch_unwind(AssertUnwindSafe(first)).unwrap_or(true);
+    if !is_over {
+        tokio::task::spawn_local(connection);
     }
 }
 

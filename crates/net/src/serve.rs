@@ -93,9 +93,15 @@ impl Serving {
         self.received += bytes as u64;
     }
 
+    /// Whether a request is being answered.
+    pub fn is_answering(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Makes it ready for another session; `false` when it is not worth keeping.
     pub fn tidy(&mut self, keep_bytes: usize) -> bool {
         self.current = None;
+        self.begin(Moment::ZERO);
         self.fields.capacity() <= keep_bytes && self.line.capacity() <= keep_bytes
     }
 }
@@ -289,11 +295,11 @@ impl Connection {
 
     /// The response cannot be completed.
     pub(crate) fn break_off(&mut self, now: Moment) {
+        self.engine.abort(CloseReason::BrokenOff);
+        self.log(now, false);
         if let Some(busy) = &mut self.busy {
             busy.pieces.clear();
         }
-        self.engine.abort(CloseReason::BrokenOff);
-        self.log(now, false);
     }
 
     /// The session ends: a request that was being answered gets its line all the same.
