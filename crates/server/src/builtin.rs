@@ -49,7 +49,8 @@ pub(crate) fn folder(serve: &Serve) -> String {
              server {{\n\
                  {listen}\n\
                  root .;\n\
-                 index index.html index.htm;\n\
+                 index {index};\n\
+                 {programs}\n\
                  default_type application/octet-stream;\n\
                  charset utf-8;\n\
                  autoindex {autoindex};\n\
@@ -58,9 +59,43 @@ pub(crate) fn folder(serve: &Serve) -> String {
              }}\n\
          }}\n",
         workers = quote(&serve.workers),
+        index = indexes(serve).join(" "),
+        programs = if serve.cgi { programs() } else { String::new() },
         access = if serve.quiet { "off" } else { "stderr" },
         autoindex = if serve.open_listing { "on" } else { "off" },
     )
+}
+
+/// The files that stand for a folder.
+pub(crate) fn indexes(serve: &Serve) -> &'static [&'static str] {
+    const ALL: [&str; 5] = ["index.html", "index.htm", "index.cgi", "index.py", "index.php"];
+    if serve.cgi { &ALL } else { &ALL[..2] }
+}
+
+/// What runs files of which extension.
+const LANGUAGES: [(&str, &str); 4] =
+    [(".sh", "sh"), (".py", "python3"), (".pl", "perl"), (".php", "php-cgi")];
+
+/// `--cgi`. A language without its interpreter is listed all the same: its files must then be executable
+/// themselves, and are never sent as they are.
+fn programs() -> String {
+    let mut text = String::from("location /cgi-bin/ { cgi on; }\ncgi_extension .cgi;\n");
+    for (extension, name) in LANGUAGES {
+        let interpreter = interpreter(name).map(|path| quote(&path)).unwrap_or_default();
+        let _ = writeln!(text, "cgi_extension {extension} {interpreter};");
+    }
+    text
+}
+
+/// Where an interpreter lies.
+fn interpreter(name: &str) -> Option<String> {
+    let path = std::env::var_os("PATH")?;
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| {
+        let is_ours = rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
+        is_ours && file.is_absolute() && file.is_file()
+    })?;
+    // One whose name has no letters for it cannot be configured, and one with a variable in it is not.
+    found.to_str().filter(|path| !path.contains('$')).map(str::to_owned)
 }
 
 /// A word that is taken as it is.

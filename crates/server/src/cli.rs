@@ -75,6 +75,9 @@ pub(crate) struct Serve {
     /// Show the content of folders that have no index.html
     #[arg(long, visible_alias = "listing")]
     pub(crate) open_listing: bool,
+    /// Run programs: what lies below cgi-bin, and files that end in .cgi .sh .py .pl .php
+    #[arg(long)]
+    pub(crate) cgi: bool,
     /// Do not write a line for each request
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rustix::process::Pid;
@@ -144,21 +144,20 @@ fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
     for address in server.addresses() {
         println!("Sekisho serves {} on {}", dir.display(), link(&address));
     }
-    if !serve.open_listing && !has_index(&dir) {
+    if serve.cgi {
+        println!("What lies below cgi-bin is run, and files that end in .cgi .sh .py .pl .php.");
+    }
+    if !serve.open_listing && !builtin::indexes(serve).iter().any(|name| dir.join(name).exists()) {
         println!("There is no index.html; `--open-listing` shows what the folder holds.");
     }
     Ok(server.run())
-}
-
-fn has_index(dir: &Path) -> bool {
-    ["index.html", "index.htm"].iter().any(|name| dir.join(name).exists())
 }
 
 /// An address as one can click on it.
 fn link(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(at) if at.ip().is_unspecified() => {
-            format!("http://localhost:{}/", at.port())
+            format!("http://localhost:{}/ and every other address of this machine", at.port())
         }
         ListenAddress::Tcp(at) => format!("http://{at}/"),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal as OsSignal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, Signal as OsSignal, WaitId, WaitIdOptions, WaitOptions};
 use sekisho_gateway::cgi::{Exit, Fact, Orders, Program, Signal};
 use sekisho_lifecycle::Moment;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::Surroundings;
 use super::seats::Ticket;
-use super::spawn::Pipes;
+use super::spawn::{self, Pipes};
 use super::stderr::Stderr;
 use super::strays::{self, RunId};
 
@@ -58,8 +58,8 @@ impl Runs {
 #[derive(Debug)]
 pub(super) struct Run {
     program: Program,
-    process: std::process::Child,
-    group: Option<Pid>,
+    /// The process, whose number is also its group's; `None` once it is reaped.
+    process: Option<Pid>,
     watch: Watch,
     has_exited: bool,
     stdin: Option<Sender>,
@@ -97,10 +97,10 @@ impl Run {
         around: Rc<dyn Surroundings>,
         now: Moment,
     ) -> Self {
+        ticket.seats().begin(pipes.process);
         Self {
             program,
-            group: i32::try_from(pipes.child.id()).ok().and_then(Pid::from_raw),
-            process: pipes.child,
+            process: Some(pipes.process),
             watch: Watch::From(now + WATCH_AFTER),
             has_exited: false,
             stdin: pipes.stdin,
@@ -238,7 +238,7 @@ impl Run {
             if self.stdout.is_some() && !at.is_due(now) {
                 return None;
             }
-            if let Some(exit) = exit_of(WaitId::Pid(self.group?)) {
+            if let Some(exit) = exit_of(WaitId::Pid(self.process?)) {
                 self.has_exited = true;
                 return Some(exit);
             }
@@ -253,7 +253,7 @@ impl Run {
 
     fn begin_to_watch(&mut self, cx: &mut Context<'_>, now: Moment) {
         let ended = self
-            .group
+            .process
             .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok())
             // The runtime's pipe is used only to wait: it is the safe way to wait for any descriptor.
             .and_then(|fd| Receiver::from_owned_fd_unchecked(fd).ok());
@@ -265,7 +265,7 @@ impl Run {
     }
 
     fn carry_out(&mut self, signal: Option<Signal>) {
-        let Some(group) = self.group else { return };
+        let Some(group) = self.process else { return };
         let signal_group = |signal: OsSignal| {
             // A group that is gone has what it was to get.
             let _ = rustix::process::kill_process_group(group, signal);
@@ -276,7 +276,8 @@ impl Run {
             Some(Signal::Kill) => signal_group(OsSignal::KILL),
             Some(Signal::Sweep) => {
                 signal_group(OsSignal::KILL);
-                let _ = self.process.try_wait();
+                self.ticket.seats().end(group);
+                let _ = rustix::process::waitpid(Some(group), WaitOptions::NOHANG);
                 self.leave();
             }
         }
@@ -284,7 +285,7 @@ impl Run {
 
     /// The process is reaped: lets go of everything, and sees to what it left behind.
     fn leave(&mut self) {
-        self.group = None;
+        self.process = None;
         self.stdin = None;
         self.stdout = None;
         if let Some(stderr) = self.stderr.take() {
@@ -347,9 +348,9 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let Some(group) = self.group.take() {
-            let _ = rustix::process::kill_process_group(group, OsSignal::KILL);
-            let _ = self.process.wait();
+        if let Some(process) = self.process {
+            self.ticket.seats().end(process);
+            spawn::end(process);
             self.leave();
         }
     }

@@ -2,9 +2,11 @@
 //! wait for one (`cgi_queue`). First come, first served: a place that becomes free is handed to the one
 //! who waited longest, so nobody can be overtaken.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+
+use rustix::process::{Pid, Signal};
 
 use super::strays::Strays;
 
@@ -12,7 +14,15 @@ use super::strays::Strays;
 #[derive(Debug, Default)]
 pub struct Seats {
     state: Mutex<State>,
+    running: Mutex<Running>,
     pub(super) strays: Strays,
+}
+
+/// The process groups that run, as long as their numbers are theirs.
+#[derive(Debug, Default)]
+struct Running {
+    groups: HashSet<Pid>,
+    is_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +68,36 @@ impl Seats {
         let number = state.next;
         state.waiting.push_back(Waiting { number, waker: None });
         Some(Ticket { seats: Arc::clone(self), number: Some(number) })
+    }
+
+    /// Ends every program at once, and each that begins from now on: the server ends and waits for nobody.
+    pub fn kill_all(&self) {
+        let mut running = self.running();
+        running.is_over = true;
+        for group in running.groups.drain() {
+            // A group that is gone has what it was to get.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// A group has begun.
+    pub(super) fn begin(&self, group: Pid) {
+        let mut running = self.running();
+        if running.is_over {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        } else {
+            running.groups.insert(group);
+        }
+    }
+
+    /// A group is about to be reaped: its number may be another's after.
+    pub(super) fn end(&self, group: Pid) {
+        self.running().groups.remove(&group);
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        // Nothing that holds the lock can panic half-way.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -117,6 +157,32 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Child, Command};
+
+    fn sleeper() -> (Child, Pid) {
+        let child = Command::new("sleep").arg("60").process_group(0).spawn().expect("a process");
+        let pid = Pid::from_child(&child);
+        (child, pid)
+    }
+
+    /// C6, O4: a server that waits for nobody leaves nobody behind.
+    #[test]
+    fn every_group_that_runs_ends_at_once_and_none_that_has_ended() {
+        let seats = Seats::default();
+        let (mut early, mut late, mut other) = (sleeper(), sleeper(), sleeper());
+        seats.begin(early.1);
+        seats.begin(other.1);
+        seats.end(other.1);
+        seats.kill_all();
+        seats.begin(late.1);
+        for (child, _) in [&mut early, &mut late] {
+            assert_eq!(child.wait().expect("it ends").signal(), Some(9));
+        }
+        assert!(other.0.try_wait().expect("it is ours").is_none());
+        other.0.kill().expect("it ends");
+        other.0.wait().expect("it ends");
+    }
 
     #[test]
     fn places_are_handed_on_in_order_and_the_queue_is_bounded() {

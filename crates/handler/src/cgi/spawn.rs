@@ -1,26 +1,20 @@
-//! Starting a process. Only what keeps the standard library on the `posix_spawn` path is used (no
-//! `pre_exec`, no `uid`): the cost does not grow with the server's memory (C11). Every descriptor of ours
-//! is close-on-exec, so the child sees three (C8).
+//! A program's process and our ends of its pipes. Every descriptor of ours is close-on-exec, and the child
+//! sees three (C8).
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 use sekisho_config::{CgiStderr, LogTarget};
 use sekisho_gateway::cgi::{Cause, Environment, Invocation};
+use sekisho_sys::Process;
 use tokio::net::unix::pipe::{Receiver, Sender};
-
-/// A program's own three descriptors come first; ours are never among them.
-const FIRST_DESCRIPTOR: i32 = 3;
 
 /// What a program reads.
 #[derive(Debug)]
@@ -33,13 +27,28 @@ pub(super) enum Input {
     File(File),
 }
 
-/// A process and our ends of its pipes.
+/// A process and our ends of its pipes. Its number is also its group's.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    pub(super) child: Child,
+    pub(super) process: Pid,
     pub(super) stdin: Option<Sender>,
     pub(super) stdout: Receiver,
     pub(super) stderr: Option<OwnedFd>,
+}
+
+/// A descriptor for the child.
+enum Theirs {
+    Own(OwnedFd),
+    Shared(BorrowedFd<'static>),
+}
+
+impl AsFd for Theirs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => fd.as_fd(),
+            Self::Shared(fd) => fd.as_fd(),
+        }
+    }
 }
 
 /// Whether we may run this file.
@@ -55,51 +64,32 @@ pub(super) fn spawn(
     stderr: &CgiStderr,
 ) -> Result<Pipes, (Cause, io::Error)> {
     let resources = |error: Errno| (Cause::NoResources, io::Error::from(error));
-    let (stdout, child_stdout) = pipe_to_us().map_err(resources)?;
-    let (stderr, child_stderr) = match stderr {
-        CgiStderr::Off => (None, nothing(&WRITE_NOTHING, OFlags::WRONLY).map_err(resources)?),
+    let (stdout, their_stdout) = pipe().map_err(resources)?;
+    let (stderr, their_stderr) = match stderr {
+        CgiStderr::Off => (None, Theirs::Shared(nothing().map_err(resources)?)),
         CgiStderr::ErrorLog => {
-            let (ours, theirs) = pipe_to_us().map_err(resources)?;
-            (Some(ours), Stdio::from(theirs))
+            let (ours, theirs) = pipe().map_err(resources)?;
+            (Some(ours), Theirs::Own(theirs))
         }
-        CgiStderr::To(LogTarget::Stderr) => (None, Stdio::inherit()),
+        CgiStderr::To(LogTarget::Stderr) => {
+            let copy = rustix::io::fcntl_dupfd_cloexec(io::stderr(), FIRST_OF_OURS);
+            (None, Theirs::Own(copy.map_err(resources)?))
+        }
         CgiStderr::To(LogTarget::File(path)) => {
             let file = File::options().append(true).create(true).open(path);
-            match file {
-                Ok(file) => (None, Stdio::from(file)),
-                Err(error) => return Err((Cause::NoResources, error)),
-            }
+            (None, Theirs::Own(file.map_err(|error| (Cause::NoResources, error))?.into()))
         }
     };
-    let (stdin, child_stdin) = match input {
-        Input::Nothing => (None, nothing(&READ_NOTHING, OFlags::RDONLY).map_err(resources)?),
-        Input::File(file) => (None, Stdio::from(file)),
+    let (stdin, their_stdin) = match input {
+        Input::Nothing => (None, Theirs::Shared(nothing().map_err(resources)?)),
+        Input::File(file) => (None, Theirs::Own(file.into())),
         Input::Pipe => {
-            let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(resources)?;
-            (Some(ours), Stdio::from(theirs))
+            let (theirs, ours) = pipe().map_err(resources)?;
+            (Some(ours), Theirs::Own(theirs))
         }
     };
-    let [program, rest @ ..] = invocation.args.as_slice() else {
-        return Err((Cause::NotStarted, io::Error::other("no program")));
-    };
-    let mut command = Command::new(OsStr::from_bytes(&invocation.program));
-    command
-        .arg0(OsStr::from_bytes(program))
-        .args(rest.iter().map(|argument| OsStr::from_bytes(argument)))
-        .env_clear()
-        .current_dir(OsStr::from_bytes(&invocation.directory))
-        .process_group(0)
-        .stdin(child_stdin)
-        .stdout(child_stdout)
-        .stderr(child_stderr);
-    for variable in environment.iter() {
-        let variable = variable.to_bytes();
-        if let Some(split) = variable.iter().position(|byte| *byte == b'=') {
-            let (name, value) = (&variable[..split], &variable[split + 1..]);
-            command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
-        }
-    }
-    let child = command.spawn().map_err(|error| {
+    let descriptors = [their_stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
+    let process = start(invocation, environment, descriptors).map_err(|error| {
         let cause = match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) => Cause::NoResources,
             _ => Cause::NotStarted,
@@ -107,33 +97,56 @@ pub(super) fn spawn(
         (cause, error)
     })?;
     match adopt(stdout, stdin) {
-        Ok((stdout, stdin)) => Ok(Pipes { child, stdin, stdout, stderr }),
+        Ok((stdout, stdin)) => Ok(Pipes { process, stdin, stdout, stderr }),
         Err(error) => {
-            let mut child = child;
-            let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
-            let _ = child.wait();
+            end(process);
             Err((Cause::NoResources, error))
         }
     }
 }
 
-/// Where nothing comes from, and where everything may go; opened once.
-static READ_NOTHING: OnceLock<OwnedFd> = OnceLock::new();
-static WRITE_NOTHING: OnceLock<OwnedFd> = OnceLock::new();
-
-fn nothing(opened: &OnceLock<OwnedFd>, how: OFlags) -> Result<Stdio, Errno> {
-    let fd = match opened.get() {
-        Some(fd) => fd,
-        None => {
-            let fd = rustix::fs::open("/dev/null", how | OFlags::CLOEXEC, Mode::empty())?;
-            opened.get_or_init(|| fd)
-        }
-    };
-    Ok(Stdio::from(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_DESCRIPTOR)?))
+/// Ends a process and its group here and now.
+pub(super) fn end(process: Pid) {
+    let _ = rustix::process::kill_process_group(process, Signal::KILL);
+    let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
 }
 
-/// A pipe whose reading end is ours.
-fn pipe_to_us() -> Result<(OwnedFd, OwnedFd), Errno> {
+fn start(
+    invocation: &Invocation,
+    environment: &Environment,
+    descriptors: [BorrowedFd<'_>; 3],
+) -> io::Result<Pid> {
+    let string = |bytes: &Vec<u8>| CString::new(bytes.as_slice());
+    let program = string(&invocation.program)?;
+    let directory = string(&invocation.directory)?;
+    let arguments = invocation.args.iter().map(string).collect::<Result<Vec<CString>, _>>()?;
+    let arguments: Vec<&CStr> = arguments.iter().map(CString::as_c_str).collect();
+    let environment: Vec<&CStr> = environment.iter().collect();
+    let pid = sekisho_sys::spawn(&Process {
+        program: &program,
+        arguments: &arguments,
+        environment: &environment,
+        directory: &directory,
+        descriptors,
+    })?;
+    Pid::from_raw(pid).ok_or_else(|| io::Error::other("a process without a number"))
+}
+
+/// A program's own three descriptors come first; ours are never among them.
+const FIRST_OF_OURS: i32 = 3;
+
+/// Where nothing comes from and everything may go.
+fn nothing() -> Result<BorrowedFd<'static>, Errno> {
+    static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(fd) = NOTHING.get() {
+        return Ok(fd.as_fd());
+    }
+    let fd = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(NOTHING.get_or_init(|| fd).as_fd())
+}
+
+/// The end that is read from, and the one that is written to.
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
 }
 

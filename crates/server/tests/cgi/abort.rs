@@ -1,0 +1,246 @@
+//! Clients that go away, and servers that end: nobody stays behind (C6, L12).
+
+use std::thread;
+use std::time::Duration;
+
+use sekisho_testkit::{Stopwatch, Tree, eventually, pause, wait_for};
+
+use crate::common::LONG;
+use crate::support::{Site, is_long, sh};
+
+const GRACE: Duration = Duration::from_millis(300);
+
+/// Programs of every temper; all would outlive their client if they were let.
+const PROGRAMS: [(&str, &str); 8] = [
+    ("quick", "printf 'X: 1\\n\\nhello\\n'"),
+    ("asleep", "sleep 60"),
+    ("head", "printf 'X: 1\\n\\n'; sleep 60"),
+    ("streams", "printf 'X: 1\\n\\n'; while :; do echo line; sleep 0.01; done"),
+    ("floods", "printf 'X: 1\\n\\n'; exec yes"),
+    ("reads", "cat >/dev/null; printf 'X: 1\\n\\n'; sleep 60"),
+    ("deaf", "trap '' TERM; printf 'X: 1\\n\\nhello\\n'; sleep 60"),
+    ("family", "sleep 60 & ( setsid sleep 60 & ) ; printf 'X: 1\\n\\nhello\\n'; sleep 60"),
+];
+
+fn tree() -> Tree {
+    let tree = Tree::new();
+    for (name, script) in PROGRAMS {
+        tree.script(&format!("root/cgi-bin/{name}.cgi"), &sh(script));
+    }
+    tree
+}
+
+/// Numbers that look random and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        // xorshift64
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+#[test]
+fn nothing_is_left_of_thousands_of_aborted_requests() {
+    // C6, F5 of the faults
+    const CLIENTS: u64 = 16;
+    let requests = if is_long() { 10_000 } else { 1_000 };
+    let site = Site::start(
+        tree(),
+        "cgi_kill_grace 300ms; cgi_read_timeout 5s; cgi_max_processes 40; cgi_queue 100 2s;",
+    );
+    let seed = u64::from(std::process::id()) | 1 << 40;
+    println!("seed {seed}");
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let site = &site;
+            scope.spawn(move || {
+                let mut dice = Dice(seed.wrapping_mul(number + 1));
+                for _ in 0..requests / CLIENTS {
+                    abort_one(site, &mut dice);
+                }
+            });
+        }
+    });
+    site.assert_clean(&format!("{requests} aborted requests, seed {seed}"));
+    assert_eq!(site.server.connect().get("/ok.txt").text(), "ok");
+}
+
+/// One request that is not waited for.
+fn abort_one(site: &Site, dice: &mut Dice) {
+    let (name, _) = PROGRAMS[dice.roll(PROGRAMS.len() as u64) as usize];
+    let mut client = site.server.connect();
+    let request = if dice.roll(3) == 0 {
+        let body = "x".repeat(dice.roll(100_000) as usize);
+        let length = body.len() + dice.roll(2) as usize * 1000;
+        format!(
+            "POST /cgi-bin/{name}.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+    } else {
+        format!("GET /cgi-bin/{name}.cgi HTTP/1.1\r\nHost: a\r\n\r\n")
+    };
+    // A server that has answered already may have closed.
+    let _ = client.try_send(request);
+    pause(Duration::from_micros(dice.roll(20_000)));
+    match dice.roll(3) {
+        0 => client.reset(),
+        1 => {
+            client.half_close();
+            pause(Duration::from_micros(dice.roll(2_000)));
+        }
+        _ => drop(client),
+    }
+}
+
+#[test]
+fn a_lost_client_ends_its_program_at_once_and_a_deaf_one_after_the_grace() {
+    // C6, L12, F5 of the faults
+    let site = Site::start(tree(), "cgi_kill_grace 300ms; cgi_read_timeout 60s;");
+    for name in ["asleep", "head", "streams", "family", "deaf"] {
+        let mut client = site.server.connect();
+        client.send(format!("GET /cgi-bin/{name}.cgi HTTP/1.1\r\nHost: a\r\n\r\n"));
+        eventually("the program runs", LONG, || !site.processes().is_empty());
+        // The shell has set its trap when it has printed.
+        if name == "deaf" {
+            client.read_bytes(10);
+        }
+        let watch = Stopwatch::start();
+        client.reset();
+        site.assert_clean(name);
+        let took = watch.elapsed();
+        // One of the family may have left the group with the output: it is waited for as long.
+        assert!(took >= GRACE || name != "deaf", "{name} took {took:?}");
+        assert!(took < GRACE || ["deaf", "family"].contains(&name), "{name} took {took:?}");
+        assert!(took < GRACE + Duration::from_secs(1), "{name} took {took:?}");
+    }
+}
+
+#[test]
+fn a_half_closed_client_is_a_lost_one() {
+    // H11: while a program works, FIN counts as a lost client.
+    let site = Site::start(tree(), "cgi_read_timeout 60s;");
+    let mut client = site.server.connect();
+    client.send("GET /cgi-bin/asleep.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the program runs", LONG, || !site.processes().is_empty());
+    client.half_close();
+    site.assert_clean("a half-close");
+}
+
+#[test]
+fn what_a_program_leaves_in_its_group_ends_with_its_request() {
+    // C6, F2 of the faults: the answer is whole after the grace, and nothing spins meanwhile.
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\nhello\\n'; sleep 60 &"));
+    let site = Site::start(tree, "cgi_read_timeout 60s;");
+    let ticks = site.server.cpu_ticks();
+    let watch = Stopwatch::start();
+    let response = site.server.connect().get("/cgi-bin/x.cgi");
+    assert_eq!(response.text(), "hello\n");
+    assert!(watch.elapsed() < Duration::from_secs(2), "{:?}", watch.elapsed());
+    site.assert_clean("a child with stdout");
+    assert!(site.server.cpu_ticks() - ticks < 20, "it span");
+}
+
+#[test]
+fn a_daemon_may_stay_where_that_is_configured_and_is_waited_for() {
+    // C6
+    let tree = Tree::new();
+    // One that has not left its group when its program ends is ended with it.
+    let daemon = "( setsid sleep 1.5 >/dev/null 2>&1 & ); sleep 0.3; printf 'X: 1\\n\\nhello\\n'";
+    tree.script("root/daemons/x.cgi", &sh(daemon));
+    let site = Site::start(tree, "location /daemons/ { cgi on; cgi_leave_daemons on; }");
+    assert_eq!(site.server.connect().get("/daemons/x.cgi").text(), "hello\n");
+    pause(Duration::from_millis(300));
+    assert_eq!(site.processes().len(), 1, "it goes on");
+    // Another request does not end it, and its own end leaves no dead process.
+    assert_eq!(site.server.connect().get("/cgi-bin/warm.cgi").status, 200);
+    assert_eq!(site.processes().len(), 1, "it goes on");
+    site.assert_clean("a daemon that ended");
+}
+
+#[test]
+fn a_daemon_of_a_running_program_is_not_ended_with_another() {
+    // C6
+    let tree = Tree::new();
+    let script = "( setsid sleep 60 >/dev/null 2>&1 & ); sleep 1; printf 'X: 1\\n\\nhello\\n'";
+    tree.script("root/cgi-bin/x.cgi", &sh(script));
+    let site = Site::start(tree, "");
+    let mut client = site.server.connect();
+    client.send("GET /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
+    // The shell, its own sleep and the daemon.
+    eventually("the daemon runs", LONG, || site.processes().len() == 3);
+    assert_eq!(site.server.connect().get("/cgi-bin/warm.cgi").status, 200);
+    assert_eq!(site.processes().len(), 3);
+    assert_eq!(client.read_response().text(), "hello\n");
+    drop(client);
+    site.assert_clean("the daemon's program");
+}
+
+#[test]
+fn the_total_time_is_kept_by_programs_that_never_pause() {
+    // T4, C5: output does not extend `cgi_timeout`.
+    let site = Site::start(tree(), "cgi_timeout 400ms 200ms;");
+    let mut client = site.server.connect();
+    let watch = Stopwatch::start();
+    client.send("GET /cgi-bin/floods.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (bytes, end) = client.read_to_end();
+    assert_eq!(end, sekisho_testkit::End::Reset);
+    assert!(bytes.len() > 10_000);
+    assert!(watch.elapsed() < Duration::from_secs(5), "{:?}", watch.elapsed());
+    site.assert_clean("a flood");
+    // The same for a client that does not read.
+    let mut client = site.server.connect();
+    client.shrink_receive_buffer(4096);
+    client.send("GET /cgi-bin/floods.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
+    let is_ended = wait_for(Duration::from_secs(5), || site.processes().is_empty());
+    assert!(is_ended, "{:?}", site.left());
+    let _ = client.read_to_end();
+    drop(client);
+    site.assert_clean("a flood that nobody reads");
+}
+
+#[test]
+fn a_forceful_end_answers_and_leaves_nobody() {
+    // C6, O4, F13 of the faults
+    let mut site = Site::start(tree(), "cgi_kill_grace 300ms; cgi_read_timeout 60s;");
+    let names = ["asleep", "head", "deaf", "family", "streams"];
+    let mut clients: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let mut client = site.server.connect();
+            client.send(format!("GET /cgi-bin/{name}.cgi HTTP/1.1\r\nHost: a\r\n\r\n"));
+            client
+        })
+        .collect();
+    eventually("the programs run", LONG, || site.processes().len() >= 8);
+    let watch = Stopwatch::start();
+    site.server.term();
+    for (name, client) in names.iter().zip(&mut clients) {
+        match client.try_read_response(false) {
+            Ok(response) => assert_eq!(response.status, 503, "{name}"),
+            // What had begun cannot be completed, and must not look as if it were.
+            Err(error) => assert!(["deaf", "family", "streams"].contains(name), "{name}: {error}"),
+        }
+    }
+    drop(clients);
+    site.server.wait_exit(Duration::from_secs(10));
+    assert!(watch.elapsed() < Duration::from_secs(5), "{:?}", watch.elapsed());
+    eventually("nobody is left", Duration::from_secs(2), || site.processes().is_empty());
+}
+
+#[test]
+fn a_graceful_end_waits_for_the_program() {
+    // C6, O4
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("sleep 0.5; printf 'X: 1\\n\\nhello\\n'"));
+    let mut site = Site::start(tree, "");
+    let mut client = site.server.connect();
+    client.send("GET /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the program runs", LONG, || !site.processes().is_empty());
+    site.server.quit();
+    assert_eq!(client.read_response().text(), "hello\n");
+    assert_eq!(site.server.wait_exit(LONG).code(), Some(0));
+}

@@ -1,0 +1,269 @@
+//! Request bodies: they stream to the program, whole and in bounded memory (C7), and what a program
+//! does not want is no harm.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use sekisho_testkit::response::Context;
+use sekisho_testkit::{Client, Response, Tree, eventually, pause, run};
+
+use crate::common::{LONG, pattern};
+use crate::support::{Site, is_long, sh};
+
+const MIB: usize = 1 << 20;
+/// How much the server may grow while bodies pass through it.
+const GROWTH_MAX: u64 = 32 << 20;
+const PIECE: usize = 64 * 1024;
+
+/// Says how many bytes it was told of and how many came, and their checksum.
+const SUM: &str = "printf 'Content-Type: text/plain\\n\\n'; printf '%s %s ' \"$CONTENT_LENGTH\" \"$CONTENT_TYPE\"\n\
+     sha256sum | cut -d' ' -f1";
+
+#[test]
+fn large_bodies_arrive_whole_in_bounded_memory() {
+    // C7, F4 of the faults
+    let (bytes, clients) = if is_long() { (100 * MIB, 20) } else { (8 * MIB, 6) };
+    let body = pattern(bytes);
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/sum.cgi", &sh(SUM));
+    let copy = tree.file("body", &body);
+    let sum = run("sha256sum", &[&copy.to_string_lossy()], Duration::from_mins(1));
+    let sum = sum.stdout.split(' ').next().unwrap_or_default().to_owned();
+    let site = Site::start(tree, "client_max_body_size 1g; cgi_read_timeout 60s;");
+    let before = site.server.rss_bytes();
+    let is_over = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = most.max(site.server.rss_bytes());
+                pause(Duration::from_millis(10));
+            }
+            most
+        });
+        let (site, body, sum) = (&site, &body, &sum);
+        let senders: Vec<_> = (0..clients)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut client = site.server.connect().with_patience(Duration::from_mins(2));
+                    let is_chunked = number % 2 == 0;
+                    post(&mut client, body, is_chunked);
+                    let response = client.read_response();
+                    let expected = format!("{bytes} a/b {sum}\n");
+                    assert_eq!((response.status, response.text()), (200, expected));
+                    // The connection is kept.
+                    assert_eq!(client.get("/ok.txt").text(), "ok");
+                })
+            })
+            .collect();
+        for sender in senders {
+            sender.join().expect("a body arrived");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        watcher.join().expect("the memory was watched")
+    });
+    let growth = most.saturating_sub(before);
+    println!("{clients} bodies of {bytes} bytes: the server grew by {} KiB", growth / 1024);
+    assert!(growth < GROWTH_MAX, "{growth} bytes");
+    site.assert_clean("large bodies");
+}
+
+/// Sends a body with its length or in chunks.
+fn post(client: &mut Client, body: &[u8], is_chunked: bool) {
+    let framing = if is_chunked {
+        "Transfer-Encoding: chunked".to_owned()
+    } else {
+        format!("Content-Length: {}", body.len())
+    };
+    client.send(format!(
+        "POST /cgi-bin/sum.cgi HTTP/1.1\r\nHost: a\r\nContent-Type: a/b\r\n{framing}\r\n\r\n"
+    ));
+    for piece in body.chunks(PIECE) {
+        if is_chunked {
+            let mut framed = format!("{:x}\r\n", piece.len()).into_bytes();
+            framed.extend_from_slice(piece);
+            framed.extend_from_slice(b"\r\n");
+            client.send(framed);
+        } else {
+            client.send(piece);
+        }
+    }
+    if is_chunked {
+        client.send("0\r\n\r\n");
+    }
+}
+
+#[test]
+fn a_body_is_told_as_it_is() {
+    // C7, C8: dechunked, with its length and type; none for a request without a body.
+    let tree = Tree::new();
+    let script = "printf 'X: 1\\n\\n'; printf '<%s> <%s> ' \"${CONTENT_LENGTH-none}\" \"${CONTENT_TYPE-none}\"; cat";
+    tree.script("root/cgi-bin/x.cgi", &sh(script));
+    let site = Site::start(tree, "");
+    let mut client = site.server.connect();
+    let target = "/cgi-bin/x.cgi";
+    let said = client.request_with_body("POST", target, "Content-Type: a/b\r\n", "hello").text();
+    assert_eq!(said, "<5> <a/b> hello");
+    client.send(format!(
+        "POST {target} HTTP/1.1\r\nHost: a\r\nContent-Type: a/b\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: dropped\r\n\r\n"
+    ));
+    assert_eq!(client.read_response().text(), "<5> <a/b> hello");
+    assert_eq!(client.get(target).text(), "<none> <none> ");
+    assert_eq!(client.request_with_body("POST", target, "", "").text(), "<0> <none> ");
+    assert_eq!(client.request_with_body("PUT", target, "", "x").text(), "<1> <none> x");
+    assert_eq!(client.request_with_body("DELETE", target, "", "x").text(), "<1> <none> x");
+    drop(client);
+    site.assert_clean("bodies");
+}
+
+#[test]
+fn a_client_that_waits_for_100_gets_it_once_and_only_where_the_body_is_wanted() {
+    // H7, H6, C7
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; cat"));
+    tree.file("root/cgi-bin/plain.cgi", sh("echo"));
+    tree.script("root/cgi-bin/asleep.cgi", &sh("sleep 60"));
+    let site = Site::start(
+        tree,
+        "client_max_body_size 10; location /busy/ { alias {root}/cgi-bin/; cgi on; cgi_max_processes 1; cgi_queue 0; }",
+    );
+    let head = |target: &str, length: usize| {
+        format!(
+            "POST {target} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    for framing in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        let mut client = site.server.connect();
+        client.send(format!(
+            "POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n{framing}\r\n\r\n"
+        ));
+        assert_eq!(client.read_bytes(25), b"HTTP/1.1 100 Continue\r\n\r\n", "{framing}");
+        client.send(if framing.contains("chunked") { "5\r\nhello\r\n0\r\n\r\n" } else { "hello" });
+        let response = client.read_response();
+        assert_eq!((response.status, response.text().as_str()), (200, "hello"), "{framing}");
+    }
+    // The only place is taken.
+    let mut first = site.server.connect();
+    first.send("GET /busy/asleep.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it runs", LONG, || !site.processes().is_empty());
+    for (target, length, status) in [
+        ("/cgi-bin/x.cgi", 11, 413),
+        ("/cgi-bin/none.cgi", 5, 404),
+        ("/cgi-bin/plain.cgi", 5, 403),
+        ("/busy/x.cgi", 5, 503),
+    ] {
+        let mut client = site.server.connect();
+        client.send(head(target, length));
+        let response = client.read_response();
+        assert_eq!(response.status, status, "{target}");
+        assert_eq!(response.field("Retry-After").is_some(), status == 503, "{target}");
+    }
+    drop(first);
+    site.assert_clean("expectations");
+}
+
+#[test]
+fn a_body_that_is_too_large_starts_no_program() {
+    // H6, C7
+    let tree = Tree::new();
+    tree.script(
+        "root/cgi-bin/x.cgi",
+        &sh("echo ran >>\"$TEST_MARK\"/ran; printf 'X: 1\\n\\n'; cat"),
+    );
+    let site = Site::start(tree, "client_max_body_size 1k;");
+    let mut client = site.server.connect();
+    let refused = client.request_with_body("POST", "/cgi-bin/x.cgi", "", "x".repeat(1025));
+    assert_eq!((refused.status, refused.says_close()), (413, false));
+    let mut chunks = String::new();
+    for _ in 0..100 {
+        let _ = write!(chunks, "64\r\n{}\r\n", "x".repeat(100));
+    }
+    client.send(format!(
+        "POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
+    ));
+    let refused = client.read_response();
+    assert_eq!((refused.status, refused.says_close()), (413, false));
+    assert!(!site.server.tree().exists("ran"), "a program ran for a refused request");
+    assert_eq!(client.request_with_body("POST", "/cgi-bin/x.cgi", "", "x").text(), "x");
+    assert!(site.server.tree().exists("ran"));
+    drop(client);
+    site.assert_clean("a 413");
+}
+
+#[test]
+fn a_client_that_is_slow_with_its_body_is_a_408_and_not_a_504() {
+    // T9 the other way round: while the body is awaited it is the client who is late.
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("cat >/dev/null; printf 'X: 1\\n\\n'"));
+    let site = Site::start(tree, "cgi_read_timeout 300ms; client_body_timeout 800ms;");
+    let mut client = site.server.connect();
+    client.send("POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab");
+    let response = client.read_response();
+    assert_eq!((response.status, response.says_close()), (408, true));
+    drop(client);
+    site.assert_clean("a slow body");
+}
+
+#[test]
+fn a_body_does_not_pass_to_what_is_answered_instead() {
+    // C9, C7: a local redirect is a GET without a body, and so is an error page.
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/first.cgi", &sh("printf 'Location: /cgi-bin/second.cgi?a=b\\n\\n'"));
+    tree.script("root/cgi-bin/dies.cgi", &sh("cat >/dev/null; exit 1"));
+    let script =
+        "printf 'X: 1\\n\\n'; echo \"$REQUEST_METHOD <${CONTENT_LENGTH-none}> $QUERY_STRING\"; cat";
+    tree.script("root/cgi-bin/second.cgi", &sh(script));
+    let site = Site::start(tree, "error_page 502 /cgi-bin/second.cgi?error;");
+    let mut client = site.server.connect();
+    for body in ["hello".to_owned(), "x".repeat(300_000)] {
+        let said = client.request_with_body("POST", "/cgi-bin/first.cgi", "", &body);
+        assert_eq!((said.status, said.text().as_str()), (200, "GET <none> a=b\n"));
+        let said = client.request_with_body("POST", "/cgi-bin/dies.cgi", "", &body);
+        assert_eq!((said.status, said.text().as_str()), (502, "GET <none> error\n"));
+    }
+    drop(client);
+    site.assert_clean("redirects");
+}
+
+#[test]
+fn an_answer_may_come_before_the_body_and_go_on_with_it() {
+    // C7: both ways at once.
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; exec cat"));
+    let site = Site::start(tree, "client_max_body_size 10m;");
+    let mut client = site.server.connect();
+    client.send("POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nping");
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"ping\r\n") {
+        seen.extend(client.read_bytes(1));
+    }
+    client.send("pong");
+    let rest = client.read_bytes(b"4\r\npong\r\n0\r\n\r\n".len());
+    assert_eq!(rest, b"4\r\npong\r\n0\r\n\r\n");
+    // More than all buffers hold, echoed while it is sent.
+    let body = pattern(4 * MIB);
+    let mut stream = TcpStream::connect(site.server.address()).expect("connected");
+    let mut writer = stream.try_clone().expect("a second handle");
+    let mut received = Vec::new();
+    thread::scope(|scope| {
+        let body = &body;
+        let sent = scope.spawn(move || {
+            let length = body.len();
+            let head = format!(
+                "POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+            );
+            writer.write_all(head.as_bytes())?;
+            writer.write_all(body)
+        });
+        stream.read_to_end(&mut received).expect("an answer");
+        sent.join().expect("no panic").expect("all was sent");
+    });
+    let context = Context { is_head: false, is_closed: true };
+    let (response, _) = Response::parse(&received, context).expect("well formed").expect("whole");
+    assert!(response.body == body, "{} bytes came back", response.body.len());
+}
