@@ -259,9 +259,13 @@ impl FileCache {
                 Err(errno) => self.remember(&Found::Error(errno)),
             };
         }
-        // The symlink policy is part of the key: what one location may open another may not.
+        // The symlink policy is part of the key, and where it begins to count: what one location may open
+        // another may not.
         self.key.clear();
         self.key.push(settings.disable_symlinks as u8);
+        if settings.disable_symlinks != Symlinks::Follow {
+            self.key.extend_from_slice(&root_bytes.to_ne_bytes());
+        }
         self.key.extend_from_slice(path);
         if let Some(entry) = self.entries.get(self.key.as_slice()) {
             let is_hot = entry.is_hot(now);
@@ -420,7 +424,11 @@ const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Opens and asks what it is, in that order: what is served is what was looked at (V19).
-fn open(path: &[u8], root_bytes: usize, symlinks: Symlinks) -> Result<(OwnedFd, Stat), Errno> {
+pub(crate) fn open(
+    path: &[u8],
+    root_bytes: usize,
+    symlinks: Symlinks,
+) -> Result<(OwnedFd, Stat), Errno> {
     let descriptor = match symlinks {
         Symlinks::Follow => rustix::fs::open(path, FLAGS, Mode::empty())?,
         Symlinks::Deny => {

@@ -1,17 +1,12 @@
 //! Directories as pages (`autoindex`).
 
-use std::ffi::OsStr;
-use std::fs;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::UNIX_EPOCH;
-
-use sekisho_config::Settings;
+use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::io::Errno;
+use sekisho_config::{Settings, Symlinks};
 use sekisho_http::{Status, date, target};
 
-use crate::answer;
 use crate::reply::{Piece, Reply};
+use crate::{answer, file_cache};
 
 /// How many entries one page lists; the rest is counted and said so.
 const ENTRIES_MAX: usize = 100_000;
@@ -23,16 +18,17 @@ struct Entry {
     modified: i64,
 }
 
-/// Lists the directory `file` under the address `path`.
+/// Lists the directory `file` under the address `path`. The first `root_bytes` of `file` are the root.
 pub fn reply(
     file: &[u8],
+    root_bytes: usize,
     path: &[u8],
     settings: &Settings,
     utc_offset_secs: i32,
     product: &str,
     fields: &mut Vec<u8>,
 ) -> Reply {
-    let Ok((entries, left_out)) = read(Path::new(OsStr::from_bytes(file))) else {
+    let Ok((entries, left_out)) = read(file, root_bytes, settings.disable_symlinks) else {
         return answer::page(Status::FORBIDDEN, product, fields);
     };
     let offset = if settings.autoindex_localtime { utc_offset_secs } else { 0 };
@@ -40,13 +36,24 @@ pub fn reply(
     Reply::of(Status::OK, Piece::Bytes(page(path, &entries, left_out, settings, offset)))
 }
 
-fn read(directory: &Path) -> io::Result<(Vec<Entry>, usize)> {
+/// Reads what was opened as a file there would be, and looks at its entries from there (F2).
+fn read(
+    directory: &[u8],
+    root_bytes: usize,
+    symlinks: Symlinks,
+) -> Result<(Vec<Entry>, usize), Errno> {
+    let (descriptor, _) = file_cache::open(directory, root_bytes, symlinks)?;
+    // A link that would not be followed to be read is not followed to be shown.
+    let flags = match symlinks {
+        Symlinks::Follow => AtFlags::empty(),
+        Symlinks::Deny | Symlinks::IfSameOwner => AtFlags::SYMLINK_NOFOLLOW,
+    };
     let mut entries = Vec::new();
     let mut left_out = 0;
-    for entry in fs::read_dir(directory)? {
+    for entry in Dir::read_from(&descriptor)? {
         let entry = entry?;
-        let name = entry.file_name().into_encoded_bytes();
-        if name.starts_with(b".") {
+        let name = entry.file_name();
+        if name.to_bytes().starts_with(b".") {
             continue;
         }
         if entries.len() == ENTRIES_MAX {
@@ -54,13 +61,23 @@ fn read(directory: &Path) -> io::Result<(Vec<Entry>, usize)> {
             continue;
         }
         // A link that leads nowhere, or a file that is gone by now, is not listed.
-        let Ok(about) = fs::metadata(entry.path()) else { continue };
-        let modified = about.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let Ok(mut about) = rustix::fs::statat(&descriptor, name, flags) else { continue };
+        if FileType::from_raw_mode(about.st_mode) == FileType::Symlink {
+            let target = rustix::fs::statat(&descriptor, name, AtFlags::empty());
+            match target {
+                Ok(target)
+                    if symlinks == Symlinks::IfSameOwner && target.st_uid == about.st_uid =>
+                {
+                    about = target;
+                }
+                _ => continue,
+            }
+        }
         entries.push(Entry {
-            name,
-            is_dir: about.is_dir(),
-            size: about.len(),
-            modified: modified.map_or(0, |since| since.as_secs() as i64),
+            name: name.to_bytes().to_vec(),
+            is_dir: FileType::from_raw_mode(about.st_mode) == FileType::Directory,
+            size: about.st_size as u64,
+            modified: about.st_mtime.max(0),
         });
     }
     entries.sort_unstable_by(|a, b| b.is_dir.cmp(&a.is_dir).then_with(|| a.name.cmp(&b.name)));
@@ -162,6 +179,38 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{lchown, symlink};
+
+    /// F2: what may not be read because of a link is not listed either.
+    #[test]
+    fn links_are_judged_as_they_are_for_files() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("folder")).expect("a folder");
+        std::fs::write(at("folder/file"), "text").expect("a file");
+        symlink("file", at("folder/link")).expect("a link");
+        symlink("file", at("folder/others")).expect("a link");
+        symlink("nowhere", at("folder/nowhere")).expect("a link");
+        symlink("folder", at("way")).expect("a link");
+        // Only root can make a link that is another's.
+        let is_root = lchown(at("folder/others"), Some(12345), None).is_ok();
+        let root = dir.path().as_os_str().as_bytes();
+        let list = |name: &str, symlinks| {
+            let path = at(name);
+            let read = read(path.as_os_str().as_bytes(), root.len(), symlinks)?;
+            let names = read.0.into_iter().map(|entry| String::from_utf8(entry.name));
+            Ok::<_, Errno>(names.collect::<Result<Vec<_>, _>>().expect("names"))
+        };
+        let follow = list("way", Symlinks::Follow).expect("listed");
+        assert_eq!(follow, ["file", "link", "others"]);
+        assert!(list("way", Symlinks::Deny).is_err());
+        assert_eq!(list("folder", Symlinks::Deny).expect("listed"), ["file"]);
+        if is_root {
+            let owned = list("way", Symlinks::IfSameOwner).expect("listed");
+            assert_eq!(owned, ["file", "link"]);
+        }
+    }
 
     #[test]
     fn every_name_is_escaped() {

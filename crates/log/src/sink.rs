@@ -1,29 +1,52 @@
 //! Sinks: open files with a bounded queue each, and the one thread that empties them.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use sekisho_config::LogTarget;
 
 /// How many bytes of lines one sink may hold back while its target is slow.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
+/// How long the end waits for a target that takes nothing.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
 /// One place that lines go to.
 #[derive(Debug)]
 pub struct Sink {
     target: LogTarget,
-    queue: Mutex<Vec<u8>>,
-    file: Mutex<Option<File>>,
-    dropped: AtomicU64,
+    outlet: Arc<Outlet>,
     /// Lines are left in the queue until so many bytes are there …
     buffer: usize,
     bell: Arc<Bell>,
+}
+
+/// The part of a sink that the writing thread holds, so that it can write the rest when the sink is gone.
+#[derive(Debug)]
+struct Outlet {
+    queue: Mutex<Queue>,
+    /// Locked by whoever writes, for as long as the target takes.
+    file: Mutex<File>,
+    dropped: AtomicU64,
+    /// How many of them the target has been told of.
+    told: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: Vec<u8>,
+    /// After so many bytes of the lines, this file takes the place of the one before.
+    next: Option<(usize, File)>,
 }
 
 /// Wakes the writing thread.
@@ -41,12 +64,16 @@ struct BellState {
     flush: Option<Duration>,
 }
 
+/// A sink while somebody has it, and what is left of it after.
+type Known = (Weak<Sink>, Arc<Outlet>);
+
 /// All sinks, and the thread that writes them.
 #[derive(Debug)]
 pub struct Logs {
-    sinks: Mutex<HashMap<LogTarget, Weak<Sink>>>,
+    sinks: Mutex<HashMap<LogTarget, Known>>,
     bell: Arc<Bell>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    /// Disconnected when the thread is over.
+    writer: Mutex<Option<Receiver<Infallible>>>,
 }
 
 impl Logs {
@@ -63,12 +90,18 @@ impl Logs {
         flush: Option<Duration>,
     ) -> io::Result<Arc<Sink>> {
         let mut sinks = lock(&self.sinks);
-        if let Some(sink) = sinks.get(target).and_then(Weak::upgrade) {
+        let known = sinks.get(target);
+        if let Some(sink) = known.and_then(|(sink, _)| sink.upgrade()) {
             return Ok(sink);
         }
-        let file = match target {
-            LogTarget::File(path) => Some(append_to(path)?),
-            LogTarget::Stderr => None,
+        let outlet = match (known, target) {
+            (Some((_, outlet)), _) => Arc::clone(outlet),
+            (None, LogTarget::File(path)) => Arc::new(Outlet::new(append_to(path)?)),
+            // A descriptor of its own: who waits for it must not hold the lock of the one that everybody
+            // prints to.
+            (None, LogTarget::Stderr) => {
+                Arc::new(Outlet::new(io::stderr().as_fd().try_clone_to_owned()?.into()))
+            }
         };
         if buffer.is_some() {
             let flush = flush.unwrap_or(Duration::from_secs(1));
@@ -77,80 +110,98 @@ impl Logs {
         }
         let sink = Arc::new(Sink {
             target: target.clone(),
-            queue: Mutex::default(),
-            file: Mutex::new(file),
-            dropped: AtomicU64::new(0),
+            outlet: Arc::clone(&outlet),
             buffer: buffer.map_or(0, |bytes| (bytes as usize).min(QUEUE_BYTES_MAX / 2)),
             bell: Arc::clone(&self.bell),
         });
-        sinks.insert(target.clone(), Arc::downgrade(&sink));
+        sinks.insert(target.clone(), (Arc::downgrade(&sink), outlet));
         Ok(sink)
     }
 
     /// Starts the writing thread. Called once privileges and masks are as the workers shall have them.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
         let logs = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("log".into()).stack_size(128 << 10).spawn(
-            move || {
-                while logs.bell.wait() {
-                    logs.flush();
-                }
+        let (over, writer) = std::sync::mpsc::channel();
+        std::thread::Builder::new().name("log".into()).stack_size(128 << 10).spawn(move || {
+            while logs.bell.wait() {
                 logs.flush();
-            },
-        )?;
-        *lock(&self.writer) = Some(thread);
+            }
+            logs.flush();
+            drop(over);
+        })?;
+        *lock(&self.writer) = Some(writer);
         Ok(())
     }
 
-    /// Writes what every sink holds.
+    /// Writes what every sink holds, and lets go of those that nobody else does. Takes as long as the
+    /// targets do.
     pub fn flush(&self) {
-        let sinks: Vec<_> = lock(&self.sinks).values().filter_map(Weak::upgrade).collect();
+        let mut outlets = Vec::new();
+        lock(&self.sinks).retain(|_, (sink, outlet)| {
+            outlets.push(Arc::clone(outlet));
+            sink.strong_count() > 0
+        });
         let mut spare = Vec::new();
-        for sink in sinks {
-            spare = sink.write_out(spare);
+        for outlet in outlets {
+            spare = outlet.write_out(spare);
         }
     }
 
     /// Opens every file anew under its name (`USR1`, `-s reopen`). A file that cannot be opened keeps
-    /// its old descriptor, and the error is told.
+    /// its old descriptor, and the error is told. Lines that wait go to the old file, and not by the
+    /// hands of the caller.
     pub fn reopen(&self) -> Vec<(PathBuf, io::Error)> {
-        self.flush();
         let mut failed = Vec::new();
-        let mut sinks = lock(&self.sinks);
-        sinks.retain(|_, sink| sink.strong_count() > 0);
-        for (target, sink) in sinks.iter() {
-            let (LogTarget::File(path), Some(sink)) = (target, sink.upgrade()) else { continue };
+        for (target, (sink, outlet)) in lock(&self.sinks).iter() {
+            let LogTarget::File(path) = target else { continue };
+            if sink.strong_count() == 0 {
+                continue;
+            }
             match append_to(path) {
-                Ok(file) => *lock(&sink.file) = Some(file),
+                Ok(file) => {
+                    let mut queue = lock(&outlet.queue);
+                    queue.next = Some((queue.lines.len(), file));
+                }
                 Err(error) => failed.push((path.clone(), error)),
             }
         }
+        self.bell.ring();
         failed
     }
 
-    /// Writes what is left and ends the thread.
+    /// Writes what is left and ends the thread. When a target takes nothing, the thread is left behind.
     pub fn stop(&self) {
         lock(&self.bell.state).is_over = true;
         self.bell.rung.notify_all();
-        if let Some(thread) = lock(&self.writer).take() {
-            // A panic in the log thread has already been printed; there is nothing left to save.
-            let _ = thread.join();
+        match lock(&self.writer).take().map(|writer| writer.recv_timeout(STOP_LIMIT)) {
+            Some(Err(RecvTimeoutError::Timeout)) => self.flush_files(),
+            _ => self.flush(),
         }
-        self.flush();
+    }
+
+    /// Writes what no reader can keep from being written.
+    fn flush_files(&self) {
+        let outlets: Vec<_> = lock(&self.sinks).values().map(|(_, it)| Arc::clone(it)).collect();
+        for outlet in outlets {
+            let is_file = |file: &File| file.metadata().is_ok_and(|about| about.is_file());
+            if outlet.file.try_lock().is_ok_and(|file| is_file(&file)) {
+                outlet.write_out(Vec::new());
+            }
+        }
     }
 }
 
 impl Sink {
     /// Puts a whole line (with its end) into the queue. Never blocks on the target.
     pub fn line(&self, line: &[u8]) {
-        let mut queue = lock(&self.queue);
-        if queue.len() + line.len() > QUEUE_BYTES_MAX {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let mut queue = lock(&self.outlet.queue);
+        if queue.lines.len() + line.len() > QUEUE_BYTES_MAX {
+            self.outlet.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let was_below = queue.len() <= self.buffer;
-        queue.extend_from_slice(line);
-        let is_above = queue.len() > self.buffer;
+        let was_below = queue.lines.len() <= self.buffer;
+        queue.lines.extend_from_slice(line);
+        let is_above = queue.lines.len() > self.buffer;
         drop(queue);
         if was_below && is_above {
             self.bell.ring();
@@ -159,26 +210,7 @@ impl Sink {
 
     /// How many lines were dropped because the target was too slow or full.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Writes the queue; takes and gives back a spare buffer so that none is allocated each time.
-    fn write_out(&self, mut spare: Vec<u8>) -> Vec<u8> {
-        std::mem::swap(&mut *lock(&self.queue), &mut spare);
-        if spare.is_empty() {
-            return spare;
-        }
-        let written = match &mut *lock(&self.file) {
-            Some(file) => file.write_all(&spare),
-            None => io::stderr().write_all(&spare),
-        };
-        if written.is_err() {
-            let lines = spare.split_inclusive(|byte| *byte == b'\n').count();
-            self.dropped.fetch_add(lines as u64, Ordering::Relaxed);
-        }
-        spare.clear();
-        spare.shrink_to(64 << 10);
-        spare
+        self.outlet.dropped.load(Ordering::Relaxed)
     }
 
     /// Where the lines go.
@@ -189,7 +221,62 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // The last holder is gone (an old configuration's log): nothing else will write the rest.
+        // The last holder is gone (an old configuration's log): the rest is written, and the file closed.
+        self.bell.ring();
+    }
+}
+
+impl Outlet {
+    fn new(file: File) -> Self {
+        Self {
+            queue: Mutex::default(),
+            file: Mutex::new(file),
+            dropped: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        }
+    }
+
+    /// Writes the queue; takes and gives back a spare buffer so that none is allocated each time.
+    fn write_out(&self, mut spare: Vec<u8>) -> Vec<u8> {
+        // Locked first: what is taken first is written first.
+        let mut file = lock(&self.file);
+        let mut queue = lock(&self.queue);
+        std::mem::swap(&mut queue.lines, &mut spare);
+        let next = queue.next.take();
+        drop(queue);
+        let (old, new) = spare.split_at(next.as_ref().map_or(0, |(bytes, _)| *bytes));
+        if let Some((_, next)) = next {
+            self.write(&mut file, old);
+            *file = next;
+        }
+        self.write(&mut file, new);
+        spare.clear();
+        spare.shrink_to(64 << 10);
+        spare
+    }
+
+    fn write(&self, file: &mut File, lines: &[u8]) {
+        if lines.is_empty() {
+            return;
+        }
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let untold = dropped - self.told.load(Ordering::Relaxed);
+        let mut written = file.write_all(lines);
+        if written.is_err() {
+            let count = lines.split_inclusive(|byte| *byte == b'\n').count();
+            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        } else if untold > 0 {
+            written = writeln!(file, "{untold} lines were dropped");
+        }
+        if written.is_ok() {
+            self.told.store(dropped, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        // Without a thread (a start that came to nothing) nothing else writes the rest.
         self.write_out(Vec::new());
     }
 }
@@ -223,8 +310,12 @@ impl Bell {
     }
 }
 
+/// Opens without waiting (for the reader of a FIFO); what is written to it waits.
 fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
+    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// A panic while a queue was locked leaves it as it was: whole lines.
@@ -252,6 +343,77 @@ mod tests {
         logs.stop();
         assert_eq!(std::fs::read(dir.path().join("a.log.1")).expect("the old file"), b"one\n");
         assert_eq!(std::fs::read(&path).expect("the new file"), b"two\n");
+    }
+
+    #[test]
+    fn lines_that_wait_at_a_reopen_go_to_the_old_file() {
+        // O6
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("a.log");
+        let logs = Logs::new();
+        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        sink.line(b"one\n");
+        std::fs::rename(&path, dir.path().join("a.log.1")).expect("it renames");
+        assert!(logs.reopen().is_empty());
+        sink.line(b"two\n");
+        logs.stop();
+        assert_eq!(std::fs::read(dir.path().join("a.log.1")).expect("the old file"), b"one\n");
+        assert_eq!(std::fs::read(&path).expect("the new file"), b"two\n");
+    }
+
+    #[test]
+    fn a_target_that_takes_nothing_holds_up_neither_a_reopen_nor_the_end() {
+        // O6
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (fifo, path) = (dir.path().join("fifo"), dir.path().join("a.log"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");
+        let logs = Logs::new();
+        let target = LogTarget::File(fifo.clone());
+        assert!(logs.open(&target, None, None).is_err(), "nobody reads it");
+        let reader = OpenOptions::new().read(true).write(true).open(&fifo).expect("a reader");
+        let blocked = logs.open(&target, None, None).expect("it opens");
+        let other = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        logs.start().expect("a thread");
+        blocked.line(&vec![b'x'; QUEUE_BYTES_MAX]);
+        // Until the thread has taken it, there is no room for another.
+        while lock(&blocked.outlet.queue).lines.len() == QUEUE_BYTES_MAX {
+            std::thread::yield_now();
+        }
+        blocked.line(b"waits\n");
+        other.line(b"one\n");
+        assert!(logs.reopen().is_empty());
+        logs.stop();
+        assert_eq!(std::fs::read(&path).expect("the file"), b"one\n");
+        drop((blocked, other, reader));
+    }
+
+    #[test]
+    fn dropped_lines_are_told_once() {
+        // O6
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("a.log");
+        let logs = Logs::new();
+        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        sink.line(b"one\n");
+        sink.line(&vec![b'x'; QUEUE_BYTES_MAX]);
+        logs.flush();
+        sink.line(b"two\n");
+        logs.flush();
+        let found = std::fs::read_to_string(&path).expect("the file");
+        assert_eq!(found, "one\n1 lines were dropped\ntwo\n");
+    }
+
+    #[test]
+    fn the_rest_of_a_sink_that_is_gone_is_written() {
+        // O6
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("a.log");
+        let logs = Logs::new();
+        let sink = logs.open(&LogTarget::File(path.clone()), Some(4096), None).expect("it opens");
+        sink.line(b"one\n");
+        drop(sink);
+        drop(logs);
+        assert_eq!(std::fs::read(&path).expect("the file"), b"one\n");
     }
 
     #[test]

@@ -291,7 +291,12 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
     // A manager's socket is all there is: it decides how many.
     let wanted = if listen.options.reuseport && holder == Holder::We { workers } else { 1 };
     while sockets.len() < wanted {
-        sockets.push(bind(&listen.address, &listen.options)?);
+        match bind(&listen.address, &listen.options) {
+            Ok(socket) => sockets.push(socket),
+            // We may have become somebody who may not: those that are kept serve all.
+            Err(_) if !kept.is_empty() => break,
+            Err(error) => return Err(error),
+        }
     }
     Ok(Opened { address: listen.address.clone(), sockets, holder })
 }
@@ -529,6 +534,22 @@ mod tests {
         }
         let more = three.reopen(&own, 5).expect("two more are bound");
         assert_eq!(shares(&more, 5).concat().len(), 5);
+    }
+
+    #[test]
+    fn sockets_that_are_open_serve_when_there_can_be_no_more() {
+        // O3
+        let open = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+        // No machine has this address (RFC 5737).
+        let listens = [listen("192.0.2.1:80", true)];
+        assert!(Sockets::default().reopen(&listens, 2).is_err());
+        let (address, socket) = (listens[0].address.clone(), open.into());
+        let inherited = Inherited { address, socket, holder: Holder::We };
+        let before = Sockets::inherit(vec![inherited]).expect("it is taken");
+        let after = before.reopen(&listens, 2).expect("one goes on");
+        let shares = shares(&after, 2);
+        assert_eq!(shares[0].len(), 1);
+        assert_eq!(shares[0], shares[1]);
     }
 
     #[test]

@@ -5,19 +5,20 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::{Level, ListenAddress};
+use sekisho_config::{Level, ListenAddress, Settings};
 use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, listing, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Handover, Request, RequestIdSeed, Sent, added_fields,
-    log_line, media_type, wants_line,
+    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Sent,
+    added_fields, log_line, media_type, wants_line,
 };
 
 use crate::clock::Clock;
 use crate::drive::Connection;
+use crate::session::Wish;
 use crate::site;
 use crate::work::Around;
 use crate::worker::{Placed, Worker};
@@ -32,6 +33,8 @@ pub struct Serving {
     /// The response's field lines.
     pub(crate) fields: Vec<u8>,
     line: Vec<u8>,
+    /// The first path that came to nothing.
+    failed_path: Vec<u8>,
     /// When the first byte of this request was seen, and how many have been taken.
     since: Moment,
     received: u64,
@@ -181,7 +184,9 @@ impl Connection {
         let table = placed.site.table();
         let exchange = &mut serving.exchange;
         let mut files = worker.files.borrow_mut();
-        let mut view = View { cache: &mut files, now, wall_secs: wall.unix_secs };
+        let view = View { cache: &mut files, now, wall_secs: wall.unix_secs };
+        serving.failed_path.clear();
+        let mut view = Witness { view, errno: None, path: &mut serving.failed_path };
         let action = match ask {
             Ask::Request => table.decide(&request, exchange, &mut view),
             Ask::Refused(Refusal { status, .. }) | Ask::Failed(status) => {
@@ -191,7 +196,7 @@ impl Connection {
                 table.redirect_internally(*how, target, &request, exchange, &mut view)
             }
         };
-        let looked = files.last_error();
+        let looked = view.errno;
         let is_empty = files.is_empty();
         drop(files);
         if !is_empty {
@@ -202,7 +207,8 @@ impl Connection {
         let (exchange, fields) = (&serving.exchange, &mut serving.fields);
         if let Action::Close = action {
             self.engine.abort(CloseReason::ByConfiguration);
-            serving.current = Some(Current::new(placed, request_id, None));
+            // nginx's number for a connection that was closed without an answer.
+            serving.current = Some(Current::new(placed, request_id, Status::new(444)));
             self.log(now, false);
             return;
         }
@@ -249,6 +255,7 @@ impl Connection {
             _ => None,
         };
         added_fields(table, &request, exchange, reply.status, modified, fields);
+        let looked = looked.map(|errno| (errno, serving.failed_path.as_slice()));
         note_trouble(&worker, &placed, &request, exchange, &reply, ask, looked, now);
         serving.current = Some(Current::new(placed, request_id, Some(reply.status)));
         self.send(reply, now);
@@ -295,6 +302,9 @@ impl Connection {
 
     /// The response cannot be completed.
     pub(crate) fn break_off(&mut self, now: Moment) {
+        if self.worker.sessions.borrow().wish(self.key) == Wish::Force {
+            self.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
+        }
         self.engine.abort(CloseReason::BrokenOff);
         self.log(now, false);
         if let Some(busy) = &mut self.busy {
@@ -371,8 +381,8 @@ impl Connection {
 
 impl Current {
     fn new(placed: Rc<Placed>, request_id: RequestIdSeed, status: Option<Status>) -> Self {
-        // 444 is nginx's number for a connection that was closed without an answer.
-        let closed = Status::new(444).unwrap_or(Status::BAD_REQUEST);
+        // nginx's number for a client that left before it had an answer.
+        let closed = Status::new(499).unwrap_or(Status::BAD_REQUEST);
         Self { placed, request_id, status: status.unwrap_or(closed), head_bytes: 0, body_bytes: 0 }
     }
 }
@@ -405,7 +415,8 @@ fn make(
         }
         Action::Listing => {
             let (file, path) = (&exchange.file, &exchange.path);
-            listing::reply(file, path, settings, utc_offset_secs, product, fields)
+            let root = exchange.root_bytes;
+            listing::reply(file, root, path, settings, utc_offset_secs, product, fields)
         }
         Action::Redirect(status) => answer::redirect(status, &exchange.text, product, fields),
         Action::Text(status) => {
@@ -442,7 +453,7 @@ fn note_trouble(
     exchange: &Exchange,
     reply: &Reply,
     ask: &Ask,
-    looked: Option<rustix::io::Errno>,
+    looked: Option<(rustix::io::Errno, &[u8])>,
     now: Moment,
 ) {
     let status = reply.status;
@@ -470,7 +481,9 @@ fn note_trouble(
         logger.write(level, stamp, Some(facts.id), message);
         return;
     }
-    let (Some(errno), true) = (looked, matches!(status.code(), 403 | 404 | 500)) else { return };
+    let (Some((errno, file)), true) = (looked, matches!(status.code(), 403 | 404 | 500)) else {
+        return;
+    };
     let settings = &placed.site.location(exchange.location).settings;
     if status == Status::NOT_FOUND && !settings.log_not_found {
         return;
@@ -480,10 +493,54 @@ fn note_trouble(
         let message = format_args!("{left_out} lines like the next were left out");
         logger.write(level, stamp, None, message);
     }
-    let file = exchange.file.escape_ascii();
+    let file = file.escape_ascii();
+    if status == Status::FORBIDDEN && errno == rustix::io::Errno::NOENT {
+        // An index file is what was not there.
+        let message = format_args!("no index for \"{file}\" and no listing, {client}{line}");
+        logger.write(level, stamp, Some(facts.id), message);
+        return;
+    }
     let why = std::io::Error::from(errno);
     let message = format_args!("open() \"{file}\" failed: {why}, {client}{line}");
     logger.write(level, stamp, Some(facts.id), message);
+}
+
+/// Looks at files for the router, and remembers what came to nothing first: that is what was asked for,
+/// whatever an `error_page` has been found for it since.
+struct Witness<'a, 'p> {
+    view: View<'a>,
+    errno: Option<rustix::io::Errno>,
+    path: &'p mut Vec<u8>,
+}
+
+impl Witness<'_, '_> {
+    fn note<F>(&mut self, look: Look<F>, path: &[u8]) -> Look<F> {
+        let came_to_nothing = matches!(look, Look::Missing | Look::Denied | Look::Failed);
+        if came_to_nothing && self.errno.is_none() {
+            self.errno = self.view.cache.last_error();
+            self.path.extend_from_slice(path);
+        }
+        look
+    }
+}
+
+impl Files for Witness<'_, '_> {
+    type File = Rc<OpenFile>;
+
+    fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File> {
+        let look = self.view.look(path, root_bytes, settings);
+        self.note(look, path)
+    }
+
+    fn look_for_program(
+        &mut self,
+        path: &[u8],
+        root_bytes: usize,
+        settings: &Settings,
+    ) -> Look<()> {
+        let look = self.view.look_for_program(path, root_bytes, settings);
+        self.note(look, path)
+    }
 }
 
 struct Client(Option<SocketAddr>);

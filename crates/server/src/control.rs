@@ -4,11 +4,13 @@
 //! answers.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 use sekisho_config::ListenAddress;
-use sekisho_net::listen::{Holder, Inherited, Shown};
+use sekisho_net::listen::{Holder, Inherited};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
@@ -146,8 +148,13 @@ impl Call {
     /// Answers: whether it went well, and what there is to say about it.
     pub(crate) fn answer(self, is_good: bool, text: &str) {
         let answer = format!("{}\n{text}", if is_good { DONE } else { FAILED });
+        // At once where there is room, as there always is for a word: we may be about to end.
+        let sent = send(self.stream.as_fd(), answer.as_bytes(), None).unwrap_or(0);
+        if sent == answer.len() {
+            return;
+        }
         tokio::spawn(async move {
-            let sent = send_all(&self.stream, answer.as_bytes(), None);
+            let sent = send_all(&self.stream, &answer.as_bytes()[sent..], None);
             // Whoever does not wait for their answer does not get it.
             let _ = tokio::time::timeout(SPEAK_LIMIT, sent).await;
         });
@@ -163,19 +170,45 @@ impl Call {
 
 /// One line for each descriptor, which comes with it; then a line that says that this was all.
 async fn send_offer(stream: &tokio::net::UnixStream, offer: &Offer) -> io::Result<()> {
+    let Some(lines) = write_offer(offer) else {
+        let refusal = format!("{FAILED}\na path with a line break cannot be handed over");
+        return send_all(stream, refusal.as_bytes(), None).await;
+    };
+    for (line, descriptor) in lines {
+        send_all(stream, &line, Some(descriptor)).await?;
+    }
+    send_all(stream, format!("{DONE}\n").as_bytes(), None).await
+}
+
+/// The lines and what comes with them; `None` when one of them would be two.
+fn write_offer(offer: &Offer) -> Option<Vec<(Vec<u8>, BorrowedFd<'_>)>> {
+    let mut lines = Vec::new();
     for Inherited { address, socket, holder } in &offer.sockets {
         let holder = match holder {
             Holder::We => "we",
             Holder::Manager => "manager",
         };
-        let line = format!("listen {holder} {}\n", Shown(address));
-        send_all(stream, line.as_bytes(), Some(socket.as_fd())).await?;
+        let mut line = format!("listen {holder} ").into_bytes();
+        match address {
+            ListenAddress::Tcp(address) => line.extend_from_slice(address.to_string().as_bytes()),
+            // As it is: it need not be UTF-8.
+            ListenAddress::Unix(path) => {
+                line.extend_from_slice(b"unix:");
+                line.extend_from_slice(path.as_os_str().as_bytes());
+            }
+        }
+        lines.push((line, socket.as_fd()));
     }
     if let Some((path, file)) = &offer.pid_file {
-        let line = format!("pid {}\n", path.display());
-        send_all(stream, line.as_bytes(), Some(file.as_fd())).await?;
+        lines.push(([b"pid ", path.as_os_str().as_bytes()].concat(), file.as_fd()));
     }
-    send_all(stream, format!("{DONE}\n").as_bytes(), None).await
+    if lines.iter().any(|(line, _)| line.contains(&b'\n')) {
+        return None;
+    }
+    for (line, _) in &mut lines {
+        line.push(b'\n');
+    }
+    Some(lines)
 }
 
 async fn send_all(
@@ -222,39 +255,59 @@ pub(crate) fn take_sockets(pid: u32) -> io::Result<Offer> {
     let nobody = || io::Error::other("nobody is there");
     let stream = call(pid, Question::Sockets)?.ok_or_else(nobody)?;
     let (mut text, mut descriptors) = (Vec::new(), VecDeque::new());
-    while !text.ends_with(b"done\n") {
+    while !is_whole(&text) {
         if receive(&stream, &mut text, &mut descriptors)? == 0 || text.len() > OFFER_BYTES_MAX {
-            return Err(io::Error::other("the offer was cut short"));
+            let refusal = text.strip_prefix(b"failed\n").map(String::from_utf8_lossy);
+            let why = refusal.unwrap_or("the offer was cut short".into());
+            return Err(io::Error::other(why.into_owned()));
         }
     }
-    let text = String::from_utf8(text).map_err(io::Error::other)?;
     read_offer(&text, descriptors)
 }
 
-fn read_offer(text: &str, mut descriptors: VecDeque<OwnedFd>) -> io::Result<Offer> {
-    let bad = || io::Error::other("the offer cannot be understood");
-    let mut offer = Offer::default();
-    for line in text.lines().filter(|line| *line != DONE) {
-        let (word, rest) = line.split_once(' ').ok_or_else(bad)?;
-        let descriptor = descriptors.pop_front().ok_or_else(bad)?;
-        match (word, rest.split_once(' ')) {
-            ("listen", Some((holder, address))) => offer.sockets.push(Inherited {
-                address: parse_address(address).ok_or_else(bad)?,
-                socket: descriptor,
-                holder: if holder == "manager" { Holder::Manager } else { Holder::We },
-            }),
-            ("pid", _) => offer.pid_file = Some((rest.into(), descriptor.into())),
-            _ => return Err(bad()),
-        }
-    }
-    Ok(offer)
+/// Whether the last line has come. A path may end like it.
+fn is_whole(text: &[u8]) -> bool {
+    text == b"done\n" || text.ends_with(b"\ndone\n")
 }
 
-fn parse_address(text: &str) -> Option<ListenAddress> {
-    match text.strip_prefix("unix:") {
-        Some(path) => Some(ListenAddress::Unix(path.into())),
-        None => text.parse().ok().map(ListenAddress::Tcp),
+fn read_offer(text: &[u8], descriptors: VecDeque<OwnedFd>) -> io::Result<Offer> {
+    try_read_offer(text, descriptors)
+        .ok_or_else(|| io::Error::other("the offer cannot be understood"))
+}
+
+fn try_read_offer(text: &[u8], mut descriptors: VecDeque<OwnedFd>) -> Option<Offer> {
+    let mut offer = Offer::default();
+    let lines = text.split(|byte| *byte == b'\n');
+    for line in lines.filter(|line| !line.is_empty() && *line != DONE.as_bytes()) {
+        let (word, rest) = split_word(line)?;
+        let descriptor = descriptors.pop_front()?;
+        match (word, split_word(rest)) {
+            (b"listen", Some((holder, address))) => offer.sockets.push(Inherited {
+                address: parse_address(address)?,
+                socket: descriptor,
+                holder: if holder == b"manager" { Holder::Manager } else { Holder::We },
+            }),
+            (b"pid", _) => offer.pid_file = Some((path(rest), descriptor.into())),
+            _ => return None,
+        }
     }
+    Some(offer)
+}
+
+fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = text.iter().position(|byte| *byte == b' ')?;
+    Some((&text[..end], &text[end + 1..]))
+}
+
+fn parse_address(text: &[u8]) -> Option<ListenAddress> {
+    match text.strip_prefix(b"unix:") {
+        Some(rest) => Some(ListenAddress::Unix(path(rest))),
+        None => std::str::from_utf8(text).ok()?.parse().ok().map(ListenAddress::Tcp),
+    }
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    OsStr::from_bytes(bytes).into()
 }
 
 fn receive(
@@ -301,20 +354,52 @@ fn address(pid: u32) -> io::Result<SocketAddr> {
 mod tests {
     use super::*;
 
+    fn pipe() -> OwnedFd {
+        rustix::pipe::pipe().expect("a pipe").0
+    }
+
+    fn offer(socket_path: &[u8], pid_path: &[u8]) -> Offer {
+        let socket = |address, holder| Inherited { address, socket: pipe(), holder };
+        let tcp = ListenAddress::Tcp("127.0.0.1:80".parse().expect("an address"));
+        let unix = ListenAddress::Unix(path(socket_path));
+        Offer {
+            sockets: vec![socket(tcp, Holder::We), socket(unix, Holder::Manager)],
+            pid_file: Some((path(pid_path), pipe().into())),
+        }
+    }
+
     #[test]
     fn an_offer_is_read_as_it_was_written() {
         // O4
-        let pipe = || rustix::pipe::pipe().expect("a pipe").0;
-        let text = "listen we 127.0.0.1:80\nlisten manager unix:/run/a b\npid /run/x.pid\ndone\n";
-        let offer = read_offer(text, [pipe(), pipe(), pipe()].into()).expect("understood");
-        let found: Vec<_> =
-            offer.sockets.iter().map(|it| (Shown(&it.address).to_string(), it.holder)).collect();
-        let expected = [("127.0.0.1:80", Holder::We), ("unix:/run/a b", Holder::Manager)];
-        assert_eq!(found, expected.map(|(address, holder)| (address.to_owned(), holder)));
-        assert_eq!(offer.pid_file.map(|(path, _)| path), Some("/run/x.pid".into()));
+        let given = offer(b"/run/a b\xff", b"/run/x.pid");
+        let lines = write_offer(&given).expect("written");
+        let text: Vec<u8> = lines.iter().flat_map(|(line, _)| line).copied().collect();
+        let text = [&text, &b"done\n"[..]].concat();
+        let taken = read_offer(&text, [pipe(), pipe(), pipe()].into()).expect("understood");
+        let shown = |offer: &Offer| {
+            let sockets = offer.sockets.iter().map(|it| (it.address.clone(), it.holder));
+            (sockets.collect::<Vec<_>>(), offer.pid_file.as_ref().map(|(path, _)| path.clone()))
+        };
+        assert_eq!(shown(&taken), shown(&given));
         for bad in ["listen we x\n", "listen 127.0.0.1:80\n", "what is this\n", "pid\n"] {
-            assert!(read_offer(bad, [pipe()].into()).is_err(), "{bad}");
+            assert!(read_offer(bad.as_bytes(), [pipe()].into()).is_err(), "{bad}");
         }
-        assert!(read_offer("listen we 127.0.0.1:80\n", VecDeque::new()).is_err());
+        assert!(read_offer(b"listen we 127.0.0.1:80\n", VecDeque::new()).is_err());
+    }
+
+    #[test]
+    fn an_offer_ends_with_its_last_line_and_no_path_breaks_it() {
+        // O4
+        for (text, expected) in [
+            (&b"done\n"[..], true),
+            (b"pid /x\ndone\n", true),
+            (b"pid /run/done\n", false),
+            (b"listen we unix:/abandone\xffdone\n", false),
+            (b"done", false),
+        ] {
+            assert_eq!(is_whole(text), expected, "{}", text.escape_ascii());
+        }
+        assert!(write_offer(&offer(b"/a\ndone\n", b"/x")).is_none());
+        assert!(write_offer(&offer(b"/a", b"/x\n")).is_none());
     }
 }

@@ -91,9 +91,19 @@ impl Drop for PidFile {
 
 /// The server that a pid file names.
 pub(crate) fn server(path: &Path) -> Result<Pid, Problem> {
-    read(path).map_err(|error| {
+    let pid = read(path).map_err(|error| {
         Problem::new(format_args!("no running server: {}: {error}", path.display()))
-    })
+    })?;
+    // A pid file that was left behind may name anybody by now.
+    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
+    let number = pid.as_raw_nonzero().to_string();
+    if name(&number) != name("self") {
+        let path = path.display();
+        return Err(Problem::new(format_args!(
+            "no running server: {path} names process {number}, which is none"
+        )));
+    }
+    Ok(pid)
 }
 
 /// Sends a signal to a server.

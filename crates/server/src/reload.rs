@@ -51,7 +51,11 @@ impl Server {
     async fn try_reload(&mut self) -> Verdict {
         let outcome = self.plan.read();
         for report in &outcome.reports {
-            self.log(Level::Warn, &report.line());
+            let level = if report.is_error() { Level::Emerg } else { Level::Warn };
+            // The line says its level itself, as nginx's does.
+            let line = report.line();
+            let line = line.trim_start_matches("[emerg] ").trim_start_matches("[warn] ");
+            self.log(level, line);
         }
         let mut text = setup::rendered(&outcome, false);
         let taken = match outcome.config.map(Arc::new) {

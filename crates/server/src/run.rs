@@ -19,7 +19,7 @@ use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::control::{Call, Control, Question};
+use crate::control::{self, Call, Control, Question};
 use crate::pid_file::PidFile;
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
@@ -146,7 +146,11 @@ impl Server {
             Ok(control) => server.control = Some(control),
             Err(error) => server.log(Level::Warn, &format!("no control socket: {error}")),
         }
-        server.serve(worker_count(&config))?;
+        if let Err(problem) = server.serve(worker_count(&config)) {
+            let inherited = server.predecessor.take().map(|(_, inherited)| inherited);
+            server.sockets.remove_files_but(&inherited.unwrap_or_default());
+            return Err(problem);
+        }
         Ok(server)
     }
 
@@ -159,15 +163,14 @@ impl Server {
     pub(crate) fn run(mut self) -> ExitCode {
         let runtime = Rc::clone(&self.runtime);
         service_manager::tell(State::Ready, self.status());
-        if let Some((predecessor, sockets)) = self.predecessor.take() {
-            match Inheritance::say_ready(predecessor) {
-                Ok(()) => self.log(Level::Notice, &format!("took over from process {predecessor}")),
-                Err(problem) => {
-                    self.log(Level::Error, &format!("the old process was not told: {problem}"));
-                }
-            }
-            // What it listened on and we do not is nobody's any more.
-            sockets.remove_files_but(&self.sockets);
+        if let Some((predecessor, sockets)) = self.predecessor.take()
+            && let Err(problem) = self.relieve(predecessor, &sockets)
+        {
+            self.log(Level::Emerg, &format!("not wanted by process {predecessor}: {problem}"));
+            self.sockets.remove_files_but(&sockets);
+            drop(self.pid_file.take());
+            self.logs.stop();
+            return ExitCode::FAILURE;
         }
         let outcome = runtime.block_on(self.steer());
         let message = match outcome {
@@ -177,11 +180,32 @@ impl Server {
         };
         self.log(Level::Notice, message);
         drop(self.pid_file.take());
-        if outcome != Outcome::Abandoned {
+        if outcome == Outcome::Abandoned {
+            self.workers.kill_programs();
+        } else {
             self.workers.join();
         }
         self.logs.stop();
         ExitCode::from(outcome.exit_status())
+    }
+
+    /// Tells the process whose place we take that it may go; an error when it does not want to.
+    fn relieve(&self, predecessor: u32, sockets: &Sockets) -> Result<(), Problem> {
+        let (level, message) = match control::ask(predecessor, Question::Ready) {
+            Ok(Some((true, _))) => (Level::Notice, format!("took over from process {predecessor}")),
+            Ok(Some((false, text))) => return Err(Problem(text)),
+            Ok(None) => (Level::Error, format!("process {predecessor} is gone")),
+            Err(error) => {
+                // It may be there, and its files be in use.
+                let message = format!("process {predecessor} was not told: {error}");
+                self.log(Level::Error, &message);
+                return Ok(());
+            }
+        };
+        self.log(level, &message);
+        // What it listened on and we do not is nobody's any more.
+        sockets.remove_files_but(&self.sockets);
+        Ok(())
     }
 
     async fn steer(&mut self) -> Outcome {

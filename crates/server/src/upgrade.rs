@@ -17,7 +17,7 @@ use sekisho_lifecycle::{Manner, Moment};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::Problem;
-use crate::control::{self, Call, Offer, Question};
+use crate::control::{self, Call, Offer};
 use crate::pid_file::PidFile;
 use crate::run::Server;
 use crate::service_manager::{self, State};
@@ -228,16 +228,6 @@ impl Inheritance {
             Problem::new(format_args!("cannot take over from process {from}: {error}"))
         })?;
         Ok(Some(Self { from, offer }))
-    }
-
-    /// We serve: the old process may go.
-    pub(crate) fn say_ready(from: u32) -> Result<(), Problem> {
-        match control::ask(from, Question::Ready) {
-            Ok(Some((true, _))) => Ok(()),
-            Ok(Some((false, text))) => Err(Problem(text)),
-            Ok(None) => Err(Problem::new(format_args!("process {from} is gone"))),
-            Err(error) => Err(Problem::new(format_args!("process {from}: {error}"))),
-        }
     }
 
     /// Whose place we take.

@@ -82,6 +82,11 @@ impl Workers {
         }
     }
 
+    /// Ends every program that runs: nobody is waited for any more.
+    pub(crate) fn kill_programs(&self) {
+        self.shared.seats.kill_all();
+    }
+
     /// Makes ready for so many workers on these sockets: starts those that are missing.
     pub(crate) fn prepare(&mut self, sockets: &Sockets, count: usize) -> Result<Change, Problem> {
         let listeners = (0..count).map(|index| sockets.for_worker(index, count));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{BINARY, LONG, Process, http, own_address, site};
 use sekisho_testkit::{Client, End, Server, Signal, Stopwatch, Tree, eventually};
-use steering::{Load, is_root, rounds};
+use steering::{Load, is_over, is_root, rounds};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// Larger than all buffers on the way.
@@ -253,4 +253,51 @@ fn a_pid_file_that_cannot_be_removed_any_more_names_nobody() {
     server.signal(Signal::QUIT);
     assert_eq!(server.wait_exit(), Some(0));
     assert_eq!(server.tree().text("run/x.pid"), "");
+}
+
+#[test]
+fn a_second_word_at_once_leaves_no_program_behind() {
+    // C6, O4
+    for _ in 0..rounds(5, 50) {
+        let tree = Tree::new();
+        let script = "#!/bin/sh\ntrap '' TERM\necho $$ >\"$0.pid\"\nwhile :; do sleep 1; done\n";
+        tree.script("root/deaf.cgi", script);
+        let pid_file = tree.path("root/deaf.cgi.pid");
+        let mut server =
+            Server::start_in(tree, BINARY, &site("cgi_extension .cgi; cgi_kill_grace 60s;"));
+        let mut client = server.connect();
+        client.send("GET /deaf.cgi HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let pid = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<u32>().ok();
+        eventually("the program runs", LONG, || pid().is_some());
+        let pid = pid().expect("its number");
+        // Both are heard before a worker has done anything about the first.
+        server.signal(Signal::STOP);
+        server.signal(Signal::TERM);
+        server.signal(Signal::INT);
+        server.signal(Signal::CONT);
+        server.wait_exit(LONG);
+        eventually("it is gone", Duration::from_secs(2), || is_over(pid));
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_hold_up_the_end() {
+    // O4, O6
+    let tree = Tree::new();
+    let fifo = tree.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");
+    let reader = std::fs::File::options().read(true).write(true).open(&fifo).expect("a reader");
+    let config = "server { listen 127.0.0.1:{port}; access_log {dir}/fifo; return 200 ok; }";
+    let mut server = Server::start_in(tree, BINARY, &http(config));
+    let long = "x".repeat(4000);
+    let mut client = server.connect();
+    for _ in 0..100 {
+        let target = format!("/{long}");
+        assert_eq!(client.get(&target).status, 200);
+    }
+    server.signal(Signal::USR1);
+    assert_eq!(client.get("/").status, 200);
+    server.term();
+    server.wait_exit(Duration::from_secs(8));
+    drop(reader);
 }

@@ -6,12 +6,16 @@ mod common;
 mod steering;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
+use std::process::{Child, Command};
 
 use common::{BINARY, LONG, http};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sekisho_testkit::{Client, Server, Signal, Tree, eventually, run};
 use steering::{ByPidFile, Load, install, is_over, is_root, rounds, send};
 
@@ -230,4 +234,74 @@ fn somebody_with_fewer_rights_can_be_replaced_too() {
     send(last, Signal::QUIT);
     eventually("its end", LONG, || is_over(last));
     assert_eq!(server.tree().text("run/server.pid"), "", "names nobody");
+}
+
+/// Plays an old process: offers a Unix socket that the new configuration does not have, and gives this
+/// answer when the new one serves.
+fn take_over_from_us(tree: &Tree, answer: &str) -> Child {
+    let from = std::process::id();
+    let name = SocketAddr::from_abstract_name(format!("sekisho/{from}")).expect("a name");
+    let control = UnixListener::bind_addr(&name).expect("it is free");
+    let path = tree.path("old.sock");
+    // From the round before.
+    let _ = fs::remove_file(&path);
+    let old = UnixListener::bind(&path).expect("a socket");
+    let config = tree.file(
+        "conf",
+        format!(
+            "error_log {dir}/error.log notice; worker_processes 1; events {{}}
+             http {{ access_log off; server {{ listen unix:{dir}/new.sock; return 200; }} }}",
+            dir = tree.path("").display()
+        ),
+    );
+    let mut command = Command::new(BINARY);
+    let child = command.arg("-c").arg(config).env("SEKISHO_UPGRADE_FROM", from.to_string()).spawn();
+    let child = child.expect("it starts");
+    for question in ["sockets\n", "ready\n"] {
+        let (mut stream, _) = control.accept().expect("a call");
+        let mut line = vec![0; question.len()];
+        stream.read_exact(&mut line).expect("a question");
+        assert_eq!(line, question.as_bytes());
+        if question == "sockets\n" {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut rights = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [old.as_fd()];
+            rights.push(SendAncillaryMessage::ScmRights(&descriptors));
+            let line = format!("listen we unix:{}\n", path.display());
+            let line = [IoSlice::new(line.as_bytes())];
+            rustix::net::sendmsg(&stream, &line, &mut rights, SendFlags::empty()).expect("sent");
+            stream.write_all(b"done\n").expect("sent");
+        } else {
+            stream.write_all(answer.as_bytes()).expect("sent");
+        }
+    }
+    child
+}
+
+#[test]
+fn files_of_the_old_process_go_only_when_it_does() {
+    // O4
+    let tree = Tree::new();
+    let (old, new) = (tree.path("old.sock"), tree.path("new.sock"));
+    let log = || fs::read_to_string(tree.path("error.log")).unwrap_or_default();
+
+    let mut child = take_over_from_us(&tree, "failed\nnot now");
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    assert!(log().contains("not wanted by process") && log().contains("not now"), "{}", log());
+    assert!(old.exists() && !new.exists());
+
+    let end = |mut child: Child| {
+        send(child.id(), Signal::TERM);
+        child.wait().expect("it ends");
+        assert!(!new.exists());
+    };
+    let child = take_over_from_us(&tree, "");
+    eventually("the error is told", LONG, || log().contains("was not told"));
+    UnixStream::connect(&new).expect("it serves all the same");
+    assert!(old.exists(), "the old process may still be there");
+    end(child);
+
+    let child = take_over_from_us(&tree, "done\n");
+    eventually("the old file is gone", LONG, || !old.exists());
+    end(child);
 }

@@ -1,0 +1,183 @@
+//! The file cache over real files, in virtual time.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use sekisho_config::{Memory, Options, Settings};
+use sekisho_handler::{FileCache, OpenFile, View};
+use sekisho_lifecycle::Moment;
+use sekisho_route::{Files, Look};
+
+const HOT_USES: usize = 16;
+
+struct Desk {
+    dir: tempfile::TempDir,
+    settings: Settings,
+    cache: FileCache,
+    now: u64,
+    wall_secs: i64,
+}
+
+impl Desk {
+    /// A temporary directory, and a cache that is asked with these directives. No file is new.
+    fn with(directives: &str) -> Self {
+        let text = format!("events {{}} http {{ {directives} server {{ listen 80; }} }}");
+        let source = Memory::of("/x/conf", text);
+        let loaded = sekisho_config::load(Path::new("conf"), &Options::new("/x"), &source);
+        let config = loaded.config.expect("a good configuration");
+        let root = config.http.servers[0].root;
+        let settings = config.http.locations[root.0 as usize].settings.clone();
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let made = std::fs::metadata(dir.path()).expect("it is there").ctime();
+        let cache = FileCache::default();
+        Self { dir, settings, cache, now: 1000, wall_secs: made + 60 }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.at(name), text).expect("it is written");
+    }
+
+    /// Looks at a file below a root, both within the directory.
+    fn look_below(&mut self, root: &str, name: &str) -> Look<Rc<OpenFile>> {
+        let root = self.at(root);
+        let path = root.join(name);
+        let (now, wall_secs) = (Moment::from_millis(self.now), self.wall_secs);
+        let mut view = View { cache: &mut self.cache, now, wall_secs };
+        let root_bytes = root.as_os_str().as_bytes().len();
+        view.look(path.as_os_str().as_bytes(), root_bytes, &self.settings)
+    }
+
+    fn look(&mut self, name: &str) -> String {
+        told(&self.look_below("", name))
+    }
+}
+
+fn told(look: &Look<Rc<OpenFile>>) -> String {
+    match look {
+        Look::File(file) => {
+            String::from_utf8_lossy(file.content().expect("it is small")).into_owned()
+        }
+        Look::Directory => "directory".to_owned(),
+        Look::Missing => "missing".to_owned(),
+        Look::Denied => "denied".to_owned(),
+        Look::Failed => "failed".to_owned(),
+    }
+}
+
+/// F2: what may be opened below one root is not what may be opened below another.
+#[test]
+fn a_file_that_one_root_allows_is_not_served_below_another() {
+    for policy in ["on", "if_not_owner"] {
+        let mut desk = Desk::with(&format!(
+            "disable_symlinks {policy}; open_file_cache max=10; open_file_cache_valid 60s;"
+        ));
+        std::fs::create_dir(desk.at("folder")).expect("a folder");
+        desk.write("folder/file", "text");
+        symlink("folder", desk.at("link")).expect("a link");
+        if lchown(desk.at("link"), Some(12345), None).is_err() && policy == "if_not_owner" {
+            // Only root can make a link that is another's.
+            continue;
+        }
+        assert_eq!(told(&desk.look_below("link", "file")), "text", "{policy}");
+        assert_eq!(told(&desk.look_below("", "link/file")), "denied", "{policy}");
+        assert_eq!(told(&desk.look_below("link", "file")), "text", "{policy}");
+    }
+}
+
+/// F2: links are followed, or not, or only to what has the same owner.
+#[test]
+fn links_are_followed_as_far_as_the_policy_goes() {
+    for (policy, expected) in [
+        ("off", ["text", "text", "text", "text"]),
+        ("on", ["text", "denied", "denied", "denied"]),
+        ("if_not_owner", ["text", "text", "text", "denied"]),
+    ] {
+        let mut desk = Desk::with(&format!("disable_symlinks {policy};"));
+        std::fs::create_dir(desk.at("folder")).expect("a folder");
+        desk.write("folder/file", "text");
+        symlink("folder/file", desk.at("link")).expect("a link");
+        symlink("folder", desk.at("way")).expect("a link");
+        symlink("folder/file", desk.at("others")).expect("a link");
+        let is_root = lchown(desk.at("others"), Some(12345), None).is_ok();
+        let names = ["folder/file", "link", "way/file", "others"];
+        for (name, expected) in names.into_iter().zip(expected) {
+            if name != "others" || is_root {
+                assert_eq!(desk.look(name), expected, "{policy} {name}");
+                assert_eq!(desk.look(name), expected, "{policy} {name}, again");
+            }
+        }
+    }
+}
+
+/// F1: without `open_file_cache` what is not hot is looked at every time, and what is hot for a moment
+/// only.
+#[test]
+fn a_hot_entry_is_trusted_within_its_window_and_no_longer() {
+    let mut desk = Desk::with("");
+    desk.write("file", "one");
+    assert_eq!(desk.look("file"), "one");
+    desk.write("file", "second");
+    assert_eq!(desk.look("file"), "second", "not hot");
+    for _ in 0..HOT_USES {
+        assert_eq!(desk.look("file"), "second");
+    }
+    desk.write("file", "the third");
+    desk.now += 99;
+    assert_eq!(desk.look("file"), "second", "hot");
+    desk.now += 1;
+    assert_eq!(desk.look("file"), "the third", "the window is over");
+}
+
+/// F1: a hot miss does not outlive its window either.
+#[test]
+fn a_file_that_has_come_is_found_when_the_window_is_over() {
+    let mut desk = Desk::with("");
+    for _ in 0..=HOT_USES {
+        assert_eq!(desk.look("file"), "missing");
+    }
+    desk.write("file", "text");
+    desk.now += 100;
+    assert_eq!(desk.look("file"), "text");
+}
+
+/// F1: a file that was changed just now may change again within the same time stamp.
+#[test]
+fn a_file_that_has_just_changed_is_read_again_however_hot_it_is() {
+    let mut desk = Desk::with("");
+    desk.write("file", "one");
+    desk.wall_secs = std::fs::metadata(desk.at("file")).expect("it is there").ctime();
+    for _ in 0..2 * HOT_USES {
+        assert_eq!(desk.look("file"), "one");
+    }
+    desk.write("file", "two");
+    assert_eq!(desk.look("file"), "two");
+}
+
+/// F1: with `open_file_cache` an entry holds for as long as was configured.
+#[test]
+fn a_configured_cache_is_trusted_for_its_time() {
+    let mut desk = Desk::with("open_file_cache max=10; open_file_cache_valid 5s;");
+    desk.write("file", "one");
+    assert_eq!(desk.look("file"), "one");
+    desk.write("file", "second");
+    desk.now += 4999;
+    assert_eq!(desk.look("file"), "one");
+    desk.now += 1;
+    assert_eq!(desk.look("file"), "second");
+}
+
+/// F2: only regular files are served, and asking for others blocks nobody.
+#[test]
+fn a_fifo_is_denied() {
+    let mut desk = Desk::with("");
+    let fifo = desk.at("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");
+    assert_eq!(desk.look("fifo"), "denied");
+    assert_eq!(desk.look(""), "directory");
+}
