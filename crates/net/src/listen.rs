@@ -27,7 +27,7 @@ use crate::worker::{Door, Worker};
 const PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
 /// How many bytes may wait in a socket before more are put into it.
-const UNSENT_BYTES: u32 = 256 * 1024;
+const UNSENT_BYTES: u32 = 128 * 1024;
 /// How long the last connections of a door that closes may take to come in.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
 

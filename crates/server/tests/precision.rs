@@ -21,7 +21,7 @@ const SPREAD: Duration = Duration::from_secs(2);
 
 fn session_count() -> usize {
     let is_long = std::env::var_os("SEKISHO_LONG").is_some() || is_strict();
-    if is_long { 9_500 } else { 2_000 }
+    if is_long { 10_000 } else { 2_000 }
 }
 
 fn is_strict() -> bool {

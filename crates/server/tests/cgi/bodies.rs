@@ -19,9 +19,9 @@ const MIB: usize = 1 << 20;
 const GROWTH_MAX: u64 = 32 << 20;
 const PIECE: usize = 64 * 1024;
 
-/// Says how many bytes it was told of and how many came, and their checksum.
-const SUM: &str = "printf 'Content-Type: text/plain\\n\\n'; printf '%s %s ' \"$CONTENT_LENGTH\" \"$CONTENT_TYPE\"\n\
-     sha256sum | cut -d' ' -f1";
+/// Says how many bytes it was told of, and the checksum of those that came.
+const SUM: &str = "sum=$(sha256sum | cut -d' ' -f1)\n\
+     printf 'Content-Type: text/plain\\n\\n'; echo \"$CONTENT_LENGTH $CONTENT_TYPE $sum\"";
 
 #[test]
 fn large_bodies_arrive_whole_in_bounded_memory() {
@@ -35,8 +35,20 @@ fn large_bodies_arrive_whole_in_bounded_memory() {
     let sum = sum.stdout.split(' ').next().unwrap_or_default().to_owned();
     let site = Site::start(tree, "client_max_body_size 1g; cgi_read_timeout 60s;");
     let before = site.server.rss_bytes();
+    let expected = format!("{bytes} a/b {sum}\n");
+    let send = |number: usize| {
+        let mut client = site.server.connect().with_patience(Duration::from_mins(5));
+        post(&mut client, &body, number.is_multiple_of(2));
+        let response = client.try_read_response(false).map_err(|error| error.to_string())?;
+        if (response.status, response.text().as_str()) != (200, expected.as_str()) {
+            return Err(format!("{response:?}"));
+        }
+        // The connection is kept.
+        client.send("GET /ok.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.try_read_response(false).map_err(|error| format!("the next: {error}"))
+    };
     let is_over = AtomicBool::new(false);
-    let most = thread::scope(|scope| {
+    let (most, results) = thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut most = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -45,27 +57,17 @@ fn large_bodies_arrive_whole_in_bounded_memory() {
             }
             most
         });
-        let (site, body, sum) = (&site, &body, &sum);
-        let senders: Vec<_> = (0..clients)
-            .map(|number| {
-                scope.spawn(move || {
-                    let mut client = site.server.connect().with_patience(Duration::from_mins(2));
-                    let is_chunked = number % 2 == 0;
-                    post(&mut client, body, is_chunked);
-                    let response = client.read_response();
-                    let expected = format!("{bytes} a/b {sum}\n");
-                    assert_eq!((response.status, response.text()), (200, expected));
-                    // The connection is kept.
-                    assert_eq!(client.get("/ok.txt").text(), "ok");
-                })
-            })
-            .collect();
-        for sender in senders {
-            sender.join().expect("a body arrived");
-        }
+        let send = &send;
+        let senders: Vec<_> =
+            (0..clients).map(|number| scope.spawn(move || send(number))).collect();
+        let results: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
-        watcher.join().expect("the memory was watched")
+        (watcher.join().expect("the memory was watched"), results)
     });
+    for result in results {
+        let result = result.unwrap_or_else(|_| Err("a body was not taken".to_owned()));
+        assert!(result.is_ok(), "{result:?}\n{}", site.server.log("error.log"));
+    }
     let growth = most.saturating_sub(before);
     println!("{clients} bodies of {bytes} bytes: the server grew by {} KiB", growth / 1024);
     assert!(growth < GROWTH_MAX, "{growth} bytes");
