@@ -349,6 +349,8 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if let Some(process) = self.process {
+            // In this order: whoever ends the whole server meanwhile must find it in the list, or ended.
+            let _ = rustix::process::kill_process_group(process, OsSignal::KILL);
             self.ticket.seats().end(process);
             spawn::end(process);
             self.leave();
