@@ -149,7 +149,8 @@ fn option(line: &mut ListenLine, text: &str) -> Result<(), String> {
         ("setfib", Some(_)) => _ = number()?,
         ("accept_filter", Some(value)) if !value.is_empty() => {}
         ("reuseport", None) => options.reuseport = true,
-        ("deferred", None) => options.deferred = true,
+        ("deferred", None | Some("on")) => options.deferred = Some(true),
+        ("deferred", Some("off")) => options.deferred = Some(false),
         // nginx takes -1 for the system's own.
         ("backlog", Some("-1")) => options.backlog = None,
         ("backlog", Some(_)) => {
@@ -266,7 +267,7 @@ mod tests {
             so_keepalive: Some(true),
             rcvbuf: Some(8192),
             sndbuf: Some(1 << 20),
-            deferred: true,
+            deferred: Some(true),
             fastopen: Some(3),
         };
         assert_eq!(line.options, expected);

@@ -111,8 +111,8 @@ pub struct ListenOptions {
     pub rcvbuf: Option<u64>,
     /// `sndbuf=`
     pub sndbuf: Option<u64>,
-    /// `deferred`
-    pub deferred: bool,
+    /// `deferred`, `deferred=off`: whether a connection is accepted only with its first bytes; ours is on.
+    pub deferred: Option<bool>,
     /// `fastopen=`
     pub fastopen: Option<u32>,
 }

@@ -191,6 +191,8 @@ pub struct FileCache {
     key: Vec<u8>,
     inactive: Duration,
     last_error: Option<Errno>,
+    /// Until when all that was looked at since [`FileCache::begin`] may be taken for true.
+    trusted_until: Cell<Moment>,
 }
 
 impl std::fmt::Debug for FileCache {
@@ -215,7 +217,22 @@ impl FileCache {
             key: Vec::new(),
             inactive,
             last_error: None,
+            trusted_until: Cell::new(Moment::ZERO),
         }
+    }
+
+    /// A new question begins: nothing has been looked at for it.
+    pub fn begin(&self) {
+        self.trusted_until.set(Moment::MAX);
+    }
+
+    /// Until when all that was looked at for the question may be taken for true without another look.
+    pub fn trusted_until(&self) -> Moment {
+        self.trusted_until.get()
+    }
+
+    fn trust(&self, until: Moment) {
+        self.trusted_until.set(self.trusted_until.get().min(until));
     }
 
     /// Lets go of everything.
@@ -254,6 +271,7 @@ impl FileCache {
         wall_secs: i64,
     ) -> Look<Rc<OpenFile>> {
         if settings.open_file_cache == Setting::Off {
+            self.trust(Moment::ZERO);
             return match open(path, root_bytes, settings.disable_symlinks) {
                 Ok((descriptor, stat)) => self.remember(&load(descriptor, &stat)),
                 Err(errno) => self.remember(&Found::Error(errno)),
@@ -269,14 +287,16 @@ impl FileCache {
         self.key.extend_from_slice(path);
         if let Some(entry) = self.entries.get(self.key.as_slice()) {
             let is_hot = entry.is_hot(now);
-            let is_trusted = match settings.open_file_cache {
+            let (is_trusted, window) = match settings.open_file_cache {
                 Setting::On { valid, errors, .. } => {
-                    now.since(entry.checked.get()) < valid
-                        && (errors || !matches!(entry.found, Found::Error(_)))
+                    let is_fresh = now.since(entry.checked.get()) < valid;
+                    (is_fresh && (errors || !matches!(entry.found, Found::Error(_))), valid)
                 }
                 // Whoever has just written the file may be about to ask for it, or to write again.
-                _ => is_hot && !entry.is_racy,
+                _ => (is_hot && !entry.is_racy, HOT_WINDOW),
             };
+            let until = if is_trusted { entry.checked.get() + window } else { Moment::ZERO };
+            self.trust(until);
             if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
                 if !is_trusted {
                     entry.checked.set(now);
@@ -287,6 +307,7 @@ impl FileCache {
                 return entry.look();
             }
         }
+        self.trust(Moment::ZERO);
         self.open_anew(path, root_bytes, settings.disable_symlinks, now, wall_secs)
     }
 
@@ -380,6 +401,7 @@ impl Files for View<'_> {
 
     /// A program is looked at, not opened: who may run it need not be able to read it.
     fn look_for_program(&mut self, path: &[u8], root: usize, settings: &Settings) -> Look<()> {
+        self.cache.trust(Moment::ZERO);
         let stat = match settings.disable_symlinks {
             Symlinks::Follow => rustix::fs::stat(path),
             symlinks => open(path, root, symlinks).map(|(_, stat)| stat),

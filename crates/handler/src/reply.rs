@@ -68,6 +68,22 @@ impl Reply {
         Self { status, body: Vec::new(), piece: Some(piece) }
     }
 
+    /// The body once more, where all of it is one piece in memory; `Some(None)` for an empty one.
+    pub fn body_in_memory(&self) -> Option<Option<Piece>> {
+        if !self.body.is_empty() {
+            return None;
+        }
+        match &self.piece {
+            None => Some(None),
+            Some(Piece::File(file, range)) if file.content().is_some() => {
+                Some(Some(Piece::File(Rc::clone(file), range.clone())))
+            }
+            Some(Piece::Bytes(bytes)) => Some(Some(Piece::Bytes(bytes.clone()))),
+            Some(Piece::Static(bytes)) => Some(Some(Piece::Static(bytes))),
+            Some(Piece::File(..)) => None,
+        }
+    }
+
     /// How long the body is.
     pub fn len(&self) -> u64 {
         self.piece.iter().chain(&self.body).map(Piece::len).sum()

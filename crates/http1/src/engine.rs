@@ -79,6 +79,10 @@ struct Request {
     body_arrived: bool,
 }
 
+/// What a head said that may come again.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen(Request);
+
 impl Request {
     const UNKNOWN: Self = Self {
         framing: parse::Framing::None,
@@ -381,6 +385,15 @@ impl Http1 {
             (Stage::Open, Input::Body { fate, .. }) => !matches!(fate, Fate::Open),
             (Stage::Open, Input::Complete { .. } | Input::Ignored) | (Stage::Closed(_), _) => false,
         }
+    }
+
+    /// Whether our side ends as soon as what is waiting has left: its last bytes and the end of the stream
+    /// can go together.
+    pub const fn ends_after_output(&self) -> bool {
+        matches!(
+            (self.stage, self.output, self.input),
+            (Stage::Open, Output::Finished, Input::Complete { .. } | Input::Ignored)
+        ) && self.closing.is_some()
     }
 
     /// How many requests this connection has seen: heads that were complete and could be parsed.

@@ -14,7 +14,7 @@ pub mod policy;
 pub mod refusal;
 
 pub use encode::BodyLength;
-pub use engine::Http1;
+pub use engine::{Http1, Seen};
 pub use event::{Event, Response, Scratch, Sends};
 pub use policy::Policy;
 pub use refusal::{Cause, Refusal};

@@ -11,6 +11,8 @@ pub struct Moment(u64);
 impl Moment {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
+    /// Later than anything.
+    pub const MAX: Self = Self(u64::MAX);
 
     /// The moment `nanos` nanoseconds after the start of the clock.
     pub const fn from_nanos(nanos: u64) -> Self {

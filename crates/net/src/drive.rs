@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -54,6 +55,8 @@ pub struct Busy {
     /// Where the bytes that the engine has not taken begin and end in `input`.
     taken: usize,
     filled: usize,
+    /// Where the head of the request in work lies in `input`, while it does; empty where it was not whole.
+    pub(crate) head: Range<usize>,
     /// Head and output, as the engine wants them.
     pub scratch: Scratch,
     /// How much of the output has left.
@@ -76,6 +79,7 @@ impl Default for Busy {
             input: vec![0; INPUT_BYTES],
             taken: 0,
             filled: 0,
+            head: 0..0,
             scratch: Scratch::default(),
             sent: 0,
             pieces: VecDeque::new(),
@@ -97,6 +101,16 @@ impl Busy {
             && self.pieces.is_empty()
             && self.task.is_none()
             && !self.serving.is_answering()
+    }
+
+    /// What has been read and not taken.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.input[self.taken..self.filled]
+    }
+
+    /// So many bytes at the front of it have been taken.
+    pub(crate) fn take(&mut self, bytes: usize) {
+        self.taken += bytes;
     }
 
     /// Whether more may be put into the batch before it leaves.
@@ -249,10 +263,16 @@ impl Connection {
             if *requests_left == 0 || !busy.pieces.is_empty() || !busy.has_room() {
                 return happened;
             }
-            let input = &busy.input[busy.taken..busy.filled];
             if self.engine.awaits_request() {
                 busy.serving.begin(now);
+                if self.repeat(now) {
+                    *requests_left -= 1;
+                    happened = true;
+                    continue;
+                }
             }
+            let Some(busy) = &mut self.busy else { return happened };
+            let input = &busy.input[busy.taken..busy.filled];
             let step = self.engine.receive(input, &mut busy.scratch, now);
             if step.is_rest() {
                 return happened;
@@ -270,8 +290,15 @@ impl Connection {
                 Some(event) => {
                     if matches!(event, Event::Request) {
                         *requests_left -= 1;
+                        // An empty line before it is no part of it.
+                        let is_whole =
+                            !matches!(busy.input.get(offered), None | Some(b'\r' | b'\n'));
+                        busy.head = if is_whole { offered..busy.taken } else { 0..0 };
                     }
                     self.handle(&event, now);
+                    if let Some(busy) = &mut self.busy {
+                        busy.head = 0..0;
+                    }
                 }
             }
         }
@@ -320,7 +347,10 @@ impl Connection {
             let Some(busy) = &mut self.busy else { return Poll::Ready(Ok(())) };
             if busy.sent < busy.scratch.out.len() {
                 let more = !busy.pieces.is_empty();
-                let sent = self.stream.poll_send(cx, &busy.scratch.out[busy.sent..], more);
+                // The last bytes wait for the end of the stream, which comes at once: one packet for both.
+                let is_last = self.engine.ends_after_output();
+                let bytes = &busy.scratch.out[busy.sent..];
+                let sent = self.stream.poll_send(cx, bytes, more || is_last);
                 let Poll::Ready(sent) = sent else {
                     self.engine.transmitted(0, true, now);
                     return Poll::Pending;

@@ -20,6 +20,7 @@ use tokio::io::Interest;
 use tokio::net::{UdpSocket, UnixListener};
 
 use crate::drive::Connection;
+use crate::handshake;
 use crate::stream::Stream;
 use crate::worker::{Door, Worker};
 
@@ -28,8 +29,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 4096;
 /// How many bytes may wait in a socket before more are put into it.
 const UNSENT_BYTES: u32 = 128 * 1024;
-/// How long the last connections of a door that closes may take to come in.
+/// A connection is accepted when its first bytes are there, which spares a wake-up and half of its cost; one
+/// that stays silent so long is accepted without them.
+const DEFER_SECS: u16 = 1;
+/// How long the last connections of a door that closes may take to come in: all of them, and those that are
+/// silent. A deferred one comes in when the kernel asks its client again.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
+const LAST_SILENT: Duration = Duration::from_millis(1000 * DEFER_SECS as u64 + 500);
 
 /// A listening socket as one worker gets it: its own descriptor of the shared socket.
 #[derive(Debug)]
@@ -284,7 +290,7 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
                 // Others may be bound beside it only if it says so itself.
                 socket.set_reuse_port(true)?;
             }
-            tune(socket, &listen.options)?;
+            tune(socket, &listen.address, &listen.options)?;
         }
         sockets.push(socket.try_clone()?);
     }
@@ -337,7 +343,7 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             socket
         }
     };
-    tune(&socket, options)?;
+    tune(&socket, address, options)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -351,7 +357,11 @@ fn set_for_connections(socket: &Socket) -> io::Result<()> {
 }
 
 /// What may be set at any time.
-fn tune(socket: &Socket, options: &ListenOptions) -> io::Result<()> {
+fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io::Result<()> {
+    if let ListenAddress::Tcp(_) = address {
+        let is_deferred = options.deferred.unwrap_or(true);
+        sekisho_sys::defer_accept(socket, if is_deferred { DEFER_SECS } else { 0 })?;
+    }
     if let Some(bytes) = options.rcvbuf {
         socket.set_recv_buffer_size(bytes as usize)?;
     }
@@ -420,6 +430,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Acce
 /// Accepts the connections that wait at a door that closes, and those whose handshake is under way: they
 /// were let in, so they are served (O4).
 pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Acceptor>) {
+    let begun = worker.clock.now();
     let last = tokio::time::sleep(LAST_HANDSHAKES);
     let mut last = std::pin::pin!(last);
     loop {
@@ -427,7 +438,13 @@ pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Accep
         tokio::select! {
             biased;
             () = accept_one(&worker, &door, &acceptor) => {}
-            () = &mut last => return,
+            () = &mut last => {
+                let is_over = worker.clock.now().since(begun) >= LAST_SILENT;
+                if is_over || !handshake::are_pending(&door.address) {
+                    return;
+                }
+                last.set(tokio::time::sleep(LAST_HANDSHAKES));
+            }
         }
     }
 }

@@ -2,13 +2,14 @@
 //! access log gets its line.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, ListenAddress, Settings};
 use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, listing, static_file};
 use sekisho_http::{Head, Known, Status};
-use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
+use sekisho_http1::{BodyLength, Event, Http1, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
@@ -18,7 +19,7 @@ use sekisho_route::{
 
 use crate::clock::Clock;
 use crate::drive::Connection;
-use crate::session::Wish;
+use crate::session::{Key, Wish};
 use crate::site;
 use crate::work::Around;
 use crate::worker::{Placed, Worker};
@@ -32,6 +33,8 @@ pub struct Serving {
     pub(crate) exchange: Exchange,
     /// The response's field lines.
     pub(crate) fields: Vec<u8>,
+    /// Where `Date` stands among them.
+    pub(crate) date: Range<usize>,
     line: Vec<u8>,
     /// The first path that came to nothing.
     failed_path: Vec<u8>,
@@ -72,6 +75,13 @@ impl NotFoundLines {
         self.written += 1;
         Some(std::mem::take(&mut self.left_out))
     }
+
+    /// Leaves a line out, if there have been enough of them.
+    pub(crate) fn pass_over(&mut self, second: i64) -> bool {
+        let is_enough = self.second == second && self.written >= NOT_FOUND_LINES;
+        self.left_out += u64::from(is_enough);
+        is_enough
+    }
 }
 
 impl Serving {
@@ -82,7 +92,9 @@ impl Serving {
         self.fields.extend_from_slice(b"Server: ");
         self.fields.extend_from_slice(site::product(settings).as_bytes());
         self.fields.extend_from_slice(b"\r\n");
+        let start = self.fields.len();
         clock.write_date_field(now, &mut self.fields);
+        self.date = start..self.fields.len();
     }
 
     /// A new request may begin with the bytes that come now.
@@ -127,8 +139,7 @@ impl Connection {
     pub(crate) fn handle(&mut self, event: &Event, now: Moment) {
         match event {
             Event::Request => {
-                self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
-                self.admit(now);
+                admit(&self.worker, self.key, &mut self.engine, now);
                 self.answer(&Ask::Request, now);
             }
             Event::Refused(refusal) => {
@@ -144,18 +155,8 @@ impl Connection {
         }
     }
 
-    /// A request begins (L2). Where the session is wished to end, this is its last one.
-    fn admit(&mut self, now: Moment) {
-        let mut sessions = self.worker.sessions.borrow_mut();
-        sessions.after(self.key, Fact::RequestReceived);
-        if let Some(manner) = sessions.wish(self.key).manner() {
-            sessions.after(self.key, Fact::ShutdownAsked(manner));
-            self.engine.shut_down_gracefully(now);
-        }
-    }
-
     /// The request that was admitted, if one was, is over (L5, L9).
-    fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         let mut sessions = self.worker.sessions.borrow_mut();
         if sessions.seat(self.key).session().running() > 0 {
             sessions.after(self.key, Fact::ResponseSent);
@@ -184,6 +185,7 @@ impl Connection {
         let table = placed.site.table();
         let exchange = &mut serving.exchange;
         let mut files = worker.files.borrow_mut();
+        files.begin();
         let view = View { cache: &mut files, now, wall_secs: wall.unix_secs };
         serving.failed_path.clear();
         let mut view = Witness { view, errno: None, path: &mut serving.failed_path };
@@ -197,7 +199,7 @@ impl Connection {
             }
         };
         let looked = view.errno;
-        let is_empty = files.is_empty();
+        let (is_empty, trusted_until) = (files.is_empty(), files.trusted_until());
         drop(files);
         if !is_empty {
             worker.sweep_files_later();
@@ -249,6 +251,7 @@ impl Connection {
         if let Ask::Failed(_) = ask {
             fields.append(&mut busy.outbox.fields);
         }
+        let is_file_or_error = matches!(action, Action::File(_) | Action::Error(_));
         let reply = make(action, &request, exchange, &placed, fields, wall.utc_offset_secs);
         let modified = match &reply.piece {
             Some(Piece::File(file, _)) => Some(file.modified()),
@@ -256,8 +259,11 @@ impl Connection {
         };
         added_fields(table, &request, exchange, reply.status, modified, fields);
         let looked = looked.map(|errno| (errno, serving.failed_path.as_slice()));
-        note_trouble(&worker, &placed, &request, exchange, &reply, ask, looked, now);
+        let is_noted = note_trouble(&worker, &placed, &request, exchange, &reply, ask, looked, now);
         serving.current = Some(Current::new(placed, request_id, Some(reply.status)));
+        if is_file_or_error && matches!(ask, Ask::Request) && !trusted_until.is_due(now) {
+            self.keep_for_repeats(&reply, trusted_until, is_noted);
+        }
         self.send(reply, now);
     }
 
@@ -379,6 +385,17 @@ impl Connection {
     }
 }
 
+/// A request begins (L2). Where the session is wished to end, this is its last one.
+pub(crate) fn admit(worker: &Worker, key: Key, engine: &mut Http1, now: Moment) {
+    worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+    let mut sessions = worker.sessions.borrow_mut();
+    sessions.after(key, Fact::RequestReceived);
+    if let Some(manner) = sessions.wish(key).manner() {
+        sessions.after(key, Fact::ShutdownAsked(manner));
+        engine.shut_down_gracefully(now);
+    }
+}
+
 impl Current {
     fn new(placed: Rc<Placed>, request_id: RequestIdSeed, status: Option<Status>) -> Self {
         // nginx's number for a client that left before it had an answer.
@@ -444,7 +461,8 @@ fn allow_field(exchange: &Exchange, fields: &mut Vec<u8>) {
     fields.extend_from_slice(b"\r\n");
 }
 
-/// Writes into the error log what an operator wants to know about an answer that went wrong.
+/// Writes into the error log what an operator wants to know about an answer that went wrong. Whether there
+/// was anything to write, even if it was left out because there are enough such lines.
 #[expect(clippy::too_many_arguments, reason = "it gathers what the log line tells")]
 fn note_trouble(
     worker: &Worker,
@@ -455,21 +473,21 @@ fn note_trouble(
     ask: &Ask,
     looked: Option<(rustix::io::Errno, &[u8])>,
     now: Moment,
-) {
+) -> bool {
     let status = reply.status;
     let refusal = match ask {
         Ask::Refused(refusal) => Some(refusal),
         // Whoever failed has said why.
-        Ask::Failed(_) => return,
+        Ask::Failed(_) => return false,
         Ask::Request | Ask::Instead(..) => None,
     };
     if refusal.is_none() && !status.is_error() {
-        return;
+        return false;
     }
     let logger = placed.site.error_logger(exchange.location);
     let level = if refusal.is_some() { Level::Info } else { Level::Error };
     if !logger.wants(level) {
-        return;
+        return false;
     }
     let stamp = worker.clock.stamp(now);
     let facts = request.connection;
@@ -479,16 +497,16 @@ fn note_trouble(
         let cause = refusal.cause.message();
         let message = format_args!("refused with {status}: {cause}, {client}{line}");
         logger.write(level, stamp, Some(facts.id), message);
-        return;
+        return true;
     }
     let (Some((errno, file)), true) = (looked, matches!(status.code(), 403 | 404 | 500)) else {
-        return;
+        return false;
     };
     let settings = &placed.site.location(exchange.location).settings;
     if status == Status::NOT_FOUND && !settings.log_not_found {
-        return;
+        return false;
     }
-    let Some(left_out) = worker.not_found.borrow_mut().admit(stamp.unix_secs) else { return };
+    let Some(left_out) = worker.not_found.borrow_mut().admit(stamp.unix_secs) else { return true };
     if left_out > 0 {
         let message = format_args!("{left_out} lines like the next were left out");
         logger.write(level, stamp, None, message);
@@ -498,11 +516,12 @@ fn note_trouble(
         // An index file is what was not there.
         let message = format_args!("no index for \"{file}\" and no listing, {client}{line}");
         logger.write(level, stamp, Some(facts.id), message);
-        return;
+        return true;
     }
     let why = std::io::Error::from(errno);
     let message = format_args!("open() \"{file}\" failed: {why}, {client}{line}");
     logger.write(level, stamp, Some(facts.id), message);
+    true
 }
 
 /// Looks at files for the router, and remembers what came to nothing first: that is what was asked for,

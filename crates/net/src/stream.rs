@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -120,6 +121,13 @@ impl Stream {
         wanted: usize,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        // There is room nearly always: only when there is not is the runtime asked.
+        if let Self::Tcp(tcp) = self {
+            match call(tcp.as_fd()) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                done => return Poll::Ready(done.map_err(io::Error::from)),
+            }
+        }
         loop {
             match self {
                 Self::Tcp(tcp) => ready!(tcp.poll_write_ready(cx))?,

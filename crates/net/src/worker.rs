@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::drive::Busy;
 use crate::listen::{self, Acceptor, Listener};
+use crate::repeat::Repeats;
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
 
@@ -122,6 +123,8 @@ pub struct Worker {
     pub sessions: RefCell<Sessions>,
     /// Opened files.
     pub files: RefCell<FileCache>,
+    /// Answers to heads that come again and again.
+    pub repeats: RefCell<Repeats>,
     /// Whether a sweep of the opened files is under way.
     is_sweeping: Cell<bool>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
@@ -165,6 +168,7 @@ impl Worker {
             clock: Clock::new(start),
             sessions: RefCell::default(),
             files: RefCell::default(),
+            repeats: RefCell::default(),
             is_sweeping: Cell::new(false),
             pool: RefCell::default(),
             timer: RefCell::new(None),
@@ -203,7 +207,9 @@ impl Worker {
                     }
                     Some(Order::Stop) | None => {
                         self.wish_all(Wish::Force);
-                        close(&mut entrances).await;
+                        for entrance in entrances.drain(..) {
+                            self.empty(entrance);
+                        }
                     }
                 },
                 () = self.vacated.notified(), if self.wish.get() > Wish::GoOn => {}
@@ -219,7 +225,7 @@ impl Worker {
     }
 
     fn is_over(&self) -> bool {
-        let may_wait = self.emptying.get() > 0 && self.wish.get() < Wish::Force;
+        let may_wait = self.emptying.get() > 0;
         let is_empty = self.sessions.borrow().is_empty() && self.runs.alone() == 0;
         self.wish.get() > Wish::GoOn && !may_wait && is_empty
     }
@@ -238,6 +244,7 @@ impl Worker {
     ) {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
+        self.repeats.borrow_mut().clear();
         for mut entrance in std::mem::take(entrances) {
             let place = |listener: &Listener| listener.address == entrance.door.address;
             if !listeners.iter().any(place) {
@@ -396,6 +403,7 @@ impl Worker {
             loop {
                 let inactive = worker.files.borrow().inactive();
                 tokio::time::sleep(inactive).await;
+                worker.repeats.borrow_mut().clear();
                 if !worker.files.borrow_mut().sweep(worker.clock.now()) {
                     break;
                 }

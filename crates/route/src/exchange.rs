@@ -1,5 +1,6 @@
 //! What is known about a request when it comes, and what the decision fills in for the steps after it.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 
 use sekisho_config::{LocationId, ServerId};
@@ -91,6 +92,8 @@ pub struct Exchange {
     pub(crate) is_error_page: bool,
     /// Internal redirects so far.
     pub(crate) redirects: u8,
+    /// Whether something other than the head and the files has had a say; see [`Exchange::is_repeatable`].
+    pub(crate) is_particular: Cell<bool>,
     /// Room for a value that is being expanded.
     pub(crate) value: Vec<u8>,
 }
@@ -116,6 +119,7 @@ impl Default for Exchange {
             is_internal: false,
             is_error_page: false,
             redirects: 0,
+            is_particular: Cell::new(false),
             value: Vec::new(),
         }
     }
@@ -147,6 +151,14 @@ impl Exchange {
         self.is_internal = false;
         self.is_error_page = false;
         self.redirects = 0;
+        self.is_particular.set(false);
+    }
+
+    /// Whether the decision, and the fields added to the answer, follow from the head and the files alone:
+    /// another request with the same head at the same address gets the same answer while these files
+    /// stay as they are.
+    pub fn is_repeatable(&self) -> bool {
+        !self.is_particular.get()
     }
 
     /// Whether [`decide`](crate::Table::decide) or `choose_server` has filled it.

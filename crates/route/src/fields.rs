@@ -22,6 +22,9 @@ pub fn added_fields(
     let is_good =
         matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
     if is_good {
+        if !matches!(settings.expires, Expires::Off | Expires::Epoch | Expires::Max) {
+            exchange.is_particular.set(true);
+        }
         push_expires(&settings.expires, request.wall.unix_secs, modified, out);
     }
     let sent = Sent { status: Some(status), ..Sent::default() };

@@ -61,6 +61,31 @@ pub fn push_variable(
         .variable(variable, out);
 }
 
+/// Whether a variable's value follows from the head of the request and what was decided about it.
+fn is_of_head(variable: &Variable) -> bool {
+    use Variable as V;
+    matches!(
+        variable,
+        V::Arg(_)
+            | V::Args
+            | V::QueryString
+            | V::Capture(_)
+            | V::NamedCapture(_)
+            | V::Cookie(_)
+            | V::DocumentRoot
+            | V::RealpathRoot
+            | V::DocumentUri
+            | V::Uri
+            | V::Host
+            | V::Http(_)
+            | V::IsArgs
+            | V::Map(_)
+            | V::RequestFilename
+            | V::RequestMethod
+            | V::RequestUri
+    )
+}
+
 /// How many values within values (maps, roots) one expansion may need: a configuration whose maps
 /// refer to each other in a circle comes to an end, and to an empty value.
 pub(crate) const NESTED_MAX: u16 = 64;
@@ -102,12 +127,21 @@ impl Scope<'_> {
         }
     }
 
+    /// Remembers that something other than the head has had a say, if the variable is such a thing.
+    fn note_use_of(&self, variable: &Variable) {
+        if !is_of_head(variable) {
+            self.exchange.is_particular.set(true);
+        }
+    }
+
     /// Appends the value of a variable.
+    #[expect(clippy::too_many_lines, reason = "one line for each variable")]
     pub(crate) fn variable(&self, variable: &Variable, out: &mut Vec<u8>) {
         use Variable as V;
-        let Self { request, exchange, .. } = self;
-        let Request { head, connection, wall, .. } = request;
+        let Self { request: Request { head, connection, wall, request_id, .. }, exchange, .. } =
+            self;
         let sent = self.sent.copied().unwrap_or_default();
+        self.note_use_of(variable);
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match variable {
             V::Arg(name) => put(argument(&exchange.query, name.as_bytes()).unwrap_or_default()),
@@ -172,7 +206,7 @@ impl Scope<'_> {
                 put(&file);
             }
             V::RequestFilename => put(&exchange.file),
-            V::RequestId => push_text(format_args!("{:032x}", request.request_id.0), out),
+            V::RequestId => push_text(format_args!("{:032x}", request_id.0), out),
             V::RequestLength => push_number(sent.request_bytes, out),
             V::RequestMethod => put(match exchange.method.name() {
                 Some(name) if exchange.method != head.method() => name.as_bytes(),

@@ -3,11 +3,11 @@
 use sekisho_http::{Head, Method};
 use sekisho_lifecycle::{CloseReason, Moment, Step};
 
-use super::{Fate, Http1, Input, Output, Request};
+use super::{Fate, Http1, Input, Output, Request, Seen};
 use crate::body::{Decoder, Progress};
 use crate::event::{Event, Scratch};
 use crate::frame::Framer;
-use crate::parse::{self, Expectation, Message};
+use crate::parse::{self, Expectation, Framing, Message};
 use crate::policy::Policy;
 use crate::refusal::Cause;
 
@@ -50,6 +50,32 @@ impl Http1 {
                 Step { taken: input.len(), event: Some(event) }
             }
         }
+    }
+
+    /// What the head of the request in work said, where it has no body: enough to receive the same head
+    /// again.
+    pub fn seen(&self) -> Option<Seen> {
+        let has_head = self.begun && !matches!(self.input, Input::Head(_));
+        (has_head && self.request.framing == Framing::None).then_some(Seen(self.request))
+    }
+
+    /// The bytes that came next are a head that was seen before, whole and without a body: the same as if
+    /// [`receive`](sekisho_lifecycle::Engine::receive) had looked at them and found a request, but `scratch.head` stays empty. `false`
+    /// when no request could begin here; then nothing has happened.
+    pub fn receive_again(&mut self, seen: Seen, scratch: &mut Scratch) -> bool {
+        let is_between = matches!(self.input, Input::Head(framer) if framer == Framer::default());
+        if !is_between || !self.awaits_request() {
+            return false;
+        }
+        self.begun = true;
+        self.chosen = None;
+        scratch.head.clear();
+        self.requests += 1;
+        self.read = None;
+        let Seen(request) = seen;
+        self.request = Request { body_arrived: false, ..request };
+        self.input = Input::Complete { announce: false };
+        true
     }
 
     /// A request has been received whole as far as its head goes.

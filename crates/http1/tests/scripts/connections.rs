@@ -403,3 +403,49 @@ fn a_request_leaves_nothing_behind_for_the_next() {
     peer.answers(Status::BAD_REQUEST);
     assert!(peer.flushes().ends_with("ok"), "the refusal is not an answer to HEAD");
 }
+
+/// H1, T4: a head that was seen before is received as if it had been looked at.
+#[test]
+fn a_head_received_again_leaves_the_engine_as_the_first_time() {
+    let heads = [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+    ];
+    for head in heads {
+        // One answer before, to stand where a kept connection stands.
+        let peer = || {
+            let mut peer = Peer::new(policy(|policy| policy.keepalive_requests = 2));
+            peer.sends("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            peer.answers(Status::OK);
+            peer.flushes();
+            peer
+        };
+        let (mut long, mut short) = (peer(), peer());
+        assert_eq!(long.sends(head), Some(Event::Request));
+        let seen = long.engine.seen().expect("it has no body");
+        assert!(short.engine.receive_again(seen, &mut short.scratch));
+        assert!(!short.engine.receive_again(seen, &mut short.scratch), "one at a time");
+        long.answers(Status::OK);
+        short.answers(Status::OK);
+        assert_eq!(long.flushes(), short.flushes());
+        assert_eq!(long.stage(), short.stage());
+        assert_eq!(long.deadline(), short.deadline());
+        assert_eq!(long.engine.requests(), short.engine.requests());
+    }
+    // Not within a head or behind half an empty line, and never with a body.
+    for begun in ["G", "\r"] {
+        let mut peer = Peer::default();
+        peer.sends("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let seen = peer.engine.seen().expect("it has no body");
+        peer.answers(Status::OK);
+        peer.flushes();
+        peer.sends(begun);
+        assert!(!peer.engine.receive_again(seen, &mut peer.scratch));
+    }
+    let mut peer = Peer::default();
+    peer.sends("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
+    assert!(peer.engine.seen().is_none());
+}
