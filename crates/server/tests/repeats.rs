@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs::{self, File, FileTimes};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::{BINARY, LONG, http, serve};
 use sekisho_testkit::{Response, Server, Tree, eventually};
@@ -146,7 +146,7 @@ fn a_hot_file_that_changes_is_seen_within_a_moment_and_a_reload_at_once() {
     // F1, O3
     let tree = files();
     let path = tree.path("root/a.txt");
-    let old = SystemTime::now() - Duration::from_secs(3600);
+    let old = UNIX_EPOCH + Duration::from_secs(784_111_777);
     let file = File::options().write(true).open(&path).expect("it is there");
     file.set_times(FileTimes::new().set_modified(old)).expect("times can be set");
     let server = serve(tree, "location /gone/ { alias {root}/; }");

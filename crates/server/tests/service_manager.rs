@@ -152,7 +152,7 @@ fn sockets_of_a_service_manager_are_used_where_a_listen_names_them() {
     assert_eq!(Client::connect(service.address).get("/").status, 200);
     let log = service.tree.path("error.log");
     let complaint = format!("listens on {other}, which no \"listen\" names");
-    assert_eq!(steering::lines_with(&log, &complaint), 1);
+    eventually("its complaint", LONG, || steering::lines_with(&log, &complaint) == 1);
     // The sockets go from hand to hand.
     let new = service.current.upgrade();
     assert_eq!(Client::connect(service.address).get("/").text(), new.to_string());

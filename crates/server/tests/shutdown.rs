@@ -84,9 +84,11 @@ fn quit_serves_those_who_wait_at_a_unix_socket() {
     let config = http("server { listen unix:{dir}/socket; location / { return 200 ok; } }");
     let mut server = Server::start(BINARY, &config);
     let path = server.tree().path("socket");
-    eventually("the socket", LONG, || path.exists());
+    // The file is there before anybody listens.
+    let connect = || std::os::unix::net::UnixStream::connect(&path);
+    eventually("the socket", LONG, || connect().is_ok());
     server.signal(Signal::STOP);
-    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("let in by the kernel");
+    let mut stream = connect().expect("let in by the kernel");
     stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
     stream.write_all(GET.as_bytes()).expect("sent");
     server.quit();
@@ -248,8 +250,8 @@ fn a_pid_file_that_cannot_be_removed_any_more_names_nobody() {
     tree.file("x.conf", format!("user nobody nogroup; pid {dir}/run/x.pid;\n{config}"));
     let path = tree.path("x.conf").display().to_string();
     let mut server = Process::start(tree, &["-c", &path]);
-    eventually("the server", LONG, || TcpStream::connect(address).is_ok());
-    assert_eq!(server.tree().text("run/x.pid").trim(), server.id().to_string());
+    let id = server.id().to_string();
+    eventually("the pid file", LONG, || server.tree().text("run/x.pid").trim() == id);
     server.signal(Signal::QUIT);
     assert_eq!(server.wait_exit(), Some(0));
     assert_eq!(server.tree().text("run/x.pid"), "");
