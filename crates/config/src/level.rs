@@ -493,6 +493,8 @@ fn blank_settings() -> Settings {
         half_close: false,
         tcp_nodelay: false,
         sendfile: false,
+        limit_rate: 0,
+        limit_rate_after: 0,
         access_logs: Arc::default(),
         error_logs: Arc::default(),
         log_not_found: false,

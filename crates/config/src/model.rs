@@ -310,6 +310,10 @@ pub struct Settings {
     pub tcp_nodelay: bool,
     /// `sendfile`
     pub sendfile: bool,
+    /// `limit_rate`: bytes a second; 0 for no limit.
+    pub limit_rate: u64,
+    /// `limit_rate_after`
+    pub limit_rate_after: u64,
 
     // Logs.
     /// `access_log`; empty for off.

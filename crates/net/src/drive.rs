@@ -22,6 +22,7 @@ use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Manner, Moment, Stage};
 
 use crate::admission::{Admitted, TooMany};
+use crate::pace::Pace;
 use crate::serve::Serving;
 use crate::session::{Key, Seat, Wish};
 use crate::stream::Stream;
@@ -61,6 +62,8 @@ pub struct Busy {
     pub scratch: Scratch,
     /// How much of the output has left.
     sent: usize,
+    /// How fast the answer may leave, where that is limited.
+    pub(crate) pace: Option<Pace>,
     /// What leaves after the output: files, and what comes between and after them.
     pub pieces: VecDeque<Piece>,
     /// The request that is being answered.
@@ -82,6 +85,7 @@ impl Default for Busy {
             head: 0..0,
             scratch: Scratch::default(),
             sent: 0,
+            pace: None,
             pieces: VecDeque::new(),
             serving: Serving::default(),
             task: None,
@@ -113,6 +117,30 @@ impl Busy {
         self.taken += bytes;
     }
 
+    /// An answer begins: how fast may it leave?
+    pub(crate) fn begin_pace(&mut self, now: Moment) {
+        let Some(current) = &self.serving.current else { return };
+        let settings = &current.placed.site.location(self.serving.exchange.location).settings;
+        self.pace = Pace::new(settings.limit_rate, settings.limit_rate_after, now);
+    }
+
+    /// How many of so many bytes may leave now.
+    fn allow(&mut self, wanted: u64, now: Moment) -> u64 {
+        self.pace.as_mut().map_or(wanted, |pace| pace.allow(wanted, now))
+    }
+
+    /// So many bytes have left.
+    fn has_sent(&mut self, bytes: u64) {
+        if let Some(pace) = &mut self.pace {
+            pace.sent(bytes);
+        }
+    }
+
+    /// Whether an answer leaves more slowly than it could: the next one waits for it.
+    fn is_paced(&self) -> bool {
+        self.pace.is_some() && self.sent < self.scratch.out.len()
+    }
+
     /// Whether more may be put into the batch before it leaves.
     fn has_room(&self) -> bool {
         self.scratch.out.len() - self.sent <= BATCH_BYTES
@@ -124,6 +152,7 @@ impl Busy {
         self.scratch.out.clear();
         // One client's head must never be taken for another's (a 408 is answered without one).
         self.scratch.head.clear();
+        self.pace = None;
         self.pieces.clear();
         self.task = None;
         self.body.clear();
@@ -260,7 +289,8 @@ impl Connection {
         let mut happened = false;
         loop {
             let Some(busy) = &mut self.busy else { return happened };
-            if *requests_left == 0 || !busy.pieces.is_empty() || !busy.has_room() {
+            let is_full = !busy.pieces.is_empty() || !busy.has_room() || busy.is_paced();
+            if *requests_left == 0 || is_full {
                 return happened;
             }
             if self.engine.awaits_request() {
@@ -349,8 +379,14 @@ impl Connection {
                 let more = !busy.pieces.is_empty();
                 // The last bytes wait for the end of the stream, which comes at once: one packet for both.
                 let is_last = self.engine.ends_after_output();
-                let bytes = &busy.scratch.out[busy.sent..];
-                let sent = self.stream.poll_send(cx, bytes, more || is_last);
+                let left = busy.scratch.out.len() - busy.sent;
+                let allowed = busy.allow(left as u64, now) as usize;
+                if allowed == 0 {
+                    return Poll::Pending;
+                }
+                let bytes = &busy.scratch.out[busy.sent..busy.sent + allowed];
+                let more_or_last = allowed == left && (more || is_last);
+                let sent = self.stream.poll_send(cx, bytes, more_or_last);
                 let Poll::Ready(sent) = sent else {
                     self.engine.transmitted(0, true, now);
                     return Poll::Pending;
@@ -358,6 +394,7 @@ impl Connection {
                 let sent = sent?;
                 self.active = now;
                 busy.sent += sent;
+                busy.has_sent(sent as u64);
                 let pending = busy.sent < busy.scratch.out.len();
                 if !pending {
                     busy.scratch.out.clear();
@@ -385,8 +422,16 @@ impl Connection {
                 if *file_left == 0 {
                     return Poll::Pending;
                 }
-                let count = (range.end - range.start).min(*file_left) as usize;
-                if !self.is_corked && range.end - range.start >= CORK_BYTES {
+                let wanted = (range.end - range.start).min(*file_left);
+                let count = match &mut busy.pace {
+                    Some(pace) => pace.allow(wanted, now) as usize,
+                    None => wanted as usize,
+                };
+                if count == 0 {
+                    return Poll::Pending;
+                }
+                let is_long = range.end - range.start >= CORK_BYTES && busy.pace.is_none();
+                if !self.is_corked && is_long {
                     self.is_corked = true;
                     self.stream.cork(true);
                 }
@@ -403,6 +448,9 @@ impl Connection {
                     return Poll::Ready(Ok(()));
                 }
                 range.start += sent;
+                if let Some(pace) = &mut busy.pace {
+                    pace.sent(sent);
+                }
                 *file_left -= sent;
                 self.file_sent = self.file_sent.saturating_add(sent);
                 if self.file_sent >= TRUST_BYTES && self.file_sent - sent < TRUST_BYTES {
@@ -551,6 +599,10 @@ impl Future for Connection {
             // Its answer is on the way; who does not take it is not waited for.
             let last = Deadline { at: now + FORCE_PATIENCE, kind: DeadlineKind::Send };
             deadline = deadline.filter(|deadline| deadline.at < last.at).or(Some(last));
+        }
+        if let Some(at) = this.busy.as_ref().and_then(|busy| busy.pace?.resumes()) {
+            let resumed = Deadline { at, kind: DeadlineKind::Send };
+            deadline = deadline.filter(|deadline| deadline.at < at).or(Some(resumed));
         }
         let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
         if is_first {

@@ -8,6 +8,7 @@ pub mod counters;
 pub mod drive;
 mod handshake;
 pub mod listen;
+mod pace;
 pub mod repeat;
 pub mod serve;
 pub mod session;

@@ -96,7 +96,8 @@ impl Connection {
         let Some(current) = &serving.current else { return };
         let settings = &current.placed.site.location(serving.exchange.location).settings;
         // Whoever has their log written wants the head looked at.
-        if !serving.exchange.is_repeatable() || !settings.access_logs.is_empty() {
+        let is_plain = settings.access_logs.is_empty() && settings.limit_rate == 0;
+        if !serving.exchange.is_repeatable() || !is_plain {
             return;
         }
         let head = busy.input.get(busy.head.clone()).unwrap_or_default();
@@ -139,6 +140,7 @@ impl Connection {
             return false;
         }
         busy.take(answer.head.len());
+        busy.pace = None;
         self.engine.set_policy(&answer.policy);
         let fields = &mut busy.serving.fields;
         fields.clear();

@@ -274,6 +274,7 @@ impl Connection {
             0 => BodyLength::Empty,
             length => BodyLength::Known(length),
         };
+        busy.begin_pace(now);
         let before = busy.scratch.out.len();
         let response = Response { status: reply.status, fields: &busy.serving.fields, length };
         let sends = self.engine.respond(&response, &mut busy.scratch, now);

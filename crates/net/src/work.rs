@@ -219,6 +219,7 @@ impl Connection {
         current.status = status;
         current.head_bytes = (busy.scratch.out.len() - before) as u64;
         busy.serving.current = Some(current);
+        busy.begin_pace(now);
     }
 
     /// Somebody wants the running request to end: its task is told, and still gives one answer (L31).

@@ -5,8 +5,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BINARY, LONG, http, serve, site};
-use sekisho_testkit::{Client, End, Response, Server, Tree, eventually, pause};
+use common::{BINARY, LONG, http, pattern, serve, site};
+use sekisho_testkit::{Client, End, Response, Server, Stopwatch, Tree, eventually, pause};
 
 const HOST: &str = "Host: localhost\r\n";
 
@@ -196,4 +196,40 @@ fn without_descriptors_nothing_spins_and_service_returns() {
     let mut client = server.connect();
     assert_eq!(client.get("/a.txt").text(), "hello");
     assert_eq!(first.get("/a.txt").text(), "hello");
+}
+
+#[test]
+fn an_answer_leaves_no_faster_than_its_rate() {
+    // T1: never early; how late depends on the machine.
+    let tree = Tree::new();
+    tree.file("root/small.bin", pattern(20_000));
+    tree.file("root/large.bin", pattern(300_000));
+    tree.script("root/count.cgi", "#!/bin/sh\nprintf 'Content-Type: a/b\\n\\n%020000d' 0\n");
+    let server = serve(
+        tree,
+        "cgi_extension .cgi; limit_rate 20k;
+         location = /large.bin { limit_rate 200k; limit_rate_after 100k; }
+         location /free/ { limit_rate 0; return 200 ok; }",
+    );
+    let rows =
+        [("/small.bin", 20_000, 0.97), ("/count.cgi", 20_000, 0.97), ("/large.bin", 300_000, 0.95)];
+    for (target, bytes, seconds) in rows {
+        let mut client = server.connect();
+        let watch = Stopwatch::start();
+        client
+            .send(format!("GET {target} HTTP/1.1\r\n{HOST}\r\nGET /free/ HTTP/1.1\r\n{HOST}\r\n"));
+        assert_eq!(server.connect().get("/free/").text(), "ok", "others do not wait for it");
+        let response = client.read_response();
+        assert_eq!(response.body.len(), bytes, "{target}");
+        assert!(watch.elapsed().as_secs_f64() >= seconds, "{target}: {:?}", watch.elapsed());
+        assert_eq!(client.read_response().text(), "ok", "the next one comes behind it");
+    }
+    // Whoever leaves is not sent the rest, and whoever ends the server does not wait for it.
+    let mut slow = server.connect();
+    slow.send(format!("GET /large.bin HTTP/1.1\r\n{HOST}\r\n"));
+    slow.read_bytes(1000);
+    drop(slow);
+    let mut server = server;
+    server.term();
+    server.wait_exit(LONG);
 }

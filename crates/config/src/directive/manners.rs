@@ -121,6 +121,22 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut l.settings.keepalive_requests, d.number(0)),
     ),
     active(
+        "limit_rate",
+        LEVELS,
+        "rate",
+        "0",
+        "How many bytes of an answer leave in a second; 0 for as many as can",
+        |l, d, _| set(&mut l.settings.limit_rate, d.size(0)),
+    ),
+    active(
+        "limit_rate_after",
+        LEVELS,
+        "size",
+        "0",
+        "From how many bytes on the rate is limited",
+        |l, d, _| set(&mut l.settings.limit_rate_after, d.size(0)),
+    ),
+    active(
         "send_timeout",
         LEVELS,
         "time|off",

@@ -56,8 +56,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("limit_conn_status", "What is answered beyond"),
     not_built("limit_conn_dry_run", "Only counts"),
     not_built("limit_conn_log_level", "How it is logged"),
-    not_built("limit_rate", "Limits the rate of an answer"),
-    not_built("limit_rate_after", "From where on it is limited"),
     not_built("ssl", "TLS"),
     not_built("ssl_certificate", "The certificate"),
     not_built("ssl_certificate_key", "Its key"),

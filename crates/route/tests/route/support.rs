@@ -242,6 +242,8 @@ fn settings() -> Settings {
         half_close: false,
         tcp_nodelay: true,
         sendfile: true,
+        limit_rate: 0,
+        limit_rate_after: 0,
         access_logs: [].into(),
         error_logs: [].into(),
         log_not_found: true,
