@@ -8,14 +8,13 @@ use crate::model::{Map, MapId, Part, Pattern, Template, Variable};
 use crate::names::{HostKey, host_key, regex_of};
 use crate::parse::{Node, Word};
 use crate::report::Report;
-use crate::template::is_taken;
+use crate::template::{is_name, is_taken};
 
 /// The name of the variable that a `map` makes.
 pub(crate) fn map_name(d: &Directive<'_>) -> Result<String, Fault> {
     let word = d.arg(1);
     let name = d.text(word)?.strip_prefix('$').unwrap_or_default().to_ascii_lowercase();
-    let is_name = !name.is_empty() && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
-    if !is_name || name.as_bytes()[0].is_ascii_digit() {
+    if !is_name(&name) {
         return Err(Fault::at(word, format!("invalid variable name \"{}\"", word.shown()))
             .help("a map makes a variable: \"$name\"".to_owned()));
     }

@@ -2,6 +2,7 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod cgi;
+mod rewrite;
 mod template;
 
 use std::net::SocketAddr;
@@ -13,6 +14,10 @@ use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
 
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use rewrite::{
+    Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
+    Rewriting, Script, Step, Then,
+};
 pub use template::{Part, Template, Variable};
 
 /// A whole configuration.
@@ -71,6 +76,8 @@ pub struct Http {
     pub locations: Vec<Location>,
     /// `map` blocks; a [`MapId`] is an index here.
     pub maps: Vec<Map>,
+    /// Variables that are `set`; an [`AssignedId`] is an index here.
+    pub assigned: Vec<Assigned>,
 }
 
 /// An index into [`Http::servers`].
@@ -131,10 +138,9 @@ pub enum ListenAddress {
 pub struct Server {
     /// `server_name`s; the first one is `$server_name`. Empty means `""`.
     pub names: Vec<ServerName>,
-    /// The server's own settings, seen as a location that matches everything.
+    /// The server's own settings, seen as a location that matches everything. Its script is run before a
+    /// location is looked for.
     pub root: LocationId,
-    /// `return` at the server's level: decided before a location is looked for.
-    pub answer: Option<Return>,
     /// The top-level locations, named ones included.
     pub locations: Vec<LocationId>,
     /// `merge_slashes`
@@ -203,6 +209,8 @@ pub enum LocationMatch {
     Named(String),
     /// The server itself.
     Server,
+    /// An `if` within the location before: nothing is looked for here, a script leads to it.
+    If,
 }
 
 /// A location: how it matches, what lies within it, and what holds there.
@@ -244,8 +252,8 @@ pub struct Settings {
     pub cgi: Option<Arc<Cgi>>,
 
     // What is answered.
-    /// `return` (a location's own)
-    pub answer: Option<Return>,
+    /// `rewrite`, `set`, `if`, `break`, `return` and what goes with them.
+    pub rewriting: Rewriting,
     /// `error_page`
     pub error_pages: Arc<[ErrorPage]>,
     /// `recursive_error_pages`
@@ -400,15 +408,6 @@ pub enum Fallback {
     Named(String),
     /// `=code`
     Status(Status),
-}
-
-/// `return`
-#[derive(Clone, Debug)]
-pub struct Return {
-    /// The code; 444 closes without an answer, so it is a number and not a `Status`.
-    pub code: u16,
-    /// Text, or the address of a redirect.
-    pub text: Option<Arc<Template>>,
 }
 
 /// One `error_page` directive.

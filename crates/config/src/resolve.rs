@@ -7,15 +7,18 @@ mod locations;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::directive::rewrite::assigned_name;
 use crate::directive::{self, Body, Context, Row, Status, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::map::{cycle, map, map_name};
-use crate::model::{Config, Http, LocationMatch, Map, MapId, Server, ServerId};
+use crate::model::{
+    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Server, ServerId,
+};
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
 use crate::report::{Report, Reports, Span, did_you_mean};
-use crate::template::Names;
+use crate::template::{self, Names};
 use crate::{Location, LocationId, Options};
 
 /// What was not written stands nowhere.
@@ -109,15 +112,14 @@ impl Walk<'_> {
             self.scope.warn(node.name.span, "this server is empty: all it does is by default");
         }
         level.finish();
-        let own = std::mem::take(&mut level.own);
+        let mut own = std::mem::take(&mut level.own);
+        level.own.steps = std::mem::take(&mut own.steps);
         self.listens.add(&mut self.scope, id, node, &own);
-        let answer = level.settings.answer.take();
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
         self.http.servers.push(Server {
             names: own.server_names.into_iter().map(|(name, _)| name).collect(),
             root,
-            answer,
             locations: Vec::new(),
             merge_slashes: level.parts.merge_slashes,
             head_limits: level.parts.head_limits(),
@@ -125,6 +127,7 @@ impl Walk<'_> {
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
         });
+        self.script(&mut level, root, id, &blocks);
         let locations = self.locations(&level, id, &blocks);
         if let Some(server) = self.http.servers.get_mut(id.0 as usize) {
             server.locations = locations;
@@ -298,7 +301,7 @@ impl Walk<'_> {
 
     /// What may be referred to before it is defined: maps, named groups, log formats.
     fn collect_names(&mut self, nodes: &[Node]) {
-        collect_captures(nodes, &mut self.scope.names);
+        collect_own(nodes, &mut self.scope.names);
         let http: Vec<&Node> = nodes
             .iter()
             .filter(|node| &*node.name.text == b"http")
@@ -318,6 +321,7 @@ impl Walk<'_> {
         for directive in found("map") {
             self.name_map(directive, &mut maps);
         }
+        self.http.assigned = assigned(&self.scope.names);
         self.read_maps(maps);
         let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());
         for node in &combined.nodes {
@@ -431,8 +435,20 @@ fn default_node(row: &Row, args: Option<&[String]>) -> Node {
     }
 }
 
-/// Every named group of every regular expression, wherever it stands.
-fn collect_captures(nodes: &[Node], names: &mut Names) {
+/// The variables that are `set`, with what they are otherwise.
+fn assigned(names: &Names) -> Vec<Assigned> {
+    let mut by_id: Vec<(&AssignedId, &String)> =
+        names.assigned.iter().map(|(name, id)| (id, name)).collect();
+    by_id.sort_unstable();
+    let own = by_id.into_iter().map(|(_, name)| Assigned {
+        name: name.clone(),
+        otherwise: template::defined(name, names),
+    });
+    own.collect()
+}
+
+/// Every named group of every regular expression and every variable that is `set`, wherever they stand.
+fn collect_own(nodes: &[Node], names: &mut Names) {
     // Blocks are nested within a bound.
     for node in nodes {
         let mut add = |word: &Word| {
@@ -440,12 +456,19 @@ fn collect_captures(nodes: &[Node], names: &mut Names) {
             names.captures.extend(group_names(source).map(str::to_ascii_lowercase));
         };
         match &*node.name.text {
-            b"location" | b"server_name" => node.args.iter().for_each(add),
+            b"location" | b"server_name" | b"if" => node.args.iter().for_each(add),
+            b"rewrite" => node.args.first().into_iter().for_each(add),
+            b"set" => {
+                if let Some(name) = node.args.first().and_then(assigned_name) {
+                    let next = AssignedId(names.assigned.len() as u32);
+                    names.assigned.entry(name).or_insert(next);
+                }
+            }
             b"map" => node.body.iter().flatten().for_each(|entry| add(&entry.name)),
             _ => {}
         }
         if let Some(body) = &node.body {
-            collect_captures(body, names);
+            collect_own(body, names);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
-use sekisho_config::{Map, Part, ServerName, Settings, Template, Variable};
+use sekisho_config::{AssignedId, Map, Part, ServerName, Settings, Template, Variable};
 use sekisho_http::{Known, Status, date, target};
 
 use crate::capture::Captures;
@@ -84,11 +84,13 @@ impl Scope<'_> {
     }
 
     pub(crate) fn expand(&self, template: &Template, out: &mut Vec<u8>) {
-        for part in &template.parts {
-            match part {
-                Part::Literal(text) => out.extend_from_slice(text),
-                Part::Variable(variable) => self.variable(variable, out),
-            }
+        template.parts.iter().for_each(|part| self.part(part, out));
+    }
+
+    pub(crate) fn part(&self, part: &Part, out: &mut Vec<u8>) {
+        match part {
+            Part::Literal(text) => out.extend_from_slice(text),
+            Part::Variable(variable) => self.variable(variable, out),
         }
     }
 
@@ -103,6 +105,7 @@ impl Scope<'_> {
     }
 
     /// Appends the value of a variable.
+    #[expect(clippy::too_many_lines, reason = "one arm for each variable")]
     pub(crate) fn variable(&self, variable: &Variable, out: &mut Vec<u8>) {
         use Variable as V;
         let Self { request, exchange, .. } = self;
@@ -112,6 +115,7 @@ impl Scope<'_> {
         match variable {
             V::Arg(name) => put(argument(&exchange.query, name.as_bytes()).unwrap_or_default()),
             V::Args | V::QueryString => put(&exchange.query),
+            V::Assigned(id) => self.assigned(*id, out),
             V::BinaryRemoteAddr => match connection.remote.map(|remote| remote.ip()) {
                 Some(IpAddr::V4(address)) => put(&address.octets()),
                 Some(IpAddr::V6(address)) => put(&address.octets()),
@@ -134,6 +138,7 @@ impl Scope<'_> {
             V::Http(name) => self.push_request_field(name.as_bytes(), out),
             V::Https => put(if connection.is_tls { b"on" } else { b"" }),
             V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
+            V::LimitRate => push_number(exchange.limit_rate.unwrap_or_default(), out),
             V::Map(id) => {
                 if let Some(map) = self.table.config().http.maps.get(id.0 as usize) {
                     self.map(map, out);
@@ -205,6 +210,29 @@ impl Scope<'_> {
             },
             V::TimeIso8601 => self.push_time_iso8601(out),
             V::TimeLocal => self.push_time_local(out),
+        }
+    }
+
+    /// A variable of the configuration's own: what a `set` or a later match gave it, or what it is otherwise.
+    fn assigned(&self, id: AssignedId, out: &mut Vec<u8>) {
+        let Some(known) = self.table.config().http.assigned.get(id.0 as usize) else { return };
+        let group = match &known.otherwise {
+            Some(Variable::NamedCapture(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        let is_of_map = !std::ptr::eq(self.captures, &raw const self.exchange.captures);
+        let of_map = group.filter(|_| is_of_map).and_then(|name| self.captures.named(name));
+        let set = self.exchange.assigned.value(id);
+        let newer = group
+            .zip(set)
+            .and_then(|(name, (_, matches))| self.exchange.captures.named_since(matches, name));
+        match (of_map.or(newer).or(set.map(|(value, _)| value)), &known.otherwise) {
+            (Some(value), _) => out.extend_from_slice(value),
+            (None, Some(otherwise)) => self.variable(otherwise, out),
+            (None, None) if self.settings().rewriting.warns_of_unset => {
+                self.exchange.remarks.borrow_mut().unset(id, &known.name);
+            }
+            (None, None) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Values with variables in them, as they stand in the finished configuration.
 
-use super::MapId;
+use super::{AssignedId, MapId};
 
 /// A value with variables in it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -42,6 +42,8 @@ pub enum Variable {
     /// `$arg_name`
     Arg(String),
     Args,
+    /// A variable of the configuration's own, which a `set` gives its value.
+    Assigned(AssignedId),
     BinaryRemoteAddr,
     BodyBytesSent,
     BytesSent,
@@ -61,6 +63,7 @@ pub enum Variable {
     Http(String),
     Https,
     IsArgs,
+    LimitRate,
     /// The variable of a `map`.
     Map(MapId),
     Msec,

@@ -26,7 +26,7 @@ const FILES: &[&str] = &[
 /// A bit of everything.
 fn busy_table(keeps_slashes: bool) -> Table {
     let spec = server(vec![
-        exact("/a/b", |own| own.answer = Some(returns(200, Some("exact $uri")))),
+        exact("/a/b", |own| own.rewriting.script = Some(returns(200, Some("exact $uri")))),
         prefix("/a", |own| own.autoindex = true).with(vec![regex(r"(\.+)", |_| {})]),
         final_prefix("/i", |own| own.place = Place::Alias(Arc::new(t("/data/")))),
         prefix("/b/", |own| own.place = Place::Alias(Arc::new(t("/data")))),

@@ -179,7 +179,8 @@ fn broken_credentials_name_nobody() {
 fn the_file_name_is_known_before_it_was_looked_for() {
     let table = server(vec![prefix("/i/", |own| {
         own.place = Place::Alias(Arc::new(t("/data/$host/")));
-        own.answer = Some(crate::support::returns(200, Some("$request_filename $document_root")));
+        own.rewriting.script =
+            Some(crate::support::returns(200, Some("$request_filename $document_root")));
     })])
     .table();
     let outcome = Asked::new("GET /i/x", &[]).decide(&table);
