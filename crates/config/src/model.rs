@@ -2,6 +2,7 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod cgi;
+mod lookup;
 mod rewrite;
 mod template;
 
@@ -14,6 +15,7 @@ use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
 
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use lookup::{Geo, Networks, Split};
 pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
@@ -76,6 +78,10 @@ pub struct Http {
     pub locations: Vec<Location>,
     /// `map` blocks; a [`MapId`] is an index here.
     pub maps: Vec<Map>,
+    /// `geo` blocks; [`Variable::Geo`] has an index here.
+    pub geos: Vec<Geo>,
+    /// `split_clients` blocks; [`Variable::Split`] has an index here.
+    pub splits: Vec<Split>,
     /// Variables that are `set`; an [`AssignedId`] is an index here.
     pub assigned: Vec<Assigned>,
 }
@@ -608,6 +614,8 @@ pub struct Map {
     pub source: Template,
     /// `hostnames`: keys may be wildcards.
     pub hostnames: bool,
+    /// `volatile`: looked up anew each time. Otherwise what was found first holds for the whole request.
+    pub is_volatile: bool,
     /// Exact keys (lower case: nginx ignores case here).
     pub exact: std::collections::HashMap<Vec<u8>, Template>,
     /// With `hostnames`: `*.example.org` as `.example.org`, longest first.

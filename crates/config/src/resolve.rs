@@ -11,9 +11,10 @@ use crate::directive::rewrite::assigned_name;
 use crate::directive::{self, Body, Context, Row, Status, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
+use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::model::{
-    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Server, ServerId,
+    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Server, ServerId, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -321,8 +322,14 @@ impl Walk<'_> {
         for directive in found("map") {
             self.name_map(directive, &mut maps);
         }
+        let geos: Vec<_> = found("geo").collect();
+        let splits: Vec<_> = found("split_clients").collect();
+        let geos = self.name_lookups(geos, Variable::Geo);
+        let splits = self.name_lookups(splits, Variable::Split);
         self.http.assigned = assigned(&self.scope.names);
         self.read_maps(maps);
+        self.http.geos = self.read_lookups(geos, geo);
+        self.http.splits = self.read_lookups(splits, split);
         let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());
         for node in &combined.nodes {
             if let Some(row) = directive::by_name(b"log_format").first() {
@@ -345,6 +352,45 @@ impl Walk<'_> {
             }
             Err(fault) => self.fault(directive.node, fault),
         }
+    }
+
+    /// Gives each `geo` or `split_clients` its place. One that has none is reported and has no place.
+    fn name_lookups<'n>(
+        &mut self,
+        directives: Vec<Directive<'n>>,
+        variable: fn(u32) -> Variable,
+    ) -> Vec<(Directive<'n>, String)> {
+        let mut named: Vec<(Directive<'n>, String)> = Vec::new();
+        for directive in directives {
+            match map_name(&directive) {
+                Ok(name) if template::defined(&name, &self.scope.names).is_some() => {
+                    let span = directive.args().last().map_or(directive.node.name.span, |w| w.span);
+                    self.error(span, format!("the duplicate \"{name}\" variable"));
+                }
+                Ok(name) => {
+                    let variable = variable(named.len() as u32);
+                    self.scope.names.lookups.insert(name.clone(), variable);
+                    named.push((directive, name));
+                }
+                Err(fault) => self.fault(directive.node, fault),
+            }
+        }
+        named
+    }
+
+    fn read_lookups<T>(
+        &mut self,
+        named: Vec<(Directive<'_>, String)>,
+        read: fn(&Directive<'_>, &mut Scope<'_>, String) -> Result<T, Fault>,
+    ) -> Vec<T> {
+        let mut all = Vec::new();
+        for (directive, name) in named {
+            match read(&directive, &mut self.scope, name) {
+                Ok(one) => all.push(one),
+                Err(fault) => self.fault(directive.node, fault),
+            }
+        }
+        all
     }
 
     fn read_maps(&mut self, named: Vec<(Directive<'_>, String)>) {

@@ -11,6 +11,8 @@ use crate::report::did_you_mean;
 pub struct Names {
     /// The variables of `map`s.
     pub maps: HashMap<String, MapId>,
+    /// The variables of `geo`s and `split_clients`.
+    pub lookups: HashMap<String, Variable>,
     /// The named groups of its regular expressions.
     pub captures: HashSet<String>,
     /// The variables that a `set` gives a value; each may be one of the others too.
@@ -89,6 +91,9 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
     if let Some(map) = names.maps.get(name) {
         return Some(Variable::Map(*map));
     }
+    if let Some(variable) = names.lookups.get(name) {
+        return Some(variable.clone());
+    }
     if names.captures.contains(name) {
         return Some(Variable::NamedCapture(name.to_owned()));
     }
@@ -112,6 +117,7 @@ fn unknown(name: &str, names: &Names) -> BadTemplate {
         };
     }
     let own = names.maps.keys().chain(&names.captures).chain(names.assigned.keys());
+    let own = own.chain(names.lookups.keys());
     let own = own.map(String::as_str);
     let known = KNOWN.iter().map(|(known, _)| *known).chain(own);
     let help = did_you_mean(name, known).map(|help| help.replacen('"', "\"$", 1));
@@ -229,6 +235,7 @@ mod tests {
     fn parts(text: &str) -> Vec<String> {
         let names = Names {
             maps: HashMap::from([("kind".to_owned(), MapId(0))]),
+            lookups: HashMap::from([("near".to_owned(), Variable::Geo(0))]),
             captures: HashSet::from(["user".to_owned()]),
             assigned: HashMap::from([
                 ("own".to_owned(), AssignedId(0)),

@@ -1,8 +1,6 @@
-//! The values of variables that scripts have `set`, in copied text, so that an exchange borrows from nobody.
+//! The values of variables that scripts have `set` or `map`s have found, in copied text, so that an exchange borrows from nobody.
 
 use std::ops::Range;
-
-use sekisho_config::AssignedId;
 
 /// The values of an exchange.
 #[derive(Debug, Default)]
@@ -25,9 +23,14 @@ impl Assignments {
         self.slots.clear();
     }
 
+    /// Gives a variable its value.
+    pub(crate) fn set(&mut self, id: u32, value: &[u8]) {
+        self.set_at(id, value, 0);
+    }
+
     /// Gives a variable its value, after so many matches.
-    pub(crate) fn set(&mut self, AssignedId(at): AssignedId, value: &[u8], matches: usize) {
-        let at = at as usize;
+    pub(crate) fn set_at(&mut self, id: u32, value: &[u8], matches: usize) {
+        let at = id as usize;
         if self.slots.len() <= at {
             self.slots.resize(at + 1, None);
         }
@@ -45,10 +48,14 @@ impl Assignments {
         self.slots[at] = Some(Slot { text, matches });
     }
 
-    /// A variable's value, and how many matches there had been when it was set.
-    pub(crate) fn value(&self, AssignedId(at): AssignedId) -> Option<(&[u8], usize)> {
-        let slot = self.slots.get(at as usize)?.as_ref()?;
-        Some((self.text.get(slot.text.clone())?, slot.matches))
+    /// A variable's value.
+    pub(crate) fn value(&self, id: u32) -> Option<&[u8]> {
+        self.text.get(self.slots.get(id as usize)?.as_ref()?.text.clone())
+    }
+
+    /// How many matches there had been when it was set.
+    pub(crate) fn stamp(&self, id: u32) -> Option<usize> {
+        Some(self.slots.get(id as usize)?.as_ref()?.matches)
     }
 
     /// How much memory it holds.
@@ -64,17 +71,17 @@ mod tests {
     #[test]
     fn the_last_value_counts_and_the_others_stay() {
         let mut all = Assignments::default();
-        let [a, b] = [AssignedId(3), AssignedId(0)];
+        let [a, b] = [3, 0];
         assert_eq!(all.value(a), None);
-        all.set(a, b"one", 0);
-        all.set(b, b"two", 1);
-        all.set(a, b"longer than one", 2);
-        assert_eq!(all.value(a), Some((&b"longer than one"[..], 2)));
-        all.set(a, b"short", 3);
-        all.set(a, b"", 4);
-        assert_eq!(all.value(a), Some((&b""[..], 4)));
-        assert_eq!(all.value(b), Some((&b"two"[..], 1)));
-        assert_eq!(all.value(AssignedId(1)), None);
+        all.set(a, b"one");
+        all.set(b, b"two");
+        all.set_at(a, b"longer than one", 2);
+        assert_eq!((all.value(a), all.stamp(a)), (Some(&b"longer than one"[..]), Some(2)));
+        all.set(a, b"short");
+        all.set_at(a, b"", 4);
+        assert_eq!((all.value(a), all.stamp(a)), (Some(&b""[..]), Some(4)));
+        assert_eq!(all.value(b), Some(&b"two"[..]));
+        assert_eq!(all.value(1), None);
         all.clear();
         assert_eq!(all.value(b), None);
     }
@@ -82,10 +89,10 @@ mod tests {
     #[test]
     fn setting_the_same_again_takes_no_more_room() {
         let mut all = Assignments::default();
-        all.set(AssignedId(0), &[b'x'; 100], 0);
+        all.set(0, &[b'x'; 100]);
         let room = all.capacity();
         for _ in 0..1000 {
-            all.set(AssignedId(0), &[b'y'; 100], 0);
+            all.set(0, &[b'y'; 100]);
         }
         assert_eq!(all.capacity(), room);
     }

@@ -89,6 +89,8 @@ pub struct Exchange {
     pub(crate) captures: Captures,
     /// What scripts have set.
     pub(crate) assigned: Assignments,
+    /// What `map`s have been looked up.
+    pub(crate) found: RefCell<Assignments>,
     /// What is to be logged about the decision.
     pub(crate) remarks: RefCell<Remarks>,
     /// Whether a script has changed the path and stayed in the location.
@@ -127,6 +129,7 @@ impl Default for Exchange {
             limit_rate: None,
             captures: Captures::default(),
             assigned: Assignments::default(),
+            found: RefCell::default(),
             remarks: RefCell::default(),
             is_rewritten: false,
             last_path: Vec::new(),
@@ -164,6 +167,7 @@ impl Exchange {
         self.limit_rate = None;
         self.captures.clear();
         self.assigned.clear();
+        self.found.get_mut().clear();
         self.remarks.get_mut().clear();
         self.is_rewritten = false;
         self.is_routed = false;
@@ -195,6 +199,7 @@ impl Exchange {
         buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>()
             + self.captures.capacity()
             + self.assigned.capacity()
+            + self.found.borrow().capacity()
     }
 
     /// What is to be logged about the decision so far; it is said once.

@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use sekisho_config::{AssignedId, Map, Part, ServerName, Settings, Template, Variable};
+use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Template, Variable};
 use sekisho_http::{Known, Status, date, target};
 
 use crate::capture::Captures;
@@ -132,6 +132,7 @@ impl Scope<'_> {
             // There is no view of symbolic links here: the real path is taken to be the given one.
             V::DocumentRoot | V::RealpathRoot => place::write_root(self, out),
             V::DocumentUri | V::Uri => put(&exchange.path),
+            V::Geo(at) => self.geo(*at, out),
             V::Host if exchange.host.is_empty() => self.push_server_name(out),
             V::Host => put(&exchange.host),
             V::Hostname => put(self.table.machine().hostname.as_bytes()),
@@ -141,7 +142,7 @@ impl Scope<'_> {
             V::LimitRate => push_number(exchange.limit_rate.unwrap_or_default(), out),
             V::Map(id) => {
                 if let Some(map) = self.table.config().http.maps.get(id.0 as usize) {
-                    self.map(map, out);
+                    self.map_once(*id, map, out);
                 }
             }
             V::Msec => {
@@ -204,6 +205,13 @@ impl Scope<'_> {
             V::ServerName => self.push_server_name(out),
             V::ServerPort => push_port(connection.local, out),
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
+            V::Split(at) => {
+                if let Some(split) = self.table.config().http.splits.get(*at as usize) {
+                    let mut source = Vec::new();
+                    self.nested(&split.source, &mut source);
+                    out.extend_from_slice(split.value(&source));
+                }
+            }
             V::Status => match sent.status.or(exchange.status) {
                 Some(status) => push_number(u64::from(status.code()), out),
                 None => put(b"000"),
@@ -222,7 +230,7 @@ impl Scope<'_> {
         };
         let is_of_map = !std::ptr::eq(self.captures, &raw const self.exchange.captures);
         let of_map = group.filter(|_| is_of_map).and_then(|name| self.captures.named(name));
-        let set = self.exchange.assigned.value(id);
+        let set = self.exchange.assigned.value(id.0).zip(self.exchange.assigned.stamp(id.0));
         let newer = group
             .zip(set)
             .and_then(|(name, (_, matches))| self.exchange.captures.named_since(matches, name));
@@ -280,7 +288,34 @@ impl Scope<'_> {
         })
     }
 
-    /// The value of a `map`, looked up anew each time.
+    /// The value of a `geo`. What is no address is the highest one, as in nginx.
+    fn geo(&self, at: u32, out: &mut Vec<u8>) {
+        let Some(geo) = self.table.config().http.geos.get(at as usize) else { return };
+        let address = match &geo.address {
+            None => self.request.connection.remote.map(|remote| remote.ip()),
+            Some(template) => {
+                let mut text = Vec::new();
+                self.nested(template, &mut text);
+                std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok())
+            }
+        };
+        out.extend_from_slice(geo.value(address.unwrap_or(Ipv4Addr::BROADCAST.into())));
+    }
+
+    /// The value of a `map`: what was found first holds for the whole request, unless it is volatile.
+    fn map_once(&self, MapId(id): MapId, map: &Map, out: &mut Vec<u8>) {
+        if map.is_volatile {
+            return self.map(map, out);
+        }
+        if let Some(value) = self.exchange.found.borrow().value(id) {
+            return out.extend_from_slice(value);
+        }
+        let start = out.len();
+        self.map(map, out);
+        self.exchange.found.borrow_mut().set(id, &out[start..]);
+    }
+
+    /// The value of a `map`, looked up.
     fn map(&self, map: &Map, out: &mut Vec<u8>) {
         let Some(left) = self.nested.get().checked_sub(1) else { return };
         self.nested.set(left);

@@ -100,6 +100,26 @@ pub(super) const ROWS: &[Row] = &[
     )
     .with_body(Body::Entries)
     .repeated(),
+    active(
+        "geo",
+        HTTP,
+        "[$address] $variable",
+        "",
+        "A variable that depends on the client's address: networks, `default`, `delete`, `include`",
+        nothing,
+    )
+    .with_body(Body::Entries)
+    .repeated(),
+    active(
+        "split_clients",
+        HTTP,
+        "string $variable",
+        "",
+        "A variable that has each of its values for a share of the strings, such as `20%`; `*` for the rest",
+        nothing,
+    )
+    .with_body(Body::Entries)
+    .repeated(),
 ];
 
 #[expect(clippy::unnecessary_wraps, reason = "the end of every apply function here")]

@@ -57,6 +57,8 @@ pub enum Variable {
     Cookie(String),
     DocumentRoot,
     DocumentUri,
+    /// The variable of a `geo`: its index.
+    Geo(u32),
     Host,
     Hostname,
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
@@ -92,6 +94,8 @@ pub enum Variable {
     ServerName,
     ServerPort,
     ServerProtocol,
+    /// The variable of a `split_clients`: its index.
+    Split(u32),
     Status,
     TimeIso8601,
     TimeLocal,

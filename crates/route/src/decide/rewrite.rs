@@ -126,7 +126,9 @@ impl<'a, F: Files> Decision<'a, F> {
         let exchange = &mut *self.exchange;
         match assignee {
             _ if !is_short => {}
-            Assignee::Variable(id) => exchange.assigned.set(id, &text, exchange.captures.count()),
+            Assignee::Variable(id) => {
+                exchange.assigned.set_at(id.0, &text, exchange.captures.count());
+            }
             Assignee::Args => text.clone_into(&mut exchange.query),
             Assignee::LimitRate => {
                 // nginx logs what is no size, and leaves the rate alone.

@@ -289,6 +289,7 @@ pub(crate) fn map(name: &str, source: &str, exact: &[(&str, &str)], default: &st
         name: name.into(),
         source: t(source),
         hostnames: false,
+        is_volatile: false,
         exact: exact.iter().map(|(key, value)| ((*key).into(), t(value))).collect(),
         leading: Vec::new(),
         trailing: Vec::new(),
