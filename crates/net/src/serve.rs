@@ -327,7 +327,7 @@ impl Connection {
         let serving = &mut busy.serving;
         let site = &current.placed.site;
         let settings = &site.location(serving.exchange.location).settings;
-        if settings.access_logs.is_empty() {
+        if settings.access_logs.is_empty() && !serving.exchange.has_remarks() {
             return;
         }
         let left: u64 = busy.pieces.iter().map(Piece::len).sum();
@@ -363,6 +363,8 @@ impl Connection {
             line.push(b'\n');
             sink.line(line);
         }
+        // Fields and lines have variables too.
+        write_remarks(&self.worker, &current.placed, &request, &mut serving.exchange, now);
     }
 
     pub(crate) fn facts(&self) -> ConnectionFacts {
@@ -453,10 +455,10 @@ fn write_remarks(
     exchange: &mut Exchange,
     now: Moment,
 ) {
-    let remarks = exchange.take_remarks();
-    if remarks.is_empty() {
+    if !exchange.has_remarks() {
         return;
     }
+    let remarks = exchange.take_remarks();
     let logger = placed.site.error_logger(exchange.location);
     let stamp = worker.clock.stamp(now);
     let client = Client(request.connection.remote);

@@ -202,7 +202,12 @@ impl Exchange {
             + self.found.borrow().capacity()
     }
 
-    /// What is to be logged about the decision so far; it is said once.
+    /// Whether there is anything to be logged about the request.
+    pub fn has_remarks(&self) -> bool {
+        !self.remarks.borrow().is_empty()
+    }
+
+    /// What is to be logged about the request so far; it is said once.
     pub fn take_remarks(&mut self) -> Vec<Remark> {
         self.remarks.get_mut().take()
     }

@@ -28,6 +28,10 @@ impl Remarks {
         self.unset.clear();
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     pub(crate) fn take(&mut self) -> Vec<Remark> {
         std::mem::take(&mut self.lines)
     }

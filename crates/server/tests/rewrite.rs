@@ -174,6 +174,41 @@ fn steps_stand_in_the_error_log() {
     assert_eq!(server.log("error.log").matches("\"^\"").count(), 0);
 }
 
+/// F7: an `if` has its own logs and error pages, and variables that were set stand in lines.
+#[test]
+fn an_if_has_its_own_log() {
+    let config = http(
+        "log_format own '$kind $uri $status $unset';
+         server { listen 127.0.0.1:{port}; root {root}; access_log {dir}/access.log own;
+             location / {
+                 set $kind plain;
+                 if ($arg_kind) { set $kind $arg_kind; access_log {dir}/other.log own; error_page 404 /page.html; }
+                 if ($arg_quiet) { access_log off; }
+                 if ($kind = none) { set $unset x; }
+             }
+         }",
+    );
+    let server = Server::start_in(files(), BINARY, &config);
+    let mut client = server.connect();
+    for (target, status, text) in [
+        ("/a.txt", 200, Some("a")),
+        ("/a.txt?kind=b", 200, Some("a")),
+        ("/none?kind=c", 404, Some("page")),
+        ("/none", 404, None),
+        ("/a.txt?quiet=1", 200, Some("a")),
+    ] {
+        let response = client.get(target);
+        assert_eq!(response.status, status, "{target}");
+        assert!(text.is_none_or(|text| response.text() == text), "{target}: {response:?}");
+    }
+    eventually("the lines in the logs", LONG, || {
+        server.log("access.log")
+            == "plain /a.txt 200 -\nplain /page.html 404 -\nplain /none 404 -\n"
+            && server.log("other.log") == "b /a.txt 200 -\n"
+            && server.log("error.log").matches("uninitialized \"unset\"").count() == 4
+    });
+}
+
 /// V48: nothing that a client sends splits a redirect, and nothing leads out of the root.
 #[test]
 fn a_hostile_path_neither_splits_an_answer_nor_climbs() {

@@ -271,6 +271,7 @@ impl<'a, F: Files> Decision<'a, F> {
             let text = format!("rewritten redirect: \"{}\"", value.escape_ascii());
             self.remark(Level::Notice, text);
         }
+        redirect::keep_host(self.settings(), address, &mut value);
         // Whatever a variable held, it cannot split the field (V48).
         redirect::write_address(self.table, self.request, self.exchange, &value);
         self.exchange.value = value;
@@ -338,6 +339,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let mut value = mem::take(&mut self.exchange.value);
         self.expand(text, &mut value);
         let next = if status.is_redirect() {
+            redirect::keep_host(self.settings(), text, &mut value);
             redirect::write_address(self.table, self.request, self.exchange, &value);
             Next::Redirect(status)
         } else {

@@ -326,6 +326,51 @@ fn no_redirect_splits_a_field() {
     );
 }
 
+/// V48: a path of the client's does not become a host, where redirects are relative.
+#[test]
+fn no_redirect_leads_to_a_host_of_the_clients() {
+    let table = server(
+        r"merge_slashes off; absolute_redirect off;
+        rewrite ^/1/(.*)$ /$1 redirect;
+        rewrite ^/2(.*)$ $1 permanent;
+        rewrite ^/3 //cdn.example/x redirect;
+        location /4 { return 301 /$arg_x; }
+        location /5 { return 301 //cdn.example$uri; }",
+    );
+    check(
+        &table,
+        &[],
+        &[
+            ("GET /1//evil.example", "redirect 302 /.//evil.example"),
+            ("GET /1/good", "redirect 302 /good"),
+            ("GET /2//evil.example", "redirect 301 /.//evil.example"),
+            ("GET /3", "redirect 302 //cdn.example/x"),
+            ("GET /4?x=/evil.example", "redirect 301 /.//evil.example"),
+            ("GET /5", "redirect 301 //cdn.example/5"),
+        ],
+    );
+}
+
+/// C1: an `if` may run a program.
+#[test]
+fn an_if_may_run_a_program() {
+    let table = server(
+        r"location /a/ { if ($arg_run) { cgi_pass /srv/run.sh; } }
+        location /b/ { cgi on; if ($arg_run = no) { cgi off; } if ($arg_x) { set $y 1; } }",
+    );
+    check(
+        &table,
+        &["/srv/run.sh", "/srv/a/x", "/srv/b/x"],
+        &[
+            ("GET /a/x", "file /srv/a/x"),
+            ("GET /a/x?run=1", "cgi /srv/run.sh /a|/x"),
+            ("GET /b/x", "cgi /srv/b/x /b/x|"),
+            ("GET /b/x?x=1", "cgi /srv/b/x /b/x|"),
+            ("GET /b/x?run=no", "file /srv/b/x"),
+        ],
+    );
+}
+
 /// F7: the groups of the last expression that matched; one that fails takes them away.
 #[test]
 fn captures_are_of_the_last_match() {
