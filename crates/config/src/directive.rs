@@ -9,6 +9,7 @@ pub(crate) mod logs;
 mod manners;
 mod not_built;
 mod process;
+pub(crate) mod rewrite;
 mod unneeded;
 
 use std::collections::HashMap;
@@ -31,12 +32,24 @@ pub enum Context {
     Location,
     /// `limit_except`
     LimitExcept,
+    /// `if` within a `server`
+    ServerIf,
+    /// `if` within a `location`
+    LocationIf,
 }
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 6] =
-        [Self::Main, Self::Events, Self::Http, Self::Server, Self::Location, Self::LimitExcept];
+    pub const ALL: [Self; 8] = [
+        Self::Main,
+        Self::Events,
+        Self::Http,
+        Self::Server,
+        Self::ServerIf,
+        Self::Location,
+        Self::LocationIf,
+        Self::LimitExcept,
+    ];
 
     /// As the block is called.
     pub const fn name(self) -> &'static str {
@@ -47,13 +60,15 @@ impl Context {
             Self::Server => "server",
             Self::Location => "location",
             Self::LimitExcept => "limit_except",
+            Self::ServerIf => "if in server",
+            Self::LocationIf => "if in location",
         }
     }
 }
 
 /// A set of contexts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Contexts(u8);
+pub struct Contexts(u16);
 
 impl Contexts {
     const fn of(contexts: &[Context]) -> Self {
@@ -93,6 +108,12 @@ const SERVER_LOCATION: Contexts = Contexts::of(&[Context::Server, Context::Locat
 const EVERYWHERE: Contexts = Contexts::of(&Context::ALL);
 /// Where most settings may stand.
 const LEVELS: Contexts = Contexts::of(&[Context::Http, Context::Server, Context::Location]);
+/// The same and `if` in a location.
+const LEVELS_IF: Contexts =
+    Contexts::of(&[Context::Http, Context::Server, Context::Location, Context::LocationIf]);
+/// Where scripts may stand.
+const SCRIPTS: Contexts =
+    Contexts::of(&[Context::Server, Context::ServerIf, Context::Location, Context::LocationIf]);
 const MAIN_LEVELS: Contexts =
     Contexts::of(&[Context::Main, Context::Http, Context::Server, Context::Location]);
 
@@ -177,6 +198,7 @@ impl Row {
 pub const GROUPS: &[(&str, &[Row])] = &[
     ("Process", process::ROWS),
     ("Servers, locations and answers", answers::ROWS),
+    ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Response heads", heads::ROWS),

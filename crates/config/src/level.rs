@@ -11,8 +11,8 @@ use crate::directive::{Context, Row};
 use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage, Expires, FileCache,
-    HeadLimits, IfModifiedSince, LocationMatch, LogFormat, Main, Place, Programs, ServerName,
-    ServerTokens, Settings, Symlinks, Template, Types, Workers,
+    HeadLimits, IfModifiedSince, LocationMatch, LogFormat, Main, Place, Programs, Rewriting,
+    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Workers,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -330,6 +330,8 @@ pub struct Own {
     pub listens: Vec<(ListenLine, Option<Span>)>,
     /// `limit_except`'s block: the first `allow all` or `deny all`.
     pub denies: Option<bool>,
+    /// `rewrite`, `set`, `if`, `break` and `return`
+    pub steps: Vec<Step>,
 }
 
 /// A level.
@@ -390,7 +392,7 @@ impl Level {
         let mut settings = self.settings.clone();
         // These hold only where they stand.
         settings.try_files = None;
-        settings.answer = None;
+        settings.rewriting.script = None;
         settings.internal = false;
         settings.limit_except = None;
         Self {
@@ -446,6 +448,7 @@ impl Level {
             server_names: own.server_names,
             listens: own.listens,
             denies: own.denies,
+            steps: own.steps,
             ..Own::default()
         };
     }
@@ -462,7 +465,7 @@ fn blank_settings() -> Settings {
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,
-        answer: None,
+        rewriting: Rewriting::default(),
         error_pages: Arc::default(),
         recursive_error_pages: false,
         internal: false,

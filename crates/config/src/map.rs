@@ -8,16 +8,15 @@ use crate::model::{Map, MapId, Part, Pattern, Template, Variable};
 use crate::names::{HostKey, host_key, regex_of};
 use crate::parse::{Node, Word};
 use crate::report::Report;
-use crate::template::is_taken;
+use crate::template::{is_name, is_taken};
 
-/// The name of the variable that a `map` makes.
+/// The name of the variable that a `map`, `geo` or `split_clients` makes.
 pub(crate) fn map_name(d: &Directive<'_>) -> Result<String, Fault> {
-    let word = d.arg(1);
+    let word = d.args().last().unwrap_or(&d.node.name);
     let name = d.text(word)?.strip_prefix('$').unwrap_or_default().to_ascii_lowercase();
-    let is_name = !name.is_empty() && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
-    if !is_name || name.as_bytes()[0].is_ascii_digit() {
+    if !is_name(&name) {
         return Err(Fault::at(word, format!("invalid variable name \"{}\"", word.shown()))
-            .help("a map makes a variable: \"$name\"".to_owned()));
+            .help(format!("a {} makes a variable: \"$name\"", d.row.name)));
     }
     if is_taken(&name) {
         return Err(Fault::at(word, format!("the duplicate \"{name}\" variable"))
@@ -32,6 +31,7 @@ pub(crate) fn map(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<
         name,
         source: d.template(d.arg(0), s)?,
         hostnames: false,
+        is_volatile: false,
         exact: HashMap::new(),
         leading: Vec::new(),
         trailing: Vec::new(),
@@ -40,6 +40,7 @@ pub(crate) fn map(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<
     };
     let entries = d.node.body.as_deref().unwrap_or_default();
     map.hostnames = entries.iter().any(|entry| is_word(entry, b"hostnames"));
+    map.is_volatile = entries.iter().any(|entry| is_word(entry, b"volatile"));
     let mut reader =
         Reader { map, leading: HashMap::new(), trailing: HashMap::new(), has_default: false };
     for entry in entries {

@@ -2,6 +2,8 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod cgi;
+mod lookup;
+mod rewrite;
 mod template;
 
 use std::net::SocketAddr;
@@ -13,6 +15,11 @@ use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
 
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use lookup::{Geo, Networks, Split};
+pub use rewrite::{
+    Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
+    Rewriting, Script, Step, Then,
+};
 pub use template::{Part, Template, Variable};
 
 /// A whole configuration.
@@ -71,6 +78,12 @@ pub struct Http {
     pub locations: Vec<Location>,
     /// `map` blocks; a [`MapId`] is an index here.
     pub maps: Vec<Map>,
+    /// `geo` blocks; [`Variable::Geo`] has an index here.
+    pub geos: Vec<Geo>,
+    /// `split_clients` blocks; [`Variable::Split`] has an index here.
+    pub splits: Vec<Split>,
+    /// Variables that are `set`; an [`AssignedId`] is an index here.
+    pub assigned: Vec<Assigned>,
 }
 
 /// An index into [`Http::servers`].
@@ -131,10 +144,9 @@ pub enum ListenAddress {
 pub struct Server {
     /// `server_name`s; the first one is `$server_name`. Empty means `""`.
     pub names: Vec<ServerName>,
-    /// The server's own settings, seen as a location that matches everything.
+    /// The server's own settings, seen as a location that matches everything. Its script is run before a
+    /// location is looked for.
     pub root: LocationId,
-    /// `return` at the server's level: decided before a location is looked for.
-    pub answer: Option<Return>,
     /// The top-level locations, named ones included.
     pub locations: Vec<LocationId>,
     /// `merge_slashes`
@@ -203,6 +215,8 @@ pub enum LocationMatch {
     Named(String),
     /// The server itself.
     Server,
+    /// An `if` within the location before: nothing is looked for here, a script leads to it.
+    If,
 }
 
 /// A location: how it matches, what lies within it, and what holds there.
@@ -244,8 +258,8 @@ pub struct Settings {
     pub cgi: Option<Arc<Cgi>>,
 
     // What is answered.
-    /// `return` (a location's own)
-    pub answer: Option<Return>,
+    /// `rewrite`, `set`, `if`, `break`, `return` and what goes with them.
+    pub rewriting: Rewriting,
     /// `error_page`
     pub error_pages: Arc<[ErrorPage]>,
     /// `recursive_error_pages`
@@ -404,15 +418,6 @@ pub enum Fallback {
     Named(String),
     /// `=code`
     Status(Status),
-}
-
-/// `return`
-#[derive(Clone, Debug)]
-pub struct Return {
-    /// The code; 444 closes without an answer, so it is a number and not a `Status`.
-    pub code: u16,
-    /// Text, or the address of a redirect.
-    pub text: Option<Arc<Template>>,
 }
 
 /// One `error_page` directive.
@@ -613,6 +618,8 @@ pub struct Map {
     pub source: Template,
     /// `hostnames`: keys may be wildcards.
     pub hostnames: bool,
+    /// `volatile`: looked up anew each time. Otherwise what was found first holds for the whole request.
+    pub is_volatile: bool,
     /// Exact keys (lower case: nginx ignores case here).
     pub exact: std::collections::HashMap<Vec<u8>, Template>,
     /// With `hostnames`: `*.example.org` as `.example.org`, longest first.

@@ -134,6 +134,6 @@ pub(crate) fn shown(matches: &LocationMatch) -> String {
         }
         LocationMatch::Regex(pattern) => pattern.source.chars().take(100).collect(),
         LocationMatch::Named(name) => name.clone(),
-        LocationMatch::Server => "/".to_owned(),
+        LocationMatch::Server | LocationMatch::If => "/".to_owned(),
     }
 }

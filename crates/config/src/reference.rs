@@ -29,7 +29,7 @@ pub fn markdown() -> String {
     _ = writeln!(
         out,
         "{}; `$arg_NAME`, `$cookie_NAME`, `$http_NAME`, `$sent_http_NAME`; `$1` to `$9` and named groups of regular \
-         expressions; what `map` defines.",
+         expressions; what `set`, `map`, `geo` and `split_clients` define.",
         names.join(", ")
     );
     out

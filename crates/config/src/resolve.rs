@@ -7,15 +7,19 @@ mod locations;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::directive::rewrite::assigned_name;
 use crate::directive::{self, Body, Context, Row, Status, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
+use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
-use crate::model::{Config, Http, LocationMatch, Map, MapId, Server, ServerId};
+use crate::model::{
+    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Server, ServerId, Variable,
+};
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
 use crate::report::{Report, Reports, Span, did_you_mean};
-use crate::template::Names;
+use crate::template::{self, Names};
 use crate::{Location, LocationId, Options};
 
 /// What was not written stands nowhere.
@@ -109,15 +113,14 @@ impl Walk<'_> {
             self.scope.warn(node.name.span, "this server is empty: all it does is by default");
         }
         level.finish();
-        let own = std::mem::take(&mut level.own);
+        let mut own = std::mem::take(&mut level.own);
+        level.own.steps = std::mem::take(&mut own.steps);
         self.listens.add(&mut self.scope, id, node, &own);
-        let answer = level.settings.answer.take();
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
         self.http.servers.push(Server {
             names: own.server_names.into_iter().map(|(name, _)| name).collect(),
             root,
-            answer,
             locations: Vec::new(),
             merge_slashes: level.parts.merge_slashes,
             head_limits: level.parts.head_limits(),
@@ -125,6 +128,7 @@ impl Walk<'_> {
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
         });
+        self.script(&mut level, root, id, &blocks);
         let locations = self.locations(&level, id, &blocks);
         if let Some(server) = self.http.servers.get_mut(id.0 as usize) {
             server.locations = locations;
@@ -298,7 +302,7 @@ impl Walk<'_> {
 
     /// What may be referred to before it is defined: maps, named groups, log formats.
     fn collect_names(&mut self, nodes: &[Node]) {
-        collect_captures(nodes, &mut self.scope.names);
+        collect_own(nodes, &mut self.scope.names);
         let http: Vec<&Node> = nodes
             .iter()
             .filter(|node| &*node.name.text == b"http")
@@ -318,7 +322,14 @@ impl Walk<'_> {
         for directive in found("map") {
             self.name_map(directive, &mut maps);
         }
+        let geos: Vec<_> = found("geo").collect();
+        let splits: Vec<_> = found("split_clients").collect();
+        let geos = self.name_lookups(geos, Variable::Geo);
+        let splits = self.name_lookups(splits, Variable::Split);
+        self.http.assigned = assigned(&self.scope.names);
         self.read_maps(maps);
+        self.http.geos = self.read_lookups(geos, geo);
+        self.http.splits = self.read_lookups(splits, split);
         let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());
         for node in &combined.nodes {
             if let Some(row) = directive::by_name(b"log_format").first() {
@@ -341,6 +352,45 @@ impl Walk<'_> {
             }
             Err(fault) => self.fault(directive.node, fault),
         }
+    }
+
+    /// Gives each `geo` or `split_clients` its place. One that has none is reported and has no place.
+    fn name_lookups<'n>(
+        &mut self,
+        directives: Vec<Directive<'n>>,
+        variable: fn(u32) -> Variable,
+    ) -> Vec<(Directive<'n>, String)> {
+        let mut named: Vec<(Directive<'n>, String)> = Vec::new();
+        for directive in directives {
+            match map_name(&directive) {
+                Ok(name) if template::defined(&name, &self.scope.names).is_some() => {
+                    let span = directive.args().last().map_or(directive.node.name.span, |w| w.span);
+                    self.error(span, format!("the duplicate \"{name}\" variable"));
+                }
+                Ok(name) => {
+                    let variable = variable(named.len() as u32);
+                    self.scope.names.lookups.insert(name.clone(), variable);
+                    named.push((directive, name));
+                }
+                Err(fault) => self.fault(directive.node, fault),
+            }
+        }
+        named
+    }
+
+    fn read_lookups<T>(
+        &mut self,
+        named: Vec<(Directive<'_>, String)>,
+        read: fn(&Directive<'_>, &mut Scope<'_>, String) -> Result<T, Fault>,
+    ) -> Vec<T> {
+        let mut all = Vec::new();
+        for (directive, name) in named {
+            match read(&directive, &mut self.scope, name) {
+                Ok(one) => all.push(one),
+                Err(fault) => self.fault(directive.node, fault),
+            }
+        }
+        all
     }
 
     fn read_maps(&mut self, named: Vec<(Directive<'_>, String)>) {
@@ -431,8 +481,20 @@ fn default_node(row: &Row, args: Option<&[String]>) -> Node {
     }
 }
 
-/// Every named group of every regular expression, wherever it stands.
-fn collect_captures(nodes: &[Node], names: &mut Names) {
+/// The variables that are `set`, with what they are otherwise.
+fn assigned(names: &Names) -> Vec<Assigned> {
+    let mut by_id: Vec<(&AssignedId, &String)> =
+        names.assigned.iter().map(|(name, id)| (id, name)).collect();
+    by_id.sort_unstable();
+    let own = by_id.into_iter().map(|(_, name)| Assigned {
+        name: name.clone(),
+        otherwise: template::defined(name, names),
+    });
+    own.collect()
+}
+
+/// Every named group of every regular expression and every variable that is `set`, wherever they stand.
+fn collect_own(nodes: &[Node], names: &mut Names) {
     // Blocks are nested within a bound.
     for node in nodes {
         let mut add = |word: &Word| {
@@ -440,12 +502,19 @@ fn collect_captures(nodes: &[Node], names: &mut Names) {
             names.captures.extend(group_names(source).map(str::to_ascii_lowercase));
         };
         match &*node.name.text {
-            b"location" | b"server_name" => node.args.iter().for_each(add),
+            b"location" | b"server_name" | b"if" => node.args.iter().for_each(add),
+            b"rewrite" => node.args.first().into_iter().for_each(add),
+            b"set" => {
+                if let Some(name) = node.args.first().and_then(assigned_name) {
+                    let next = AssignedId(names.assigned.len() as u32);
+                    names.assigned.entry(name).or_insert(next);
+                }
+            }
             b"map" => node.body.iter().flatten().for_each(|entry| add(&entry.name)),
             _ => {}
         }
         if let Some(body) = &node.body {
-            collect_captures(body, names);
+            collect_own(body, names);
         }
     }
 }

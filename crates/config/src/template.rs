@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{MapId, Part, Template, Variable};
+use crate::model::{AssignedId, MapId, Part, Template, Variable};
 use crate::report::did_you_mean;
 
 /// The names that this configuration itself defines.
@@ -11,8 +11,12 @@ use crate::report::did_you_mean;
 pub struct Names {
     /// The variables of `map`s.
     pub maps: HashMap<String, MapId>,
+    /// The variables of `geo`s and `split_clients`.
+    pub lookups: HashMap<String, Variable>,
     /// The named groups of its regular expressions.
     pub captures: HashSet<String>,
+    /// The variables that a `set` gives a value; each may be one of the others too.
+    pub assigned: HashMap<String, AssignedId>,
 }
 
 /// Why a value is not a template.
@@ -75,11 +79,23 @@ pub fn variable(name: &str, names: &Names) -> Result<Variable, BadTemplate> {
     if let Some((_, known)) = KNOWN.iter().find(|(known, _)| *known == name) {
         return Ok(known.clone());
     }
-    if let Some(map) = names.maps.get(&name) {
-        return Ok(Variable::Map(*map));
+    if let Some(id) = names.assigned.get(&name) {
+        return Ok(Variable::Assigned(*id));
     }
-    if names.captures.contains(&name) {
-        return Ok(Variable::NamedCapture(name));
+    defined(&name, names).ok_or_else(|| unknown(&name, names))
+}
+
+/// The variable of this name in lower case, if it is not one of the server's own and no `set` is asked: of a
+/// `map`, of a named group, of a field.
+pub fn defined(name: &str, names: &Names) -> Option<Variable> {
+    if let Some(map) = names.maps.get(name) {
+        return Some(Variable::Map(*map));
+    }
+    if let Some(variable) = names.lookups.get(name) {
+        return Some(variable.clone());
+    }
+    if names.captures.contains(name) {
+        return Some(Variable::NamedCapture(name.to_owned()));
     }
     let field = |rest: &str| rest.replace('_', "-");
     let by_prefix = [
@@ -88,10 +104,7 @@ pub fn variable(name: &str, names: &Names) -> Result<Variable, BadTemplate> {
         name.strip_prefix("sent_http_").map(|rest| Variable::SentHttp(field(rest))),
         name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
     ];
-    if let Some(found) = by_prefix.into_iter().flatten().next() {
-        return Ok(found);
-    }
-    Err(unknown(&name, names))
+    by_prefix.into_iter().flatten().next()
 }
 
 fn unknown(name: &str, names: &Names) -> BadTemplate {
@@ -103,7 +116,9 @@ fn unknown(name: &str, names: &Names) -> BadTemplate {
             help: None,
         };
     }
-    let own = names.maps.keys().chain(&names.captures).map(String::as_str);
+    let own = names.maps.keys().chain(&names.captures).chain(names.assigned.keys());
+    let own = own.chain(names.lookups.keys());
+    let own = own.map(String::as_str);
     let known = KNOWN.iter().map(|(known, _)| *known).chain(own);
     let help = did_you_mean(name, known).map(|help| help.replacen('"', "\"$", 1));
     BadTemplate { message: format!("unknown \"{name}\" variable"), help }
@@ -115,7 +130,13 @@ fn shown(text: &[u8]) -> String {
 
 /// Whether the server itself gives this name a meaning, so that nothing else may.
 pub fn is_taken(name: &str) -> bool {
-    KNOWN.iter().any(|(known, _)| *known == name)
+    KNOWN.iter().any(|(known, _)| *known == name) || NOT_BUILT.contains(&name)
+}
+
+/// Whether a variable may be called so.
+pub fn is_name(name: &str) -> bool {
+    name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+        && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
 /// Every variable with a name of its own, for the reference.
@@ -140,6 +161,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("hostname", V::Hostname),
         ("https", V::Https),
         ("is_args", V::IsArgs),
+        ("limit_rate", V::LimitRate),
         ("msec", V::Msec),
         ("nginx_version", V::NginxVersion),
         ("pid", V::Pid),
@@ -180,7 +202,6 @@ const NOT_BUILT: &[&str] = &[
     "gzip_ratio",
     "http2",
     "invalid_referer",
-    "limit_rate",
     "memcached_key",
     "modern_browser",
     "msie",
@@ -214,7 +235,12 @@ mod tests {
     fn parts(text: &str) -> Vec<String> {
         let names = Names {
             maps: HashMap::from([("kind".to_owned(), MapId(0))]),
+            lookups: HashMap::from([("near".to_owned(), Variable::Geo(0))]),
             captures: HashSet::from(["user".to_owned()]),
+            assigned: HashMap::from([
+                ("own".to_owned(), AssignedId(0)),
+                ("http_own".to_owned(), AssignedId(1)),
+            ]),
         };
         match template(text.as_bytes(), &names) {
             Ok(template) => template
@@ -244,6 +270,7 @@ mod tests {
             ("$sent_http_x_y", &["SentHttp(\"x-y\")"]),
             ("$kind$user", &["Map(MapId(0))", "NamedCapture(\"user\")"]),
             ("$http_host$host", &["Http(\"host\")", "Host"]),
+            ("$own$http_own", &["Assigned(AssignedId(0))", "Assigned(AssignedId(1))"]),
         ];
         for (text, expected) in table {
             assert_eq!(parts(text), *expected, "{text}");

@@ -28,6 +28,7 @@ fn at<'c>(config: &'c Config, name: &str) -> Option<&'c Cgi> {
         LocationMatch::Regex(pattern) => pattern.source == name,
         LocationMatch::Named(named) => named == name,
         LocationMatch::Server => name.is_empty(),
+        LocationMatch::If => false,
     };
     let found = locations.iter().find(|location| is_it(&location.matches));
     found.unwrap_or_else(|| panic!("no location {name}")).settings.cgi.as_deref()

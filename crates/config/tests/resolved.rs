@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use sekisho_config::{
     Config, ErrorStatus, ErrorTarget, Expires, Fallback, FileCache, HeadLimits, IfModifiedSince,
-    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, Place,
-    ServerId, ServerName, ServerTokens, Settings, Symlinks, Template, Variable, Workers, load,
+    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, Place, Return,
+    ServerId, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Variable, Workers,
+    load,
 };
 use sekisho_http::Method;
 
@@ -34,9 +35,17 @@ fn location<'c>(config: &'c Config, name: &str) -> &'c Location {
         LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => path == name.as_bytes(),
         LocationMatch::Regex(pattern) => pattern.source == name,
         LocationMatch::Named(named) => named == name,
-        LocationMatch::Server => false,
+        LocationMatch::Server | LocationMatch::If => false,
     };
     config.http.locations.iter().find(is_it).unwrap_or_else(|| panic!("no location {name}"))
+}
+
+/// What a script that only answers answers with.
+fn answer(settings: &Settings) -> &Return {
+    match settings.rewriting.script.as_deref().map(|script| script.steps.as_slice()) {
+        Some([Step::Return(answer)]) => answer,
+        other => panic!("no return: {other:?}"),
+    }
 }
 
 fn text(template: &Template) -> String {
@@ -267,12 +276,12 @@ fn what_a_location_says_for_itself_is_not_handed_down() {
             location /a/b { } } } }",
     );
     let outer = &location(&config, "/a").settings;
-    assert!(outer.internal && outer.answer.is_some() && outer.try_files.is_some());
+    assert!(outer.internal && outer.rewriting.script.is_some() && outer.try_files.is_some());
     assert_eq!(outer.limit_except.as_deref(), Some(&[Method::Get, Method::Head][..]));
     let inner = &location(&config, "/a/b").settings;
     assert!(
         !inner.internal
-            && inner.answer.is_none()
+            && inner.rewriting.script.is_none()
             && inner.try_files.is_none()
             && inner.limit_except.is_none()
     );
@@ -305,8 +314,7 @@ fn servers_share_addresses_and_one_is_the_default() {
     ];
     assert_eq!(seen, expected);
     assert_eq!(config.http.listens[2].address, ListenAddress::Unix(PathBuf::from("/s")));
-    assert_eq!(config.http.servers[2].answer.as_ref().unwrap().code, 404);
-    assert!(server_settings(&config, 2).answer.is_none());
+    assert_eq!(answer(server_settings(&config, 2)).code, 404);
 }
 
 #[test]
@@ -377,13 +385,13 @@ fn answers_are_typed() {
         ]
     );
     assert!(matches!(&tries.fallback, Fallback::Named(name) if name == "@app"));
-    let answer = location(&config, r"^/u/(?<id>\d+)$").settings.answer.clone().unwrap();
-    assert_eq!(answer.code, 301);
+    let found = answer(&location(&config, r"^/u/(?<id>\d+)$").settings);
+    assert_eq!(found.code, 301);
     let expected =
         "https://<Host>/users/<NamedCapture(\"id\")>?u=<NamedCapture(\"user\")>&n=<Capture(1)>";
-    assert_eq!(text(&answer.text.unwrap()), expected);
+    assert_eq!(text(found.text.as_ref().unwrap()), expected);
     let config = loaded("http { server { listen 80; return https://example.org$uri; } }");
-    assert_eq!(config.http.servers[0].answer.as_ref().unwrap().code, 302);
+    assert_eq!(answer(server_settings(&config, 0)).code, 302);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
 use sekisho_http::date;
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Files, Look};
+use sekisho_route::{Files, Kind, Look, Seen};
 
 /// Files up to this size are kept in memory and leave in one write with their head.
 pub const CONTENT_BYTES_MAX: u64 = 32 * 1024;
@@ -402,11 +402,7 @@ impl Files for View<'_> {
     /// A program is looked at, not opened: who may run it need not be able to read it.
     fn look_for_program(&mut self, path: &[u8], root: usize, settings: &Settings) -> Look<()> {
         self.cache.trust(Moment::ZERO);
-        let stat = match settings.disable_symlinks {
-            Symlinks::Follow => rustix::fs::stat(path),
-            symlinks => open(path, root, symlinks).map(|(_, stat)| stat),
-        };
-        let stat = match stat {
+        let stat = match stat(path, root, settings.disable_symlinks) {
             Ok(stat) => stat,
             Err(errno) => {
                 self.cache.last_error = Some(errno);
@@ -422,6 +418,26 @@ impl Files for View<'_> {
             rustix::fs::FileType::Directory => Look::Directory,
             _ => Look::Missing,
         }
+    }
+
+    fn inspect(&mut self, path: &[u8], root: usize, settings: &Settings) -> Option<Seen> {
+        self.cache.trust(Moment::ZERO);
+        let stat = stat(path, root, settings.disable_symlinks).ok()?;
+        let kind = match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+            rustix::fs::FileType::RegularFile => Kind::File,
+            rustix::fs::FileType::Directory => Kind::Directory,
+            _ => Kind::Other,
+        };
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        Some(Seen { kind, is_executable: mode.contains(Mode::XUSR) })
+    }
+}
+
+/// What there is at a path. With a symlink policy the way to it counts, and only opening checks that.
+fn stat(path: &[u8], root: usize, symlinks: Symlinks) -> Result<Stat, Errno> {
+    match symlinks {
+        Symlinks::Follow => rustix::fs::stat(path),
+        symlinks => open(path, root, symlinks).map(|(_, stat)| stat),
     }
 }
 

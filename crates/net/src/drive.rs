@@ -120,8 +120,10 @@ impl Busy {
     /// An answer begins: how fast may it leave?
     pub(crate) fn begin_pace(&mut self, now: Moment) {
         let Some(current) = &self.serving.current else { return };
-        let settings = &current.placed.site.location(self.serving.exchange.location).settings;
-        self.pace = Pace::new(settings.limit_rate, settings.limit_rate_after, now);
+        let exchange = &self.serving.exchange;
+        let settings = &current.placed.site.location(exchange.location).settings;
+        let rate = exchange.limit_rate.unwrap_or(settings.limit_rate);
+        self.pace = Pace::new(rate, settings.limit_rate_after, now);
     }
 
     /// How many of so many bytes may leave now.

@@ -96,7 +96,8 @@ impl Connection {
         let Some(current) = &serving.current else { return };
         let settings = &current.placed.site.location(serving.exchange.location).settings;
         // Whoever has their log written wants the head looked at.
-        let is_plain = settings.access_logs.is_empty() && settings.limit_rate == 0;
+        let rate = serving.exchange.limit_rate.unwrap_or(settings.limit_rate);
+        let is_plain = settings.access_logs.is_empty() && rate == 0;
         if !serving.exchange.is_repeatable() || !is_plain {
             return;
         }

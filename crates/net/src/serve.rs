@@ -13,7 +13,7 @@ use sekisho_http1::{BodyLength, Event, Http1, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Sent,
+    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Seen, Sent,
     added_fields, log_line, media_type, wants_line,
 };
 
@@ -204,6 +204,7 @@ impl Connection {
         if !is_empty {
             worker.sweep_files_later();
         }
+        write_remarks(&worker, &placed, &request, exchange, now);
         self.engine.set_policy(placed.site.policy(exchange.location));
         serving.begin_fields(&placed, &worker.clock, now);
         let (exchange, fields) = (&serving.exchange, &mut serving.fields);
@@ -333,7 +334,7 @@ impl Connection {
         let serving = &mut busy.serving;
         let site = &current.placed.site;
         let settings = &site.location(serving.exchange.location).settings;
-        if settings.access_logs.is_empty() {
+        if settings.access_logs.is_empty() && !serving.exchange.has_remarks() {
             return;
         }
         let left: u64 = busy.pieces.iter().map(Piece::len).sum();
@@ -369,6 +370,8 @@ impl Connection {
             line.push(b'\n');
             sink.line(line);
         }
+        // Fields and lines have variables too.
+        write_remarks(&self.worker, &current.placed, &request, &mut serving.exchange, now);
     }
 
     pub(crate) fn facts(&self) -> ConnectionFacts {
@@ -462,6 +465,29 @@ fn allow_field(exchange: &Exchange, fields: &mut Vec<u8>) {
     fields.extend_from_slice(b"\r\n");
 }
 
+/// Writes into the error log what the decision had to say (`rewrite_log` and the like).
+fn write_remarks(
+    worker: &Worker,
+    placed: &Placed,
+    request: &Request<'_>,
+    exchange: &mut Exchange,
+    now: Moment,
+) {
+    if !exchange.has_remarks() {
+        return;
+    }
+    let remarks = exchange.take_remarks();
+    let logger = placed.site.error_logger(exchange.location);
+    let stamp = worker.clock.stamp(now);
+    let client = Client(request.connection.remote);
+    let line = RequestLine(request.head, request.request_id);
+    for remark in remarks.iter().filter(|remark| logger.wants(remark.level)) {
+        let message = format_args!("{}, {client}{line}", remark.text);
+        logger.write(remark.level, stamp, Some(request.connection.id), message);
+    }
+}
+
+/// Writes into the error log what an operator wants to know about an answer that went wrong.
 /// Writes into the error log what an operator wants to know about an answer that went wrong. Whether there
 /// was anything to write, even if it was left out because there are enough such lines.
 #[expect(clippy::too_many_arguments, reason = "it gathers what the log line tells")]
@@ -560,6 +586,10 @@ impl Files for Witness<'_, '_> {
     ) -> Look<()> {
         let look = self.view.look_for_program(path, root_bytes, settings);
         self.note(look, path)
+    }
+
+    fn inspect(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Option<Seen> {
+        self.view.inspect(path, root_bytes, settings)
     }
 }
 

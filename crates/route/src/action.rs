@@ -54,6 +54,36 @@ pub trait Files {
             Look::Failed => Look::Failed,
         }
     }
+
+    /// What kind of thing there is at `path`, for the tests of `if`: nothing need be opened, and who may not
+    /// read it may still know of it. `None` where there is nothing, or nothing to be known.
+    fn inspect(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Option<Seen> {
+        match self.look(path, root_bytes, settings) {
+            Look::File(_) => Some(Seen { kind: Kind::File, is_executable: false }),
+            Look::Directory => Some(Seen { kind: Kind::Directory, is_executable: true }),
+            Look::Missing | Look::Denied | Look::Failed => None,
+        }
+    }
+}
+
+/// What [`Files::inspect`] has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// What it is.
+    pub kind: Kind,
+    /// Whether its owner may run it (or enter it).
+    pub is_executable: bool,
+}
+
+/// Kinds of things in a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A device, a socket, …
+    Other,
 }
 
 /// What there is at a path.

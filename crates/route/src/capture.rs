@@ -13,6 +13,8 @@ pub(crate) struct Captures {
     /// Groups 1, 2, … of each match; `None` for one that took no part.
     groups: Vec<Option<Range<usize>>>,
     matches: Vec<Match>,
+    /// The match that `$1` is of; `None` where a script's expression has failed since.
+    numbered: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -26,6 +28,7 @@ impl Captures {
         self.text.clear();
         self.groups.clear();
         self.matches.clear();
+        self.numbered = None;
     }
 
     /// Whether the pattern matches; if so, its captures are the newest.
@@ -47,25 +50,50 @@ impl Captures {
             );
         }
         let groups = start..self.groups.len();
+        self.numbered = Some(self.matches.len());
         self.matches.push(Match { pattern: Arc::clone(pattern), groups });
         true
     }
 
+    /// The same for an expression of a script: one that fails leaves no `$1` behind, as in nginx.
+    pub(crate) fn matches_or_forgets(&mut self, pattern: &Arc<Pattern>, text: &[u8]) -> bool {
+        let is_match = self.matches(pattern, text);
+        if !is_match {
+            self.numbered = None;
+        }
+        is_match
+    }
+
+    /// How many matches there have been.
+    pub(crate) fn count(&self) -> usize {
+        self.matches.len()
+    }
+
     /// `$1` … `$9`: of the newest match.
     pub(crate) fn numbered(&self, number: u8) -> Option<&[u8]> {
-        let groups = &self.groups[self.matches.last()?.groups.clone()];
+        let groups = &self.groups[self.matches.get(self.numbered?)?.groups.clone()];
         let range = groups.get(usize::from(number).checked_sub(1)?)?.clone()?;
         self.text.get(range)
     }
 
-    /// A named group: of the newest match whose pattern has it.
+    /// A named group: of the newest match whose pattern has it. One that took no part is empty.
     pub(crate) fn named(&self, name: &str) -> Option<&[u8]> {
-        self.matches.iter().rev().find_map(|found| {
-            let names = found.pattern.regex.capture_names().skip(1);
-            let index = names.into_iter().position(|other| other == Some(name))?;
-            let range = self.groups[found.groups.clone()].get(index)?.clone()?;
-            self.text.get(range)
+        self.named_since(0, name)
+    }
+
+    /// The same, of the matches from this one on.
+    pub(crate) fn named_since(&self, first: usize, name: &str) -> Option<&[u8]> {
+        self.matches.get(first..)?.iter().rev().find_map(|found| {
+            let mut names = found.pattern.regex.capture_names().skip(1);
+            let is_it = |other: Option<&str>| other.is_some_and(|o| o.eq_ignore_ascii_case(name));
+            let group = self.groups[found.groups.clone()].get(names.position(is_it)?)?;
+            Some(group.clone().and_then(|range| self.text.get(range)).unwrap_or_default())
         })
+    }
+
+    /// How much memory it holds.
+    pub(crate) fn capacity(&self) -> usize {
+        self.text.capacity()
     }
 }
 
@@ -96,7 +124,22 @@ mod tests {
         assert_eq!(captures.numbered(0), None);
         assert!(captures.matches(&pattern("/(?P<user>b)"), b"/a/b"));
         assert_eq!(captures.named("user"), Some(&b"b"[..]));
+        assert_eq!(captures.named("USER"), Some(&b"b"[..]));
         captures.clear();
         assert_eq!(captures.named("user"), None);
+    }
+
+    #[test]
+    fn a_failed_expression_of_a_script_takes_the_numbers_away_and_leaves_the_names() {
+        let mut captures = Captures::default();
+        assert!(captures.matches_or_forgets(&pattern("(?P<user>k)(z)?"), b"k"));
+        assert_eq!(captures.numbered(1), Some(&b"k"[..]));
+        let mark = captures.count();
+        assert!(!captures.matches_or_forgets(&pattern("(z)"), b"k"));
+        assert_eq!(captures.numbered(1), None);
+        assert_eq!(captures.named("user"), Some(&b"k"[..]));
+        assert_eq!(captures.named_since(mark, "user"), None);
+        assert!(captures.matches_or_forgets(&pattern("(?P<user>z)?k"), b"k"));
+        assert_eq!(captures.named("user"), Some(&b""[..]), "it took no part");
     }
 }

@@ -2,13 +2,14 @@
 //! that goes back to the beginning is counted, so there is always an end.
 
 mod program;
+mod rewrite;
 
 use std::cell::Cell;
 use std::mem;
 
 use sekisho_config::{
-    ErrorPage, ErrorStatus, ErrorTarget, Fallback, LocationId, Programs, Return, Settings,
-    Template, TryFile, TryFiles,
+    ErrorPage, ErrorStatus, ErrorTarget, Fallback, LocationId, Programs, Settings, Template,
+    TryFile, TryFiles,
 };
 use sekisho_http::{Method, Status, target};
 
@@ -101,6 +102,8 @@ impl Table {
 enum Next<F> {
     /// Begin anew with the exchange's path.
     Path,
+    /// Look for the location of the exchange's path.
+    Search,
     /// Go on in the exchange's location.
     Location,
     /// An error, for which there may be an `error_page`.
@@ -123,6 +126,7 @@ impl<'a, F: Files> Decision<'a, F> {
         loop {
             next = match next {
                 Next::Path => self.at_server(),
+                Next::Search => self.search(),
                 Next::Location => self.at_location(),
                 Next::Fail(status) => self.fail(status, Action::Error(status)),
                 Next::Redirect(status) => self.fail(status, Action::Redirect(status)),
@@ -161,21 +165,22 @@ impl<'a, F: Files> Decision<'a, F> {
         }
     }
 
+    /// The server's script, then the search for a location.
     fn at_server(&mut self) -> Next<F::File> {
-        let is_for_programs = program::is_for_programs(self.exchange.method);
-        if let Some(answer) = &self.table.server(self.exchange.server).answer {
-            if is_for_programs {
-                return self.refuse_method(&FILE_METHODS);
-            }
-            return self.answer(answer);
+        self.exchange.location = self.table.server(self.exchange.server).root;
+        self.exchange.is_rewritten = false;
+        if let Some(script) = self.settings().rewriting.script.as_deref()
+            && let Some(next) = self.server_script(script)
+        {
+            return next;
         }
+        self.search()
+    }
+
+    fn search(&mut self) -> Next<F::File> {
         self.exchange.location = self.find_location();
-        let settings = self.settings();
-        if settings.internal && !self.exchange.is_internal {
+        if self.settings().internal && !self.exchange.is_internal {
             return Next::Fail(Status::NOT_FOUND);
-        }
-        if is_for_programs && settings.cgi.is_none() {
-            return self.refuse_method(&FILE_METHODS);
         }
         Next::Location
     }
@@ -194,38 +199,21 @@ impl<'a, F: Files> Decision<'a, F> {
         {
             return self.refuse_method(methods);
         }
-        if let Some(answer) = &settings.answer {
-            return self.answer(answer);
+        if let Some(script) = settings.rewriting.script.as_deref()
+            && self.exchange.location != self.table.server(self.exchange.server).root
+            && let Some(next) = self.location_script(script)
+        {
+            return next;
+        }
+        // An `if` may have taken over.
+        let settings = self.settings();
+        if program::is_for_programs(method) && settings.cgi.is_none() {
+            return self.refuse_method(&FILE_METHODS);
         }
         match &settings.try_files {
             Some(try_files) => self.try_files(try_files),
             None => self.content(),
         }
-    }
-
-    /// `return`
-    fn answer(&mut self, answer: &Return) -> Next<F::File> {
-        if answer.code == 444 {
-            return Next::Done(Action::Close);
-        }
-        let Some(status) = Status::new(answer.code) else {
-            return Next::Fail(Status::INTERNAL_SERVER_ERROR);
-        };
-        let Some(text) = &answer.text else {
-            return self.bare(status);
-        };
-        let mut value = mem::take(&mut self.exchange.value);
-        self.expand(text, &mut value);
-        let next = if status.is_redirect() {
-            redirect::write_address(self.table, self.request, self.exchange, &value);
-            Next::Redirect(status)
-        } else {
-            self.exchange.text.clear();
-            self.exchange.text.extend_from_slice(&value);
-            Next::Done(Action::Text(self.exchange.status.unwrap_or(status)))
-        };
-        self.exchange.value = value;
-        next
     }
 
     /// A code and nothing else: an error, or an empty answer.
@@ -295,6 +283,12 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// Programs, files and directories.
     fn content(&mut self) -> Next<F::File> {
+        if self.exchange.is_rewritten
+            && self.table.alias_from(self.exchange.location) != AliasFrom::Nothing
+        {
+            // What an alias stands for is no longer there: nginx answers so too.
+            return Next::Fail(Status::INTERNAL_SERVER_ERROR);
+        }
         match self.settings().cgi.as_deref() {
             Some(cgi) => self.program(cgi),
             None => match self.method_verdict() {
@@ -405,7 +399,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if location == self.exchange.location
             && self.settings().try_files.is_none()
             && self.table.is_place_fixed(location)
-            && self.table.server(self.exchange.server).answer.is_none()
+            && !self.table.has_script(location)
         {
             self.exchange.is_internal = true;
             return self.found_file(file);

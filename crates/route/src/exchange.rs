@@ -1,12 +1,15 @@
 //! What is known about a request when it comes, and what the decision fills in for the steps after it.
 
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use sekisho_config::{LocationId, ServerId};
 use sekisho_http::{Head, Method, Status};
 
+use crate::assigned::Assignments;
 use crate::capture::Captures;
+use crate::remark::{Remark, Remarks};
 
 /// What is known about a request and its connection, for decisions and variables.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +59,7 @@ pub struct WallTime {
 /// What the decision fills and later steps (fields, log) read. Used again for the next request: its
 /// storage stays, so that an ordinary decision allocates nothing.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct Exchange {
     /// The chosen server.
     pub server: ServerId,
@@ -81,7 +85,19 @@ pub struct Exchange {
     pub allow: Vec<u8>,
     /// The method that is acted on: the client's, until an `error_page` makes it GET.
     pub method: Method,
+    /// `set $limit_rate`: bytes in a second, 0 for no limit; `None` where no `set` was run.
+    pub limit_rate: Option<u64>,
     pub(crate) captures: Captures,
+    /// What scripts have set.
+    pub(crate) assigned: Assignments,
+    /// What `map`s have been looked up.
+    pub(crate) found: RefCell<Assignments>,
+    /// What is to be logged about the decision.
+    pub(crate) remarks: RefCell<Remarks>,
+    /// Whether a script has changed the path and stayed in the location.
+    pub(crate) is_rewritten: bool,
+    /// The last path that could be used, while a script makes another.
+    pub(crate) last_path: Vec<u8>,
     /// Whether a server has been chosen.
     pub(crate) is_routed: bool,
     /// The request that was decided: what belongs to another is not to be built upon.
@@ -113,7 +129,13 @@ impl Default for Exchange {
             text: Vec::new(),
             allow: Vec::new(),
             method: Method::Other,
+            limit_rate: None,
             captures: Captures::default(),
+            assigned: Assignments::default(),
+            found: RefCell::default(),
+            remarks: RefCell::default(),
+            is_rewritten: false,
+            last_path: Vec::new(),
             is_routed: false,
             decided: None,
             is_internal: false,
@@ -138,6 +160,7 @@ impl Exchange {
             &mut self.text,
             &mut self.allow,
             &mut self.value,
+            &mut self.last_path,
         ] {
             buffer.clear();
         }
@@ -145,7 +168,12 @@ impl Exchange {
         self.script_bytes = 0;
         self.status = None;
         self.method = Method::Other;
+        self.limit_rate = None;
         self.captures.clear();
+        self.assigned.clear();
+        self.found.get_mut().clear();
+        self.remarks.get_mut().clear();
+        self.is_rewritten = false;
         self.is_routed = false;
         self.decided = None;
         self.is_internal = false;
@@ -178,7 +206,23 @@ impl Exchange {
 
     /// How much memory it holds, for a pool that does not keep giants.
     pub fn capacity(&self) -> usize {
-        let buffers = [&self.path, &self.query, &self.host, &self.file, &self.text, &self.allow];
-        buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>() + self.value.capacity()
+        let Self { path, query, host, file, text, allow, value, last_path, .. } = self;
+        let buffers = [path, query, host, file, text, allow, value, last_path];
+        buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>()
+            + self.captures.capacity()
+            + self.assigned.capacity()
+            + self.found.borrow().capacity()
+    }
+
+    /// Whether there is anything to be logged about the request.
+    pub fn has_remarks(&self) -> bool {
+        !self.remarks.borrow().is_empty()
+    }
+
+    /// What is to be logged about the request so far; it is said once.
+    pub fn take_remarks(&mut self) -> Vec<Remark> {
+        // Whoever asks the same again shall have it said again.
+        self.is_particular.set(true);
+        self.remarks.get_mut().take()
     }
 }

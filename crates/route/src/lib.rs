@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+mod assigned;
 mod capture;
 mod decide;
 pub mod exchange;
@@ -11,14 +12,16 @@ mod location;
 pub mod log;
 mod place;
 mod redirect;
+pub mod remark;
 mod server_name;
 mod table;
 pub mod variable;
 
-pub use action::{Action, Files, Look};
+pub use action::{Action, Files, Kind, Look, Seen};
 pub use decide::Handover;
 pub use exchange::{ConnectionFacts, Exchange, Request, RequestIdSeed, WallTime};
 pub use fields::{added_fields, media_type};
 pub use log::{log_line, wants_line};
+pub use remark::Remark;
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

@@ -50,7 +50,7 @@ impl Level {
                     level.prefixes.push(Prefix { path, id, is_final, shorter: None });
                 }
                 LocationMatch::Regex(pattern) => level.patterns.push((Arc::clone(pattern), id)),
-                LocationMatch::Named(_) | LocationMatch::Server => {}
+                LocationMatch::Named(_) | LocationMatch::Server | LocationMatch::If => {}
             }
         }
         level.exact.sort_by(|a, b| a.0.cmp(&b.0));

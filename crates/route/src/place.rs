@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Http, LocationId, LocationMatch, Part, Place, Template};
+use sekisho_config::{Http, LocationId, LocationMatch, Part, Place, Template, Variable};
 use sekisho_http::target;
 
 use crate::variable::Scope;
@@ -50,7 +50,9 @@ impl AliasFrom {
                     Self::Prefix(path.len())
                 }
                 (None, LocationMatch::Regex(_)) => Self::Whole,
-                (None, LocationMatch::Named(_) | LocationMatch::Server) => Self::Prefix(0),
+                (None, LocationMatch::Named(_) | LocationMatch::Server | LocationMatch::If) => {
+                    Self::Prefix(0)
+                }
             };
         }
         all
@@ -120,6 +122,34 @@ pub(crate) fn write_value(scope: &Scope<'_>, template: &Template, out: &mut Vec<
     let root_bytes = out[..trusted].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let is_safe = target::is_resolved(&out[root_bytes..]);
     Mapped { root_bytes, is_safe }
+}
+
+/// Writes the name of a file that a condition asks about, over what `out` holds. What `$document_root` and
+/// `$request_filename` begin with is the configuration's own, as where files are looked for; all else must be
+/// free of dot segments.
+pub(crate) fn write_asked(scope: &Scope<'_>, template: &Template, out: &mut Vec<u8>) -> Mapped {
+    match template.parts.as_slice() {
+        [Part::Variable(Variable::RequestFilename)] => {
+            let mapped = write_file(scope, &scope.exchange.path, out);
+            // A script may have put anything into the path.
+            let is_safe = target::is_resolved(&out[mapped.root_bytes..]);
+            Mapped { is_safe, ..mapped }
+        }
+        [Part::Variable(Variable::DocumentRoot | Variable::RealpathRoot), rest @ ..]
+            if template_of(&scope.settings().place).as_literal().is_some() =>
+        {
+            out.clear();
+            write_root(scope, out);
+            let trusted = out.len();
+            for part in rest {
+                scope.part(part, out);
+            }
+            let end = out.len().min(trusted + 1);
+            let root_bytes = out[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            Mapped { root_bytes, is_safe: target::is_resolved(&out[root_bytes..]) }
+        }
+        _ => write_value(scope, template, out),
+    }
 }
 
 /// The root or alias itself.

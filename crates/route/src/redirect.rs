@@ -1,6 +1,7 @@
 //! What a client is told: the address of a redirect, and the methods it may use. Always a valid field
 //! value, whatever the path or a variable holds.
 
+use sekisho_config::{Part, Settings, Template};
 use sekisho_http::{Method, target};
 
 use crate::exchange::{Exchange, Request};
@@ -22,6 +23,16 @@ pub(crate) fn write_address(
     }
     push_visible(address, &mut text);
     exchange.text = text;
+}
+
+/// A path that only variables have given a second slash at its beginning would be read as another host (V48);
+/// what the configuration itself wrote is meant.
+pub(crate) fn keep_host(settings: &Settings, template: &Template, address: &mut Vec<u8>) {
+    let is_meant =
+        matches!(template.parts.first(), Some(Part::Literal(text)) if text.starts_with(b"//"));
+    if !settings.absolute_redirect && !is_meant && address.starts_with(b"//") {
+        address.splice(..0, *b"/.");
+    }
 }
 
 /// Writes the address of the directory that the path names without its slash into `exchange.text`.

@@ -134,6 +134,13 @@ impl Table {
         self.aliases.get(id.0 as usize).copied().unwrap_or_default()
     }
 
+    /// Whether anything is run before a location, or its server, is used.
+    pub(crate) fn has_script(&self, id: LocationId) -> bool {
+        let location = self.location(id);
+        let server = self.location(self.server(location.server).root);
+        [location, server].iter().any(|one| one.settings.rewriting.script.is_some())
+    }
+
     /// Whether a location's files lie where no variable has a say.
     pub(crate) fn is_place_fixed(&self, id: LocationId) -> bool {
         place::template_of(&self.location(id).settings.place).as_literal().is_some()

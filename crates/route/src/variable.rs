@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use sekisho_config::{Map, Part, ServerName, Settings, Template, Variable};
+use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Template, Variable};
 use sekisho_http::{Known, Status, date, target};
 
 use crate::capture::Captures;
@@ -109,11 +109,13 @@ impl Scope<'_> {
     }
 
     pub(crate) fn expand(&self, template: &Template, out: &mut Vec<u8>) {
-        for part in &template.parts {
-            match part {
-                Part::Literal(text) => out.extend_from_slice(text),
-                Part::Variable(variable) => self.variable(variable, out),
-            }
+        template.parts.iter().for_each(|part| self.part(part, out));
+    }
+
+    pub(crate) fn part(&self, part: &Part, out: &mut Vec<u8>) {
+        match part {
+            Part::Literal(text) => out.extend_from_slice(text),
+            Part::Variable(variable) => self.variable(variable, out),
         }
     }
 
@@ -146,6 +148,7 @@ impl Scope<'_> {
         match variable {
             V::Arg(name) => put(argument(&exchange.query, name.as_bytes()).unwrap_or_default()),
             V::Args | V::QueryString => put(&exchange.query),
+            V::Assigned(id) => self.assigned(*id, out),
             V::BinaryRemoteAddr => match connection.remote.map(|remote| remote.ip()) {
                 Some(IpAddr::V4(address)) => put(&address.octets()),
                 Some(IpAddr::V6(address)) => put(&address.octets()),
@@ -162,15 +165,17 @@ impl Scope<'_> {
             // There is no view of symbolic links here: the real path is taken to be the given one.
             V::DocumentRoot | V::RealpathRoot => place::write_root(self, out),
             V::DocumentUri | V::Uri => put(&exchange.path),
+            V::Geo(at) => self.geo(*at, out),
             V::Host if exchange.host.is_empty() => self.push_server_name(out),
             V::Host => put(&exchange.host),
             V::Hostname => put(self.table.machine().hostname.as_bytes()),
             V::Http(name) => self.push_request_field(name.as_bytes(), out),
             V::Https => put(if connection.is_tls { b"on" } else { b"" }),
             V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
+            V::LimitRate => push_number(exchange.limit_rate.unwrap_or_default(), out),
             V::Map(id) => {
                 if let Some(map) = self.table.config().http.maps.get(id.0 as usize) {
-                    self.map(map, out);
+                    self.map_once(*id, map, out);
                 }
             }
             V::Msec => {
@@ -233,12 +238,42 @@ impl Scope<'_> {
             V::ServerName => self.push_server_name(out),
             V::ServerPort => push_port(connection.local, out),
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
+            V::Split(at) => {
+                if let Some(split) = self.table.config().http.splits.get(*at as usize) {
+                    let mut source = Vec::new();
+                    self.nested(&split.source, &mut source);
+                    out.extend_from_slice(split.value(&source));
+                }
+            }
             V::Status => match sent.status.or(exchange.status) {
                 Some(status) => push_number(u64::from(status.code()), out),
                 None => put(b"000"),
             },
             V::TimeIso8601 => self.push_time_iso8601(out),
             V::TimeLocal => self.push_time_local(out),
+        }
+    }
+
+    /// A variable of the configuration's own: what a `set` or a later match gave it, or what it is otherwise.
+    fn assigned(&self, id: AssignedId, out: &mut Vec<u8>) {
+        let Some(known) = self.table.config().http.assigned.get(id.0 as usize) else { return };
+        let group = match &known.otherwise {
+            Some(Variable::NamedCapture(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        let is_of_map = !std::ptr::eq(self.captures, &raw const self.exchange.captures);
+        let of_map = group.filter(|_| is_of_map).and_then(|name| self.captures.named(name));
+        let set = self.exchange.assigned.value(id.0).zip(self.exchange.assigned.stamp(id.0));
+        let newer = group
+            .zip(set)
+            .and_then(|(name, (_, matches))| self.exchange.captures.named_since(matches, name));
+        match (of_map.or(newer).or(set.map(|(value, _)| value)), &known.otherwise) {
+            (Some(value), _) => out.extend_from_slice(value),
+            (None, Some(otherwise)) => self.variable(otherwise, out),
+            (None, None) if self.settings().rewriting.warns_of_unset => {
+                self.exchange.remarks.borrow_mut().unset(id, &known.name);
+            }
+            (None, None) => {}
         }
     }
 
@@ -286,7 +321,34 @@ impl Scope<'_> {
         })
     }
 
-    /// The value of a `map`, looked up anew each time.
+    /// The value of a `geo`. What is no address is the highest one, as in nginx.
+    fn geo(&self, at: u32, out: &mut Vec<u8>) {
+        let Some(geo) = self.table.config().http.geos.get(at as usize) else { return };
+        let address = match &geo.address {
+            None => self.request.connection.remote.map(|remote| remote.ip()),
+            Some(template) => {
+                let mut text = Vec::new();
+                self.nested(template, &mut text);
+                std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok())
+            }
+        };
+        out.extend_from_slice(geo.value(address.unwrap_or(Ipv4Addr::BROADCAST.into())));
+    }
+
+    /// The value of a `map`: what was found first holds for the whole request, unless it is volatile.
+    fn map_once(&self, MapId(id): MapId, map: &Map, out: &mut Vec<u8>) {
+        if map.is_volatile {
+            return self.map(map, out);
+        }
+        if let Some(value) = self.exchange.found.borrow().value(id) {
+            return out.extend_from_slice(value);
+        }
+        let start = out.len();
+        self.map(map, out);
+        self.exchange.found.borrow_mut().set(id, &out[start..]);
+    }
+
+    /// The value of a `map`, looked up.
     fn map(&self, map: &Map, out: &mut Vec<u8>) {
         let Some(left) = self.nested.get().checked_sub(1) else { return };
         self.nested.set(left);

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use sekisho_http::{Method, Status as Code};
 
 use super::{
-    Body, Context, HTTP, HTTP_SERVER, LEVELS, LIMIT_EXCEPT, LOCATION, Row, SERVER, SERVER_LOCATION,
-    active, block, nothing, set,
+    Context, HTTP, HTTP_SERVER, LEVELS, LEVELS_IF, LIMIT_EXCEPT, LOCATION, Row, SERVER,
+    SERVER_LOCATION, active, block, set,
 };
 use crate::level::{Directive, Fault, Level, NamedUse, Scope};
 use crate::listen::listen;
 use crate::model::{
-    ErrorPage, ErrorStatus, ErrorTarget, Fallback, Part, Return, Template, TryFile, TryFiles,
-    Variable,
+    ErrorPage, ErrorStatus, ErrorTarget, Fallback, Part, Template, TryFile, TryFiles, Variable,
 };
 use crate::names::server_name;
 use crate::parse::Word;
@@ -51,16 +50,6 @@ pub(super) const ROWS: &[Row] = &[
         Context::Location,
         "Settings for some of the paths",
     ),
-    active(
-        "map",
-        HTTP,
-        "value $variable",
-        "",
-        "A variable whose value depends on another",
-        nothing,
-    )
-    .with_body(Body::Entries)
-    .repeated(),
     block(
         "limit_except",
         LOCATION,
@@ -99,17 +88,8 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
-        "return",
-        SERVER_LOCATION,
-        "code|url [text|url]",
-        "",
-        "Answers at once; 444 closes without an answer",
-        returns,
-    )
-    .repeated(),
-    active(
         "error_page",
-        LEVELS,
+        LEVELS_IF,
         "code ... [=[code]] uri|@name",
         "",
         "What is answered instead of an error",
@@ -212,40 +192,6 @@ pub(crate) fn methods(d: &Directive<'_>, get_implies_head: bool) -> Result<Arc<[
         }
     }
     Ok(methods.into())
-}
-
-fn returns(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
-    let word = d.arg(0);
-    let invalid = || Fault::at(word, format!("invalid return code \"{}\"", word.shown()));
-    let number = std::str::from_utf8(&word.text).ok().map(value::number);
-    let answer = match number {
-        Some(Ok(code)) => {
-            let code = u16::try_from(code)
-                .ok()
-                .filter(|code| (100..=999).contains(code))
-                .ok_or_else(invalid)?;
-            let text = d.args().get(1).map(|word| d.template(word, s)).transpose()?;
-            Return { code, text: text.map(Arc::new) }
-        }
-        _ if d.args().len() == 1
-            && [&b"http://"[..], b"https://", b"$scheme"]
-                .iter()
-                .any(|p| word.text.starts_with(p)) =>
-        {
-            Return { code: 302, text: Some(Arc::new(d.template(word, s)?)) }
-        }
-        _ if word.text.starts_with(b"/") => {
-            return Err(invalid().help(format!("write the code too: return 302 {}", word.shown())));
-        }
-        _ => return Err(invalid()),
-    };
-    // nginx runs the first one and never comes to the next.
-    if l.settings.answer.is_some() {
-        s.warn(d.node.name.span, "this \"return\" is never reached");
-    } else {
-        l.settings.answer = Some(answer);
-    }
-    Ok(())
 }
 
 fn error_page(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {

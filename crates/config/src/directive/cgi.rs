@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use super::{LEVELS, Row, active, set};
+use super::{LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
     CgiExtension, CgiPass, CgiStderr, Interpreter, LocationMatch, LogTarget, Template,
@@ -13,7 +13,7 @@ use crate::parse::Word;
 pub(super) const ROWS: &[Row] = &[
     active(
         "cgi",
-        LEVELS,
+        LEVELS_IF,
         "on|off",
         "",
         "Whether every file is a program to be run; where it is not said, only `cgi_pass` and `cgi_extension` run any, \
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "cgi_pass",
-        LEVELS,
+        LEVELS_IF,
         "program|off",
         "",
         "One program for every path; `PATH_INFO` is what follows the location's prefix",
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "cgi_set_var",
-        LEVELS,
+        LEVELS_IF,
         "name value",
         "",
         "A variable for programs, in place of one that would have the same name",
@@ -213,7 +213,7 @@ fn pass(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault
     let prefix_bytes = match &l.matches {
         LocationMatch::Exact(path) => path.len(),
         LocationMatch::Prefix { path, .. } => path.strip_suffix(b"/").unwrap_or(path).len(),
-        LocationMatch::Regex(_) | LocationMatch::Named(_) | LocationMatch::Server => 0,
+        _ => 0,
     };
     l.cgi.pass = Some(CgiPass { program: Arc::new(file(d, s)?), prefix_bytes });
     forget_off(l);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LEVELS, LOCATION, Row, active, set};
+use super::{LEVELS, LEVELS_IF, LOCATION, Row, active, set};
 use crate::level::{CacheKind, Directive, Fault, Level, Scope};
 use crate::model::{LocationMatch, Part, Place, Symlinks, Template, Variable};
 use crate::parse::Word;
@@ -12,7 +12,7 @@ use crate::value;
 pub(super) const ROWS: &[Row] = &[
     active(
         "root",
-        LEVELS,
+        LEVELS_IF,
         "path",
         "html",
         "The folder to which the whole path is added",
@@ -108,7 +108,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "sendfile",
-        LEVELS,
+        LEVELS_IF,
         "on|off",
         "on",
         "Whether the kernel copies files to the socket (nginx: off)",

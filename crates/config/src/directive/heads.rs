@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Body, LEVELS, Row, active, set};
+use super::{Body, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{AddHeader, Expires, IfModifiedSince, ServerTokens};
 use crate::{types, value};
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "charset",
-        LEVELS,
+        LEVELS_IF,
         "name|off",
         "off",
         "Added to the `Content-Type` of text",
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "add_header",
-        LEVELS,
+        LEVELS_IF,
         "name value [always]",
         "",
         "A field for every answer (of good statuses, without `always`)",
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "expires",
-        LEVELS,
+        LEVELS_IF,
         "[modified] time|epoch|max|off",
         "off",
         "Sets `Expires` and `Cache-Control`",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{HTTP, LEVELS, MAIN_LEVELS, Row, active, nothing, set};
+use super::{HTTP, LEVELS, LEVELS_IF, MAIN_LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
     AccessLog, ErrorLog, Escape, Level as Severity, LogFormat, LogTarget, Template,
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "access_log",
-        LEVELS,
+        LEVELS_IF,
         "path|stderr|off [format] [buffer=size] [flush=time] [if=condition]",
         "logs/access.log combined",
         "Where requests are logged",

@@ -57,7 +57,6 @@ pub(super) const ROWS: &[Row] = &[
     silent("msie_refresh", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("satisfy", LEVELS, "all|any", "There is no access control that could be combined"),
     silent("subrequest_output_buffer_size", LEVELS, "size", "There are no subrequests"),
-    silent("uninitialized_variable_warn", LEVELS, "on|off", "Variables always have a value"),
     // With a warning.
     warned("worker_cpu_affinity", MAIN, "auto|mask [mask] ...", "The kernel places the workers"),
     warned("worker_priority", MAIN, "number", "Use nice(1)"),

@@ -1,6 +1,6 @@
 //! Values with variables in them, as they stand in the finished configuration.
 
-use super::MapId;
+use super::{AssignedId, MapId};
 
 /// A value with variables in it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -42,6 +42,8 @@ pub enum Variable {
     /// `$arg_name`
     Arg(String),
     Args,
+    /// A variable of the configuration's own, which a `set` gives its value.
+    Assigned(AssignedId),
     BinaryRemoteAddr,
     BodyBytesSent,
     BytesSent,
@@ -55,12 +57,15 @@ pub enum Variable {
     Cookie(String),
     DocumentRoot,
     DocumentUri,
+    /// The variable of a `geo`: its index.
+    Geo(u32),
     Host,
     Hostname,
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
     Http(String),
     Https,
     IsArgs,
+    LimitRate,
     /// The variable of a `map`.
     Map(MapId),
     Msec,
@@ -89,6 +94,8 @@ pub enum Variable {
     ServerName,
     ServerPort,
     ServerProtocol,
+    /// The variable of a `split_clients`: its index.
+    Split(u32),
     Status,
     TimeIso8601,
     TimeLocal,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Inner, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
-use crate::model::{LocationId, LocationMatch, Part, Place, ServerId, Template};
+use crate::model::{LocationId, LocationMatch, Part, Place, Script, ServerId, Step, Template};
 use crate::names::{location_match, shown};
 use crate::parse::Node;
 use crate::report::{Report, Span};
@@ -62,9 +62,50 @@ impl Walk<'_> {
             self.named.get_mut(server.0 as usize)?.insert(name.clone());
         }
         let id = self.push_location(matches, server, &level);
-        let inner = self.locations(&level, server, &blocks);
+        let mut inner = self.script(&mut level, id, server, &blocks);
+        inner.extend(self.locations(&level, server, &blocks));
         self.http.locations.get_mut(id.0 as usize)?.locations = inner;
         Some(id)
+    }
+
+    /// Makes the script of a finished level, which is `id` already. Returns the locations that its `if`s are:
+    /// none for those of a server, which have no settings.
+    pub(super) fn script(
+        &mut self,
+        level: &mut Level,
+        id: LocationId,
+        server: ServerId,
+        blocks: &[Inner<'_>],
+    ) -> Vec<LocationId> {
+        let mut steps = std::mem::take(&mut level.own.steps);
+        let branches = steps.iter_mut().filter_map(|step| match step {
+            Step::If(branch) => Some(branch),
+            _ => None,
+        });
+        // Each `if` has left its step, in the same order.
+        let bodies = blocks.iter().filter(|(row, _)| row.body == Body::Block(Context::LocationIf));
+        let mut ids = Vec::new();
+        for (branch, (_, node)) in branches.zip(bodies) {
+            let context = match level.context {
+                Context::Server => Context::ServerIf,
+                _ => Context::LocationIf,
+            };
+            let mut inner = level.child(context, level.matches.clone());
+            self.fill(&mut inner, node.body.as_deref().unwrap_or_default());
+            inner.finish();
+            branch.steps = std::mem::take(&mut inner.own.steps);
+            if context == Context::LocationIf {
+                let id = self.push_location(LocationMatch::If, server, &inner);
+                branch.location = Some(id);
+                ids.push(id);
+            }
+        }
+        if !steps.is_empty()
+            && let Some(location) = self.http.locations.get_mut(id.0 as usize)
+        {
+            location.settings.rewriting.script = Some(Arc::new(Script { steps }));
+        }
+        ids
     }
 
     /// What stands within what, as in nginx.
@@ -117,7 +158,7 @@ impl Walk<'_> {
             LocationMatch::Prefix { path, .. } => (1, path.clone()),
             LocationMatch::Named(name) => (2, name.clone().into_bytes()),
             // Of two equal expressions the first one is taken, as in nginx.
-            LocationMatch::Regex(_) | LocationMatch::Server => return,
+            LocationMatch::Regex(_) | LocationMatch::Server | LocationMatch::If => return,
         };
         if let Some(before) = seen.insert(key, span) {
             let message = format!("duplicate location \"{}\"", shown(matches));

@@ -16,11 +16,11 @@ fn pages(pages: Vec<ErrorPage>, locations: Vec<Spec>) -> sekisho_route::Table {
 fn the_status_is_kept_unless_it_is_changed() {
     let locations = || {
         vec![
-            exact("/text", |own| own.answer = Some(returns(200, Some("text $uri")))),
-            exact("/moved", |own| own.answer = Some(returns(302, Some("http://x/")))),
-            exact("/gone", |own| own.answer = Some(returns(410, None))),
-            exact("/said", |own| own.answer = Some(returns(410, Some("said")))),
-            named("@named", |own| own.answer = Some(returns(200, Some("named $uri")))),
+            exact("/text", |own| own.rewriting.script = Some(returns(200, Some("text $uri")))),
+            exact("/moved", |own| own.rewriting.script = Some(returns(302, Some("http://x/")))),
+            exact("/gone", |own| own.rewriting.script = Some(returns(410, None))),
+            exact("/said", |own| own.rewriting.script = Some(returns(410, Some("said")))),
+            named("@named", |own| own.rewriting.script = Some(returns(200, Some("named $uri")))),
         ]
     };
     let of = |overwrite, target| pages(vec![page("404", overwrite, target)], locations());
@@ -93,7 +93,7 @@ fn errors_found_before_a_location_have_the_servers_pages() {
 #[test]
 fn the_page_is_asked_for_with_get_and_head_stays_head() {
     let show = |own: &mut sekisho_config::Settings| {
-        own.answer = Some(returns(200, Some("$request_method $args")));
+        own.rewriting.script = Some(returns(200, Some("$request_method $args")));
     };
     let table = pages(
         vec![page("405 404", "=", "/show?a=1"), page("403", "=", "@show")],
@@ -124,7 +124,7 @@ fn a_405_that_became_a_page_still_has_its_allow() {
 
 #[test]
 fn pages_are_not_used_twice_unless_that_is_asked_for() {
-    let locations = || vec![exact("/gone", |own| own.answer = Some(returns(410, None)))];
+    let locations = || vec![exact("/gone", |own| own.rewriting.script = Some(returns(410, None)))];
     let both = || vec![page("404", "", "/gone"), page("410", "", "/a.txt")];
     check(&pages(both(), locations()), FILES, &[("GET /no", "error 410")]);
     let recursive = server(locations())
@@ -138,14 +138,15 @@ fn pages_are_not_used_twice_unless_that_is_asked_for() {
 
 #[test]
 fn pages_that_lead_to_each_other_come_to_an_end() {
-    let table = server(vec![named("@again", |own| own.answer = Some(returns(403, None)))])
-        .set(|own| {
-            let circle =
-                [page("404", "", "/no"), page("403", "", "@again"), page("500", "", "/no")];
-            own.error_pages = circle.into();
-            own.recursive_error_pages = true;
-        })
-        .table();
+    let table =
+        server(vec![named("@again", |own| own.rewriting.script = Some(returns(403, None)))])
+            .set(|own| {
+                let circle =
+                    [page("404", "", "/no"), page("403", "", "@again"), page("500", "", "/no")];
+                own.error_pages = circle.into();
+                own.recursive_error_pages = true;
+            })
+            .table();
     check(&table, FILES, &[("GET /no", "error 500"), ("GET /secret", "error 500")]);
     let climbing = server(Vec::new())
         .set(|own| {
@@ -161,7 +162,7 @@ fn redirects_of_our_own_may_have_pages_too() {
     let table = pages(
         vec![page("301", "=200", "/a.txt")],
         vec![prefix("/old", |own| {
-            own.answer = Some(returns(301, Some("/new")));
+            own.rewriting.script = Some(returns(301, Some("/new")));
         })],
     );
     check(

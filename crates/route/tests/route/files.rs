@@ -96,7 +96,7 @@ fn a_directory_without_index_is_listed_where_that_is_on() {
 fn several_index_files_are_tried_in_order() {
     let table = server(vec![
         regex(r"\.php$", |own| {
-            own.answer = Some(returns(200, Some("php $uri $args $request_filename")));
+            own.rewriting.script = Some(returns(200, Some("php $uri $args $request_filename")));
         }),
         prefix("/fallback/", |own| own.index = [t("none.html"), t("/a.txt")].into()),
         prefix("/by-host/", |own| {
@@ -155,7 +155,7 @@ fn a_found_index_changes_the_path_and_is_looked_for_once() {
 
 #[test]
 fn an_exchange_is_as_good_as_new_for_the_next_request() {
-    let table = server(vec![regex("^/(x)", |own| own.answer = Some(returns(404, None)))])
+    let table = server(vec![regex("^/(x)", |own| own.rewriting.script = Some(returns(404, None)))])
         .set(|own| own.error_pages = [crate::support::page("404", "", "/a.txt")].into())
         .table();
     let mut first = Asked::new("POST /x?y", FILES);
@@ -192,8 +192,8 @@ fn try_files_takes_the_first_that_is_there() {
         prefix("/noslash/", |own| {
             own.try_files = Some(tries(&["a.txt"], Fallback::Status(status(404))));
         }),
-        exact("/front.php", |own| own.answer = Some(returns(200, Some("$uri $args")))),
-        named("@app", |own| own.answer = Some(returns(200, Some("app $uri $args")))),
+        exact("/front.php", |own| own.rewriting.script = Some(returns(200, Some("$uri $args")))),
+        named("@app", |own| own.rewriting.script = Some(returns(200, Some("app $uri $args")))),
     ])
     .table();
     let files = [FILES, &["/srv/page.html", "/srv/app/x"]].concat();

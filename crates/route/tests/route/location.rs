@@ -4,7 +4,7 @@ use crate::support::{Spec, check, exact, final_prefix, named, prefix, regex, ret
 
 /// A location's change that answers with a label.
 fn says(label: &'static str) -> impl FnOnce(&mut sekisho_config::Settings) {
-    move |own| own.answer = Some(returns(200, Some(label)))
+    move |own| own.rewriting.script = Some(returns(200, Some(label)))
 }
 
 fn found(locations: Vec<Spec>, rows: &[(&str, &str)]) {

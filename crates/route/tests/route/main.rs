@@ -10,6 +10,7 @@ mod methods;
 mod program;
 mod property;
 mod redirect;
+mod rewrite;
 mod server_name;
 mod support;
 mod variable;

@@ -31,7 +31,9 @@ fn files_are_for_get_and_head() {
 /// H12: known but not offered is 405, unknown is 501.
 #[test]
 fn other_methods_are_405_where_known_and_501_where_not() {
-    let table = server(vec![prefix("/", |own| own.answer = Some(returns(200, Some("x"))))]).table();
+    let table =
+        server(vec![prefix("/", |own| own.rewriting.script = Some(returns(200, Some("x"))))])
+            .table();
     let refused = "error 405 GET, HEAD, OPTIONS";
     check(
         &table,
@@ -61,7 +63,7 @@ fn limit_except_denies_the_rest() {
         prefix("/get/", |own| own.limit_except = Some([Method::Get].into())),
         prefix("/post/", |own| {
             own.limit_except = Some([Method::Post].into());
-            own.answer = Some(returns(200, Some("posted")));
+            own.rewriting.script = Some(returns(200, Some("posted")));
         }),
     ])
     .table();
@@ -109,7 +111,7 @@ fn try_files_is_tried_for_every_method() {
         prefix("/", |own| {
             own.try_files = Some(crate::files::tries(&["$uri"], Fallback::Uri(t("/app"))));
         }),
-        exact("/app", |own| own.answer = Some(returns(200, Some("$request_method")))),
+        exact("/app", |own| own.rewriting.script = Some(returns(200, Some("$request_method")))),
     ])
     .table();
     check(

@@ -26,7 +26,7 @@ const FILES: &[&str] = &[
 /// A bit of everything.
 fn busy_table(keeps_slashes: bool) -> Table {
     let spec = server(vec![
-        exact("/a/b", |own| own.answer = Some(returns(200, Some("exact $uri")))),
+        exact("/a/b", |own| own.rewriting.script = Some(returns(200, Some("exact $uri")))),
         prefix("/a", |own| own.autoindex = true).with(vec![regex(r"(\.+)", |_| {})]),
         final_prefix("/i", |own| own.place = Place::Alias(Arc::new(t("/data/")))),
         prefix("/b/", |own| own.place = Place::Alias(Arc::new(t("/data")))),
@@ -74,7 +74,62 @@ fn hostile_path() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..12).prop_map(|pieces| format!("/{}", pieces.concat()))
 }
 
+/// Lines of a script that take what a client sends to every place it can go.
+fn hostile_script() -> impl Strategy<Value = String> {
+    let lines = prop::sample::select(vec![
+        "rewrite ^/(.*)$ $1;",
+        "rewrite ^/(.*)$ /$arg_x/$1 last;",
+        "rewrite ^(.*)$ $arg_x$1 break;",
+        "rewrite ^/a(.*)$ /b$1?$uri;",
+        "rewrite (.)(.) $2/../$1;",
+        "rewrite ^(.*)/ $1? last;",
+        "rewrite b $scheme://x/$uri$arg_x;",
+        "rewrite a $arg_x redirect;",
+        "set $v $v$uri;",
+        "set $v $arg_x;",
+        "set $args $v;",
+        "if ($arg_x) { rewrite ^ /$arg_x last; }",
+        "if (-e $request_filename) { rewrite ^/(.*)$ ../$1 break; }",
+        "if (!-f $document_root/$arg_x) { set $v x; }",
+        "if (-d $v) { root /data; }",
+        "if (-x /data/$1$arg_y) { break; }",
+        "if ($uri ~ ^/(?<n>[^/]*)) { set $v $n; root /data/; }",
+        "if ($v = a) { return 404; }",
+        "break;",
+        "return 302 $uri$v;",
+    ]);
+    prop::collection::vec(lines, 0..6).prop_map(|lines| lines.concat())
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// F2, F7: whatever a script does with whatever a client sends, the decision ends; no file outside its
+    /// root is asked for (the view of files checks each), and no address splits a field (V48).
+    #[test]
+    fn every_script_ends_and_keeps_below_its_root(
+        path in hostile_path(),
+        server in hostile_script(),
+        first in hostile_script(),
+        second in hostile_script(),
+    ) {
+        let server = server.replace("root /data;", "").replace("root /data/;", "");
+        let table = crate::configured::configured(&format!(
+            "server {{ listen 8080; root /srv; set $v ''; {server} error_page 404 = @none;
+                location / {{ {first} }}
+                location /a {{ alias /data; {second} }}
+                location ~ ^/(i)(.*)$ {{ alias /data/$2; {first} }}
+                location @none {{ {second} try_files $uri =410; }} }}"
+        ));
+        let mut asked = Asked::new(&format!("GET {path}"), FILES);
+        let outcome = asked.decide(&table);
+        let exchange = &asked.exchange;
+        prop_assert!(exchange.path.is_empty() || target::is_resolved(&exchange.path), "{outcome}");
+        let is_redirect = outcome.starts_with("redirect");
+        prop_assert!(!is_redirect || exchange.text.iter().all(u8::is_ascii_graphic), "{outcome}");
+        prop_assert!(asked.files.looks < 1000);
+    }
+
     /// F2: a path and its normal form are routed alike; and the files that are asked for (the view of
     /// files checks each) never climb out of their root.
     #[test]

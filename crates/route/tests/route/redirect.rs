@@ -6,7 +6,7 @@ use crate::support::{Asked, ServerSpec, check, exact, named_server, prefix, retu
 #[test]
 fn return_answers_as_nginx_does() {
     let one = |path: &str, code, text: Option<&'static str>| {
-        exact(path, move |own| own.answer = Some(returns(code, text)))
+        exact(path, move |own| own.rewriting.script = Some(returns(code, text)))
     };
     let table = server(vec![
         one("/text", 200, Some("hello $uri?$args")),
@@ -47,7 +47,8 @@ fn return_answers_as_nginx_does() {
 
 #[test]
 fn a_servers_return_comes_before_every_location() {
-    let locations = || vec![prefix("/", |own| own.answer = Some(returns(200, Some("location"))))];
+    let locations =
+        || vec![prefix("/", |own| own.rewriting.script = Some(returns(200, Some("location"))))];
     let table = server(locations()).answers(301, Some("https://$host$request_uri")).table();
     check(
         &table,

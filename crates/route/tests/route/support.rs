@@ -6,13 +6,13 @@ use std::time::Duration;
 use sekisho_config::{
     Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http,
     IfModifiedSince, Listen, ListenAddress, ListenOptions, Location, LocationId, LocationMatch,
-    Main, Map, MapId, Part, Pattern, Place, Return, Server, ServerId, ServerName, ServerTokens,
-    Settings, Symlinks, Template, Types, Variable, Workers,
+    Main, Map, MapId, Part, Pattern, Place, Return, Rewriting, Script, Server, ServerId,
+    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
 };
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Table,
-    WallTime,
+    Action, ConnectionFacts, Exchange, Files, Handover, Kind, Look, Request, RequestIdSeed, Seen,
+    Table, WallTime,
 };
 
 type Change = Box<dyn FnOnce(&mut Settings)>;
@@ -59,7 +59,7 @@ fn spec(matches: LocationMatch, change: impl FnOnce(&mut Settings) + 'static) ->
 pub(crate) struct ServerSpec {
     names: Vec<ServerName>,
     change: Change,
-    answer: Option<Return>,
+    script: Option<Arc<Script>>,
     merge_slashes: bool,
     locations: Vec<Spec>,
 }
@@ -73,7 +73,7 @@ pub(crate) fn named_server(names: &[&str], locations: Vec<Spec>) -> ServerSpec {
     ServerSpec {
         names: names.iter().flat_map(|name| server_names(name)).collect(),
         change: Box::new(|_| {}),
-        answer: None,
+        script: None,
         merge_slashes: true,
         locations,
     }
@@ -86,7 +86,7 @@ impl ServerSpec {
     }
 
     pub(crate) fn answers(mut self, code: u16, text: Option<&str>) -> Self {
-        self.answer = Some(returns(code, text));
+        self.script = Some(returns(code, text));
         self
     }
 
@@ -130,14 +130,16 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
             matches: LocationMatch::Server,
             server: id,
             locations: Vec::new(),
-            settings: own.clone(),
+            settings: Settings {
+                rewriting: Rewriting { script: spec.script, ..own.rewriting.clone() },
+                ..own.clone()
+            },
         });
         let locations =
             spec.locations.into_iter().map(|location| add(&mut http, id, &own, location)).collect();
         http.servers.push(Server {
             names: spec.names,
             root,
-            answer: spec.answer,
             locations,
             merge_slashes: spec.merge_slashes,
             head_limits: HeadLimits {
@@ -163,7 +165,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
 fn add(http: &mut Http, server: ServerId, outer: &Settings, spec: Spec) -> LocationId {
     let mut own = Settings {
         try_files: None,
-        answer: None,
+        rewriting: Rewriting { script: None, ..outer.rewriting.clone() },
         internal: false,
         limit_except: None,
         ..outer.clone()
@@ -211,7 +213,7 @@ fn settings() -> Settings {
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,
-        answer: None,
+        rewriting: Rewriting::default(),
         error_pages: [].into(),
         recursive_error_pages: false,
         internal: false,
@@ -256,8 +258,10 @@ pub(crate) fn pattern(source: &str) -> Arc<Pattern> {
     Arc::new(Pattern { source: source.into(), regex })
 }
 
-pub(crate) fn returns(code: u16, text: Option<&str>) -> Return {
-    Return { code, text: text.map(|text| Arc::new(t(text))) }
+/// A script that only answers.
+pub(crate) fn returns(code: u16, text: Option<&str>) -> Arc<Script> {
+    let answer = Return { code, text: text.map(|text| Arc::new(t(text))) };
+    Arc::new(Script { steps: vec![Step::Return(answer)] })
 }
 
 pub(crate) fn status(code: u16) -> Status {
@@ -287,6 +291,7 @@ pub(crate) fn map(name: &str, source: &str, exact: &[(&str, &str)], default: &st
         name: name.into(),
         source: t(source),
         hostnames: false,
+        is_volatile: false,
         exact: exact.iter().map(|(key, value)| ((*key).into(), t(value))).collect(),
         leading: Vec::new(),
         trailing: Vec::new(),
@@ -424,6 +429,16 @@ impl Files for FakeFiles {
             }
         }
         Look::Missing
+    }
+
+    /// Programs are the files whose name ends in `.sh`; what may not be opened is there all the same.
+    fn inspect(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Option<Seen> {
+        match self.look(path, root_bytes, settings) {
+            Look::File(_) => Some(Seen { kind: Kind::File, is_executable: path.ends_with(b".sh") }),
+            Look::Directory => Some(Seen { kind: Kind::Directory, is_executable: true }),
+            Look::Denied => Some(Seen { kind: Kind::File, is_executable: false }),
+            Look::Missing | Look::Failed => None,
+        }
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use sekisho_config::{Escape, LogFormat, Place};
 use sekisho_route::{Machine, Sent, Table, expand, log_line, wants_line};
 
+use crate::configured::configured;
 use crate::support::{
-    Asked, map, named_server, pattern, prefix, server, status, t, table_with_maps,
+    Asked, check, map, named_server, pattern, prefix, server, status, t, table_with_maps,
 };
 
 fn value(template: &str, table: &Table, asked: &Asked, sent: Option<&Sent<'_>>) -> String {
@@ -179,7 +180,8 @@ fn broken_credentials_name_nobody() {
 fn the_file_name_is_known_before_it_was_looked_for() {
     let table = server(vec![prefix("/i/", |own| {
         own.place = Place::Alias(Arc::new(t("/data/$host/")));
-        own.answer = Some(crate::support::returns(200, Some("$request_filename $document_root")));
+        own.rewriting.script =
+            Some(crate::support::returns(200, Some("$request_filename $document_root")));
     })])
     .table();
     let outcome = Asked::new("GET /i/x", &[]).decide(&table);
@@ -310,4 +312,41 @@ fn a_condition_is_false_when_empty_or_zero() {
         let wants = wants_line(&t("$arg_x"), &table, &asked.request(), &asked.exchange, None);
         assert_eq!(wants, expected, "{query}");
     }
+}
+
+/// A `map` is looked up once for a request, as in nginx, unless it is volatile.
+#[test]
+fn what_a_map_found_first_holds() {
+    let table = configured(
+        r"map $uri $once { ~^/(.) $1; }
+        map $uri $anew { volatile; ~^/(.) $1; }
+        server { listen 8080; location / { set $x $once$anew; rewrite ^ /b; return 200 $x$once$anew; } }",
+    );
+    let mut asked = Asked::new("GET /a", &[]);
+    assert_eq!(asked.decide(&table), "text 200 aaab");
+    let mut next = Asked { exchange: asked.exchange, ..Asked::new("GET /c", &[]) };
+    assert_eq!(next.decide(&table), "text 200 cccb", "nothing is left of the request before");
+}
+
+#[test]
+fn networks_and_shares_have_values() {
+    let table = configured(
+        r#"geo $near { default far; 192.0.2.0/24 near; 192.0.2.128/25 half; }
+        geo $arg_ip $net { 10.0.0.0/8 ten; 2001:db8::/32 doc; 255.255.255.255 none; }
+        split_clients "$arg_s" $part { 50% a; * b; }
+        server { listen 8080; location / { return 200 "$near|$net"; } location /s { return 200 $part; } }"#,
+    );
+    check(
+        &table,
+        &[],
+        &[
+            ("GET /?ip=10.1.2.3", "text 200 near|ten"),
+            ("GET /?ip=::ffff:10.1.2.3", "text 200 near|ten"),
+            ("GET /?ip=11.1.2.3", "text 200 near|"),
+            ("GET /?ip=2001:db8::1", "text 200 near|doc"),
+            ("GET /?ip=nonsense", "text 200 near|none"),
+            ("GET /s?s=a", "text 200 b"),
+            ("GET /s?s=abcd", "text 200 a"),
+        ],
+    );
 }

@@ -1,0 +1,154 @@
+//! `geo` and `split_clients` blocks: variables that are looked up by an address or by a hash.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::level::{Directive, Fault, Scope};
+use crate::model::{Geo, Networks, Split};
+use crate::parse::{Node, Word};
+use crate::report::Report;
+
+/// First and last address, as numbers; whether it is of IPv6.
+type Network = (bool, u128, u128);
+
+/// Reads a `geo` whose name is known. Every entry that is wrong is reported.
+pub(crate) fn geo(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<Geo, Fault> {
+    let address = match d.args() {
+        [address, _] => Some(d.template(address, s)?),
+        _ => None,
+    };
+    let mut known: HashMap<Network, Box<[u8]>> = HashMap::new();
+    for entry in d.node.body.as_deref().unwrap_or_default() {
+        if let Err(fault) = geo_entry(s, entry, &mut known) {
+            report(s, entry, fault);
+        }
+    }
+    let of = |wanted: bool| {
+        let networks = known.iter().filter(|((is_v6, ..), _)| *is_v6 == wanted);
+        Networks::new(networks.map(|((_, from, to), v)| (*from, *to, v.clone())).collect())
+    };
+    Ok(Geo { name, address, v4: of(false), v6: of(true) })
+}
+
+fn geo_entry(
+    s: &mut Scope<'_>,
+    entry: &Node,
+    known: &mut HashMap<Network, Box<[u8]>>,
+) -> Result<(), Fault> {
+    let name = &entry.name;
+    if entry.body.is_some() {
+        return Err(Fault::at(name, "a geo has no blocks within"));
+    }
+    match (&*name.text, entry.args.as_slice()) {
+        (b"ranges" | b"proxy_recursive", []) | (b"proxy", [_]) => {
+            Err(Fault::at(name, format!("\"{}\" of \"geo\" is not built yet", name.shown())))
+        }
+        (b"default", [value]) => {
+            for network in [(false, 0, u32::MAX.into()), (true, 0, u128::MAX)] {
+                if known.insert(network, value.text.clone()).is_some() && !network.0 {
+                    s.warn(name.span, "duplicate default: the last one counts");
+                }
+            }
+            Ok(())
+        }
+        (b"delete", [word]) => {
+            let network = network(s, word)?;
+            if known.remove(&network).is_none() {
+                s.warn(word.span, format!("no network \"{}\" to delete", word.shown()));
+            }
+            Ok(())
+        }
+        (_, [value]) => {
+            let network = network(s, name)?;
+            if known.insert(network, value.text.clone()).is_some() {
+                s.warn(
+                    name.span,
+                    format!("duplicate network \"{}\": the last one counts", name.shown()),
+                );
+            }
+            Ok(())
+        }
+        _ => Err(Fault::at(name, "invalid number of the geo parameters")
+            .help("each line is a network, a value and \";\"".to_owned())),
+    }
+}
+
+/// `192.0.2.0/24`, `192.0.2.1`, `2001:db8::/32`
+fn network(s: &mut Scope<'_>, word: &Word) -> Result<Network, Fault> {
+    let invalid = || Fault::at(word, format!("invalid network \"{}\"", word.shown()));
+    let text = std::str::from_utf8(&word.text).map_err(|_| invalid())?;
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let (is_v6, address, width) = match address.parse().map_err(|_| invalid())? {
+        IpAddr::V4(address) => (false, u128::from(u32::from(address)), 32),
+        IpAddr::V6(address) => (true, u128::from(address), 128),
+    };
+    let bits = match bits {
+        Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            bits.parse().ok().filter(|bits| *bits <= width).ok_or_else(invalid)?
+        }
+        Some(_) => return Err(invalid()),
+        None => width,
+    };
+    let host = 1_u128.checked_shl(width - bits).map_or(u128::MAX, |size| size - 1);
+    if address & host != 0 {
+        s.warn(word.span, format!("low address bits of {text} are meaningless"));
+    }
+    Ok((is_v6, address & !host, address | host))
+}
+
+/// Reads a `split_clients` whose name is known. Every entry that is wrong is reported.
+pub(crate) fn split(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<Split, Fault> {
+    let source = d.template(d.arg(0), s)?;
+    let (mut shares, mut sum, mut end) = (Vec::new(), 0, 0);
+    for entry in d.node.body.as_deref().unwrap_or_default() {
+        match share(entry) {
+            Ok((None, value)) => {
+                sum = WHOLE;
+                shares.push((None, value));
+            }
+            Ok((Some(part), value)) => {
+                sum += part;
+                end += part * u64::from(u32::MAX) / WHOLE;
+                shares.push((u32::try_from(end).ok(), value));
+            }
+            Err(fault) => report(s, entry, fault),
+        }
+        if sum > WHOLE {
+            return Err(Fault::at(&entry.name, "percent total is greater than 100%"));
+        }
+    }
+    Ok(Split { name, source, shares })
+}
+
+/// 100%, in hundredths of a percent.
+const WHOLE: u64 = 10_000;
+
+/// A share in hundredths of a percent (`None` for the rest), and its value.
+fn share(entry: &Node) -> Result<(Option<u64>, Box<[u8]>), Fault> {
+    let name = &entry.name;
+    let ([value], None) = (entry.args.as_slice(), &entry.body) else {
+        return Err(Fault::at(name, "invalid number of parameters")
+            .help("each line is a share, a value and \";\"".to_owned()));
+    };
+    if &*name.text == b"*" {
+        return Ok((None, value.text.clone()));
+    }
+    let invalid = || Fault::at(name, format!("invalid percent value \"{}\"", name.shown()));
+    let text = std::str::from_utf8(&name.text).ok().and_then(|text| text.strip_suffix('%'));
+    let text = text.ok_or_else(invalid)?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || whole.len() > 3 || fraction.len() > 2 {
+        return Err(invalid());
+    }
+    let part = format!("{whole}{fraction:0<2}").parse().ok().filter(|part| *part > 0);
+    Ok((Some(part.ok_or_else(invalid)?), value.text.clone()))
+}
+
+fn report(s: &mut Scope<'_>, entry: &Node, fault: Fault) {
+    let report = Report::error(s.files, fault.span.unwrap_or(entry.name.span), fault.message);
+    s.reports.push(report.help(fault.help));
+}

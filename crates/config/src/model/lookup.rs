@@ -1,0 +1,163 @@
+//! Variables that are looked up: by an address, or by a hash.
+
+use std::net::IpAddr;
+
+use super::Template;
+
+/// A `geo` block: a value for every network.
+#[derive(Debug, Default)]
+pub struct Geo {
+    /// The variable it makes, without `$`.
+    pub name: String,
+    /// The address that is looked up; `None` for the client's.
+    pub address: Option<Template>,
+    /// The networks of IPv4.
+    pub v4: Networks,
+    /// The networks of IPv6.
+    pub v6: Networks,
+}
+
+impl Geo {
+    /// The value for an address. An IPv4 address within IPv6 counts as what it is.
+    pub fn value(&self, address: IpAddr) -> &[u8] {
+        match address.to_canonical() {
+            IpAddr::V4(address) => self.v4.value(u32::from(address).into()),
+            IpAddr::V6(address) => self.v6.value(address.into()),
+        }
+    }
+}
+
+/// Networks of one kind, laid out flat: of those that hold an address, the smallest counts.
+#[derive(Debug, Default)]
+pub struct Networks {
+    /// Where a value begins to hold (until the next one does), in order; an index into `values`.
+    borders: Vec<(u128, Option<usize>)>,
+    values: Vec<Box<[u8]>>,
+}
+
+impl Networks {
+    /// Lays networks out: first and last address of each, and its value. They lie within or beside each other.
+    pub fn new(networks: Vec<(u128, u128, Box<[u8]>)>) -> Self {
+        let mut spans = Vec::with_capacity(networks.len());
+        let mut values = Vec::with_capacity(networks.len());
+        for (at, (first, last, value)) in networks.into_iter().enumerate() {
+            spans.push((first, last, at));
+            values.push(value);
+        }
+        // The larger one first, so that what lies within it comes later.
+        spans.sort_by_key(|(first, last, at)| (*first, std::cmp::Reverse(*last), *at));
+        let mut borders: Vec<(u128, Option<usize>)> = Vec::new();
+        let mut put = |at, value| match borders.last_mut() {
+            Some(last) if last.0 == at => last.1 = value,
+            _ => borders.push((at, value)),
+        };
+        let mut open: Vec<(u128, usize)> = Vec::new();
+        for (first, last, value) in spans {
+            while let Some((end, _)) = open.pop_if(|(end, _)| *end < first) {
+                put(end + 1, open.last().map(|(_, value)| *value));
+            }
+            put(first, Some(value));
+            open.push((last, value));
+        }
+        while let Some((end, _)) = open.pop() {
+            if let Some(next) = end.checked_add(1) {
+                put(next, open.last().map(|(_, value)| *value));
+            }
+        }
+        Self { borders, values }
+    }
+
+    fn value(&self, address: u128) -> &[u8] {
+        let behind = self.borders.partition_point(|(from, _)| *from <= address);
+        let value = behind.checked_sub(1).and_then(|at| self.borders[at].1);
+        value.and_then(|at| self.values.get(at)).map(AsRef::as_ref).unwrap_or_default()
+    }
+}
+
+/// A `split_clients` block: a value for each share of what there is.
+#[derive(Debug)]
+pub struct Split {
+    /// The variable it makes, without `$`.
+    pub name: String,
+    /// What is hashed.
+    pub source: Template,
+    /// Up to which hash (exclusive; `None` for all) a value holds.
+    pub shares: Vec<(Option<u32>, Box<[u8]>)>,
+}
+
+impl Split {
+    /// The value for what was hashed: nginx's own hash, so that a client stays in the same share.
+    pub fn value(&self, source: &[u8]) -> &[u8] {
+        let hash = murmur2(source);
+        let share = self.shares.iter().find(|(end, _)| end.is_none_or(|end| hash < end));
+        share.map(|(_, value)| value.as_ref()).unwrap_or_default()
+    }
+}
+
+/// Austin Appleby's `MurmurHash2` with a seed of 0.
+fn murmur2(bytes: &[u8]) -> u32 {
+    const FACTOR: u32 = 0x5bd1_e995;
+    let mut hash = bytes.len() as u32;
+    let (words, rest) = bytes.as_chunks::<4>();
+    for word in words {
+        let mut word = u32::from_le_bytes(*word).wrapping_mul(FACTOR);
+        word ^= word >> 24;
+        hash = hash.wrapping_mul(FACTOR) ^ word.wrapping_mul(FACTOR);
+    }
+    if !rest.is_empty() {
+        for (at, byte) in rest.iter().enumerate() {
+            hash ^= u32::from(*byte) << (8 * at);
+        }
+        hash = hash.wrapping_mul(FACTOR);
+    }
+    hash ^= hash >> 13;
+    hash = hash.wrapping_mul(FACTOR);
+    hash ^ (hash >> 15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_network_counts() {
+        let value = |text: &str| text.as_bytes().into();
+        let networks = Networks::new(vec![
+            (10, 19, value("ten")),
+            (0, 99, value("all")),
+            (12, 15, value("twelve")),
+            (14, 15, value("end")),
+            (20, 29, value("twenty")),
+            (200, u128::MAX, value("far")),
+        ]);
+        for (address, expected) in [
+            (0, "all"),
+            (9, "all"),
+            (10, "ten"),
+            (12, "twelve"),
+            (14, "end"),
+            (15, "end"),
+            (16, "ten"),
+            (20, "twenty"),
+            (29, "twenty"),
+            (30, "all"),
+            (99, "all"),
+            (100, ""),
+            (199, ""),
+            (200, "far"),
+            (u128::MAX, "far"),
+        ] {
+            assert_eq!(networks.value(address), expected.as_bytes(), "{address}");
+        }
+        assert_eq!(Networks::default().value(1), b"");
+    }
+
+    #[test]
+    fn the_hash_is_the_known_one() {
+        for (text, hash) in
+            [("", 0), ("a", 0x9268_5f5e), ("abcd", 0x2687_3021), ("abcdefg", 0xf9a1_cef3)]
+        {
+            assert_eq!(murmur2(text.as_bytes()), hash, "{text}: {:08x}", murmur2(text.as_bytes()));
+        }
+    }
+}
