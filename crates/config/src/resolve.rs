@@ -7,7 +7,7 @@ mod locations;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::directive::{self, Body, Context, Row, Status, logs};
+use crate::directive::{self, Body, Context, Row, Status, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::map::{cycle, map, map_name};
@@ -29,6 +29,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         reports,
         names: Names::default(),
         formats: HashMap::new(),
+        zones: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
@@ -48,6 +49,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         return None;
     }
     http.listens = listens.finish();
+    http.zones = scope.zones;
     Some(Config { main: scope.main, http })
 }
 
@@ -109,6 +111,7 @@ impl Walk<'_> {
             self.scope.warn(node.name.span, "this server is empty: all it does is by default");
         }
         level.finish();
+        self.check_password(&level);
         let own = std::mem::take(&mut level.own);
         self.listens.add(&mut self.scope, id, node, &own);
         let answer = level.settings.answer.take();
@@ -319,6 +322,11 @@ impl Walk<'_> {
             self.name_map(directive, &mut maps);
         }
         self.read_maps(maps);
+        for directive in ["limit_req_zone", "limit_conn_zone"].into_iter().flat_map(&found) {
+            if let Err(fault) = limits::zone(&directive, &mut self.scope) {
+                self.fault(directive.node, fault);
+            }
+        }
         let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());
         for node in &combined.nodes {
             if let Some(row) = directive::by_name(b"log_format").first() {

@@ -6,6 +6,7 @@ use sekisho_config::{LocationId, ServerId};
 use sekisho_http::{Head, Method, Status};
 
 use crate::capture::Captures;
+use crate::gates::Passage;
 
 /// What is known about a request and its connection, for decisions and variables.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +82,8 @@ pub struct Exchange {
     /// The method that is acted on: the client's, until an `error_page` makes it GET.
     pub method: Method,
     pub(crate) captures: Captures,
+    /// Its way through the gates.
+    pub(crate) passage: Passage,
     /// Whether a server has been chosen.
     pub(crate) is_routed: bool,
     /// The request that was decided: what belongs to another is not to be built upon.
@@ -111,6 +114,7 @@ impl Default for Exchange {
             allow: Vec::new(),
             method: Method::Other,
             captures: Captures::default(),
+            passage: Passage::default(),
             is_routed: false,
             decided: None,
             is_internal: false,
@@ -142,6 +146,7 @@ impl Exchange {
         self.status = None;
         self.method = Method::Other;
         self.captures.clear();
+        self.passage.clear();
         self.is_routed = false;
         self.decided = None;
         self.is_internal = false;

@@ -4,9 +4,12 @@
 
 pub mod action;
 mod capture;
+mod credentials;
 mod decide;
 pub mod exchange;
 pub mod fields;
+pub mod gates;
+mod links;
 mod location;
 pub mod log;
 mod place;
@@ -14,11 +17,14 @@ mod redirect;
 mod server_name;
 mod table;
 pub mod variable;
+pub mod zone;
 
 pub use action::{Action, Files, Look};
+pub use credentials::decode_base64;
 pub use decide::Handover;
 pub use exchange::{ConnectionFacts, Exchange, Request, RequestIdSeed, WallTime};
 pub use fields::{added_fields, media_type};
+pub use gates::{Gates, Password, Rated, Taken, Wait};
 pub use log::{log_line, wants_line};
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

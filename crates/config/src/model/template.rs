@@ -60,7 +60,10 @@ pub enum Variable {
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
     Http(String),
     Https,
+    InvalidReferer,
     IsArgs,
+    LimitConnStatus,
+    LimitReqStatus,
     /// The variable of a `map`.
     Map(MapId),
     Msec,
@@ -83,6 +86,8 @@ pub enum Variable {
     RequestTime,
     RequestUri,
     Scheme,
+    SecureLink,
+    SecureLinkExpires,
     /// `$sent_http_name`, kept as the field's name.
     SentHttp(String),
     ServerAddr,
