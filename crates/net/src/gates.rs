@@ -29,8 +29,6 @@ pub(crate) struct Witness<'a> {
     pub(crate) places: &'a mut Vec<Place>,
     /// What a password waits for.
     pub(crate) question: Option<Question>,
-    /// Whether something was reported: then the log knows why.
-    pub(crate) has_reported: bool,
 }
 
 impl Witness<'_> {
@@ -125,7 +123,6 @@ impl Gates for Witness<'_> {
                 let level = if is_missing { Level::Error } else { Level::Crit };
                 let file = file.escape_ascii();
                 self.write(location, level, format_args!("open() \"{file}\" failed: {error}"));
-                self.has_reported = true;
                 verdict
             }
             Answer::Unusable(why) => {
@@ -138,7 +135,6 @@ impl Gates for Witness<'_> {
     }
 
     fn report(&mut self, location: LocationId, level: Level, message: fmt::Arguments<'_>) {
-        self.has_reported = true;
         self.write(location, level, message);
     }
 }

@@ -245,11 +245,10 @@ impl Connection {
             request: &request,
             places: &mut serving.places,
             question: None,
-            has_reported: false,
         };
         let asked = ask.seen(serving.waited);
         let action = ask.decide(table, &request, exchange, &mut view);
-        let looked = view.errno.filter(|_| !view.has_reported);
+        let looked = view.errno;
         let question = view.question.take();
         let is_empty = files.is_empty();
         drop(files);

@@ -10,7 +10,9 @@ pub(crate) fn decode(field: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     }
     let start = out.len();
     let colon = decode_base64(encoded.trim_ascii(), b'+', b'/', out)
-        .and_then(|()| out[start..].iter().position(|byte| *byte == b':'));
+        .and_then(|()| out[start..].iter().position(|byte| *byte == b':'))
+        // Nobody is called nothing, as in nginx.
+        .filter(|colon| *colon > 0);
     if colon.is_none() {
         out.truncate(start);
     }
@@ -55,9 +57,9 @@ mod tests {
             ("basic YW5uOnNlY3JldA", Some(("ann", "secret"))),
             ("BASIC  YW5uOnNlY3JldA== ", Some(("ann", "secret"))),
             ("Basic YW5uOmE6Yg==", Some(("ann", "a:b"))),
-            ("Basic OnNlY3JldA==", Some(("", "secret"))),
+            ("Basic OnNlY3JldA==", None),
             ("Basic YW5uOg==", Some(("ann", ""))),
-            ("Basic Og==", Some(("", ""))),
+            ("Basic Og==", None),
             ("Basic YW5u", None),
             ("Basic ", None),
             ("Basic", None),

@@ -169,9 +169,16 @@ impl Exchange {
         self.path.get(self.script_bytes..).unwrap_or_default()
     }
 
+    /// Who asks, if a password of theirs was right. What a client only claims is no user.
+    pub fn verified_user(&self) -> Option<&[u8]> {
+        self.passage.is_verified.then_some(&*self.passage.user)
+    }
+
     /// How much memory it holds, for a pool that does not keep giants.
     pub fn capacity(&self) -> usize {
         let buffers = [&self.path, &self.query, &self.host, &self.file, &self.text, &self.allow];
-        buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>() + self.value.capacity()
+        let buffers = buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>();
+        let passage = self.passage.realm.capacity() + self.passage.user.capacity();
+        buffers + self.value.capacity() + passage
     }
 }

@@ -135,13 +135,19 @@ pub(crate) struct Passage {
     pub(crate) realm: Vec<u8>,
     /// Whether one was.
     pub(crate) is_challenged: bool,
+    /// Whose password was right.
+    pub(crate) user: Vec<u8>,
+    /// Whether one was.
+    pub(crate) is_verified: bool,
 }
 
 impl Passage {
     /// Makes it ready for the next request; the storage stays.
     pub(crate) fn clear(&mut self) {
-        let mut realm = std::mem::take(&mut self.realm);
+        let (mut realm, mut user) =
+            (std::mem::take(&mut self.realm), std::mem::take(&mut self.user));
         realm.clear();
-        *self = Self { realm, ..Self::default() };
+        user.clear();
+        *self = Self { realm, user, ..Self::default() };
     }
 }

@@ -123,7 +123,9 @@ impl<F: Files> Decision<'_, F> {
             return Asked::No;
         }
         let asked = self.check_credentials(rule);
-        self.exchange.passage.is_challenged |= matches!(asked, Asked::Refused);
+        let passage = &mut self.exchange.passage;
+        passage.is_challenged |= matches!(asked, Asked::Refused);
+        passage.is_verified = matches!(asked, Asked::Right);
         asked
     }
 
@@ -146,7 +148,10 @@ impl<F: Files> Decision<'_, F> {
         let verdict = self.files.password(location, &file, user, password);
         let shown = user.escape_ascii();
         let asked = match verdict {
-            Password::Right => Asked::Right,
+            Password::Right => {
+                user.clone_into(&mut self.exchange.passage.user);
+                Asked::Right
+            }
             Password::Later => Asked::Later,
             Password::NoFile => Asked::Fail(Status::FORBIDDEN),
             Password::Failed => Asked::Fail(Status::INTERNAL_SERVER_ERROR),
