@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sekisho_config::{Memory, Options, Settings, load};
+use sekisho_config::{LocationId, Memory, Options, RateLimit, Settings, load};
 use sekisho_http::{Head, Status, target};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Look, Request, RequestIdSeed, Sent, Table, WallTime,
-    added_fields, log_line, media_type, wants_line,
+    Action, ConnectionFacts, Exchange, Files, Gates, Look, Password, Rated, Request, RequestIdSeed,
+    Sent, Table, WallTime, added_fields, log_line, media_type, wants_line,
 };
 
 const TEXT: &str = include_str!("site.conf");
@@ -43,7 +43,14 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         // Which files there are follows from the target, so that one input is one story.
         let kind = head.target().iter().fold(listen as u8, |sum, byte| sum.wrapping_add(*byte)) % 3;
         let (mut exchange, mut view) = (Exchange::default(), View::new(kind, is_strict));
-        let action = table.decide(&request, &mut exchange, &mut view);
+        let mut action = table.decide(&request, &mut exchange, &mut view);
+        // Whatever is waited for, waiting comes to an end.
+        for waits in 0.. {
+            assert!(waits < 100, "the decision does not end");
+            let Action::Wait(_) = action else { break };
+            check(table, &request, &exchange, &action);
+            action = table.resume(&request, &mut exchange, &mut view);
+        }
         check(table, &request, &exchange, &action);
         let late = Status::INTERNAL_SERVER_ERROR;
         let action = table.decide_error(late, &request, &mut exchange, &mut view);
@@ -96,6 +103,22 @@ struct View {
 impl View {
     fn new(kind: u8, is_strict: bool) -> Self {
         Self { kind, looks: 0, is_strict }
+    }
+}
+
+impl Gates for View {
+    fn look_at_rate(&mut self, _: &RateLimit, key: &[u8], _: bool) -> Rated {
+        assert!(!key.is_empty());
+        if self.kind == 0 { Rated::Within(1000) } else { Rated::Over(1000) }
+    }
+
+    fn password(&mut self, _: LocationId, file: &[u8], user: &[u8], _: &[u8]) -> Password {
+        assert!(file.first() == Some(&b'/') && !user.is_empty() && !user.contains(&b':'));
+        match self.kind {
+            0 => Password::Right,
+            1 => Password::Unknown,
+            _ => Password::Later,
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The one table of directives. It drives parsing, checking, defaults, inheritance and the reference:
 //! what is not in it does not exist, and what it says of a default is what is applied.
 
+mod access;
 pub(crate) mod answers;
 mod cgi;
 mod files;
 mod heads;
+pub(crate) mod limits;
 pub(crate) mod logs;
 mod manners;
 mod not_built;
@@ -102,7 +104,6 @@ const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
-const LIMIT_EXCEPT: Contexts = Contexts::of(&[Context::LimitExcept]);
 const HTTP_SERVER: Contexts = Contexts::of(&[Context::Http, Context::Server]);
 const SERVER_LOCATION: Contexts = Contexts::of(&[Context::Server, Context::Location]);
 const EVERYWHERE: Contexts = Contexts::of(&Context::ALL);
@@ -114,6 +115,8 @@ const LEVELS_IF: Contexts =
 /// Where scripts may stand.
 const SCRIPTS: Contexts =
     Contexts::of(&[Context::Server, Context::ServerIf, Context::Location, Context::LocationIf]);
+const LEVELS_LIMIT_EXCEPT: Contexts =
+    Contexts::of(&[Context::Http, Context::Server, Context::Location, Context::LimitExcept]);
 const MAIN_LEVELS: Contexts =
     Contexts::of(&[Context::Main, Context::Http, Context::Server, Context::Location]);
 
@@ -201,6 +204,8 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),
     ("CGI programs", cgi::ROWS),
+    ("Access", access::ROWS),
+    ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("Logs", logs::ROWS),

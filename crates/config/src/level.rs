@@ -3,16 +3,17 @@
 //! down. Also what an `apply` function sees: the directive and the scope around it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::directive::{Context, Row};
+use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage, Expires, FileCache,
     HeadLimits, IfModifiedSince, LocationMatch, LogFormat, Main, Place, Programs, Rewriting,
-    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Workers,
+    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -175,6 +176,8 @@ pub struct Scope<'a> {
     pub names: Names,
     /// `log_format`s by name.
     pub formats: HashMap<String, Arc<LogFormat>>,
+    /// `limit_req_zone`s and `limit_conn_zone`s; a `ZoneId` is an index here.
+    pub zones: Vec<Zone>,
     /// Settings of the process.
     pub main: Main,
     /// Named locations that are referred to: where, which, and at what level.
@@ -203,6 +206,14 @@ impl Scope<'_> {
     /// A path, made absolute by the prefix.
     pub fn path(&self, text: &[u8]) -> PathBuf {
         self.options.prefix.join(path_of(text))
+    }
+
+    /// A path, made absolute by the folder of the main file, where nginx looks for what belongs to its
+    /// configuration.
+    pub fn path_beside_main(&self, text: &[u8]) -> PathBuf {
+        let main = self.files.iter().find_map(|file| file.path.as_deref());
+        let folder = main.and_then(Path::parent).unwrap_or(&self.options.prefix);
+        folder.join(path_of(text))
     }
 }
 
@@ -328,8 +339,6 @@ pub struct Own {
     pub server_names: Vec<(ServerName, Span)>,
     /// `listen`
     pub listens: Vec<(ListenLine, Option<Span>)>,
-    /// `limit_except`'s block: the first `allow all` or `deny all`.
-    pub denies: Option<bool>,
     /// `rewrite`, `set`, `if`, `break` and `return`
     pub steps: Vec<Step>,
 }
@@ -351,6 +360,8 @@ pub struct Level {
     pub cache: CacheParts,
     /// What holds for CGI programs.
     pub cgi: CgiParts,
+    /// What holds for access, links and limits.
+    pub guards: Guards,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -381,6 +392,7 @@ impl Level {
                 errors: false,
             },
             cgi: CgiParts { switch: None, pass: None, rest: Cgi::default() },
+            guards: Guards::blank(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -403,6 +415,7 @@ impl Level {
             parts: self.parts,
             cache: self.cache,
             cgi: self.cgi.clone(),
+            guards: self.guards.handed_down(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -444,10 +457,10 @@ impl Level {
         }
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
+        self.guards.finish(settings);
         self.own = Own {
             server_names: own.server_names,
             listens: own.listens,
-            denies: own.denies,
             steps: own.steps,
             ..Own::default()
         };
@@ -470,6 +483,9 @@ fn blank_settings() -> Settings {
         recursive_error_pages: false,
         internal: false,
         limit_except: None,
+        access: None,
+        limits: None,
+        links: None,
         allow_methods: None,
         absolute_redirect: false,
         server_name_in_redirect: false,

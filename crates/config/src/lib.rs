@@ -15,6 +15,7 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod guards;
 mod lookup;
 mod map;
 mod names;

@@ -1,6 +1,7 @@
 //! The finished configuration: typed, defaults filled in, inheritance done. What the rest of the server
 //! reads; nothing outside this room sees a word of configuration text.
 
+mod access;
 mod cgi;
 mod lookup;
 mod rewrite;
@@ -14,6 +15,10 @@ use std::time::Duration;
 use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
 
+pub use access::{
+    Access, AddressRule, Bound, LimitExcept, Limits, Links, PasswordRule, PlaceLimit, Rate,
+    RateLimit, Referers, Signature, UserFile, Who, Zone, ZoneId, ZoneKind,
+};
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
 pub use lookup::{Geo, Networks, Split};
 pub use rewrite::{
@@ -84,6 +89,8 @@ pub struct Http {
     pub splits: Vec<Split>,
     /// Variables that are `set`; an [`AssignedId`] is an index here.
     pub assigned: Vec<Assigned>,
+    /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
+    pub zones: Vec<Zone>,
 }
 
 /// An index into [`Http::servers`].
@@ -266,8 +273,14 @@ pub struct Settings {
     pub recursive_error_pages: bool,
     /// `internal` (a location's own)
     pub internal: bool,
-    /// `limit_except` (a location's own): methods that stay allowed; the rest is denied (403).
-    pub limit_except: Option<Arc<[Method]>>,
+    /// `limit_except` (a location's own): who may use other methods than these.
+    pub limit_except: Option<Arc<LimitExcept>>,
+    /// Who is let in; `None` for everybody.
+    pub access: Option<Arc<Access>>,
+    /// How fast and how much at once; `None` without bounds.
+    pub limits: Option<Arc<Limits>>,
+    /// What signed links and referers are measured by.
+    pub links: Option<Arc<Links>>,
     /// `allow_methods`: exactly these; others get 405.
     pub allow_methods: Option<Arc<[Method]>>,
     /// `absolute_redirect`

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::directive::rewrite::assigned_name;
-use crate::directive::{self, Body, Context, Row, Status, logs};
+use crate::directive::{self, Body, Context, Row, Status, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
@@ -33,6 +33,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         reports,
         names: Names::default(),
         formats: HashMap::new(),
+        zones: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
@@ -52,6 +53,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         return None;
     }
     http.listens = listens.finish();
+    http.zones = scope.zones;
     Some(Config { main: scope.main, http })
 }
 
@@ -115,6 +117,7 @@ impl Walk<'_> {
         level.finish();
         let mut own = std::mem::take(&mut level.own);
         level.own.steps = std::mem::take(&mut own.steps);
+        self.check_password(&level);
         self.listens.add(&mut self.scope, id, node, &own);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
@@ -330,6 +333,11 @@ impl Walk<'_> {
         self.read_maps(maps);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
+        for directive in ["limit_req_zone", "limit_conn_zone"].into_iter().flat_map(&found) {
+            if let Err(fault) = limits::zone(&directive, &mut self.scope) {
+                self.fault(directive.node, fault);
+            }
+        }
         let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());
         for node in &combined.nodes {
             if let Some(row) = directive::by_name(b"log_format").first() {

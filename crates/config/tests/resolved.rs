@@ -277,7 +277,9 @@ fn what_a_location_says_for_itself_is_not_handed_down() {
     );
     let outer = &location(&config, "/a").settings;
     assert!(outer.internal && outer.rewriting.script.is_some() && outer.try_files.is_some());
-    assert_eq!(outer.limit_except.as_deref(), Some(&[Method::Get, Method::Head][..]));
+    let limit = outer.limit_except.as_deref().unwrap();
+    assert_eq!(*limit.methods, [Method::Get, Method::Head]);
+    assert!(limit.access.is_some() && outer.access.is_none());
     let inner = &location(&config, "/a/b").settings;
     assert!(
         !inner.internal
@@ -405,7 +407,8 @@ fn heads_and_caches_are_typed() {
     assert!(matches!(expires("/far"), Expires::Max));
     assert!(matches!(expires("/neg"), Expires::After(-1)));
     let form = &location(&config, "/form").settings;
-    assert_eq!(form.limit_except.as_deref(), Some(&[Method::Get, Method::Head][..]));
+    let limit = form.limit_except.as_deref().unwrap();
+    assert_eq!(*limit.methods, [Method::Get, Method::Head]);
     // H12: GET does not imply HEAD there.
     assert_eq!(form.allow_methods.as_deref(), Some(&[Method::Get, Method::Post][..]));
     assert_eq!((form.max_ranges, form.if_modified_since), (Some(0), IfModifiedSince::Before));

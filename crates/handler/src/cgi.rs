@@ -20,8 +20,8 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Cgi, Level};
 use sekisho_gateway::cgi::{
-    Cause, Ending, Environment, Fact, Facts, Invocation, Length, Orders, Program, Rules,
-    environment, invocation,
+    Authenticated, Cause, Ending, Environment, Fact, Facts, Invocation, Length, Orders, Program,
+    Rules, environment, invocation,
 };
 use sekisho_http::Status;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
@@ -92,7 +92,7 @@ pub fn start(
         has_body: call.has_body,
         body_bytes: call.body_bytes,
         software: call.software,
-        user: None,
+        user: exchange.verified_user().map(|user| Authenticated { scheme: "Basic", user }),
     };
     let mut variables = Environment::with_room();
     environment(&facts, &mut variables);

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
 use sekisho_http::date;
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Files, Kind, Look, Seen};
+use sekisho_route::{Files, Gates, Kind, Look, Seen};
 
 /// Files up to this size are kept in memory and leave in one write with their head.
 pub const CONTENT_BYTES_MAX: u64 = 32 * 1024;
@@ -391,6 +391,9 @@ pub struct View<'a> {
     /// The same on the wall clock.
     pub wall_secs: i64,
 }
+
+/// Files alone: whoever limits anything stands around this.
+impl Gates for View<'_> {}
 
 impl Files for View<'_> {
     type File = Rc<OpenFile>;

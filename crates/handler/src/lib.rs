@@ -5,10 +5,13 @@
 pub mod answer;
 pub mod cgi;
 pub mod file_cache;
+pub mod limits;
 pub mod listing;
+pub mod password;
 pub mod reply;
 pub mod static_file;
 pub mod task;
+pub mod wait;
 
 pub use file_cache::{FileCache, OpenFile, View};
 pub use reply::{Piece, Reply};

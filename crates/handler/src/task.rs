@@ -27,6 +27,8 @@ pub enum Progress {
     Redirect(Vec<u8>),
     /// The same by `X-Accel-Redirect`, which may name an `internal` location.
     HandOver(Vec<u8>),
+    /// What the decision waited for is over: it is made again. Nothing of the request's body was taken.
+    Again,
 }
 
 /// Where a task puts what it makes.

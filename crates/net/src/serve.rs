@@ -6,19 +6,21 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::{Level, ListenAddress, Settings};
+use sekisho_config::{Level, ListenAddress};
+use sekisho_handler::limits::Place;
 use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, listing, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Http1, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Seen, Sent,
-    added_fields, log_line, media_type, wants_line,
+    Action, ConnectionFacts, Exchange, Handover, Request, RequestIdSeed, Sent, Table, added_fields,
+    log_line, media_type, wants_line,
 };
 
 use crate::clock::Clock;
 use crate::drive::Connection;
+use crate::gates::Witness;
 use crate::session::{Key, Wish};
 use crate::site;
 use crate::work::Around;
@@ -41,7 +43,20 @@ pub struct Serving {
     /// When the first byte of this request was seen, and how many have been taken.
     since: Moment,
     received: u64,
+    /// The places of `limit_conn` that it has taken, until it is over.
+    places: Vec<Place>,
+    /// What was asked before the decision had to wait.
+    waited: Waited,
     pub(crate) current: Option<Current>,
+}
+
+/// What was asked before a decision had to wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waited {
+    /// What the client asked for, so that the body is meant.
+    is_request: bool,
+    /// What a failed handler left, whose fields belong to the answer.
+    has_failed: bool,
 }
 
 /// What is known about the request that is being answered.
@@ -116,6 +131,7 @@ impl Serving {
     /// Makes it ready for another session; `false` when it is not worth keeping.
     pub fn tidy(&mut self, keep_bytes: usize) -> bool {
         self.current = None;
+        self.places.clear();
         self.begin(Moment::ZERO);
         self.fields.capacity() <= keep_bytes && self.line.capacity() <= keep_bytes
     }
@@ -132,6 +148,40 @@ pub(crate) enum Ask {
     Failed(Status),
     /// A handler wants this answered instead.
     Instead(Handover, Vec<u8>),
+    /// What the decision waited for is over.
+    Again,
+}
+
+impl Ask {
+    /// Asks the router.
+    fn decide(
+        &self,
+        table: &Table,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        view: &mut Witness<'_>,
+    ) -> Action<Rc<OpenFile>> {
+        match self {
+            Self::Request => table.decide(request, exchange, view),
+            Self::Again => table.resume(request, exchange, view),
+            Self::Refused(Refusal { status, .. }) | Self::Failed(status) => {
+                table.decide_error(*status, request, exchange, view)
+            }
+            Self::Instead(how, target) => {
+                table.redirect_internally(*how, target, request, exchange, view)
+            }
+        }
+    }
+
+    /// The same, seen from before the decision had to wait.
+    fn seen(&self, waited: Waited) -> Waited {
+        match self {
+            Self::Request => Waited { is_request: true, has_failed: false },
+            Self::Failed(_) => Waited { is_request: false, has_failed: true },
+            Self::Refused(_) | Self::Instead(..) => Waited::default(),
+            Self::Again => waited,
+        }
+    }
 }
 
 impl Connection {
@@ -188,17 +238,20 @@ impl Connection {
         files.begin();
         let view = View { cache: &mut files, now, wall_secs: wall.unix_secs };
         serving.failed_path.clear();
-        let mut view = Witness { view, errno: None, path: &mut serving.failed_path };
-        let action = match ask {
-            Ask::Request => table.decide(&request, exchange, &mut view),
-            Ask::Refused(Refusal { status, .. }) | Ask::Failed(status) => {
-                table.decide_error(*status, &request, exchange, &mut view)
-            }
-            Ask::Instead(how, target) => {
-                table.redirect_internally(*how, target, &request, exchange, &mut view)
-            }
+        let mut view = Witness {
+            view,
+            errno: None,
+            path: &mut serving.failed_path,
+            worker: &worker,
+            placed: &placed,
+            request: &request,
+            places: &mut serving.places,
+            question: None,
         };
+        let asked = ask.seen(serving.waited);
+        let action = ask.decide(table, &request, exchange, &mut view);
         let looked = view.errno;
+        let question = view.question.take();
         let (is_empty, trusted_until) = (files.is_empty(), files.trusted_until());
         drop(files);
         if !is_empty {
@@ -208,28 +261,27 @@ impl Connection {
         self.engine.set_policy(placed.site.policy(exchange.location));
         serving.begin_fields(&placed, &worker.clock, now);
         let (exchange, fields) = (&serving.exchange, &mut serving.fields);
+        if let Action::Wait(wait) = action {
+            serving.waited = asked;
+            serving.current = Some(Current::new(placed, request_id, None));
+            return self.wait(wait, question, now);
+        }
         if let Action::Close = action {
-            self.engine.abort(CloseReason::ByConfiguration);
             // nginx's number for a connection that was closed without an answer.
             serving.current = Some(Current::new(placed, request_id, Status::new(444)));
-            self.log(now, false);
-            return;
+            self.engine.abort(CloseReason::ByConfiguration);
+            return self.log(now, false);
         }
         let max = placed.site.location(exchange.location).settings.client_max_body_size;
         let is_over = max.is_some_and(|max| self.engine.body_length().is_some_and(|n| n > max));
-        if is_over && matches!(ask, Ask::Request) {
-            // It is refused when it has been thrown away, or at once (H6).
-            let taken = self.engine.take_body(max, &mut busy.scratch, now);
+        if is_over && asked.is_request {
             serving.current = Some(Current::new(placed, request_id, None));
-            if let Err(refusal) = taken {
-                self.answer(&Ask::Refused(refusal), now);
-            }
-            return;
+            return self.refuse_body(max, now);
         }
         if let Action::Cgi = action {
             // The body belongs to whoever was asked: what is answered instead is a plain GET, and an error
             // page comes when the body has gone elsewhere.
-            let is_asked = matches!(ask, Ask::Request) && exchange.method == request.head.method();
+            let is_asked = asked.is_request && exchange.method == request.head.method();
             let call = cgi::Call {
                 table,
                 request: &request,
@@ -249,7 +301,7 @@ impl Connection {
             serving.current = Some(Current::new(placed, request_id, None));
             return self.begin(started, now);
         }
-        if let Ask::Failed(_) = ask {
+        if asked.has_failed {
             fields.append(&mut busy.outbox.fields);
         }
         let is_file_or_error = matches!(action, Action::File(_) | Action::Error(_));
@@ -266,6 +318,14 @@ impl Connection {
             self.keep_for_repeats(&reply, trusted_until, is_noted);
         }
         self.send(reply, now);
+    }
+
+    /// A body that is too large is refused when it has been thrown away, or at once (H6).
+    fn refuse_body(&mut self, max: Option<u64>, now: Moment) {
+        let Some(busy) = &mut self.busy else { return };
+        if let Err(refusal) = self.engine.take_body(max, &mut busy.scratch, now) {
+            self.answer(&Ask::Refused(refusal), now);
+        }
     }
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
@@ -330,6 +390,7 @@ impl Connection {
         self.release();
         let facts = self.facts();
         let Some(busy) = &mut self.busy else { return };
+        busy.serving.places.clear();
         let Some(current) = busy.serving.current.take() else { return };
         let serving = &mut busy.serving;
         let site = &current.placed.site;
@@ -455,7 +516,7 @@ fn make(
             Reply::empty(Status::OK)
         }
         // The caller has dealt with these already.
-        Action::Close | Action::Cgi => Reply::empty(Status::NO_CONTENT),
+        Action::Close | Action::Cgi | Action::Wait(_) => Reply::empty(Status::NO_CONTENT),
     }
 }
 
@@ -506,7 +567,7 @@ fn note_trouble(
         Ask::Refused(refusal) => Some(refusal),
         // Whoever failed has said why.
         Ask::Failed(_) => return false,
-        Ask::Request | Ask::Instead(..) => None,
+        Ask::Request | Ask::Again | Ask::Instead(..) => None,
     };
     if refusal.is_none() && !status.is_error() {
         return false;
@@ -551,49 +612,7 @@ fn note_trouble(
     true
 }
 
-/// Looks at files for the router, and remembers what came to nothing first: that is what was asked for,
-/// whatever an `error_page` has been found for it since.
-struct Witness<'a, 'p> {
-    view: View<'a>,
-    errno: Option<rustix::io::Errno>,
-    path: &'p mut Vec<u8>,
-}
-
-impl Witness<'_, '_> {
-    fn note<F>(&mut self, look: Look<F>, path: &[u8]) -> Look<F> {
-        let came_to_nothing = matches!(look, Look::Missing | Look::Denied | Look::Failed);
-        if came_to_nothing && self.errno.is_none() {
-            self.errno = self.view.cache.last_error();
-            self.path.extend_from_slice(path);
-        }
-        look
-    }
-}
-
-impl Files for Witness<'_, '_> {
-    type File = Rc<OpenFile>;
-
-    fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File> {
-        let look = self.view.look(path, root_bytes, settings);
-        self.note(look, path)
-    }
-
-    fn look_for_program(
-        &mut self,
-        path: &[u8],
-        root_bytes: usize,
-        settings: &Settings,
-    ) -> Look<()> {
-        let look = self.view.look_for_program(path, root_bytes, settings);
-        self.note(look, path)
-    }
-
-    fn inspect(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Option<Seen> {
-        self.view.inspect(path, root_bytes, settings)
-    }
-}
-
-struct Client(Option<SocketAddr>);
+pub(crate) struct Client(pub(crate) Option<SocketAddr>);
 
 impl std::fmt::Display for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -604,7 +623,7 @@ impl std::fmt::Display for Client {
     }
 }
 
-struct RequestLine<'a>(&'a Head, RequestIdSeed);
+pub(crate) struct RequestLine<'a>(pub(crate) &'a Head, pub(crate) RequestIdSeed);
 
 impl std::fmt::Display for RequestLine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

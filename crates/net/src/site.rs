@@ -9,6 +9,7 @@ use sekisho_config::{
     Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogTarget, Server,
     ServerTokens, Settings,
 };
+use sekisho_handler::limits::{SharedZone, Zones};
 use sekisho_http1::Policy;
 use sekisho_log::{ErrorLogger, Logs, Sink};
 use sekisho_route::{Machine, Table};
@@ -26,13 +27,20 @@ pub struct Site {
     policies: Vec<Arc<Policy>>,
     access_sinks: Vec<Arc<[Arc<Sink>]>>,
     error_loggers: Vec<ErrorLogger>,
+    /// Of `limit_req` and `limit_conn`, by their ids.
+    zones: Vec<Arc<SharedZone>>,
     /// The error log of the main context.
     pub log: ErrorLogger,
 }
 
 impl Site {
     /// Opens what a configuration needs.
-    pub fn new(config: Arc<Config>, logs: &Logs, machine: Machine) -> Result<Self, OpenError> {
+    pub fn new(
+        config: Arc<Config>,
+        logs: &Logs,
+        zones: &Zones,
+        machine: Machine,
+    ) -> Result<Self, OpenError> {
         let http = &config.http;
         let mut policies: Vec<Arc<Policy>> = Vec::with_capacity(http.locations.len());
         let mut distinct: Vec<Arc<Policy>> = Vec::new();
@@ -55,8 +63,9 @@ impl Site {
             error_loggers.push(logger(logs, &location.settings.error_logs)?);
         }
         let log = logger(logs, &config.main.error_logs)?;
+        let zones = zones.of(&http.zones);
         let table = Table::new(config).with_machine(machine);
-        Ok(Self { table, policies, access_sinks, error_loggers, log })
+        Ok(Self { table, policies, access_sinks, error_loggers, zones, log })
     }
 
     /// The routing table.
@@ -99,6 +108,11 @@ impl Site {
     /// A location's error log.
     pub fn error_logger(&self, location: LocationId) -> &ErrorLogger {
         &self.error_loggers[location.0 as usize]
+    }
+
+    /// The zones of `limit_req` and `limit_conn`, by their ids.
+    pub fn zones(&self) -> &[Arc<SharedZone>] {
+        &self.zones
     }
 
     /// The largest `open_file_cache` there is: how many entries, and how long they stay unused.

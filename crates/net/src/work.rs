@@ -6,12 +6,14 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Level, LocationId};
 use sekisho_handler::cgi::{Runs, Seats, Surroundings};
+use sekisho_handler::password::Question;
+use sekisho_handler::wait::{Asking, Delay};
 use sekisho_handler::{Progress, Task};
 use sekisho_http::Status;
 use sekisho_http1::{BodyLength, Response};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Engine, Moment};
-use sekisho_route::{Handover, Request, RequestIdSeed, added_fields};
+use sekisho_route::{Handover, Request, RequestIdSeed, Wait, added_fields};
 
 use crate::drive::Connection;
 use crate::serve::Ask;
@@ -72,6 +74,30 @@ impl Connection {
             return self.answer(&Ask::Refused(refusal), now);
         }
         busy.task = Some(task);
+    }
+
+    /// Waits for what the decision needs. The body stays where it is: nobody knows yet whose it is.
+    pub(crate) fn wait(&mut self, wait: Wait, question: Option<Question>, now: Moment) {
+        let Some(busy) = &mut self.busy else { return };
+        let Some(current) = &busy.serving.current else { return };
+        let started = match (wait, question) {
+            (Wait::For(length), _) => Ok(Delay::until(now + length)),
+            (Wait::Password, Some(question)) => {
+                let around = Around {
+                    worker: Rc::clone(&self.worker),
+                    placed: Rc::clone(&current.placed),
+                    location: busy.serving.exchange.location,
+                    connection: self.id,
+                    request_id: current.request_id,
+                };
+                Asking::start(&self.worker.shared.hashers, question, Rc::new(around), now)
+            }
+            (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
+        };
+        match started {
+            Ok(task) => busy.task = Some(task),
+            Err(status) => self.answer(&Ask::Failed(status), now),
+        }
     }
 
     /// Hands body bytes (a range of the input) to the task; what it does not take waits, and holds the
@@ -184,6 +210,10 @@ impl Connection {
             Progress::Redirect(target) => {
                 self.drop_task();
                 self.answer(&Ask::Instead(Handover::Location, target), now);
+            }
+            Progress::Again => {
+                self.drop_task();
+                self.answer(&Ask::Again, now);
             }
             Progress::HandOver(target) => {
                 self.drop_task();

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use sekisho_config::{Level, ListenAddress};
 use sekisho_handler::FileCache;
 use sekisho_handler::cgi::{Runs, Seats};
+use sekisho_handler::password::{UserFiles, Verdicts};
+use sekisho_handler::wait::Hashers;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -57,6 +59,10 @@ pub struct Shared {
     pub seats: Arc<Seats>,
     /// Connections, where they are limited.
     pub admission: Arc<Admission>,
+    /// Files of users.
+    pub user_files: UserFiles,
+    /// Who computes passwords.
+    pub hashers: Arc<Hashers>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.
@@ -136,6 +142,8 @@ pub struct Worker {
     pub wish: Cell<Wish>,
     /// How many sessions may be here.
     pub sessions_max: Cell<usize>,
+    /// Passwords that were right or wrong a moment ago.
+    pub verdicts: RefCell<Verdicts>,
     /// Programs that go on without their client.
     pub runs: Runs,
     /// What all workers share.
@@ -175,6 +183,7 @@ impl Worker {
             vacated: Notify::new(),
             wish: Cell::new(Wish::GoOn),
             sessions_max: Cell::new(usize::MAX),
+            verdicts: RefCell::default(),
             runs: Runs::default(),
             shared,
             request_id: Cell::new(random_seed()),

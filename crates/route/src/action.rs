@@ -3,6 +3,8 @@
 use sekisho_config::Settings;
 use sekisho_http::Status;
 
+use crate::gates::{Gates, Wait};
+
 /// What shall be answered. The details stand in the [`Exchange`](crate::Exchange).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<F> {
@@ -25,10 +27,12 @@ pub enum Action<F> {
     Options,
     /// `return 444`: close without an answer.
     Close,
+    /// Nothing yet: [`resume`](crate::Table::resume) when this is over.
+    Wait(Wait),
 }
 
 /// The shell's view of the file system, asked with whole paths.
-pub trait Files {
+pub trait Files: Gates {
     /// An open file, or whatever stands for one.
     type File;
 

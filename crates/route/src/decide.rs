@@ -1,6 +1,8 @@
 //! The order in which answers are tried. Each step ends in an action or in another step; every step
 //! that goes back to the beginning is counted, so there is always an end.
 
+mod access;
+mod limits;
 mod program;
 mod rewrite;
 
@@ -75,7 +77,22 @@ impl Table {
             return Action::Error(status);
         }
         exchange.decided = Some(request.request_id);
+        // Whatever waited for this refusal waits no longer.
+        exchange.passage.refusal = None;
         Decision { table: self, request, exchange, files }.run(Next::Fail(status))
+    }
+
+    /// Goes on after an [`Action::Wait`] that is over, where the decision stood: nothing is counted twice.
+    pub fn resume<F: Files>(
+        &self,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        files: &mut F,
+    ) -> Action<F::File> {
+        if !exchange.is_routed || exchange.decided != Some(request.request_id) {
+            return Action::Error(Status::INTERNAL_SERVER_ERROR);
+        }
+        Decision { table: self, request, exchange, files }.run(Next::Gates)
     }
 
     /// Goes on with the target that a program names, `path[?query]` or, for [`Handover::Accel`],
@@ -106,6 +123,8 @@ enum Next<F> {
     Search,
     /// Go on in the exchange's location.
     Location,
+    /// Go on at the gates of the exchange's location.
+    Gates,
     /// An error, for which there may be an `error_page`.
     Fail(Status),
     /// A redirect of the client to `exchange.text`; for it, too.
@@ -128,6 +147,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 Next::Path => self.at_server(),
                 Next::Search => self.search(),
                 Next::Location => self.at_location(),
+                Next::Gates => self.at_gates(),
                 Next::Fail(status) => self.fail(status, Action::Error(status)),
                 Next::Redirect(status) => self.fail(status, Action::Redirect(status)),
                 Next::Done(action) => return action,
@@ -188,18 +208,13 @@ impl<'a, F: Files> Decision<'a, F> {
     fn at_location(&mut self) -> Next<F::File> {
         let settings = self.settings();
         let method = self.exchange.method;
-        if let Some(methods) = &settings.limit_except {
-            let is_read = method == Method::Head && methods.contains(&Method::Get);
-            if !is_read && !methods.contains(&method) {
-                return Next::Fail(Status::FORBIDDEN);
-            }
-        }
         if let Some(methods) = &settings.allow_methods
             && !methods.contains(&method)
         {
             return self.refuse_method(methods);
         }
         if let Some(script) = settings.rewriting.script.as_deref()
+            && !self.is_limited(settings)
             && self.exchange.location != self.table.server(self.exchange.server).root
             && let Some(next) = self.location_script(script)
         {
@@ -210,7 +225,12 @@ impl<'a, F: Files> Decision<'a, F> {
         if program::is_for_programs(method) && settings.cgi.is_none() {
             return self.refuse_method(&FILE_METHODS);
         }
-        match &settings.try_files {
+        Next::Gates
+    }
+
+    /// Whoever came here may have it.
+    fn behind_gates(&mut self) -> Next<F::File> {
+        match &self.settings().try_files {
             Some(try_files) => self.try_files(try_files),
             None => self.content(),
         }

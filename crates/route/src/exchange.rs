@@ -9,6 +9,7 @@ use sekisho_http::{Head, Method, Status};
 
 use crate::assigned::Assignments;
 use crate::capture::Captures;
+use crate::gates::Passage;
 use crate::remark::{Remark, Remarks};
 
 /// What is known about a request and its connection, for decisions and variables.
@@ -98,6 +99,8 @@ pub struct Exchange {
     pub(crate) is_rewritten: bool,
     /// The last path that could be used, while a script makes another.
     pub(crate) last_path: Vec<u8>,
+    /// Its way through the gates.
+    pub(crate) passage: Passage,
     /// Whether a server has been chosen.
     pub(crate) is_routed: bool,
     /// The request that was decided: what belongs to another is not to be built upon.
@@ -136,6 +139,7 @@ impl Default for Exchange {
             remarks: RefCell::default(),
             is_rewritten: false,
             last_path: Vec::new(),
+            passage: Passage::default(),
             is_routed: false,
             decided: None,
             is_internal: false,
@@ -174,6 +178,7 @@ impl Exchange {
         self.found.get_mut().clear();
         self.remarks.get_mut().clear();
         self.is_rewritten = false;
+        self.passage.clear();
         self.is_routed = false;
         self.decided = None;
         self.is_internal = false;
@@ -204,6 +209,11 @@ impl Exchange {
         self.path.get(self.script_bytes..).unwrap_or_default()
     }
 
+    /// Who asks, if a password of theirs was right. What a client only claims is no user.
+    pub fn verified_user(&self) -> Option<&[u8]> {
+        self.passage.is_verified.then_some(&*self.passage.user)
+    }
+
     /// How much memory it holds, for a pool that does not keep giants.
     pub fn capacity(&self) -> usize {
         let Self { path, query, host, file, text, allow, value, last_path, .. } = self;
@@ -212,6 +222,8 @@ impl Exchange {
             + self.captures.capacity()
             + self.assigned.capacity()
             + self.found.borrow().capacity()
+            + self.passage.realm.capacity()
+            + self.passage.user.capacity()
     }
 
     /// Whether there is anything to be logged about the request.

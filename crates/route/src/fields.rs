@@ -8,7 +8,7 @@ use crate::exchange::{Exchange, Request};
 use crate::table::Table;
 use crate::variable::{Sent, expand};
 
-/// Appends `Expires`, `Cache-Control` and the `add_header`s, each line ended by CRLF. A value that is
+/// Appends `Expires`, `Cache-Control`, `WWW-Authenticate` and the `add_header`s, each line ended by CRLF. A value that is
 /// empty, or has a control byte in it, adds nothing. `modified` is the answer's `Last-Modified`.
 pub fn added_fields(
     table: &Table,
@@ -26,6 +26,9 @@ pub fn added_fields(
             exchange.is_particular.set(true);
         }
         push_expires(&settings.expires, request.wall.unix_secs, modified, out);
+    }
+    if exchange.passage.is_challenged {
+        push_challenge(&exchange.passage.realm, out);
     }
     let sent = Sent { status: Some(status), ..Sent::default() };
     for field in settings.add_headers.iter().filter(|field| is_good || field.always) {
@@ -59,6 +62,18 @@ fn extension(path: &[u8]) -> Option<&[u8]> {
     let mark = path.iter().rposition(|byte| matches!(byte, b'.' | b'/'))?;
     let is_extension = path[mark] == b'.' && mark > 0 && path[mark - 1] != b'/';
     is_extension.then(|| &path[mark + 1..])
+}
+
+/// `WWW-Authenticate`: the realm is a quoted string (RFC 7617 §2). What cannot stand in a field is left out.
+fn push_challenge(realm: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"WWW-Authenticate: Basic realm=\"");
+    for &byte in realm.iter().filter(|byte| !byte.is_ascii_control()) {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.extend_from_slice(b"\"\r\n");
 }
 
 fn push_field(

@@ -5,9 +5,12 @@
 pub mod action;
 mod assigned;
 mod capture;
+mod credentials;
 mod decide;
 pub mod exchange;
 pub mod fields;
+pub mod gates;
+mod links;
 mod location;
 pub mod log;
 mod place;
@@ -16,11 +19,14 @@ pub mod remark;
 mod server_name;
 mod table;
 pub mod variable;
+pub mod zone;
 
 pub use action::{Action, Files, Kind, Look, Seen};
+pub use credentials::decode_base64;
 pub use decide::Handover;
 pub use exchange::{ConnectionFacts, Exchange, Request, RequestIdSeed, WallTime};
 pub use fields::{added_fields, media_type};
+pub use gates::{Gates, Password, Rated, Taken, Wait};
 pub use log::{log_line, wants_line};
 pub use remark::Remark;
 pub use table::{Machine, Table};

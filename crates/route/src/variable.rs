@@ -9,7 +9,9 @@ use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Templat
 use sekisho_http::{Known, Status, date, target};
 
 use crate::capture::Captures;
+use crate::credentials;
 use crate::exchange::{Exchange, Request};
+use crate::gates::LimitStatus;
 use crate::place;
 use crate::table::Table;
 
@@ -171,7 +173,14 @@ impl Scope<'_> {
             V::Hostname => put(self.table.machine().hostname.as_bytes()),
             V::Http(name) => self.push_request_field(name.as_bytes(), out),
             V::Https => put(if connection.is_tls { b"on" } else { b"" }),
+            V::InvalidReferer => self.push_invalid_referer(out),
             V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
+            V::LimitConnStatus => {
+                put(exchange.passage.places.map_or("", LimitStatus::name).as_bytes());
+            }
+            V::LimitReqStatus => {
+                put(exchange.passage.rate.map_or("", LimitStatus::name).as_bytes());
+            }
             V::LimitRate => push_number(exchange.limit_rate.unwrap_or_default(), out),
             V::Map(id) => {
                 if let Some(map) = self.table.config().http.maps.get(id.0 as usize) {
@@ -191,8 +200,10 @@ impl Scope<'_> {
             V::RemoteAddr => push_address(connection.remote, out),
             V::RemotePort => push_port(connection.remote, out),
             V::RemoteUser => {
-                if let Some(value) = head.known(Known::Authorization) {
-                    push_basic_user(value, out);
+                let start = out.len();
+                let field = head.known(Known::Authorization).unwrap_or_default();
+                if let Some(colon) = credentials::decode(field, out) {
+                    out.truncate(start + colon);
                 }
             }
             // A client that was refused before it had sent a request line asked for nothing.
@@ -233,6 +244,8 @@ impl Scope<'_> {
                 }
             }
             V::Scheme => put(if connection.is_tls { b"https" } else { b"http" }),
+            V::SecureLink => self.push_secure_link(out),
+            V::SecureLinkExpires => self.push_secure_link_expires(out),
             V::SentHttp(name) => push_sent_field(sent.fields, name.as_bytes(), out),
             V::ServerAddr => push_address(connection.local, out),
             V::ServerName => self.push_server_name(out),
@@ -448,42 +461,6 @@ fn push_sent_field(lines: &[u8], name: &[u8], out: &mut Vec<u8>) {
             is_first = false;
             out.extend_from_slice(value.trim_ascii());
         }
-    }
-}
-
-/// The user of `Basic` credentials.
-fn push_basic_user(authorization: &[u8], out: &mut Vec<u8>) {
-    let Some((scheme, encoded)) = authorization.split_at_checked(b"Basic ".len()) else { return };
-    if !scheme.eq_ignore_ascii_case(b"Basic ") {
-        return;
-    }
-    let start = out.len();
-    let (mut bits, mut held) = (0_u32, 0_u32);
-    for &byte in encoded.trim_ascii() {
-        let Some(six) = base64_value(byte) else { break };
-        bits = (bits << 6 | u32::from(six)) & 0xffff;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            let decoded = (bits >> held) as u8;
-            if decoded == b':' {
-                return;
-            }
-            out.push(decoded);
-        }
-    }
-    // Without a colon these are not credentials.
-    out.truncate(start);
-}
-
-const fn base64_value(byte: u8) -> Option<u8> {
-    match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' | b'-' => Some(62),
-        b'/' | b'_' => Some(63),
-        _ => None,
     }
 }
 

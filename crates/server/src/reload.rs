@@ -78,7 +78,8 @@ impl Server {
     /// Opens what is new, and then, when nothing can fail any more, changes over.
     async fn take_over(&mut self, config: Arc<Config>) -> Result<(), Problem> {
         let count = worker_count(&config);
-        let site = Site::new(Arc::clone(&config), &self.logs, machine()).map_err(Problem::new)?;
+        let site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
+            .map_err(Problem::new)?;
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
         let pid = config.main.pid.as_deref();
         let is_same_pid_file = self.pid_file.as_ref().map(PidFile::path) == pid;

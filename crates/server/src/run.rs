@@ -14,7 +14,7 @@ use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_net::listen::Inherited;
-use sekisho_net::{Clock, Order, Site, Sockets};
+use sekisho_net::{Clock, Order, Site, Sockets, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -80,6 +80,8 @@ pub(crate) struct Server {
     pub(crate) logs: Arc<Logs>,
     pub(crate) sockets: Sockets,
     pub(crate) site: Arc<Site>,
+    /// Where rates and places are counted: they outlive a reload.
+    pub(crate) zones: Zones,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -115,7 +117,8 @@ impl Server {
         let sockets =
             inherited.reopen(&config.http.listens, worker_count(&config)).map_err(Problem::new)?;
         let logs = Logs::new();
-        let opened = open_rest(&config, &logs, offer.pid_file);
+        let zones = Zones::default();
+        let opened = open_rest(&config, &logs, &zones, offer.pid_file);
         let (site, pid_file, control) = opened.inspect_err(|_| {
             sockets.remove_files_but(&inherited);
         })?;
@@ -130,6 +133,7 @@ impl Server {
             logs,
             sockets,
             site: Arc::new(site),
+            zones,
             workers: Workers::new(started),
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),
@@ -434,9 +438,10 @@ fn inherited(
 fn open_rest(
     config: &Arc<Config>,
     logs: &Arc<Logs>,
+    zones: &Zones,
     shared_pid_file: Option<(PathBuf, File)>,
 ) -> Result<(Site, Option<PidFile>, io::Result<Control>), Problem> {
-    let site = Site::new(Arc::clone(config), logs, machine()).map_err(Problem::new)?;
+    let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
     let control = Control::open();
     if let Some((name, group)) = &config.main.user {

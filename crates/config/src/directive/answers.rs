@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sekisho_http::{Method, Status as Code};
 
 use super::{
-    Context, HTTP, HTTP_SERVER, LEVELS, LEVELS_IF, LIMIT_EXCEPT, LOCATION, Row, SERVER,
-    SERVER_LOCATION, active, block, set,
+    Context, HTTP, HTTP_SERVER, LEVELS, LEVELS_IF, LOCATION, Row, SERVER, SERVER_LOCATION, active,
+    block, set,
 };
 use crate::level::{Directive, Fault, Level, NamedUse, Scope};
 use crate::listen::listen;
@@ -50,32 +50,6 @@ pub(super) const ROWS: &[Row] = &[
         Context::Location,
         "Settings for some of the paths",
     ),
-    block(
-        "limit_except",
-        LOCATION,
-        "method ...",
-        Context::LimitExcept,
-        "Denies (403) every method but these; GET implies HEAD",
-    )
-    .once(),
-    active(
-        "allow",
-        LIMIT_EXCEPT,
-        "all",
-        "",
-        "In `limit_except`: the other methods stay allowed",
-        |l, d, _| rule(l, d, false),
-    )
-    .repeated(),
-    active(
-        "deny",
-        LIMIT_EXCEPT,
-        "all",
-        "",
-        "In `limit_except`: the other methods are denied",
-        |l, d, _| rule(l, d, true),
-    )
-    .repeated(),
     active(
         "allow_methods",
         LEVELS,
@@ -164,16 +138,6 @@ fn listen_fault(word: &Word, at: usize, reason: String) -> Fault {
         }
         _ => Fault::at(word, reason),
     }
-}
-
-fn rule(l: &mut Level, d: &Directive<'_>, denies: bool) -> Result<(), Fault> {
-    if &*d.arg(0).text != b"all" {
-        let message = format!("\"{}\" with addresses is not built yet", d.row.name);
-        return Err(Fault::at(d.arg(0), message).help(format!("only \"{} all\" is", d.row.name)));
-    }
-    // The first rule that matches decides, and each of these matches everybody.
-    l.own.denies.get_or_insert(denies);
-    Ok(())
 }
 
 /// The methods that a directive names.

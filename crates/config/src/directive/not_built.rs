@@ -1,7 +1,7 @@
 //! Directives that are errors for now: to ignore them would change what the configuration means, or what it
 //! guards. Where one takes effect, its row moves to the file of its group.
 
-use super::{Body, LEVELS, Row, not_built};
+use super::{Body, Row, not_built};
 
 pub(super) const ROWS: &[Row] = &[
     not_built("load_module", "A module of nginx cannot be loaded"),
@@ -32,23 +32,10 @@ pub(super) const ROWS: &[Row] = &[
     not_built("min_delete_depth", "Guards against deleting too much"),
     not_built("dav_ext_methods", "PROPFIND, OPTIONS"),
     not_built("upload_store", "Where uploads are stored (ours)"),
-    not_built("auth_basic", "Passwords"),
-    not_built("auth_basic_user_file", "Where passwords are"),
     not_built("auth_request", "Asks another location for permission"),
     not_built("auth_request_set", "Keeps what it answered"),
     not_built("auth_jwt", "Tokens"),
     not_built("auth_pam", "Passwords of the system"),
-    not_built("auth_delay", "Delays refusals"),
-    not_built("limit_req", "Limits the rate of requests"),
-    not_built("limit_req_zone", "Where the rate is kept"),
-    not_built("limit_req_status", "What is answered beyond it"),
-    not_built("limit_req_dry_run", "Only counts"),
-    not_built("limit_req_log_level", "How it is logged"),
-    not_built("limit_conn", "Limits connections"),
-    not_built("limit_conn_zone", "Where they are counted"),
-    not_built("limit_conn_status", "What is answered beyond"),
-    not_built("limit_conn_dry_run", "Only counts"),
-    not_built("limit_conn_log_level", "How it is logged"),
     not_built("ssl", "TLS"),
     not_built("ssl_certificate", "The certificate"),
     not_built("ssl_certificate_key", "Its key"),
@@ -66,12 +53,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("set_real_ip_from", "Whom `X-Forwarded-For` is believed from"),
     not_built("real_ip_header", "Where the client's address stands"),
     not_built("real_ip_recursive", "How far it is followed"),
-    not_built("valid_referers", "Which referers are valid"),
-    not_built("referer_hash_max_size", "A table for it"),
-    not_built("referer_hash_bucket_size", "A table for it"),
-    not_built("secure_link", "Signed links"),
-    not_built("secure_link_md5", "Signed links"),
-    not_built("secure_link_secret", "Signed links"),
     not_built("sub_filter", "Replaces text in answers"),
     not_built("sub_filter_once", "Replaces text in answers"),
     not_built("sub_filter_types", "Replaces text in answers"),
@@ -111,6 +92,4 @@ pub(super) const ROWS: &[Row] = &[
     not_built("post_action", "A request after the answer"),
     not_built("early_hints", "Sends 103"),
     not_built("max_headers", "Use `client_header_fields_max`"),
-    Row { contexts: LEVELS, ..not_built("allow", "Lets some addresses in") },
-    Row { contexts: LEVELS, ..not_built("deny", "Keeps some addresses out") },
 ];

@@ -1,7 +1,7 @@
 //! Directives of nginx that are accepted and do nothing: silently where there is truly nothing to do here,
 //! with a warning where somebody may miss the effect. Ignoring each of them is harmless.
 
-use super::{EVENTS, HTTP, HTTP_SERVER, LEVELS, MAIN, Row, silent, warned};
+use super::{EVENTS, HTTP, HTTP_SERVER, LEVELS, MAIN, Row, SERVER_LOCATION, silent, warned};
 
 pub(super) const ROWS: &[Row] = &[
     // Silently.
@@ -55,7 +55,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     silent("msie_padding", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("msie_refresh", LEVELS, "on|off", "The browsers it is for are gone"),
-    silent("satisfy", LEVELS, "all|any", "There is no access control that could be combined"),
+    silent("referer_hash_max_size", SERVER_LOCATION, "size", "Tables size themselves"),
+    silent("referer_hash_bucket_size", SERVER_LOCATION, "size", "Tables size themselves"),
     silent("subrequest_output_buffer_size", LEVELS, "size", "There are no subrequests"),
     // With a warning.
     warned("worker_cpu_affinity", MAIN, "auto|mask [mask] ...", "The kernel places the workers"),

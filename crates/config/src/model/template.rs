@@ -64,7 +64,10 @@ pub enum Variable {
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
     Http(String),
     Https,
+    InvalidReferer,
     IsArgs,
+    LimitConnStatus,
+    LimitReqStatus,
     LimitRate,
     /// The variable of a `map`.
     Map(MapId),
@@ -88,6 +91,8 @@ pub enum Variable {
     RequestTime,
     RequestUri,
     Scheme,
+    SecureLink,
+    SecureLinkExpires,
     /// `$sent_http_name`, kept as the field's name.
     SentHttp(String),
     ServerAddr,

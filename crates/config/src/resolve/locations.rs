@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::{Inner, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
-use crate::model::{LocationId, LocationMatch, Part, Place, Script, ServerId, Step, Template};
+use crate::model::{
+    LimitExcept, LocationId, LocationMatch, Part, Place, Script, ServerId, Step, Template,
+};
 use crate::names::{location_match, shown};
 use crate::parse::Node;
 use crate::report::{Report, Span};
@@ -49,15 +51,16 @@ impl Walk<'_> {
         let mut level = parent.child(Context::Location, matches.clone());
         let body = node.body.as_deref().unwrap_or_default();
         let blocks = self.fill(&mut level, body);
+        if !level.says("root") && !level.says("alias") {
+            inherit_alias(parent, &mut level);
+        }
+        level.finish();
+        self.check_password(&level);
         for (row, node) in &blocks {
             if row.body == Body::Block(Context::LimitExcept) {
                 self.limit_except(&mut level, &Directive { row, node, is_default: false });
             }
         }
-        if !level.says("root") && !level.says("alias") {
-            inherit_alias(parent, &mut level);
-        }
-        level.finish();
         if let LocationMatch::Named(name) = &matches {
             self.named.get_mut(server.0 as usize)?.insert(name.clone());
         }
@@ -170,12 +173,26 @@ impl Walk<'_> {
     fn limit_except(&mut self, level: &mut Level, directive: &Directive<'_>) {
         let mut inner = level.child(Context::LimitExcept, level.matches.clone());
         self.fill(&mut inner, directive.node.body.as_deref().unwrap_or_default());
+        inner.finish();
+        self.check_password(&inner);
         match answers::methods(directive, true) {
-            Ok(methods) if inner.own.denies == Some(true) => {
-                level.settings.limit_except = Some(methods);
+            Ok(methods) => {
+                let access = inner.settings.access.clone();
+                level.settings.limit_except = Some(Arc::new(LimitExcept { methods, access }));
             }
-            Ok(_) => {}
             Err(fault) => self.fault(directive.node, fault),
+        }
+    }
+
+    /// Whoever asks for passwords and does not say where they are lets everybody in, as nginx does.
+    pub(super) fn check_password(&mut self, level: &Level) {
+        let guards = &level.guards;
+        if let Some(span) = level.seen.get("auth_basic")
+            && guards.realm.is_some()
+            && guards.user_file.is_none()
+        {
+            let message = "\"auth_basic\" without \"auth_basic_user_file\" lets everybody in";
+            self.scope.warn(*span, message);
         }
     }
 }

@@ -9,7 +9,7 @@ use sekisho_gateway::cgi::{
 };
 use sekisho_http::{Head, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Table,
+    Action, ConnectionFacts, Exchange, Files, Gates, Handover, Look, Request, RequestIdSeed, Table,
     WallTime,
 };
 
@@ -22,6 +22,8 @@ fn table(directives: &str) -> Table {
 
 /// A file system of these regular files.
 struct List(&'static [&'static str]);
+
+impl Gates for List {}
 
 impl Files for List {
     type File = ();

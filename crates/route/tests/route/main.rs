@@ -1,10 +1,14 @@
 //! The routing table from outside: a configuration, a request and a view of files, into an action.
 
+mod access;
 mod alias;
 mod configured;
 mod error_page;
 mod fields;
 mod files;
+mod gates;
+mod limits;
+mod links;
 mod location;
 mod methods;
 mod program;
@@ -14,3 +18,4 @@ mod rewrite;
 mod server_name;
 mod support;
 mod variable;
+mod zone;

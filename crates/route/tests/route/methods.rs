@@ -3,6 +3,7 @@
 use sekisho_config::Fallback;
 use sekisho_http::Method;
 
+use crate::configured::configured;
 use crate::support::{check, exact, prefix, returns, server, t};
 
 const FILES: &[&str] = &["/srv/a.txt"];
@@ -59,14 +60,15 @@ fn other_methods_are_405_where_known_and_501_where_not() {
 /// H12: GET includes HEAD for `limit_except`, as in nginx.
 #[test]
 fn limit_except_denies_the_rest() {
-    let table = server(vec![
-        prefix("/get/", |own| own.limit_except = Some([Method::Get].into())),
-        prefix("/post/", |own| {
-            own.limit_except = Some([Method::Post].into());
-            own.rewriting.script = Some(returns(200, Some("posted")));
-        }),
-    ])
-    .table();
+    let table = configured(
+        "server { listen 8080; root /srv;
+            location /get/ { limit_except GET { deny all; } }
+            location /post/ { limit_except POST { deny all; } return 200 posted; }
+            location /some/ { limit_except GET { allow 10.0.0.0/8; deny all; } return 200 got; }
+            location /all/ { limit_except GET { allow all; } return 200 got; }
+            location /inherits/ { deny all; limit_except GET { allow all; } }
+            location /neither/ { deny all; limit_except GET { auth_basic off; } } }",
+    );
     check(
         &table,
         &["/srv/get/a"],
@@ -78,6 +80,13 @@ fn limit_except_denies_the_rest() {
             ("POST /post/a", "text 200 posted"),
             ("GET /post/a", "error 403"),
             ("HEAD /post/a", "error 403"),
+            ("GET /some/a", "text 200 got"),
+            ("POST /some/a", "error 403"),
+            // As in nginx, `return` is the location's and not the block's.
+            ("POST /all/a", "error 405 GET, HEAD, OPTIONS"),
+            ("GET /inherits/a", "error 403"),
+            ("POST /inherits/a", "error 405 GET, HEAD, OPTIONS"),
+            ("POST /neither/a", "error 403"),
         ],
     );
 }

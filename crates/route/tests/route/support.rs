@@ -12,8 +12,10 @@ use sekisho_config::{
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
     Action, ConnectionFacts, Exchange, Files, Handover, Kind, Look, Request, RequestIdSeed, Seen,
-    Table, WallTime,
+    Table, Wait, WallTime,
 };
+
+use crate::gates::FakeGates;
 
 type Change = Box<dyn FnOnce(&mut Settings)>;
 
@@ -218,6 +220,9 @@ fn settings() -> Settings {
         recursive_error_pages: false,
         internal: false,
         limit_except: None,
+        access: None,
+        limits: None,
+        links: None,
         allow_methods: None,
         absolute_redirect: true,
         server_name_in_redirect: false,
@@ -397,11 +402,13 @@ fn variable(name: &str) -> Variable {
 pub(crate) struct FakeFiles {
     entries: Vec<String>,
     pub(crate) looks: usize,
+    pub(crate) gates: FakeGates,
 }
 
 impl FakeFiles {
     pub(crate) fn new(entries: &[&str]) -> Self {
-        Self { entries: entries.iter().map(ToString::to_string).collect(), looks: 0 }
+        let entries = entries.iter().map(ToString::to_string).collect();
+        Self { entries, ..Self::default() }
     }
 }
 
@@ -488,6 +495,13 @@ impl Asked {
         self.outcome(&action)
     }
 
+    /// What the decision comes to when it has waited.
+    pub(crate) fn resume(&mut self, table: &Table) -> String {
+        let request = request(&self.head, &self.connection);
+        let action = table.resume(&request, &mut self.exchange, &mut self.files);
+        self.outcome(&action)
+    }
+
     pub(crate) fn decide_error(&mut self, code: u16, table: &Table) -> String {
         let request = request(&self.head, &self.connection);
         let (exchange, files) = (&mut self.exchange, &mut self.files);
@@ -524,6 +538,8 @@ impl Asked {
             Action::Error(status) => format!("error {status}"),
             Action::Options => format!("options {}", exchange.allow.escape_ascii()),
             Action::Close => "close".into(),
+            Action::Wait(Wait::Password) => "wait for a password".into(),
+            Action::Wait(Wait::For(length)) => format!("wait {}ms", length.as_millis()),
         }
     }
 }

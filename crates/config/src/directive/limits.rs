@@ -1,0 +1,248 @@
+//! How fast and how much at once: `limit_req`, `limit_conn` and the zones they count in.
+
+use sekisho_http::Status as Code;
+
+use super::{HTTP, LEVELS, Row, active, nothing, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{Level as Severity, PlaceLimit, Rate, RateLimit, Zone, ZoneId, ZoneKind};
+use crate::parse::Word;
+use crate::report::did_you_mean;
+use crate::value;
+
+/// nginx's least size of a zone.
+const ZONE_BYTES_MIN: u64 = 32 << 10;
+/// Beyond this nobody means it.
+const ZONE_BYTES_MAX: u64 = 64 << 30;
+/// A thousandth of a request is what is counted in.
+const MILLI: u64 = 1000;
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "limit_req_zone",
+        HTTP,
+        "key zone=name:size rate=number(r/s|r/m) [sync]",
+        "",
+        "Where rates are counted, for each value of the key; about 8,000 keys to a megabyte",
+        nothing,
+    )
+    .repeated(),
+    active(
+        "limit_req",
+        LEVELS,
+        "zone=name [burst=number] [nodelay|delay=number]",
+        "",
+        "Limits the rate of requests: what is too fast waits, what is beyond the burst is refused",
+        limit_req,
+    )
+    .repeated(),
+    active(
+        "limit_req_status",
+        LEVELS,
+        "code",
+        "503",
+        "What is answered beyond the burst",
+        |l, d, _| set(&mut l.guards.rate_bound.status, status(d)),
+    ),
+    active(
+        "limit_req_log_level",
+        LEVELS,
+        "info|notice|warn|error",
+        "error",
+        "How refusals are logged; delays are one level lower",
+        |l, d, _| set(&mut l.guards.rate_bound.level, log_level(d)),
+    ),
+    active(
+        "limit_req_dry_run",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether rates are only counted",
+        |l, d, _| set(&mut l.guards.rate_bound.is_dry_run, d.flag()),
+    ),
+    active(
+        "limit_conn_zone",
+        HTTP,
+        "key zone=name:size",
+        "",
+        "Where requests in work are counted, for each value of the key; about 8,000 keys to a megabyte",
+        nothing,
+    )
+    .repeated(),
+    active(
+        "limit_conn",
+        LEVELS,
+        "zone number",
+        "",
+        "How many requests of one key may be worked on at once",
+        limit_conn,
+    )
+    .repeated(),
+    active("limit_conn_status", LEVELS, "code", "503", "What is answered beyond", |l, d, _| {
+        set(&mut l.guards.place_bound.status, status(d))
+    }),
+    active(
+        "limit_conn_log_level",
+        LEVELS,
+        "info|notice|warn|error",
+        "error",
+        "How refusals are logged",
+        |l, d, _| set(&mut l.guards.place_bound.level, log_level(d)),
+    ),
+    active(
+        "limit_conn_dry_run",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether requests in work are only counted",
+        |l, d, _| set(&mut l.guards.place_bound.is_dry_run, d.flag()),
+    ),
+];
+
+/// Reads `limit_req_zone` or `limit_conn_zone`, which are known before anything else of `http`.
+pub(crate) fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let is_rate = d.row.name == "limit_req_zone";
+    let key = d.template(d.arg(0), s)?;
+    let mut place = None;
+    let mut rate = Rate { requests: 1, secs: 1 };
+    for word in d.args().iter().skip(1) {
+        match d.text(word)?.split_once('=') {
+            Some(("zone", text)) => place = Some((word, name_and_size(word, text)?)),
+            Some(("rate", text)) if is_rate => rate = read_rate(word, text)?,
+            // Other servers to share the zone with: there are none.
+            None if is_rate && &*word.text == b"sync" => {}
+            _ => return Err(invalid_parameter(word)),
+        }
+    }
+    let Some((word, (name, bytes))) = place else {
+        return Err(Fault::new(format!("\"{}\" must have \"zone\" parameter", d.row.name)));
+    };
+    if s.zones.iter().any(|zone| zone.name == name) {
+        return Err(Fault::at(word, format!("zone \"{name}\" is defined already")));
+    }
+    let kind = if is_rate { ZoneKind::Rate(rate) } else { ZoneKind::Places };
+    s.zones.push(Zone { name, key, bytes, kind });
+    Ok(())
+}
+
+fn name_and_size(word: &Word, text: &str) -> Result<(String, u64), Fault> {
+    let Some((name, size)) = text.split_once(':').filter(|(name, _)| !name.is_empty()) else {
+        return Err(Fault::at(word, format!("invalid zone size \"{}\"", word.shown()))
+            .help("its form is: zone=name:size".to_owned()));
+    };
+    let bytes = value::size(size)
+        .map_err(|_| Fault::at(word, format!("invalid zone size \"{}\"", word.shown())))?;
+    if bytes < ZONE_BYTES_MIN {
+        return Err(Fault::at(word, format!("zone \"{}\" is too small", word.shown()))
+            .note("32k is the least".to_owned()));
+    }
+    if bytes > ZONE_BYTES_MAX {
+        return Err(Fault::at(word, format!("zone \"{}\" is too large", word.shown())));
+    }
+    Ok((name.to_owned(), bytes))
+}
+
+fn read_rate(word: &Word, text: &str) -> Result<Rate, Fault> {
+    let invalid = || {
+        Fault::at(word, format!("invalid rate \"{}\"", word.shown()))
+            .help("like rate=10r/s or rate=30r/m".to_owned())
+    };
+    let (number, secs) = match (text.strip_suffix("r/s"), text.strip_suffix("r/m")) {
+        (Some(number), _) => (number, 1),
+        (_, Some(number)) => (number, 60),
+        _ => return Err(invalid()),
+    };
+    let requests = value::number(number).ok().and_then(|number| u32::try_from(number).ok());
+    let requests = requests.filter(|requests| *requests > 0).ok_or_else(invalid)?;
+    Ok(Rate { requests, secs })
+}
+
+fn limit_req(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut found = None;
+    let mut burst = 0;
+    let mut delay_from = Some(0);
+    for word in d.args() {
+        match d.text(word)?.split_once('=') {
+            Some(("zone", name)) => found = Some((word, find(s, word, name)?)),
+            Some(("burst", number)) => burst = count(word, "burst", number)?,
+            Some(("delay", number)) => delay_from = Some(count(word, "delay", number)?),
+            None if &*word.text == b"nodelay" => delay_from = None,
+            _ => return Err(invalid_parameter(word)),
+        }
+    }
+    let Some((word, zone)) = found else {
+        return Err(Fault::new("\"limit_req\" must have \"zone\" parameter"));
+    };
+    let ZoneKind::Rate(rate) = s.zones[zone.0 as usize].kind else {
+        return Err(other_use(word, "limit_req", "limit_conn_zone"));
+    };
+    let rates = &mut l.guards.own.rates;
+    if rates.iter().any(|limit| limit.zone == zone) {
+        return Err(Fault::new("this zone has a \"limit_req\" here already"));
+    }
+    rates.push(RateLimit { zone, rate, burst, delay_from });
+    Ok(())
+}
+
+/// A number of requests, in thousandths.
+fn count(word: &Word, name: &str, number: &str) -> Result<u64, Fault> {
+    let number = value::number(number).ok().filter(|number| u32::try_from(*number).is_ok());
+    let number = number.filter(|number| *number > 0 || name == "delay");
+    number
+        .map(|number| number * MILLI)
+        .ok_or_else(|| Fault::at(word, format!("invalid {name} value \"{}\"", word.shown())))
+}
+
+fn limit_conn(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let name = d.text(word)?;
+    let zone = find(s, word, name)?;
+    if s.zones[zone.0 as usize].kind != ZoneKind::Places {
+        return Err(other_use(word, "limit_conn", "limit_req_zone"));
+    }
+    let most = d.number(1).ok().filter(|number| (1..=65535).contains(number));
+    let Some(max) = most else {
+        let number = d.arg(1);
+        return Err(Fault::at(
+            number,
+            format!("invalid number of connections \"{}\"", number.shown()),
+        )
+        .note("from 1 to 65535".to_owned()));
+    };
+    let places = &mut l.guards.own.places;
+    if places.iter().any(|limit| limit.zone == zone) {
+        return Err(Fault::new("this zone has a \"limit_conn\" here already"));
+    }
+    places.push(PlaceLimit { zone, max: max as u32 });
+    Ok(())
+}
+
+fn find(s: &Scope<'_>, word: &Word, name: &str) -> Result<ZoneId, Fault> {
+    let at = s.zones.iter().position(|zone| zone.name == name);
+    at.map(|at| ZoneId(at as u32)).ok_or_else(|| {
+        let help = did_you_mean(name, s.zones.iter().map(|zone| zone.name.as_str()));
+        Fault::at(word, format!("zone \"{name}\" is not defined")).help(help)
+    })
+}
+
+fn other_use(word: &Word, directive: &str, made_by: &str) -> Fault {
+    Fault::at(word, format!("this zone is not for \"{directive}\": \"{made_by}\" made it"))
+}
+
+fn invalid_parameter(word: &Word) -> Fault {
+    Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))
+}
+
+fn status(d: &Directive<'_>) -> Result<Code, Fault> {
+    let code = d.number(0).ok().filter(|code| (400..=599).contains(code));
+    code.and_then(|code| Code::new(code as u16))
+        .ok_or_else(|| d.invalid(d.arg(0), "must be between 400 and 599"))
+}
+
+fn log_level(d: &Directive<'_>) -> Result<Severity, Fault> {
+    let name = d.text(d.arg(0))?;
+    let offered = [Severity::Info, Severity::Notice, Severity::Warn, Severity::Error];
+    offered
+        .into_iter()
+        .find(|level| level.name() == name)
+        .ok_or_else(|| d.invalid(d.arg(0), "must be \"info\", \"notice\", \"warn\" or \"error\""))
+}

@@ -1,0 +1,155 @@
+//! What the router asks for one request: files, and the gates before them. Whatever it is told here it is told
+//! at once; a password that takes its time becomes a question, which is answered as a task.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sekisho_config::{Level, LocationId, PlaceLimit, RateLimit, Settings};
+use sekisho_handler::limits::{Place, SharedZone};
+use sekisho_handler::password::{self, Answer, Question, Worked};
+use sekisho_handler::wait::Keeper;
+use sekisho_handler::{OpenFile, View};
+use sekisho_route::{Files, Gates, Look, Password, Rated, Request, Seen, Taken};
+
+use crate::serve::{Client, RequestLine};
+use crate::work::Around;
+use crate::worker::{Placed, Worker};
+
+/// What the router sees. It remembers what came to nothing first: that is what was asked for, whatever an
+/// `error_page` has been found for it since.
+pub(crate) struct Witness<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) errno: Option<rustix::io::Errno>,
+    pub(crate) path: &'a mut Vec<u8>,
+    pub(crate) worker: &'a Worker,
+    pub(crate) placed: &'a Placed,
+    pub(crate) request: &'a Request<'a>,
+    /// The places that this request has taken.
+    pub(crate) places: &'a mut Vec<Place>,
+    /// What a password waits for.
+    pub(crate) question: Option<Question>,
+}
+
+impl Witness<'_> {
+    fn note<F>(&mut self, look: Look<F>, path: &[u8]) -> Look<F> {
+        let came_to_nothing = matches!(look, Look::Missing | Look::Denied | Look::Failed);
+        if came_to_nothing && self.errno.is_none() {
+            self.errno = self.view.cache.last_error();
+            self.path.extend_from_slice(path);
+        }
+        look
+    }
+
+    fn zone(&self, zone: sekisho_config::ZoneId) -> Option<&Arc<SharedZone>> {
+        self.placed.site.zones().get(zone.0 as usize)
+    }
+
+    fn write(&self, location: LocationId, level: Level, message: fmt::Arguments<'_>) {
+        let logger = self.placed.site.error_logger(location);
+        if logger.wants(level) {
+            let facts = self.request.connection;
+            let client = Client(facts.remote);
+            let line = RequestLine(self.request.head, self.request.request_id);
+            let stamp = self.worker.clock.stamp(self.view.now);
+            let message = format_args!("{message}, {client}{line}");
+            logger.write(level, stamp, Some(facts.id), message);
+        }
+    }
+}
+
+impl Files for Witness<'_> {
+    type File = Rc<OpenFile>;
+
+    fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File> {
+        let look = self.view.look(path, root_bytes, settings);
+        self.note(look, path)
+    }
+
+    fn look_for_program(
+        &mut self,
+        path: &[u8],
+        root_bytes: usize,
+        settings: &Settings,
+    ) -> Look<()> {
+        let look = self.view.look_for_program(path, root_bytes, settings);
+        self.note(look, path)
+    }
+
+    fn inspect(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Option<Seen> {
+        self.view.inspect(path, root_bytes, settings)
+    }
+}
+
+impl Gates for Witness<'_> {
+    fn look_at_rate(&mut self, limit: &RateLimit, key: &[u8], counts: bool) -> Rated {
+        let zone = self.zone(limit.zone);
+        zone.map_or(Rated::NoRoom, |zone| zone.look_at_rate(limit, key, counts, self.view.now))
+    }
+
+    fn count_request(&mut self, limit: &RateLimit, key: &[u8]) -> u64 {
+        self.zone(limit.zone).map_or(0, |zone| zone.count_request(limit, key, self.view.now))
+    }
+
+    fn take_place(&mut self, limit: &PlaceLimit, key: &[u8]) -> Taken {
+        match self.zone(limit.zone).map(|zone| zone.take_place(limit, key)) {
+            Some(Ok(place)) => {
+                self.places.push(place);
+                Taken::Yes
+            }
+            Some(Err(taken)) => taken,
+            None => Taken::NoRoom,
+        }
+    }
+
+    fn leave_places(&mut self) {
+        self.places.clear();
+    }
+
+    fn password(
+        &mut self,
+        location: LocationId,
+        file: &[u8],
+        user: &[u8],
+        password: &[u8],
+    ) -> Password {
+        let files = &self.worker.shared.user_files;
+        let verdicts = self.worker.verdicts.borrow();
+        let asked = [file, user, password];
+        match password::ask(files, &verdicts, asked, self.view.now, self.view.wall_secs) {
+            Answer::Known(verdict) => verdict,
+            Answer::Later(question) => {
+                self.question = Some(question);
+                Password::Later
+            }
+            Answer::Trouble(verdict, error) => {
+                let is_missing = verdict == Password::NoFile;
+                let level = if is_missing { Level::Error } else { Level::Crit };
+                let file = file.escape_ascii();
+                self.write(location, level, format_args!("open() \"{file}\" failed: {error}"));
+                verdict
+            }
+            Answer::Unusable(why) => {
+                let (user, file) = (user.escape_ascii(), file.escape_ascii());
+                let message = format_args!("the password of user \"{user}\" in \"{file}\" {why}");
+                self.write(location, Level::Error, message);
+                Password::Wrong
+            }
+        }
+    }
+
+    fn report(&mut self, location: LocationId, level: Level, message: fmt::Arguments<'_>) {
+        self.write(location, level, message);
+    }
+}
+
+impl Keeper for Around {
+    fn keep(&self, worked: Worked) {
+        let mut verdicts = self.worker.verdicts.borrow_mut();
+        worked.keep(&self.worker.shared.user_files, &mut verdicts, self.worker.clock.now());
+    }
+
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        sekisho_handler::cgi::Surroundings::report(self, level, message);
+    }
+}

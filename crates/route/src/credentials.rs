@@ -1,0 +1,80 @@
+//! `Authorization: Basic`: user and password (RFC 7617). A password goes from here into a comparison and
+//! nowhere else.
+
+/// Appends `user:password` to `out` and says where in what was appended the colon is; `None`, with nothing
+/// appended, where the field has no such credentials.
+pub(crate) fn decode(field: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    let (scheme, encoded) = field.split_at_checked(b"Basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let start = out.len();
+    let colon = decode_base64(encoded.trim_ascii(), b'+', b'/', out)
+        .and_then(|()| out[start..].iter().position(|byte| *byte == b':'))
+        // Nobody is called nothing, as in nginx.
+        .filter(|colon| *colon > 0);
+    if colon.is_none() {
+        out.truncate(start);
+    }
+    colon
+}
+
+/// Base64 with these characters for 62 and 63; padding may be left out. `None` for anything else; what was
+/// appended by then is the caller's to take away.
+pub fn decode_base64(text: &[u8], plus: u8, slash: u8, out: &mut Vec<u8>) -> Option<()> {
+    let end = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
+    if end % 4 == 1 {
+        return None;
+    }
+    let (mut bits, mut held) = (0_u32, 0_u32);
+    for &byte in &text[..end] {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            _ if byte == plus => 62,
+            _ if byte == slash => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(six)) & 0xffff;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_and_password_are_found_or_nothing_is() {
+        for (field, expected) in [
+            ("Basic YW5uOnNlY3JldA==", Some(("ann", "secret"))),
+            ("basic YW5uOnNlY3JldA", Some(("ann", "secret"))),
+            ("BASIC  YW5uOnNlY3JldA== ", Some(("ann", "secret"))),
+            ("Basic YW5uOmE6Yg==", Some(("ann", "a:b"))),
+            ("Basic OnNlY3JldA==", None),
+            ("Basic YW5uOg==", Some(("ann", ""))),
+            ("Basic Og==", None),
+            ("Basic YW5u", None),
+            ("Basic ", None),
+            ("Basic", None),
+            ("Basic YW5uOnNlY3JldA==!", Some(("ann", "secret"))),
+            ("Basic YW5u!nNlY3JldA==", None),
+            ("Basic YW5uO", None),
+            ("Bearer YW5uOnNlY3JldA==", None),
+            ("", None),
+        ] {
+            let mut out = b"before".to_vec();
+            let colon = decode(field.as_bytes(), &mut out);
+            let decoded = &out[6..];
+            let found = colon.map(|at| (&decoded[..at], &decoded[at + 1..]));
+            assert_eq!(found, expected.map(|(a, b)| (a.as_bytes(), b.as_bytes())), "{field}");
+            assert!(colon.is_some() || decoded.is_empty(), "{field}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Who is let in: `allow` and `deny`, `auth_basic`, and how `satisfy` puts them together. Asked anew after
+//! every internal redirect, as in nginx: what is not to be had by its own path is not to be had by another.
+
+use std::mem;
+use std::net::SocketAddr;
+
+use sekisho_config::{Access, Level, PasswordRule, Settings};
+use sekisho_http::{Known, Status};
+
+use super::{Decision, Next};
+use crate::action::{Action, Files};
+use crate::credentials;
+use crate::gates::{Password, Wait};
+
+/// How often a request may wait for a password: a file that changes all the time comes to an end.
+const WAITS_MAX: u8 = 8;
+
+/// What was found about a password.
+enum Asked {
+    /// None is asked for.
+    No,
+    Right,
+    /// None, or a wrong one.
+    Refused,
+    /// It could not be found out.
+    Fail(Status),
+    /// It takes its time.
+    Later,
+}
+
+impl<F: Files> Decision<'_, F> {
+    /// The gates of the exchange's location, in nginx's order: rates, places, addresses, passwords. Then
+    /// what lies behind them.
+    pub(super) fn at_gates(&mut self) -> Next<F::File> {
+        let settings = self.settings();
+        if let Some(status) = self.exchange.passage.refusal.take() {
+            return Next::Fail(status);
+        }
+        if let Some(limits) = settings.limits.as_deref()
+            && let Some(next) = self.limits(limits)
+        {
+            return next;
+        }
+        let access = match settings.limit_except.as_deref() {
+            Some(limit) if !limit.methods.contains(&self.exchange.method) => {
+                limit.access.as_deref()
+            }
+            _ => settings.access.as_deref(),
+        };
+        match access.and_then(|access| self.access(access)) {
+            Some(next) => next,
+            None => self.behind_gates(),
+        }
+    }
+
+    /// Whether `limit_except` has the say over this method: then the location's `return` has none, as in
+    /// nginx.
+    pub(super) fn is_limited(&self, settings: &Settings) -> bool {
+        let limit = settings.limit_except.as_deref();
+        limit.is_some_and(|limit| !limit.methods.contains(&self.exchange.method))
+    }
+
+    /// `None` lets the request pass.
+    fn access(&mut self, access: &Access) -> Option<Next<F::File>> {
+        self.exchange.is_particular.set(true);
+        let client = self.request.connection.remote.as_ref().map(SocketAddr::ip);
+        let rule = access.rules.iter().find(|rule| rule.who.is_meant(client));
+        let is_denied = match (rule.map(|rule| rule.allows), access.is_any_enough) {
+            (Some(true), true) => {
+                self.exchange.passage.is_challenged = false;
+                return None;
+            }
+            (Some(false), false) => return Some(self.forbid()),
+            (allows, _) => allows == Some(false),
+        };
+        let asked = match &access.password {
+            Some(rule) => self.ask_password(rule),
+            None => Asked::No,
+        };
+        match asked {
+            Asked::No if is_denied => Some(self.forbid()),
+            Asked::No => None,
+            Asked::Right => {
+                self.exchange.passage.is_challenged = false;
+                None
+            }
+            Asked::Refused => Some(match access.delay {
+                Some(delay) => {
+                    let message = format_args!("delaying unauthorized request");
+                    self.files.report(self.exchange.location, Level::Info, message);
+                    self.exchange.passage.refusal = Some(Status::UNAUTHORIZED);
+                    Next::Done(Action::Wait(Wait::For(delay)))
+                }
+                None => Next::Fail(Status::UNAUTHORIZED),
+            }),
+            Asked::Fail(status) => Some(Next::Fail(status)),
+            Asked::Later => {
+                let waits = &mut self.exchange.passage.waits;
+                *waits = waits.saturating_add(1);
+                Some(if *waits > WAITS_MAX {
+                    Next::Fail(Status::INTERNAL_SERVER_ERROR)
+                } else {
+                    Next::Done(Action::Wait(Wait::Password))
+                })
+            }
+        }
+    }
+
+    fn forbid(&mut self) -> Next<F::File> {
+        let message = format_args!("access forbidden by rule");
+        self.files.report(self.exchange.location, Level::Error, message);
+        Next::Fail(Status::FORBIDDEN)
+    }
+
+    fn ask_password(&mut self, rule: &PasswordRule) -> Asked {
+        let mut value = mem::take(&mut self.exchange.value);
+        self.expand(&rule.realm, &mut value);
+        let is_off = value == b"off";
+        if !is_off {
+            value.clone_into(&mut self.exchange.passage.realm);
+        }
+        self.exchange.value = value;
+        if is_off {
+            return Asked::No;
+        }
+        let asked = self.check_credentials(rule);
+        let passage = &mut self.exchange.passage;
+        passage.is_challenged |= matches!(asked, Asked::Refused);
+        passage.is_verified = matches!(asked, Asked::Right);
+        asked
+    }
+
+    fn check_credentials(&mut self, rule: &PasswordRule) -> Asked {
+        let location = self.exchange.location;
+        let field = self.request.head.known(Known::Authorization).unwrap_or_default();
+        // Whoever has a password to offer pays for its copy, and nobody else.
+        let mut plain = Vec::new();
+        let Some(colon) = credentials::decode(field, &mut plain) else {
+            let message = format_args!("no user/password was provided for basic authentication");
+            self.files.report(location, Level::Info, message);
+            return Asked::Refused;
+        };
+        let (user, password) = (&plain[..colon], &plain[colon + 1..]);
+        let mut file = mem::take(&mut self.exchange.value);
+        self.expand(&rule.file.path, &mut file);
+        if file.first() != Some(&b'/') {
+            file.splice(..0, rule.file.folder.iter().copied());
+        }
+        let verdict = self.files.password(location, &file, user, password);
+        let shown = user.escape_ascii();
+        let asked = match verdict {
+            Password::Right => {
+                user.clone_into(&mut self.exchange.passage.user);
+                Asked::Right
+            }
+            Password::Later => Asked::Later,
+            Password::NoFile => Asked::Fail(Status::FORBIDDEN),
+            Password::Failed => Asked::Fail(Status::INTERNAL_SERVER_ERROR),
+            Password::Wrong => {
+                let message = format_args!("user \"{shown}\": password mismatch");
+                self.files.report(location, Level::Error, message);
+                Asked::Refused
+            }
+            Password::Unknown => {
+                let file = file.escape_ascii();
+                let message = format_args!("user \"{shown}\" was not found in \"{file}\"");
+                self.files.report(location, Level::Error, message);
+                Asked::Refused
+            }
+        };
+        self.exchange.value = file;
+        asked
+    }
+}

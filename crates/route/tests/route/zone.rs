@@ -1,0 +1,146 @@
+//! Zones on virtual time: what is admitted, whatever is asked when, and what is held.
+
+use proptest::prelude::*;
+use sekisho_config::{Rate, RateLimit, ZoneId};
+use sekisho_lifecycle::Moment;
+use sekisho_route::zone::{KEY_BYTES, PlaceZone, RateZone};
+use sekisho_route::{Rated, Taken};
+
+fn limit(requests: u32, secs: u32, burst: u64) -> RateLimit {
+    let rate = Rate { requests, secs };
+    RateLimit { zone: ZoneId(0), rate, burst: burst * 1000, delay_from: None }
+}
+
+fn is_admitted(zone: &mut RateZone, limit: &RateLimit, key: &[u8], millis: u64) -> bool {
+    matches!(zone.look(limit, key, true, Moment::from_millis(millis)), Rated::Within(_))
+}
+
+proptest! {
+    /// Never more than rate * time + burst + 1, in any stretch of time.
+    #[test]
+    fn no_stretch_of_time_admits_more_than_rate_and_burst(
+        requests in 1_u32..50,
+        secs in prop_oneof![Just(1_u32), Just(60_u32)],
+        burst in 0_u64..20,
+        gaps in prop::collection::vec(0_u64..3000, 1..200),
+    ) {
+        let limit = limit(requests, secs, burst);
+        let mut zone = RateZone::new(1 << 20);
+        let mut millis = 0;
+        let mut admitted = Vec::new();
+        for gap in gaps {
+            millis += gap;
+            if is_admitted(&mut zone, &limit, b"k", millis) {
+                admitted.push(millis);
+            }
+        }
+        for (at, first) in admitted.iter().enumerate() {
+            for (count, last) in admitted[at..].iter().enumerate() {
+                // In thousandths of a request, so that nothing is rounded away.
+                let allowed = (last - first) * u64::from(requests) / u64::from(secs);
+                prop_assert!(count as u64 * 1000 <= allowed + burst * 1000);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_keeps_to_the_rate_is_never_refused(
+        requests in 1_u32..2000,
+        secs in prop_oneof![Just(1_u32), Just(60_u32)],
+        late in prop::collection::vec(0_u64..500, 1..100),
+    ) {
+        let limit = limit(requests, secs, 0);
+        let gap = (1000 * u64::from(secs)).div_ceil(u64::from(requests));
+        let mut zone = RateZone::new(1 << 20);
+        let mut millis = 0;
+        for late in late {
+            prop_assert!(is_admitted(&mut zone, &limit, b"k", millis));
+            millis += gap + late;
+        }
+    }
+
+    /// However keys come, a zone holds no more than its size, and knows the one that came last.
+    #[test]
+    fn a_zone_is_never_larger_than_it_may_be(
+        keys in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 1..300),
+        bytes in 200_u64..4000,
+    ) {
+        let limit = limit(1, 1, 0);
+        let mut zone = RateZone::new(bytes);
+        for (at, key) in keys.iter().enumerate() {
+            let millis = at as u64;
+            let is_new = is_admitted(&mut zone, &limit, key, millis);
+            prop_assert!(!is_admitted(&mut zone, &limit, key, millis), "{is_new}");
+            prop_assert!(zone.len() as u64 * (KEY_BYTES as u64 + 1) <= bytes);
+        }
+    }
+
+    /// However places are taken and left, they come out even.
+    #[test]
+    fn places_come_out_even(steps in prop::collection::vec((any::<bool>(), 0_u8..6), 1..300)) {
+        let mut zone = PlaceZone::new(1 << 20);
+        let mut taken = [0_u32; 6];
+        for (takes, key) in steps {
+            let at = usize::from(key);
+            if takes {
+                let is_free = taken[at] < 3;
+                let expected = if is_free { Taken::Yes } else { Taken::No };
+                prop_assert_eq!(zone.take(&[key], 3), expected);
+                taken[at] += u32::from(is_free);
+            } else if taken[at] > 0 {
+                zone.leave(&[key]);
+                taken[at] -= 1;
+            }
+            prop_assert_eq!(zone.len(), taken.iter().filter(|count| **count > 0).count());
+        }
+    }
+}
+
+#[test]
+fn the_key_that_was_not_used_for_the_longest_time_goes_first() {
+    let limit = limit(1, 1, 0);
+    let mut zone = RateZone::new(2 * (KEY_BYTES as u64 + 1));
+    assert!(is_admitted(&mut zone, &limit, b"a", 0));
+    assert!(is_admitted(&mut zone, &limit, b"b", 1));
+    assert!(!is_admitted(&mut zone, &limit, b"a", 2), "used, though refused");
+    assert!(is_admitted(&mut zone, &limit, b"c", 3));
+    assert!(!is_admitted(&mut zone, &limit, b"a", 4), "it is still known");
+    assert!(is_admitted(&mut zone, &limit, b"b", 5), "it has been forgotten");
+}
+
+#[test]
+fn idle_keys_go_by_and_by() {
+    let limit = limit(1, 1, 0);
+    let mut zone = RateZone::new(1 << 20);
+    for key in 0..100_u8 {
+        assert!(is_admitted(&mut zone, &limit, &[key], 0));
+    }
+    for key in 100..150_u8 {
+        assert!(is_admitted(&mut zone, &limit, &[key], 61_000));
+    }
+    assert_eq!(zone.len(), 50);
+}
+
+#[test]
+fn a_key_that_does_not_fit_at_all_has_no_room() {
+    let mut zone = RateZone::new(200);
+    let now = Moment::from_millis(0);
+    assert_eq!(zone.look(&limit(1, 1, 0), &[b'x'; 100], true, now), Rated::NoRoom);
+    assert_eq!(PlaceZone::new(200).take(&[b'x'; 100], 1), Taken::NoRoom);
+}
+
+#[test]
+fn what_is_only_looked_at_is_not_counted() {
+    let limit = limit(1, 1, 1);
+    let mut zone = RateZone::new(1 << 20);
+    let now = Moment::from_millis(0);
+    for _ in 0..9 {
+        assert_eq!(zone.look(&limit, b"k", false, now), Rated::Within(0));
+    }
+    assert_eq!(zone.count(&limit, b"k", now), 0);
+    for _ in 0..9 {
+        assert_eq!(zone.look(&limit, b"k", false, now), Rated::Within(1000));
+    }
+    assert_eq!(zone.count(&limit, b"k", now), 1000);
+    assert_eq!(zone.look(&limit, b"k", false, now), Rated::Over(2000));
+}

@@ -1,0 +1,12 @@
+//! Who may have what, and how fast, over the wire: addresses, passwords, rates and places. Where nginx is
+//! installed, both answer the same requests alike.
+#![forbid(unsafe_code)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod addresses;
+mod like_nginx;
+mod passwords;
+mod rates;
+mod waiting;
