@@ -5,6 +5,7 @@ pub(crate) mod answers;
 mod cgi;
 mod files;
 mod heads;
+mod listing;
 pub(crate) mod logs;
 mod manners;
 mod not_built;
@@ -178,6 +179,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Process", process::ROWS),
     ("Servers, locations and answers", answers::ROWS),
     ("Files", files::ROWS),
+    ("Listings", listing::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Response heads", heads::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),

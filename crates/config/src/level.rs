@@ -11,8 +11,8 @@ use crate::directive::{Context, Row};
 use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage, Expires, FileCache,
-    HeadLimits, IfModifiedSince, LocationMatch, LogFormat, Main, Place, Programs, ServerName,
-    ServerTokens, Settings, Symlinks, Template, Types, Workers,
+    HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main, Place, Programs,
+    ServerName, ServerTokens, Settings, Symlinks, Template, Types, Workers,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -459,6 +459,7 @@ fn blank_settings() -> Settings {
         autoindex: false,
         autoindex_exact_size: false,
         autoindex_localtime: false,
+        listing: Listing::default(),
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,

@@ -2,6 +2,7 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod cgi;
+mod listing;
 mod template;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
 
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use listing::{Archives, Listing, ListingFormat};
 pub use template::{Part, Template, Variable};
 
 /// A whole configuration.
@@ -236,6 +238,8 @@ pub struct Settings {
     pub autoindex_exact_size: bool,
     /// `autoindex_localtime`
     pub autoindex_localtime: bool,
+    /// `autoindex_format` and its companions.
+    pub listing: Listing,
     /// `disable_symlinks`
     pub disable_symlinks: Symlinks,
     /// `open_file_cache` and its companions.

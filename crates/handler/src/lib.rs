@@ -5,6 +5,7 @@
 pub mod answer;
 pub mod cgi;
 pub mod file_cache;
+mod heat;
 pub mod listing;
 pub mod reply;
 pub mod static_file;

@@ -6,6 +6,7 @@ pub mod admission;
 pub mod clock;
 pub mod counters;
 pub mod drive;
+mod list;
 pub mod listen;
 pub mod serve;
 pub mod session;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, ListenAddress, Settings};
-use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, listing, static_file};
+use sekisho_handler::listing::Listed;
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
@@ -18,6 +19,7 @@ use sekisho_route::{
 
 use crate::clock::Clock;
 use crate::drive::Connection;
+use crate::list::list;
 use crate::session::Wish;
 use crate::site;
 use crate::work::Around;
@@ -249,7 +251,17 @@ impl Connection {
         if let Ask::Failed(_) = ask {
             fields.append(&mut busy.outbox.fields);
         }
-        let reply = make(action, &request, exchange, &placed, fields, wall.utc_offset_secs);
+        let reply = if let Action::Listing = action {
+            match list(&worker, &placed, &request, exchange, fields, now) {
+                Listed::Reply(reply) => reply,
+                Listed::Task(task) => {
+                    serving.current = Some(Current::new(placed, request_id, None));
+                    return self.begin(Ok(task), now);
+                }
+            }
+        } else {
+            make(action, &request, exchange, &placed, fields)
+        };
         let modified = match &reply.piece {
             Some(Piece::File(file, _)) => Some(file.modified()),
             _ => None,
@@ -394,7 +406,6 @@ fn make(
     exchange: &Exchange,
     placed: &Placed,
     fields: &mut Vec<u8>,
-    utc_offset_secs: i32,
 ) -> Reply {
     let table = placed.site.table();
     let settings = &placed.site.location(exchange.location).settings;
@@ -413,11 +424,6 @@ fn make(
                 fields,
             )
         }
-        Action::Listing => {
-            let (file, path) = (&exchange.file, &exchange.path);
-            let root = exchange.root_bytes;
-            listing::reply(file, root, path, settings, utc_offset_secs, product, fields)
-        }
         Action::Redirect(status) => answer::redirect(status, &exchange.text, product, fields),
         Action::Text(status) => {
             let media_type = media_type(table, exchange);
@@ -434,7 +440,7 @@ fn make(
             Reply::empty(Status::OK)
         }
         // The caller has dealt with these already.
-        Action::Close | Action::Cgi => Reply::empty(Status::NO_CONTENT),
+        Action::Close | Action::Cgi | Action::Listing => Reply::empty(Status::NO_CONTENT),
     }
 }
 

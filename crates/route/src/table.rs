@@ -117,6 +117,11 @@ impl Table {
         verdict.map_err(|_| Status::BAD_REQUEST)
     }
 
+    /// Which location of a server answers for a path that a client asks for.
+    pub fn location_of(&self, server: ServerId, path: &[u8]) -> LocationId {
+        self.find_location(server, path, &mut Captures::default())
+    }
+
     pub(crate) fn find_location(
         &self,
         server: ServerId,

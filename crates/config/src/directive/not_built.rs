@@ -92,7 +92,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("ssi", "Server-side includes"),
     not_built("ssi_types", "Server-side includes"),
     not_built("ssi_silent_errors", "Server-side includes"),
-    not_built("autoindex_format", "Forms of listings"),
     not_built("random_index", "A random file of a folder"),
     not_built("fancyindex", "Listings of another kind"),
     not_built("image_filter", "Changes images"),

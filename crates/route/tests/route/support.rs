@@ -208,6 +208,7 @@ fn settings() -> Settings {
         autoindex: false,
         autoindex_exact_size: true,
         autoindex_localtime: false,
+        listing: sekisho_config::Listing::default(),
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,
