@@ -3,6 +3,7 @@
 
 pub(crate) mod answers;
 mod cgi;
+mod deeds;
 mod files;
 mod heads;
 pub(crate) mod logs;
@@ -178,6 +179,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Process", process::ROWS),
     ("Servers, locations and answers", answers::ROWS),
     ("Files", files::ROWS),
+    ("Uploads and changes", deeds::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Response heads", heads::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
