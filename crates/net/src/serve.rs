@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, ListenAddress, Settings};
-use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, listing, static_file};
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, listing, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::drive::Connection;
 use crate::session::Wish;
 use crate::site;
-use crate::work::Around;
+use crate::work::{Around, Job};
 use crate::worker::{Placed, Worker};
 
 /// How many lines about missing files a worker writes in a second.
@@ -223,18 +223,9 @@ impl Connection {
             }
             return;
         }
-        if let Action::Cgi = action {
-            // The body belongs to whoever was asked: what is answered instead is a plain GET, and an error
-            // page comes when the body has gone elsewhere.
-            let is_asked = matches!(ask, Ask::Request) && exchange.method == request.head.method();
-            let call = cgi::Call {
-                table,
-                request: &request,
-                exchange,
-                has_body: is_asked && self.engine.request_has_body(),
-                body_bytes: self.engine.body_length().filter(|_| is_asked),
-                software: site::PRODUCT,
-            };
+        if matches!(action, Action::Cgi | Action::Deed(_)) {
+            let is_first = matches!(ask, Ask::Request);
+            let body = (self.engine.request_has_body(), self.engine.body_length());
             let around = Around {
                 worker: Rc::clone(&worker),
                 placed: Rc::clone(&placed),
@@ -242,7 +233,8 @@ impl Connection {
                 connection: self.id,
                 request_id,
             };
-            let started = cgi::start(&call, Rc::new(around), &mut busy.outbox.fields, now);
+            let job = Job { table, request: &request, exchange, is_first, body };
+            let started = job.start(&action, around, &mut busy.outbox.fields, now);
             serving.current = Some(Current::new(placed, request_id, None));
             return self.begin(started, now);
         }
@@ -434,7 +426,7 @@ fn make(
             Reply::empty(Status::OK)
         }
         // The caller has dealt with these already.
-        Action::Close | Action::Cgi => Reply::empty(Status::NO_CONTENT),
+        Action::Close | Action::Cgi | Action::Deed(_) => Reply::empty(Status::NO_CONTENT),
     }
 }
 
