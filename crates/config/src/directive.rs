@@ -3,6 +3,7 @@
 
 pub(crate) mod answers;
 mod cgi;
+mod deeds;
 mod files;
 mod heads;
 mod listing;
@@ -180,6 +181,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Servers, locations and answers", answers::ROWS),
     ("Files", files::ROWS),
     ("Listings", listing::ROWS),
+    ("Uploads and changes", deeds::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Response heads", heads::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),

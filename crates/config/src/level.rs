@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::directive::{Context, Row};
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage, Expires, FileCache,
-    HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main, Place, Programs,
-    ServerName, ServerTokens, Settings, Symlinks, Template, Types, Workers,
+    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, ErrorLog, ErrorPage, Expires,
+    FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main, Place,
+    Programs, ServerName, ServerTokens, Settings, Symlinks, Template, Types, Workers,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -303,6 +303,28 @@ impl CgiParts {
     }
 }
 
+/// `dav_methods` and its companions before they are put together.
+#[derive(Clone, Debug, Default)]
+pub struct DeedParts {
+    /// What goes into the settings as it is.
+    pub rest: Deeds,
+    /// `upload_resumable`
+    pub is_resumable: bool,
+    /// `upload_resumable_expires`
+    pub resumable_expires: Duration,
+}
+
+impl DeedParts {
+    fn put_together(&self) -> Option<Arc<Deeds>> {
+        if self.rest.methods.is_empty() && self.rest.store.is_none() {
+            return None;
+        }
+        let resumable = self.is_resumable.then_some(self.resumable_expires);
+        let resumable = resumable.filter(|_| self.rest.store.is_some());
+        Some(Arc::new(Deeds { resumable, ..self.rest.clone() }))
+    }
+}
+
 /// What a level says itself and does not hand down as it is.
 #[derive(Debug, Default)]
 pub struct Own {
@@ -349,6 +371,8 @@ pub struct Level {
     pub cache: CacheParts,
     /// What holds for CGI programs.
     pub cgi: CgiParts,
+    /// What holds for uploads and changes.
+    pub deeds: DeedParts,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -379,6 +403,7 @@ impl Level {
                 errors: false,
             },
             cgi: CgiParts { switch: None, pass: None, rest: Cgi::default() },
+            deeds: DeedParts::default(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -401,6 +426,7 @@ impl Level {
             parts: self.parts,
             cache: self.cache,
             cgi: self.cgi.clone(),
+            deeds: self.deeds.clone(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -442,6 +468,7 @@ impl Level {
         }
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
+        settings.deeds = self.deeds.put_together();
         self.own = Own {
             server_names: own.server_names,
             listens: own.listens,
@@ -463,6 +490,7 @@ fn blank_settings() -> Settings {
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,
+        deeds: None,
         answer: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,

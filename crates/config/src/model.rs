@@ -2,6 +2,7 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod cgi;
+mod deeds;
 mod listing;
 mod template;
 
@@ -14,6 +15,7 @@ use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
 
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use deeds::{Access, Conflict, Deeds, DeleteDirectories, Methods, Sync};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use template::{Part, Template, Variable};
 
@@ -246,6 +248,8 @@ pub struct Settings {
     pub open_file_cache: FileCache,
     /// `cgi` and its companions; `None` where nothing is run.
     pub cgi: Option<Arc<Cgi>>,
+    /// `dav_methods`, `upload_store` and their companions; `None` where nothing may be changed.
+    pub deeds: Option<Arc<Deeds>>,
 
     // What is answered.
     /// `return` (a location's own)

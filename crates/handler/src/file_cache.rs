@@ -7,8 +7,10 @@
 //! file system again. So whoever writes a file and asks for it sees what was written, and a
 //! file under load costs no system call (`docs/adr/0005-file-cache.md`).
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quick_cache::Weighter;
@@ -88,8 +90,7 @@ impl OpenFile {
             // The file may have changed between the two calls: what was read is what is served.
             size = content.len() as u64;
         }
-        let nanos = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-        let etag = format!("\"{nanos:x}-{size:x}\"");
+        let etag = etag_of(stat, size);
         let mut modified_field = b"Last-Modified: ".to_vec();
         date::write(stat.st_mtime, &mut modified_field);
         modified_field.extend_from_slice(b"\r\n");
@@ -103,6 +104,21 @@ impl OpenFile {
             modified_field: modified_field.into(),
         }
     }
+}
+
+/// The entity tag of a file, quotes included.
+pub(crate) fn etag_of(stat: &Stat, size: u64) -> String {
+    let nanos = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    format!("\"{nanos:x}-{size:x}\"")
+}
+
+/// Counts what this process has changed in files itself. What a cache knew before such a change is looked
+/// at again, so that whoever changed a file sees it changed, whichever worker answers.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// A file has been changed by us: to be said before the client hears of it.
+pub(crate) fn files_changed() {
+    CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
 /// What tells one state of a file from another.
@@ -141,6 +157,8 @@ struct Entry {
     /// Changed so recently that an equal identity proves nothing.
     is_racy: bool,
     heat: Heat,
+    /// How many changes of our own there had been when it was looked at.
+    changes: Cell<u64>,
 }
 
 impl Entry {
@@ -249,19 +267,23 @@ impl FileCache {
             self.key.extend_from_slice(&root_bytes.to_ne_bytes());
         }
         self.key.extend_from_slice(path);
+        // Before it is looked at: what changes from here on is noticed the next time.
+        let changes = CHANGES.load(Ordering::Acquire);
         if let Some(entry) = self.entries.get(self.key.as_slice()) {
             let is_hot = entry.heat.is_hot(now);
-            let is_trusted = match settings.open_file_cache {
-                Setting::On { valid, errors, .. } => {
-                    entry.heat.is_fresh(now, valid)
-                        && (errors || !matches!(entry.found, Found::Error(_)))
-                }
-                // Whoever has just written the file may be about to ask for it, or to write again.
-                _ => is_hot && !entry.is_racy,
-            };
+            let is_trusted = entry.changes.get() == changes
+                && match settings.open_file_cache {
+                    Setting::On { valid, errors, .. } => {
+                        entry.heat.is_fresh(now, valid)
+                            && (errors || !matches!(entry.found, Found::Error(_)))
+                    }
+                    // Whoever has just written the file may be about to ask for it, or to write again.
+                    _ => is_hot && !entry.is_racy,
+                };
             if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
                 if !is_trusted {
                     entry.heat.check(now);
+                    entry.changes.set(changes);
                 }
                 if let Found::Error(errno) = entry.found {
                     self.last_error = Some(errno);
@@ -269,7 +291,7 @@ impl FileCache {
                 return entry.look();
             }
         }
-        self.open_anew(path, root_bytes, settings.disable_symlinks, now, wall_secs)
+        self.open_anew(path, root_bytes, settings.disable_symlinks, now, wall_secs, changes)
     }
 
     fn open_anew(
@@ -279,6 +301,7 @@ impl FileCache {
         symlinks: Symlinks,
         now: Moment,
         wall_secs: i64,
+        changes: u64,
     ) -> Look<Rc<OpenFile>> {
         let mut opened = open(path, root_bytes, symlinks);
         if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) {
@@ -304,7 +327,7 @@ impl FileCache {
         let old = self.entries.get(self.key.as_slice());
         let old = old.filter(|old| is_error(&old.found) == is_error(&found));
         let heat = old.map_or_else(|| Heat::new(now), |old| old.heat.checked_anew(now));
-        let entry = Entry { found, identity, is_racy, heat };
+        let entry = Entry { found, identity, is_racy, heat, changes: Cell::new(changes) };
         self.entries.insert(self.key.as_slice().into(), Rc::new(entry));
         look
     }

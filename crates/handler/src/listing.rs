@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use sekisho_config::{FileCache, ListingFormat, Settings, Symlinks};
+use sekisho_config::{Archives, DeleteDirectories, FileCache, ListingFormat, Settings, Symlinks};
 use sekisho_http::{Head, Method, Status};
 use sekisho_lifecycle::Moment;
 
@@ -173,9 +173,29 @@ fn page(call: &Call<'_>) -> Page {
     }
 }
 
-/// What can be done here beside looking.
-fn offers(_settings: &Settings) -> Offers {
-    Offers::default()
+/// What can be done here beside looking. Who may do it is found out when it is tried.
+fn offers(settings: &Settings) -> Offers {
+    let archives = offered_archives(settings);
+    let only_looks = Offers { zip: archives.zip, tar: archives.tar, ..Offers::default() };
+    let Some(deeds) = settings.deeds.as_deref() else { return only_looks };
+    let is_allowed =
+        |method| settings.allow_methods.as_ref().is_none_or(|methods| methods.contains(&method));
+    let delete = deeds.methods.delete && is_allowed(Method::Delete);
+    Offers {
+        put: deeds.methods.put && is_allowed(Method::Put),
+        post: deeds.store.is_some() && is_allowed(Method::Post),
+        delete,
+        rmdir: delete && deeds.delete_directories == DeleteDirectories::Empty,
+        rmtree: delete && deeds.delete_directories == DeleteDirectories::Recursive,
+        mkcol: deeds.methods.mkcol && is_allowed(Method::Mkcol),
+        ..only_looks
+    }
+}
+
+/// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: what they
+/// are made of is not for everybody (V26).
+fn offered_archives(settings: &Settings) -> Archives {
+    if settings.cgi.is_some() { Archives::default() } else { settings.listing.archives }
 }
 
 fn write_fields(form: &Form, settings: &Settings, fields: &mut Vec<u8>) {

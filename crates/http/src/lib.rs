@@ -3,6 +3,7 @@
 
 pub mod conditional;
 pub mod date;
+pub mod file_name;
 pub mod head;
 pub mod range;
 pub mod status;

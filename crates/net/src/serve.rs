@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, ListenAddress, Settings};
 use sekisho_handler::listing::Listed;
-use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, static_file};
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
@@ -22,7 +22,7 @@ use crate::drive::Connection;
 use crate::list::list;
 use crate::session::Wish;
 use crate::site;
-use crate::work::Around;
+use crate::work::{Around, Job};
 use crate::worker::{Placed, Worker};
 
 /// How many lines about missing files a worker writes in a second.
@@ -225,18 +225,9 @@ impl Connection {
             }
             return;
         }
-        if let Action::Cgi = action {
-            // The body belongs to whoever was asked: what is answered instead is a plain GET, and an error
-            // page comes when the body has gone elsewhere.
-            let is_asked = matches!(ask, Ask::Request) && exchange.method == request.head.method();
-            let call = cgi::Call {
-                table,
-                request: &request,
-                exchange,
-                has_body: is_asked && self.engine.request_has_body(),
-                body_bytes: self.engine.body_length().filter(|_| is_asked),
-                software: site::PRODUCT,
-            };
+        if matches!(action, Action::Cgi | Action::Deed(_)) {
+            let is_first = matches!(ask, Ask::Request);
+            let body = (self.engine.request_has_body(), self.engine.body_length());
             let around = Around {
                 worker: Rc::clone(&worker),
                 placed: Rc::clone(&placed),
@@ -244,7 +235,8 @@ impl Connection {
                 connection: self.id,
                 request_id,
             };
-            let started = cgi::start(&call, Rc::new(around), &mut busy.outbox.fields, now);
+            let job = Job { table, request: &request, exchange, is_first, body };
+            let started = job.start(&action, around, &mut busy.outbox.fields, now);
             serving.current = Some(Current::new(placed, request_id, None));
             return self.begin(started, now);
         }
@@ -440,7 +432,9 @@ fn make(
             Reply::empty(Status::OK)
         }
         // The caller has dealt with these already.
-        Action::Close | Action::Cgi | Action::Listing => Reply::empty(Status::NO_CONTENT),
+        Action::Close | Action::Cgi | Action::Deed(_) | Action::Listing => {
+            Reply::empty(Status::NO_CONTENT)
+        }
     }
 }
 

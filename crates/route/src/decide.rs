@@ -1,6 +1,7 @@
 //! The order in which answers are tried. Each step ends in an action or in another step; every step
 //! that goes back to the beginning is counted, so there is always an end.
 
+mod deed;
 mod program;
 
 use std::cell::Cell;
@@ -11,6 +12,8 @@ use sekisho_config::{
     Template, TryFile, TryFiles,
 };
 use sekisho_http::{Method, Status, target};
+
+pub use deed::{Deed, Destination, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
 use crate::exchange::{Exchange, Request};
@@ -174,7 +177,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if settings.internal && !self.exchange.is_internal {
             return Next::Fail(Status::NOT_FOUND);
         }
-        if is_for_programs && settings.cgi.is_none() {
+        if is_for_programs && settings.cgi.is_none() && settings.deeds.is_none() {
             return self.refuse_method(&FILE_METHODS);
         }
         Next::Location
@@ -293,17 +296,20 @@ impl<'a, F: Files> Decision<'a, F> {
         look
     }
 
-    /// Programs, files and directories.
+    /// Programs, deeds, files and directories.
     fn content(&mut self) -> Next<F::File> {
-        match self.settings().cgi.as_deref() {
-            Some(cgi) => self.program(cgi),
-            None => match self.method_verdict() {
-                Ok(()) => {
-                    let mapped = self.map_path();
-                    self.file_or_directory(mapped)
-                }
-                Err(next) => next,
-            },
+        if let Some(cgi) = self.settings().cgi.as_deref() {
+            return self.program(cgi);
+        }
+        if let Some(next) = self.deed() {
+            return next;
+        }
+        match self.method_verdict() {
+            Ok(()) => {
+                let mapped = self.map_path();
+                self.file_or_directory(mapped)
+            }
+            Err(next) => next,
         }
     }
 
@@ -521,11 +527,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if matches!(method, Method::Get | Method::Head) {
             return Ok(());
         }
-        let allowed = self.settings().allow_methods.as_deref();
-        let methods = FILE_METHODS;
-        let methods =
-            methods.iter().filter(|method| allowed.is_none_or(|allowed| allowed.contains(method)));
-        redirect::write_methods(methods, &mut self.exchange.allow);
+        self.write_allowed();
         Err(match method {
             Method::Options => Next::Done(Action::Options),
             _ => Next::Fail(Status::METHOD_NOT_ALLOWED),

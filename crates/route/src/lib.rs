@@ -16,7 +16,7 @@ mod table;
 pub mod variable;
 
 pub use action::{Action, Files, Look};
-pub use decide::Handover;
+pub use decide::{Deed, Destination, Handover, OWN_PREFIX, Store};
 pub use exchange::{ConnectionFacts, Exchange, Request, RequestIdSeed, WallTime};
 pub use fields::{added_fields, media_type};
 pub use log::{log_line, wants_line};

@@ -60,20 +60,19 @@ addEventListener('DOMContentLoaded', () => {
     else if (/ shown$/.test(said.textContent)) tell('');
   };
   const dress = () => {
-    if (can.has('delete')) for (const row of rows()) {
+    if (can.has('delete')) for (const row of $('table').rows) {
       const link = row.cells[0].firstChild, name = link.textContent;
-      row.cells[2].after(make('td', {}, make('button', {
-        type: 'button', title: 'Delete', ariaLabel: 'Delete ' + name, onclick: () => remove(link, name) }, '\u2715')));
-    }
-    if (can.has('delete')) {
-      $('thead tr').append(make('td'));
-      if ($('.u')) $('.u').append(make('td'));
+      const cell = row.appendChild(make('td'));
+      const isFolder = row.className === 'd';
+      if (isFolder ? can.has('rmdir') || can.has('rmtree') : row.parentNode.tagName === 'TBODY' && !row.className)
+        cell.append(make('button', { type: 'button', title: 'Delete', ariaLabel: 'Delete ' + name,
+          onclick: () => remove(link, name) }, '\u2715'));
     }
     sift();
   };
   const remove = async (link, name) => {
-    const isFolder = name.endsWith('/');
-    if (!await ask('Delete ' + name + '?' + (isFolder ? ' Everything in it goes too.' : ''), 'Delete')) return;
+    const all = name.endsWith('/') && can.has('rmtree') ? ' Everything in it goes too.' : '';
+    if (!await ask('Delete ' + name + '?' + all, 'Delete')) return;
     const status = await fetch(link.href, { method: 'DELETE' }).then(answer => answer.status, () => 0);
     const isDone = status >= 200 && status < 300;
     tell(isDone ? name + ' is deleted' : name + ' is not deleted: ' + why(status), !isDone);

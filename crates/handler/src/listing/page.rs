@@ -32,7 +32,7 @@ macro_rules! digests {
 
 digests! {
     style "Q4KBlCmXfsQZnOlztq+1Jbok374vMSCBPGakt4UzaGI=",
-    script "lUbOHdPwOiar05/8gTAHjXDtfNijqxuVTa0+B434vQE="
+    script "Ke0MMMdrQYsAOhAT2+etRb9XTlklTbZM0np1o8Y7wX8="
 }
 
 /// What can be done on a page beside looking.
@@ -45,6 +45,10 @@ pub(super) struct Offers {
     pub(super) post: bool,
     /// Files can be deleted.
     pub(super) delete: bool,
+    /// Empty folders, too.
+    pub(super) rmdir: bool,
+    /// Folders can be deleted with all that is in them.
+    pub(super) rmtree: bool,
     /// Folders can be made.
     pub(super) mkcol: bool,
     /// The folder can be fetched as a whole.
@@ -77,8 +81,15 @@ impl Page {
         out.extend_from_slice(b"</style>\n<script>");
         out.extend_from_slice(SCRIPT.as_bytes());
         out.extend_from_slice(b"</script></head>\n<body data-can=\"");
-        let Offers { put, post, delete, mkcol, zip, tar } = self.offers;
-        let words = [(put, "put "), (post, "post "), (delete, "delete "), (mkcol, "mkcol ")];
+        let Offers { put, post, delete, rmdir, rmtree, mkcol, zip, tar } = self.offers;
+        let words = [
+            (put, "put "),
+            (post, "post "),
+            (delete, "delete "),
+            (rmdir, "rmdir "),
+            (rmtree, "rmtree "),
+            (mkcol, "mkcol "),
+        ];
         for (_, word) in words.iter().filter(|(is_offered, _)| *is_offered) {
             out.extend_from_slice(word.as_bytes());
         }

@@ -2,6 +2,7 @@
 
 mod alias;
 mod configured;
+mod deed;
 mod error_page;
 mod fields;
 mod files;

@@ -11,8 +11,8 @@ use sekisho_config::{
 };
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Handover, Look, Request, RequestIdSeed, Table,
-    WallTime,
+    Action, ConnectionFacts, Deed, Exchange, Files, Handover, Look, Request, RequestIdSeed, Store,
+    Table, WallTime,
 };
 
 type Change = Box<dyn FnOnce(&mut Settings)>;
@@ -212,6 +212,7 @@ fn settings() -> Settings {
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,
+        deeds: None,
         answer: None,
         error_pages: [].into(),
         recursive_error_pages: false,
@@ -499,6 +500,11 @@ impl Asked {
                 let file = exchange.file.escape_ascii();
                 format!("cgi {file} {}|{}{as_error}", name.escape_ascii(), info.escape_ascii())
             }
+            Action::Deed(deed) => {
+                let (root, rest) = exchange.file.split_at(exchange.root_bytes);
+                let (root, rest) = (root.escape_ascii(), rest.escape_ascii());
+                format!("{} {root}|{rest}", deed_name(deed))
+            }
             Action::Listing => format!("listing {}{as_error}", exchange.file.escape_ascii()),
             Action::Redirect(status) => format!("redirect {status} {text}"),
             Action::Text(status) => format!("text {status} {text}"),
@@ -509,6 +515,22 @@ impl Asked {
             Action::Options => format!("options {}", exchange.allow.escape_ascii()),
             Action::Close => "close".into(),
         }
+    }
+}
+
+fn deed_name(deed: &Deed) -> String {
+    let store = |store: &Store| {
+        let address = store.address.as_deref().map(|address| address.escape_ascii().to_string());
+        format!("{} at {}", store.name.escape_ascii(), address.unwrap_or_default())
+    };
+    match deed {
+        Deed::Put => "put".into(),
+        Deed::Delete => "delete".into(),
+        Deed::Mkcol => "mkcol".into(),
+        Deed::Copy(to) => format!("copy to {} from", to.file.escape_ascii()),
+        Deed::Move(to) => format!("move to {} from", to.file.escape_ascii()),
+        Deed::Store(it) => format!("store {} in", store(it)),
+        Deed::Resume(it) => format!("resume {} in", store(it)),
     }
 }
 

@@ -1,0 +1,5 @@
+//! Uploads, deletion and what else changes files, over the real binary: nothing is ever half there.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod put;
