@@ -1,6 +1,7 @@
 //! Folders as pages, and for programs (`autoindex`, F4). A small folder is listed at once; a large one by a
 //! task, in slices and in bounded memory. What is not served is not listed.
 
+mod archive;
 mod cache;
 mod entry;
 mod form;
@@ -19,6 +20,7 @@ use sekisho_config::{Archives, DeleteDirectories, FileCache, ListingFormat, Sett
 use sekisho_http::{Head, Method, Status};
 use sekisho_lifecycle::Moment;
 
+use archive::{ArchiveTask, Kind};
 pub use cache::Cache;
 use entry::{Entries, Folder, Reading};
 use form::{Form, Writer};
@@ -91,6 +93,12 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
     let Ok(form) = Form::of(settings.listing.format, call.head, call.query) else {
         return refuse(Status::BAD_REQUEST, fields);
     };
+    if let Some(kind) = archive_kind(call) {
+        let is_head = call.method == Method::Head;
+        let task =
+            ArchiveTask::new(kind, Place::of(call), call.status.unwrap_or(Status::OK), is_head);
+        return Listed::Task(Box::new(task));
+    }
     let name = cache_name(call, &form);
     let status = call.status.unwrap_or(Status::OK);
     let found = name
@@ -192,6 +200,16 @@ fn offers(settings: &Settings) -> Offers {
     }
 }
 
+/// The archive that is asked for (`?download=zip`), if it is offered.
+fn archive_kind(call: &Call<'_>) -> Option<Kind> {
+    let archives = offered_archives(call.settings);
+    match order::argument(call.query, b"download") {
+        Some(b"zip") if archives.zip => Some(Kind::Zip),
+        Some(b"tar") if archives.tar => Some(Kind::Tar),
+        _ => None,
+    }
+}
+
 /// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: what they
 /// are made of is not for everybody (V26).
 fn offered_archives(settings: &Settings) -> Archives {
@@ -259,6 +277,11 @@ impl Place {
         }
     }
 
+    /// Whether what lies below can be fetched as freely as the listing.
+    fn is_ours(&self, below: &[u8]) -> bool {
+        (self.is_ours)(&joined(&self.path, below))
+    }
+
     /// Writes what follows the last entry.
     fn finish(&self, writer: &Writer, entries: &Entries, out: &mut Vec<u8>) {
         writer.count(entries.is_cut, out);
@@ -271,7 +294,7 @@ impl Place {
     /// Shows the README, if it can be fetched as freely as the listing: another location may guard it.
     fn readme(&self, entries: &Entries, out: &mut Vec<u8>) -> Option<()> {
         let name = entries.readme()?;
-        if !(self.is_ours)(&joined(&self.path, name)) {
+        if !self.is_ours(name) {
             return None;
         }
         let file = joined(&self.file, name);

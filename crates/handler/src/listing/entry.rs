@@ -236,6 +236,13 @@ impl Entries {
         }
     }
 
+    /// Whether the entry that came last is a symbolic link.
+    pub(super) fn is_link(&self) -> bool {
+        let name = CStr::from_bytes_with_nul(&self.name).unwrap_or_default();
+        let stat = rustix::fs::statat(&self.folder.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    }
+
     /// The name of the file to show below the listing.
     pub(super) fn readme(&self) -> Option<&[u8]> {
         self.readme.as_deref()
