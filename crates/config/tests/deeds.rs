@@ -67,5 +67,5 @@ fn what_is_said_is_what_holds() {
     assert!(at(&config, "/post/off/").is_none());
     let here = at(&config, "/here/").expect("a store");
     assert!(here.methods.put && here.methods.delete && !here.methods.mkcol, "inherited");
-    assert_eq!((here.parts_max, here.sync), (1000, Sync::Data));
+    assert_eq!((here.parts_max, here.sync), (100, Sync::Data));
 }

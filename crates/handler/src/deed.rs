@@ -3,10 +3,13 @@
 //! the root by descriptors, never by a name that somebody may bend meanwhile (V19).
 
 mod beneath;
+mod change;
 mod conditions;
+mod copy;
 mod delete;
 mod land;
 mod put;
+mod store;
 mod temp;
 
 use std::pin::Pin;
@@ -71,7 +74,11 @@ fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
     match call.deed {
         Deed::Put => Ok(Stage::Receiving(put::begin(call, deeds)?)),
         Deed::Delete => Ok(Stage::Ready(delete::job(call, deeds)?)),
-        _ => Err(Failure::of(Status::NOT_IMPLEMENTED)),
+        Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
+        Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to)?)),
+        Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to)?)),
+        Deed::Store(place) => Ok(Stage::Receiving(store::begin(call, deeds, place)?)),
+        Deed::Resume(_) => Err(Failure::of(Status::NOT_IMPLEMENTED)),
     }
 }
 

@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Row] = &[
         "upload_parts_max",
         LEVELS,
         "number",
-        "1000",
+        "100",
         "How many parts a form may have for POST to store its files (413 beyond; ours)",
         |l, d, _| set(&mut l.deeds.rest.parts_max, d.count(0)),
     ),

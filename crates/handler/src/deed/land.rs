@@ -45,6 +45,7 @@ impl Rules {
 /// Where a file has come to lie.
 #[derive(Debug)]
 pub(super) struct Landed {
+    pub(super) folder: Arc<OwnedFd>,
     pub(super) name: Vec<u8>,
     /// Whether there was nothing of this name before.
     pub(super) is_new: bool,
@@ -78,7 +79,7 @@ pub(super) fn land(
         sync_folder(&folder).map_err(fail)?;
     }
     let stat = temp.stat().map_err(fail)?;
-    Ok(Landed { name, is_new, stat })
+    Ok(Landed { folder, name, is_new, stat })
 }
 
 /// Permissions, time and, where wanted, safety on the disk.

@@ -106,7 +106,11 @@ impl<F: Files> Decision<'_, F> {
         match method {
             Method::Put => self.may_become(&self.exchange.file).map(|()| Deed::Put),
             Method::Delete => Ok(Deed::Delete),
-            Method::Mkcol => Ok(Deed::Mkcol),
+            Method::Mkcol => {
+                // It may turn out that there is something of the name, which is a 405.
+                self.write_allowed();
+                Ok(Deed::Mkcol)
+            }
             Method::Copy => Ok(Deed::Copy(Box::new(self.destination(mapped)?))),
             _ => Ok(Deed::Move(Box::new(self.destination(mapped)?))),
         }

@@ -107,8 +107,6 @@ fn a_destination_lies_in_the_same_location() {
          location /alias/ { alias /data/; dav_methods MOVE; }
          location ~ ^/u/(?<user>[a-z]+)/ { root /home/$user; dav_methods COPY; }",
     );
-    let to =
-        |line: &str, to: &str| format!("{line} HTTP/1.1\r\nHost: example.org\r\nDestination: {to}");
     for (line, destination, expected) in [
         ("COPY /a.txt", "/b.txt", "copy to /srv/b.txt from /srv|/a.txt"),
         ("COPY /a.txt", "http://example.org/b%20c", "copy to /srv/b c from /srv|/a.txt"),

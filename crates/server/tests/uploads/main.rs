@@ -1,5 +1,7 @@
 //! Uploads, deletion and what else changes files, over the real binary: nothing is ever half there.
 
+mod change;
 #[path = "../common/mod.rs"]
 mod common;
 mod put;
+mod store;
