@@ -16,7 +16,9 @@ use std::rc::Rc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use sekisho_config::{Archives, DeleteDirectories, FileCache, ListingFormat, Settings, Symlinks};
+use sekisho_config::{
+    Archives, DeleteDirectories, FileCache, Level, ListingFormat, Settings, Symlinks,
+};
 use sekisho_http::{Head, Method, Status};
 use sekisho_lifecycle::Moment;
 
@@ -35,10 +37,16 @@ use crate::{answer, file_cache};
 /// A folder with more entries than this is listed by a task.
 const AT_ONCE_MAX: usize = 2048;
 
-/// Whether an address is answered under the same settings as a listing.
-pub type IsOurs = Rc<dyn Fn(&[u8]) -> bool>;
+/// What a listing needs of the server around it.
+pub trait Surroundings: fmt::Debug {
+    /// Whether an address is answered under the same settings as the listing.
+    fn is_ours(&self, path: &[u8]) -> bool;
+    /// Writes a line about the request into its error log.
+    fn report(&self, level: Level, message: fmt::Arguments<'_>);
+}
 
 /// What is to be listed, for whom.
+#[derive(Debug)]
 pub struct Call<'a> {
     /// The folder; its first `root_bytes` are the root.
     pub file: &'a [u8],
@@ -56,8 +64,8 @@ pub struct Call<'a> {
     pub settings: &'a Settings,
     /// What stands for `settings`: no two are called the same.
     pub settings_name: (u64, u32),
-    /// Whether an address is answered under the same settings as this listing.
-    pub is_ours: IsOurs,
+    /// The server around it.
+    pub around: Rc<dyn Surroundings>,
     /// The status that an `error_page` wants.
     pub status: Option<Status>,
     /// How far local time is ahead of UTC.
@@ -68,12 +76,6 @@ pub struct Call<'a> {
     pub now: Moment,
     /// The same on the wall clock.
     pub wall_secs: i64,
-}
-
-impl fmt::Debug for Call<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("file", &self.file).finish_non_exhaustive()
-    }
 }
 
 /// What came of it.
@@ -144,10 +146,12 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             };
             Listed::Reply(Reply::of(status, piece))
         }
-        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOBUFS) => {
-            refuse(Status::INTERNAL_SERVER_ERROR, fields)
+        Err(errno) => {
+            let (file, why) = (call.file.escape_ascii(), std::io::Error::from(errno));
+            call.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}"));
+            let is_ours = is_lack(errno);
+            refuse(if is_ours { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }, fields)
         }
-        Err(_) => refuse(Status::FORBIDDEN, fields),
     }
 }
 
@@ -248,20 +252,20 @@ fn cache_name(call: &Call<'_>, form: &Form) -> Option<Vec<u8>> {
     Some(name)
 }
 
+/// Whether something failed because we lack something.
+fn is_lack(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOBUFS)
+}
+
 /// Where the folder is, for what is read beside its entries.
+#[derive(Debug)]
 struct Place {
     file: Vec<u8>,
     root_bytes: usize,
     symlinks: Symlinks,
     path: Vec<u8>,
     shows_readme: bool,
-    is_ours: IsOurs,
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("file", &self.file).finish_non_exhaustive()
-    }
+    around: Rc<dyn Surroundings>,
 }
 
 impl Place {
@@ -273,13 +277,13 @@ impl Place {
             path: call.path.to_vec(),
             // Where files may be programs, what lies there is not shown as text (V26).
             shows_readme: call.settings.listing.readme && call.settings.cgi.is_none(),
-            is_ours: Rc::clone(&call.is_ours),
+            around: Rc::clone(&call.around),
         }
     }
 
     /// Whether what lies below can be fetched as freely as the listing.
     fn is_ours(&self, below: &[u8]) -> bool {
-        (self.is_ours)(&joined(&self.path, below))
+        self.around.is_ours(&joined(&self.path, below))
     }
 
     /// Writes what follows the last entry.

@@ -225,18 +225,19 @@ impl Connection {
             }
             return;
         }
+        let connection = self.id;
+        let around = || Around {
+            worker: Rc::clone(&worker),
+            placed: Rc::clone(&placed),
+            location: exchange.location,
+            connection,
+            request_id,
+        };
         if matches!(action, Action::Cgi | Action::Deed(_)) {
             let is_first = matches!(ask, Ask::Request);
             let body = (self.engine.request_has_body(), self.engine.body_length());
-            let around = Around {
-                worker: Rc::clone(&worker),
-                placed: Rc::clone(&placed),
-                location: exchange.location,
-                connection: self.id,
-                request_id,
-            };
             let job = Job { table, request: &request, exchange, is_first, body };
-            let started = job.start(&action, around, &mut busy.outbox.fields, now);
+            let started = job.start(&action, around(), &mut busy.outbox.fields, now);
             serving.current = Some(Current::new(placed, request_id, None));
             return self.begin(started, now);
         }
@@ -244,7 +245,7 @@ impl Connection {
             fields.append(&mut busy.outbox.fields);
         }
         let reply = if let Action::Listing = action {
-            match list(&worker, &placed, &request, exchange, fields, now) {
+            match list(around(), &request, exchange, fields, now) {
                 Listed::Reply(reply) => reply,
                 Listed::Task(task) => {
                     serving.current = Some(Current::new(placed, request_id, None));

@@ -186,6 +186,7 @@ fn a_file_that_shrinks_breaks_a_tar_off_and_a_zip_tells_the_truth() {
         let parsed = Response::parse(&bytes, context);
         if kind == "tar" {
             assert!(parsed.is_err(), "an archive that lacks something looks whole");
+            assert!(server.log("error.log").contains("is broken off: a file became shorter"));
             continue;
         }
         let (response, _) = parsed.expect("well formed").expect("whole");

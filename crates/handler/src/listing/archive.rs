@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
+use sekisho_config::Level;
 use sekisho_http::{Status, target};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
@@ -134,7 +135,7 @@ impl ArchiveTask {
     fn walk_on(&mut self, body: &mut Vec<u8>) -> Stage {
         let weight = if let Encoder::Zip(zip) = &self.encoder { zip.weight() } else { 0 };
         if weight > MEMORY_BYTES_MAX {
-            return Stage::Broken;
+            return self.break_off("there are too many files");
         }
         self.blocks += 1;
         self.is_resting = self.blocks.is_multiple_of(SLICE_BLOCKS * 16);
@@ -158,8 +159,7 @@ impl ArchiveTask {
                 Stage::File { descriptor, at: 0, end: size }
             }
             Step::End => Stage::Finishing,
-            // The client must not take what has come for the whole.
-            Step::Failed => Stage::Broken,
+            Step::Failed(why) => self.break_off(why),
         }
     }
 
@@ -177,7 +177,7 @@ impl ArchiveTask {
                 Ok(0) => break,
                 Ok(read) => count += read,
                 Err(Errno::INTR) => {}
-                Err(_) => return Stage::Broken,
+                Err(_) => return self.break_off("a file cannot be read"),
             }
         }
         let bytes = &self.buffer[..count];
@@ -198,7 +198,16 @@ impl ArchiveTask {
             }
             Encoder::Tar(tar) => tar.end_file(body),
         };
-        if is_whole { Stage::Walking } else { Stage::Broken }
+        if is_whole { Stage::Walking } else { self.break_off("a file became shorter") }
+    }
+
+    /// Says why there is no more: the client must not take what has come for the whole.
+    fn break_off(&self, why: &str) -> Stage {
+        let place = &self.walk.place;
+        let file = place.file.escape_ascii();
+        let message = format_args!("archive of \"{file}\" is broken off: {why}");
+        place.around.report(Level::Error, message);
+        Stage::Broken
     }
 }
 

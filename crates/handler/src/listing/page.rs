@@ -31,7 +31,7 @@ macro_rules! digests {
 }
 
 digests! {
-    style "Q4KBlCmXfsQZnOlztq+1Jbok374vMSCBPGakt4UzaGI=",
+    style "07x/nKphlmpzqIi0ZrECy3ckgjarCFocb7lobbxpdbM=",
     script "Ke0MMMdrQYsAOhAT2+etRb9XTlklTbZM0np1o8Y7wX8="
 }
 

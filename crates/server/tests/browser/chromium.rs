@@ -14,7 +14,7 @@ use sekisho_testkit::{Stopwatch, Tree, pause};
 use serde_json::{Value, json};
 
 /// How long anything in the browser may take, on a loaded machine too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A browser with one page.
 pub(crate) struct Browser {
@@ -171,10 +171,15 @@ impl Browser {
 
     /// Presses a key.
     pub(crate) fn press(&mut self, key: &str) {
-        let text = if key.len() == 1 { json!(key) } else { Value::Null };
-        let mut down = json!({ "type": "keyDown", "key": key });
-        if !text.is_null() {
-            down["text"] = text;
+        let code = match key {
+            "Escape" => 27,
+            "ArrowUp" => 38,
+            "ArrowDown" => 40,
+            _ => 0,
+        };
+        let mut down = json!({ "type": "keyDown", "key": key, "windowsVirtualKeyCode": code });
+        if key.len() == 1 {
+            down["text"] = json!(key);
         }
         self.call("Input.dispatchKeyEvent", &down);
         self.call("Input.dispatchKeyEvent", &json!({ "type": "keyUp", "key": key }));

@@ -3,16 +3,16 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::FileType;
-use rustix::io::Errno;
 
 use super::super::entry::{Entries, Folder, Reading};
 use super::super::order::{By, Order};
-use super::super::{Place, joined};
+use super::super::{Place, is_lack, joined};
 use crate::file_cache;
 
 /// How deep folders are followed, and how many entries there may be in all.
 const DEPTH_MAX: usize = 64;
 const ENTRIES_MAX: usize = 200_000;
+const TOO_MANY: &str = "there are too many files";
 /// How long the names of folders that are still to be read may be together.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
@@ -28,13 +28,13 @@ pub(super) enum Step {
     /// That was all.
     End,
     /// There is more than is sent, or it could not be read.
-    Failed,
+    Failed(&'static str),
 }
 
 /// A walk through a folder.
 #[derive(Debug)]
 pub(super) struct Walk {
-    place: Place,
+    pub(super) place: Place,
     /// What everything in the archive is below.
     top: Vec<u8>,
     /// Folders that are still to be read, as paths below the place, each with a closing slash.
@@ -78,7 +78,7 @@ impl Walk {
                     };
                     Step::Worked
                 }
-                Err(_) => Step::Failed,
+                Err(_) => Step::Failed("a folder cannot be read"),
             },
             Stage::Showing(entries) => self.show(entries),
         }
@@ -94,7 +94,9 @@ impl Walk {
             Ok(opened) => opened,
             // What cannot be fetched by itself, or is gone, is left out; but not the folder that was asked
             // for, and nothing because we lack something.
-            Err(errno) if folder.is_empty() || is_ours_to_blame(errno) => return Step::Failed,
+            Err(errno) if folder.is_empty() || is_lack(errno) => {
+                return Step::Failed("a folder cannot be opened");
+            }
             Err(_) => return Step::Worked,
         };
         let order = Order { by: By::Name, is_descending: false };
@@ -105,12 +107,12 @@ impl Walk {
 
     fn show(&mut self, mut entries: Box<Entries>) -> Step {
         let Some((name, is_folder, _)) = entries.next() else {
-            return if entries.is_cut { Step::Failed } else { Step::Worked };
+            return if entries.is_cut { Step::Failed(TOO_MANY) } else { Step::Worked };
         };
         let mut below = [&self.folder, name].concat();
         self.count += 1;
         if self.count > ENTRIES_MAX {
-            return Step::Failed;
+            return Step::Failed(TOO_MANY);
         }
         if is_folder {
             below.push(b'/');
@@ -121,8 +123,11 @@ impl Walk {
                 return Step::Worked;
             }
             self.waiting_bytes += below.len();
-            if depth > DEPTH_MAX || self.waiting_bytes > WAITING_BYTES_MAX {
-                return Step::Failed;
+            if depth > DEPTH_MAX {
+                return Step::Failed("folders lie too deep in each other");
+            }
+            if self.waiting_bytes > WAITING_BYTES_MAX {
+                return Step::Failed(TOO_MANY);
             }
             self.waiting.push(below);
             return Step::Worked;
@@ -140,7 +145,7 @@ impl Walk {
                 let (size, modified) = (stat.st_size as u64, stat.st_mtime.max(0));
                 Step::File { name: archived, modified, size, descriptor }
             }
-            Err(errno) if is_ours_to_blame(errno) => Step::Failed,
+            Err(errno) if is_lack(errno) => Step::Failed("a file cannot be opened"),
             _ => Step::Worked,
         }
     }
@@ -149,9 +154,4 @@ impl Walk {
     fn name(&self, name: &[u8]) -> Vec<u8> {
         [&self.top, b"/".as_slice(), &self.folder, name].concat()
     }
-}
-
-/// Whether something could not be opened because we lack something.
-fn is_ours_to_blame(errno: Errno) -> bool {
-    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOBUFS)
 }
