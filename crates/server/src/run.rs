@@ -151,6 +151,7 @@ impl Server {
             server.sockets.remove_files_but(&inherited.unwrap_or_default());
             return Err(problem);
         }
+        server.sweep_leftovers();
         Ok(server)
     }
 

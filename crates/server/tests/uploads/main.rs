@@ -4,4 +4,5 @@ mod change;
 #[path = "../common/mod.rs"]
 mod common;
 mod put;
+mod resume;
 mod store;
