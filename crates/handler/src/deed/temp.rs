@@ -1,6 +1,6 @@
 //! A file that is not there yet. Where the file system can, it has no name at all until it is complete
 //! (`O_TMPFILE`), so that nothing is left of it whenever the server ends. Elsewhere it has a name of ours,
-//! and holds a lock by which a sweep knows that it is in use (`docs/adr/0013-uploads.md`).
+//! and holds a lock by which a sweep knows that it is in use (`docs/adr/0017-uploads.md`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -6,3 +6,4 @@ mod common;
 mod put;
 mod resume;
 mod store;
+mod whole;
