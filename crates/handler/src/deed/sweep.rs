@@ -2,7 +2,7 @@
 //! hardly ever anything; what a dead server left all the same is known by its name and by nobody holding
 //! its lock, and removed. What a living server works on is locked and stays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use sekisho_config::{Config, Deeds, Place, Settings};
+use sekisho_config::{Config, Deeds, Place, Settings, Template};
 
 use super::{beneath, delete, resume, temp};
 
@@ -52,17 +52,24 @@ pub(super) fn visit(folder: &Arc<OwnedFd>, life: Option<Duration>, seconds: i64)
 
 /// Removes what a dead server has left in the folders that this configuration names: below the roots
 /// where files may be stored, and in the stores. How many leftovers there were, and whether there were
-/// too many names to look at all of them.
+/// too many names to look at all of them. What is below a root is looked through once: what comes to be
+/// there later is our own, and in use.
 pub fn leftovers(config: &Config, seconds: i64) -> (usize, bool) {
+    static ROOTS: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::default);
     let mut found = (0, false);
-    let mut known: Vec<(&[u8], usize)> = Vec::new();
+    let mut stores: Vec<&[u8]> = Vec::new();
     for location in &config.http.locations {
         for (path, depth, life) in folders(&location.settings) {
-            // A root with all that is below it, or a store by itself, once each.
-            if known.iter().any(|(other, reach)| *other == path && *reach >= depth) {
+            let is_new = if depth > 0 {
+                let mut roots = ROOTS.lock().unwrap_or_else(PoisonError::into_inner);
+                roots.insert(path.to_vec())
+            } else {
+                stores.push(path);
+                !stores[..stores.len() - 1].contains(&path)
+            };
+            if !is_new {
                 continue;
             }
-            known.push((path, depth));
             let mut sweep = Sweep { life, seconds, names_left: NAMES_MAX, removed: 0 };
             let path =
                 Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path));
@@ -80,7 +87,12 @@ pub fn leftovers(config: &Config, seconds: i64) -> (usize, bool) {
 /// uploads live there.
 fn folders(settings: &Settings) -> impl Iterator<Item = (&[u8], usize, Option<Duration>)> {
     let deeds: Option<&Deeds> = settings.deeds.as_deref();
-    let changes = deeds.filter(|deeds| !deeds.methods.is_empty());
+    // A store that depends on the request lies below the root, too.
+    let is_below = |deeds: &&Deeds| {
+        let is_fixed = |store: &Template| store.as_literal().is_some();
+        !deeds.methods.is_empty() || !deeds.store.as_ref().is_some_and(is_fixed)
+    };
+    let changes = deeds.filter(is_below);
     let place = match &settings.place {
         Place::Root(template) | Place::Alias(template) => template.as_literal(),
         Place::AliasOfParent { alias, .. } => alias.as_literal(),

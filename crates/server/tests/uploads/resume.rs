@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sekisho_testkit::{Client, Response, Signal, Tree, eventually};
 
-use crate::common::{BINARY, LONG, pattern, serve, site};
+use crate::common::{BINARY, LONG, pattern, serve};
 
 const SITE: &str = "client_max_body_size 50m;
     location /up/ { upload_store {dir}/in; upload_resumable on; }
@@ -180,8 +180,6 @@ fn an_upload_that_nobody_goes_on_with_is_gone_in_time() {
     assert_eq!(patch(&mut client, &at, 0, b"abc").status, 204);
     eventually("its time is over", LONG, || tus(&mut client, "HEAD", &at, "", b"").status == 410);
     assert_eq!(patch(&mut client, &at, 3, b"abc").status, 410);
-    server.rewrite_config(&site(SITE));
-    server.signal(Signal::HUP);
     eventually("it is swept", LONG, || server.tree().names("brief").is_empty());
 }
 
