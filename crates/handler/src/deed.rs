@@ -8,8 +8,11 @@ mod conditions;
 mod copy;
 mod delete;
 mod land;
+mod note;
 mod put;
+mod resume;
 mod store;
+mod sweep;
 mod temp;
 
 use std::pin::Pin;
@@ -26,6 +29,8 @@ use tokio::task::JoinHandle;
 
 use crate::cgi::Surroundings;
 use crate::task::{Outbox, Progress, Task};
+
+pub use sweep::leftovers;
 
 /// What is to be done, and for whom.
 #[derive(Debug)]
@@ -50,8 +55,13 @@ impl Call<'_> {
     }
 }
 
-/// Begins with a deed; an error is a status that stands for it.
-pub fn start(call: &Call<'_>, around: Rc<dyn Surroundings>) -> Result<Box<dyn Task>, Status> {
+/// Begins with a deed; an error is a status that stands for it, and the field lines that belong to it
+/// have been appended to `fields`.
+pub fn start(
+    call: &Call<'_>,
+    around: Rc<dyn Surroundings>,
+    fields: &mut Vec<u8>,
+) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
     let begun = match &settings.deeds {
         Some(deeds) => begin(call, deeds),
@@ -61,9 +71,21 @@ pub fn start(call: &Call<'_>, around: Rc<dyn Surroundings>) -> Result<Box<dyn Ta
         Ok(stage) => Ok(Box::new(DeedTask { stage, around })),
         Err(failure) => {
             failure.report(&*around);
+            fields.extend_from_slice(&failure.fields);
             Err(failure.status)
         }
     }
+}
+
+/// What OPTIONS says of a location beside `Allow`: the status, and its field lines.
+pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
+    let deeds = settings.deeds.as_deref();
+    if deeds.is_none_or(|deeds| deeds.resumable.is_none()) {
+        return Status::OK;
+    }
+    let answer = resume::describe(settings.client_max_body_size);
+    fields.extend_from_slice(&answer.fields);
+    answer.status
 }
 
 fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
@@ -77,8 +99,11 @@ fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
         Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
         Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to)?)),
         Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to)?)),
+        Deed::Store(_) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
+            resume::create(call, deeds)
+        }
         Deed::Store(place) => Ok(Stage::Receiving(store::begin(call, deeds, place)?)),
-        Deed::Resume(_) => Err(Failure::of(Status::NOT_IMPLEMENTED)),
+        Deed::Resume(place) => resume::resume(call, deeds, place),
     }
 }
 
@@ -101,11 +126,14 @@ impl Answer {
     }
 
     fn field(mut self, name: &str, value: &[u8]) -> Self {
-        self.fields.extend_from_slice(name.as_bytes());
-        self.fields.extend_from_slice(b": ");
-        self.fields.extend_from_slice(value);
-        self.fields.extend_from_slice(b"\r\n");
+        push_field(&mut self.fields, name, value);
         self
+    }
+}
+
+fn push_field(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        fields.extend_from_slice(part);
     }
 }
 
@@ -114,12 +142,14 @@ impl Answer {
 struct Failure {
     status: Status,
     why: Option<String>,
+    /// Field lines that belong to it.
+    fields: Vec<u8>,
 }
 
 impl Failure {
     /// The client's doing: nothing to tell.
     fn of(status: Status) -> Self {
-        Self { status, why: None }
+        Self { status, why: None, fields: Vec::new() }
     }
 
     /// The system said no. `missing` is the status for a name that is not there.
@@ -140,7 +170,13 @@ impl Failure {
             _ => Status::INTERNAL_SERVER_ERROR,
         };
         let error = std::io::Error::from(errno);
-        Self { status, why: Some(format!("{what} \"{}\" failed: {error}", file.escape_ascii())) }
+        let why = format!("{what} \"{}\" failed: {error}", file.escape_ascii());
+        Self { why: Some(why), ..Self::of(status) }
+    }
+
+    fn field(mut self, name: &str, value: &[u8]) -> Self {
+        push_field(&mut self.fields, name, value);
+        self
     }
 
     fn report(&self, around: &dyn Surroundings) {
@@ -175,6 +211,10 @@ struct Job {
 }
 
 impl Job {
+    fn quick(work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
+        Self { work: Box::new(work), is_slow: false }
+    }
+
     fn slow_if(is_slow: bool, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
         Self { work: Box::new(work), is_slow }
     }
@@ -259,8 +299,8 @@ impl Task for DeedTask {
                     }
                     Poll::Ready(Ok(outcome)) => self.stage = Stage::Ended(outcome),
                     Poll::Ready(Err(error)) => self.fail(Failure {
-                        status: Status::INTERNAL_SERVER_ERROR,
                         why: Some(format!("a deed was not done: {error}")),
+                        ..Failure::of(Status::INTERNAL_SERVER_ERROR)
                     }),
                 },
                 Stage::Ended(Ok(answer)) => {
@@ -271,6 +311,7 @@ impl Task for DeedTask {
                 }
                 Stage::Ended(Err(failure)) => {
                     failure.report(&*self.around);
+                    out.fields.extend_from_slice(&failure.fields);
                     return Poll::Ready(Progress::Fail(failure.status));
                 }
                 Stage::Answered(body) if body.is_empty() => return Poll::Ready(Progress::Done),

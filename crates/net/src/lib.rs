@@ -18,5 +18,6 @@ pub mod worker;
 pub use clock::Clock;
 pub use counters::Counters;
 pub use listen::Sockets;
+pub use sekisho_handler::deed::leftovers;
 pub use site::Site;
 pub use worker::{Order, Worker};

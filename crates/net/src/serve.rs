@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, ListenAddress, Settings};
 use sekisho_handler::listing::Listed;
-use sekisho_handler::{OpenFile, Piece, Reply, View, answer, static_file};
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, deed, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
@@ -430,7 +430,7 @@ fn make(
         }
         Action::Options => {
             allow_field(exchange, fields);
-            Reply::empty(Status::OK)
+            Reply::empty(deed::options(settings, fields))
         }
         // The caller has dealt with these already.
         Action::Close | Action::Cgi | Action::Deed(_) | Action::Listing => {

@@ -99,7 +99,7 @@ impl Job<'_> {
             Action::Deed(deed) if is_first => {
                 let (has_body, body_bytes) = body;
                 let call = deed::Call { table, request, exchange, deed, has_body, body_bytes };
-                deed::start(&call, Rc::new(around))
+                deed::start(&call, Rc::new(around), fields)
             }
             _ => Err(Status::INTERNAL_SERVER_ERROR),
         }

@@ -1,7 +1,7 @@
 //! Copies of files and folders, under names of ours until they are complete. Links are copied as links:
 //! nothing is ever read through one.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -14,6 +14,8 @@ use super::{beneath, delete};
 
 /// How deep folders may lie within each other to be copied.
 const DEPTH_MAX: usize = 128;
+/// How often another name is tried.
+const TRIES: usize = 16;
 /// What one call copies at the most.
 const PIECE_BYTES: usize = 16 << 20;
 /// The same where the kernel cannot copy by itself.
@@ -80,11 +82,20 @@ impl Tree {
     pub(super) const NAME: &[u8] = b"copy";
 
     pub(super) fn new(folder: &Arc<OwnedFd>) -> Result<Self, Errno> {
-        let name = format!("{}{}", temp::PREFIX, temp::random());
-        rustix::fs::mkdirat(&**folder, &name, Mode::RWXU)?;
-        let own = Arc::new(delete::open_to_read(&**folder, name.as_bytes())?);
-        temp::lock(rustix::fd::AsFd::as_fd(&*own));
-        Ok(Self { folder: Arc::clone(folder), name, own })
+        for _ in 0..TRIES {
+            let name = format!("{}{}", temp::PREFIX, temp::random());
+            rustix::fs::mkdirat(&**folder, &name, Mode::RWXU)?;
+            let own = match delete::open_to_read(&**folder, name.as_bytes()) {
+                Ok(own) => Arc::new(own),
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(errno),
+            };
+            // A sweep that came between making and locking has taken it for a dead server's.
+            if temp::lock(own.as_fd()) && rustix::fs::fstat(&*own)?.st_nlink > 0 {
+                return Ok(Self { folder: Arc::clone(folder), name, own });
+            }
+        }
+        Err(Errno::BUSY)
     }
 
     /// Where the copy is, under the name [`Tree::NAME`].

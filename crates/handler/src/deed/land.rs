@@ -87,9 +87,7 @@ fn dress(temp: &Temp, rules: &Rules) -> Result<(), Errno> {
     let file = temp.descriptor()?;
     rustix::fs::fchmod(file, Mode::from_raw_mode(rules.access.file))?;
     if let Some(modified) = rules.modified {
-        let time = rustix::fs::Timespec { tv_sec: modified, tv_nsec: 0 };
-        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-        rustix::fs::futimens(file, &times)?;
+        set_time(temp, modified, 0)?;
     }
     match rules.sync {
         Sync::Off => Ok(()),
@@ -122,15 +120,37 @@ fn take_place(
             return Err(Failure::of(Status::CONFLICT));
         }
         return match rules.conflict {
-            Conflict::Replace => match temp.replace(folder, name) {
-                Ok(()) => Ok((name.to_vec(), false)),
-                Err(errno) => Err(fail(errno)),
-            },
+            Conflict::Replace => {
+                outdate(temp, &there).map_err(fail)?;
+                temp.replace(folder, name).map_err(fail)?;
+                Ok((name.to_vec(), false))
+            }
             Conflict::Refuse => Err(Failure::of(Status::CONFLICT)),
             Conflict::Rename => take_other_name(temp, folder, name, file),
         };
     }
     Err(fail(Errno::BUSY))
+}
+
+/// The kernel's clock for files is coarse: two that replace each other within one of its steps would have
+/// the same time, and if they are of one size the same entity tag. The new one is made the later.
+fn outdate(temp: &Temp, old: &Stat) -> Result<(), Errno> {
+    let new = temp.stat()?;
+    let (new, old) = ((new.st_mtime, new.st_mtime_nsec), (old.st_mtime, old.st_mtime_nsec));
+    // What lies in the future, or a time that the client gave, is not caught up with.
+    let is_close = old.0.saturating_sub(new.0) <= 1;
+    if new > old || !is_close {
+        return Ok(());
+    }
+    let is_last = old.1 >= 999_999_999;
+    let (seconds, nanos) = if is_last { (old.0 + 1, 0) } else { (old.0, old.1 + 1) };
+    set_time(temp, seconds, nanos as i64)
+}
+
+fn set_time(temp: &Temp, seconds: i64, nanos: i64) -> Result<(), Errno> {
+    let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: nanos };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    rustix::fs::futimens(temp.descriptor()?, &times)
 }
 
 fn take_other_name(

@@ -7,7 +7,7 @@ use super::beneath::Spot;
 use super::conditions::Conditions;
 use super::land::{self, Landed, Rules};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Job, Receiver};
+use super::{Answer, Call, Failure, Job, Receiver, sweep};
 use crate::file_cache::etag_of;
 
 /// A file on its way.
@@ -51,6 +51,7 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>,
     {
         return Err(Failure::of(Status::CONFLICT));
     }
+    sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
     let temp = Temp::new(&spot.folder).map_err(fail)?;
     let rules = Rules { modified: modified(head), ..Rules::of(deeds) };
     let is_slow = rules.is_slow() || there.as_ref().is_some_and(temp::is_large);

@@ -88,6 +88,7 @@ impl Place {
         let root_bytes = exchange.root_bytes.min(folder.len());
         let spot = Spot::find(&any, root_bytes, symlinks, deeds.creates_folders)
             .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "open store", &folder))?;
+        super::sweep::visit(&spot.folder, deeds.resumable, call.request.wall.unix_secs);
         Ok(Self {
             spot,
             rules: Rules::of(deeds),
@@ -186,7 +187,7 @@ impl From<Malformed> for Failure {
             Malformed::TooManyParts => Status::CONTENT_TOO_LARGE,
             _ => Status::BAD_REQUEST,
         };
-        Self { status, why: Some(format!("a form was refused: {malformed}")) }
+        Self { why: Some(format!("a form was refused: {malformed}")), ..Self::of(status) }
     }
 }
 

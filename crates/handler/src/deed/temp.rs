@@ -1,6 +1,6 @@
 //! A file that is not there yet. Where the file system can, it has no name at all until it is complete
 //! (`O_TMPFILE`), so that nothing is left of it whenever the server ends. Elsewhere it has a name of ours,
-//! and holds a lock by which a sweep knows that it is in use (`docs/adr/0013-uploads.md`).
+//! and holds a lock by which a sweep knows that it is in use (`docs/adr/0017-uploads.md`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,6 +27,8 @@ pub(super) struct Temp {
     folder: Arc<OwnedFd>,
     /// Its name of ours, if it has one.
     name: Option<String>,
+    /// Whether it stays under that name if it does not get another.
+    stays: bool,
     bytes: u64,
 }
 
@@ -65,7 +67,19 @@ impl Temp {
     }
 
     fn of(file: OwnedFd, folder: &Arc<OwnedFd>, name: Option<String>) -> Self {
-        Self { file: Some(file), folder: Arc::clone(folder), name, bytes: 0 }
+        Self { file: Some(file), folder: Arc::clone(folder), name, stays: false, bytes: 0 }
+    }
+
+    /// An upload that has been gathered under this name, and is locked. It stays if it cannot appear.
+    pub(super) fn of_partial(
+        file: OwnedFd,
+        folder: &Arc<OwnedFd>,
+        name: String,
+        bytes: u64,
+    ) -> Self {
+        let mut temp = Self::of(file, folder, Some(name));
+        (temp.stays, temp.bytes) = (true, bytes);
+        temp
     }
 
     /// Appends bytes.
@@ -109,6 +123,7 @@ impl Temp {
             // A file system that cannot; our own name goes with us.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(from, own, folder, name, AtFlags::empty())?;
+                self.stays = false;
             }
             Err(errno) => return Err(errno),
         }
@@ -135,7 +150,7 @@ impl Temp {
 
 impl Drop for Temp {
     fn drop(&mut self) {
-        if let Some(name) = self.name.take() {
+        if let Some(name) = self.name.take().filter(|_| !self.stays) {
             let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
         let file = self.file.take();

@@ -61,10 +61,16 @@ pub(super) struct ArchiveTask {
 enum Stage {
     Head,
     Walking,
-    File { descriptor: OwnedFd, at: u64, end: u64 },
+    File {
+        descriptor: OwnedFd,
+        at: u64,
+        end: u64,
+    },
     Finishing,
     Over,
     Broken,
+    /// Given up before its head has left.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -127,6 +133,7 @@ impl ArchiveTask {
                 return Some(Progress::Done);
             }
             Stage::Broken => return Some(Progress::Break),
+            Stage::Refused => return Some(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
         }
         (!out.body.is_empty()).then_some(Progress::Body)
     }
@@ -240,9 +247,11 @@ impl Task for ArchiveTask {
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {
-        if !matches!(self.stage, Stage::Over) {
-            self.stage = Stage::Broken;
-        }
+        self.stage = match self.stage {
+            Stage::Over => Stage::Over,
+            Stage::Head => Stage::Refused,
+            _ => Stage::Broken,
+        };
     }
 }
 

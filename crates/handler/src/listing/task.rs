@@ -39,6 +39,8 @@ pub(super) enum Stage {
     Writing(Box<Entries>),
     Over,
     Broken,
+    /// Given up before its head has left.
+    Refused,
 }
 
 impl ListingTask {
@@ -81,6 +83,7 @@ impl ListingTask {
             }
             Stage::Over => Some(Progress::Done),
             Stage::Broken => Some(Progress::Break),
+            Stage::Refused => Some(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
         }
     }
 }
@@ -116,6 +119,7 @@ impl Task for ListingTask {
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.stage = match self.stage {
             Stage::Over => Stage::Over,
+            Stage::Head(_) => Stage::Refused,
             _ => Stage::Broken,
         };
     }

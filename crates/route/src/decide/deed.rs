@@ -129,8 +129,10 @@ impl<F: Files> Decision<'_, F> {
         let value = head.named(b"destination").ok_or(Status::BAD_REQUEST)?;
         let target = target::split(value).map_err(|_| Status::BAD_REQUEST)?;
         if let Some(authority) = target.authority {
+            // Some leave the port out, and nginx lets them.
             let host = head.known(Known::Host).unwrap_or_default();
-            if !authority.eq_ignore_ascii_case(host) {
+            let is_here = [host, &self.exchange.host];
+            if !is_here.iter().any(|host| authority.eq_ignore_ascii_case(host)) {
                 return Err(Status::BAD_REQUEST);
             }
         }

@@ -46,13 +46,15 @@ fn start() -> Server {
     tree.file("root/box/old.txt", "old");
     tree.file("root/box/other.txt", "other");
     tree.folder("root/box/folder");
+    tree.folder("root/form");
     serve(
         tree,
         "location /pub/ { autoindex on; autoindex_exact_size off; autoindex_archive zip; }
          location /box/ {
              autoindex on; autoindex_exact_size off; client_max_body_size 1m;
              dav_methods PUT DELETE MKCOL;
-         }",
+         }
+         location /form/ { autoindex on; upload_store $document_root$uri; }",
     )
 }
 
@@ -222,4 +224,43 @@ fn a_person_uploads_and_deletes_files() {
     browser.wait(&format!("({NAMES}).includes('new & shiny/')"));
     assert!(server.tree().exists("root/box/new & shiny"));
     assert_good(&mut browser);
+}
+
+/// F4, F5: where forms are taken, a person uploads without a script, and with one more comfortably.
+#[test]
+fn a_plain_form_uploads_too() {
+    if !have("chromium") {
+        return;
+    }
+    let server = start();
+    let mut browser = Browser::start();
+    let tree = Tree::new();
+    let file = |name: &str| tree.file(name, name).display().to_string();
+    browser.open(&server.url("/form/"));
+    browser.drop_files("#drop", &[file("dropped.txt")]);
+    browser.wait("document.querySelector('#jobs span')?.textContent === 'done'");
+    browser.wait(&format!("{NAMES} === 'dropped.txt'"));
+    assert_good(&mut browser);
+
+    browser.call("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
+    browser.open(&server.url("/form/?sort=time"));
+    let document = browser.call("DOM.getDocument", &json!({}));
+    let query = json!({ "nodeId": document["root"]["nodeId"], "selector": "#files" });
+    let node = browser.call("DOM.querySelector", &query);
+    let files = [file("one ü.txt"), file("two.txt")];
+    let choice = json!({ "nodeId": node["nodeId"], "files": files });
+    browser.call("DOM.setFileInputFiles", &choice);
+    let place = browser.eval(
+        "(() => { const box = document.querySelector('#drop [type=submit]').getBoundingClientRect(); \
+         return [box.x + box.width / 2, box.y + box.height / 2] })()",
+    );
+    for kind in ["mousePressed", "mouseReleased"] {
+        let event = json!({
+            "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1,
+        });
+        browser.call("Input.dispatchMouseEvent", &event);
+    }
+    browser.wait(&format!("document.readyState === 'complete' && ({NAMES}).includes('two.txt')"));
+    assert_eq!(server.tree().text("root/form/one ü.txt"), "one ü.txt");
+    assert_eq!(server.tree().names("root/form").len(), 3);
 }

@@ -4,4 +4,6 @@ mod change;
 #[path = "../common/mod.rs"]
 mod common;
 mod put;
+mod resume;
 mod store;
+mod whole;
