@@ -4,9 +4,11 @@
 mod access;
 pub(crate) mod answers;
 mod cgi;
+mod deeds;
 mod files;
 mod heads;
 pub(crate) mod limits;
+mod listing;
 pub(crate) mod logs;
 mod manners;
 mod not_built;
@@ -203,6 +205,8 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Servers, locations and answers", answers::ROWS),
     ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),
+    ("Listings", listing::ROWS),
+    ("Uploads and changes", deeds::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Access", access::ROWS),
     ("Rates and places", limits::ROWS),

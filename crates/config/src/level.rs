@@ -11,9 +11,10 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage, Expires, FileCache,
-    HeadLimits, IfModifiedSince, LocationMatch, LogFormat, Main, Place, Programs, Rewriting,
-    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Workers, Zone,
+    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, ErrorLog, ErrorPage, Expires,
+    FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main, Place,
+    Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types,
+    Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -314,6 +315,28 @@ impl CgiParts {
     }
 }
 
+/// `dav_methods` and its companions before they are put together.
+#[derive(Clone, Debug, Default)]
+pub struct DeedParts {
+    /// What goes into the settings as it is.
+    pub rest: Deeds,
+    /// `upload_resumable`
+    pub is_resumable: bool,
+    /// `upload_resumable_expires`
+    pub resumable_expires: Duration,
+}
+
+impl DeedParts {
+    fn put_together(&self) -> Option<Arc<Deeds>> {
+        if self.rest.methods.is_empty() && self.rest.store.is_none() {
+            return None;
+        }
+        let resumable = self.is_resumable.then_some(self.resumable_expires);
+        let resumable = resumable.filter(|_| self.rest.store.is_some());
+        Some(Arc::new(Deeds { resumable, ..self.rest.clone() }))
+    }
+}
+
 /// What a level says itself and does not hand down as it is.
 #[derive(Debug, Default)]
 pub struct Own {
@@ -362,6 +385,8 @@ pub struct Level {
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
     pub guards: Guards,
+    /// What holds for uploads and changes.
+    pub deeds: DeedParts,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -393,6 +418,7 @@ impl Level {
             },
             cgi: CgiParts { switch: None, pass: None, rest: Cgi::default() },
             guards: Guards::blank(),
+            deeds: DeedParts::default(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -416,6 +442,7 @@ impl Level {
             cache: self.cache,
             cgi: self.cgi.clone(),
             guards: self.guards.handed_down(),
+            deeds: self.deeds.clone(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -458,6 +485,7 @@ impl Level {
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
         self.guards.finish(settings);
+        settings.deeds = self.deeds.put_together();
         self.own = Own {
             server_names: own.server_names,
             listens: own.listens,
@@ -475,10 +503,12 @@ fn blank_settings() -> Settings {
         autoindex: false,
         autoindex_exact_size: false,
         autoindex_localtime: false,
+        listing: Listing::default(),
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,
         rewriting: Rewriting::default(),
+        deeds: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,
         internal: false,

@@ -3,6 +3,8 @@
 
 mod access;
 mod cgi;
+mod deeds;
+mod listing;
 mod lookup;
 mod rewrite;
 mod template;
@@ -20,6 +22,8 @@ pub use access::{
     RateLimit, Referers, Signature, UserFile, Who, Zone, ZoneId, ZoneKind,
 };
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use deeds::{Conflict, Deeds, DeleteDirectories, Methods, Permissions, Sync};
+pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
@@ -257,12 +261,16 @@ pub struct Settings {
     pub autoindex_exact_size: bool,
     /// `autoindex_localtime`
     pub autoindex_localtime: bool,
+    /// `autoindex_format` and its companions.
+    pub listing: Listing,
     /// `disable_symlinks`
     pub disable_symlinks: Symlinks,
     /// `open_file_cache` and its companions.
     pub open_file_cache: FileCache,
     /// `cgi` and its companions; `None` where nothing is run.
     pub cgi: Option<Arc<Cgi>>,
+    /// `dav_methods`, `upload_store` and their companions; `None` where nothing may be changed.
+    pub deeds: Option<Arc<Deeds>>,
 
     // What is answered.
     /// `rewrite`, `set`, `if`, `break`, `return` and what goes with them.

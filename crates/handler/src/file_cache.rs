@@ -2,14 +2,15 @@
 //! locked.
 //!
 //! What a cached entry says is trusted for a window only. With `open_file_cache` configured that is
-//! `open_file_cache_valid`. Without it, an entry is trusted only while it is *hot*: asked for more than
-//! [`HOT_USES`] times within [`HOT_WINDOW`], and for no longer than that window; every other request
-//! looks at the file system again. So whoever writes a file and asks for it sees what was written, and a
+//! `open_file_cache_valid`. Without it, an entry is trusted only while it is *hot* (`heat.rs`): asked for
+//! very often within a short window, and for no longer than that window; every other request looks at the
+//! file system again. So whoever writes a file and asks for it sees what was written, and a
 //! file under load costs no system call (`docs/adr/0005-file-cache.md`).
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quick_cache::Weighter;
@@ -21,19 +22,16 @@ use sekisho_http::date;
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Files, Gates, Kind, Look, Seen};
 
+use crate::heat::{HOT_WINDOW, Heat, RACY_SECS};
+
 /// Files up to this size are kept in memory and leave in one write with their head.
 pub const CONTENT_BYTES_MAX: u64 = 32 * 1024;
 /// What the cache may hold in bytes; a held descriptor weighs as much as [`DESCRIPTOR_WEIGHT`].
 const CACHE_BYTES_MAX: u64 = 16 << 20;
 const DESCRIPTOR_WEIGHT: u64 = 16 << 10;
 const ENTRY_WEIGHT: u64 = 512;
-/// See the module's text.
-const HOT_WINDOW: Duration = Duration::from_millis(100);
-const HOT_USES: u32 = 16;
 /// Entries that nobody asked for in this time are let go (unless `inactive=` says otherwise).
 pub const INACTIVE: Duration = Duration::from_secs(10);
-/// A file changed this recently may change again without its time stamp telling.
-const RACY_SECS: i64 = 2;
 
 /// An opened regular file and what heads say of it.
 #[derive(Debug)]
@@ -92,8 +90,7 @@ impl OpenFile {
             // The file may have changed between the two calls: what was read is what is served.
             size = content.len() as u64;
         }
-        let nanos = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-        let etag = format!("\"{nanos:x}-{size:x}\"");
+        let etag = etag_of(stat, size);
         let mut modified_field = b"Last-Modified: ".to_vec();
         date::write(stat.st_mtime, &mut modified_field);
         modified_field.extend_from_slice(b"\r\n");
@@ -109,9 +106,24 @@ impl OpenFile {
     }
 }
 
+/// The entity tag of a file, quotes included.
+pub(crate) fn etag_of(stat: &Stat, size: u64) -> String {
+    let nanos = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    format!("\"{nanos:x}-{size:x}\"")
+}
+
+/// Counts what this process has changed in files itself. What a cache knew before such a change is looked
+/// at again, so that whoever changed a file sees it changed, whichever worker answers.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// A file has been changed by us: to be said before the client hears of it.
+pub(crate) fn files_changed() {
+    CHANGES.fetch_add(1, Ordering::AcqRel);
+}
+
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Identity {
+pub(crate) struct Identity {
     device: u64,
     inode: u64,
     size: i64,
@@ -120,7 +132,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -144,24 +156,12 @@ struct Entry {
     identity: Option<Identity>,
     /// Changed so recently that an equal identity proves nothing.
     is_racy: bool,
-    checked: Cell<Moment>,
-    used: Cell<Moment>,
-    window_start: Cell<Moment>,
-    window_uses: Cell<u32>,
+    heat: Heat,
+    /// How many changes of our own there had been when it was looked at.
+    changes: Cell<u64>,
 }
 
 impl Entry {
-    /// Counts a use; whether this entry is asked for so often that it may be trusted for a moment.
-    fn is_hot(&self, now: Moment) -> bool {
-        self.used.set(now);
-        if now.since(self.window_start.get()) >= HOT_WINDOW {
-            self.window_start.set(now);
-            self.window_uses.set(0);
-        }
-        self.window_uses.set(self.window_uses.get().saturating_add(1));
-        self.window_uses.get() > HOT_USES && now.since(self.checked.get()) < HOT_WINDOW
-    }
-
     fn look(&self) -> Look<Rc<OpenFile>> {
         match &self.found {
             Found::File(file) => Look::File(Rc::clone(file)),
@@ -248,7 +248,7 @@ impl FileCache {
     /// Lets go of what nobody asked for lately; whether anything is left.
     pub fn sweep(&mut self, now: Moment) -> bool {
         let inactive = self.inactive;
-        self.entries.retain(|_, entry| now.since(entry.used.get()) < inactive);
+        self.entries.retain(|_, entry| !entry.heat.is_forgotten(now, inactive));
         !self.entries.is_empty()
     }
 
@@ -285,21 +285,28 @@ impl FileCache {
             self.key.extend_from_slice(&root_bytes.to_ne_bytes());
         }
         self.key.extend_from_slice(path);
+        // Before it is looked at: what changes from here on is noticed the next time.
+        let changes = CHANGES.load(Ordering::Acquire);
         if let Some(entry) = self.entries.get(self.key.as_slice()) {
-            let is_hot = entry.is_hot(now);
-            let (is_trusted, window) = match settings.open_file_cache {
-                Setting::On { valid, errors, .. } => {
-                    let is_fresh = now.since(entry.checked.get()) < valid;
-                    (is_fresh && (errors || !matches!(entry.found, Found::Error(_))), valid)
-                }
-                // Whoever has just written the file may be about to ask for it, or to write again.
-                _ => (is_hot && !entry.is_racy, HOT_WINDOW),
+            let is_hot = entry.heat.is_hot(now);
+            let is_trusted = entry.changes.get() == changes
+                && match settings.open_file_cache {
+                    Setting::On { valid, errors, .. } => {
+                        entry.heat.is_fresh(now, valid)
+                            && (errors || !matches!(entry.found, Found::Error(_)))
+                    }
+                    // Whoever has just written the file may be about to ask for it, or to write again.
+                    _ => is_hot && !entry.is_racy,
+                };
+            let window = match settings.open_file_cache {
+                Setting::On { valid, .. } => valid,
+                _ => HOT_WINDOW,
             };
-            let until = if is_trusted { entry.checked.get() + window } else { Moment::ZERO };
-            self.trust(until);
+            self.trust(if is_trusted { entry.heat.checked() + window } else { Moment::ZERO });
             if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
                 if !is_trusted {
-                    entry.checked.set(now);
+                    entry.heat.check(now);
+                    entry.changes.set(changes);
                 }
                 if let Found::Error(errno) = entry.found {
                     self.last_error = Some(errno);
@@ -308,7 +315,7 @@ impl FileCache {
             }
         }
         self.trust(Moment::ZERO);
-        self.open_anew(path, root_bytes, settings.disable_symlinks, now, wall_secs)
+        self.open_anew(path, root_bytes, settings.disable_symlinks, now, wall_secs, changes)
     }
 
     fn open_anew(
@@ -318,6 +325,7 @@ impl FileCache {
         symlinks: Symlinks,
         now: Moment,
         wall_secs: i64,
+        changes: u64,
     ) -> Look<Rc<OpenFile>> {
         let mut opened = open(path, root_bytes, symlinks);
         if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) {
@@ -342,16 +350,8 @@ impl FileCache {
         let is_error = |found: &Found| matches!(found, Found::Error(_));
         let old = self.entries.get(self.key.as_slice());
         let old = old.filter(|old| is_error(&old.found) == is_error(&found));
-        let window = old.map_or((now, 1), |old| (old.window_start.get(), old.window_uses.get()));
-        let entry = Entry {
-            found,
-            identity,
-            is_racy,
-            checked: Cell::new(now),
-            used: Cell::new(now),
-            window_start: Cell::new(window.0),
-            window_uses: Cell::new(window.1),
-        };
+        let heat = old.map_or_else(|| Heat::new(now), |old| old.heat.checked_anew(now));
+        let entry = Entry { found, identity, is_racy, heat, changes: Cell::new(changes) };
         self.entries.insert(self.key.as_slice().into(), Rc::new(entry));
         look
     }
@@ -524,7 +524,7 @@ fn open_owned(root: &[u8], rest: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// The whole content, or what there is of it; `None` when it cannot be read.
-fn read_whole(descriptor: &OwnedFd, size: u64) -> Option<Box<[u8]>> {
+pub(crate) fn read_whole(descriptor: &OwnedFd, size: u64) -> Option<Box<[u8]>> {
     let mut content = vec![0; size as usize];
     let mut filled = 0;
     while filled < content.len() {

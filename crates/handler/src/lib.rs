@@ -4,7 +4,9 @@
 
 pub mod answer;
 pub mod cgi;
+pub mod deed;
 pub mod file_cache;
+mod heat;
 pub mod limits;
 pub mod listing;
 pub mod password;

@@ -1,228 +1,321 @@
-//! Directories as pages (`autoindex`).
+//! Folders as pages, and for programs (`autoindex`, F4). A small folder is listed at once; a large one by a
+//! task, in slices and in bounded memory. What is not served is not listed.
 
-use rustix::fs::{AtFlags, Dir, FileType};
+mod archive;
+mod cache;
+mod entry;
+mod form;
+mod order;
+mod page;
+mod readme;
+mod task;
+mod text;
+
+use std::fmt;
+use std::rc::Rc;
+
+use rustix::fs::FileType;
 use rustix::io::Errno;
-use sekisho_config::{Settings, Symlinks};
-use sekisho_http::{Status, date, target};
+use sekisho_config::{
+    Archives, DeleteDirectories, FileCache, Level, ListingFormat, Settings, Symlinks,
+};
+use sekisho_http::{Head, Method, Status};
+use sekisho_lifecycle::Moment;
+
+use archive::{ArchiveTask, Kind};
+pub use cache::Cache;
+use entry::{Entries, Folder, Reading};
+use form::{Form, Writer};
+use order::{By, Order};
+use page::{Offers, Page};
+use task::{ListingTask, Stage};
 
 use crate::reply::{Piece, Reply};
+use crate::task::Task;
 use crate::{answer, file_cache};
 
-/// How many entries one page lists; the rest is counted and said so.
-const ENTRIES_MAX: usize = 100_000;
+/// A folder with more entries than this is listed by a task.
+const AT_ONCE_MAX: usize = 2048;
 
-struct Entry {
-    name: Vec<u8>,
-    is_dir: bool,
-    size: u64,
-    modified: i64,
+/// What a listing needs of the server around it.
+pub trait Surroundings: fmt::Debug {
+    /// Whether an address is answered under the same settings as the listing.
+    fn is_ours(&self, path: &[u8]) -> bool;
+    /// Writes a line about the request into its error log.
+    fn report(&self, level: Level, message: fmt::Arguments<'_>);
 }
 
-/// Lists the directory `file` under the address `path`. The first `root_bytes` of `file` are the root.
-pub fn reply(
-    file: &[u8],
-    root_bytes: usize,
-    path: &[u8],
-    settings: &Settings,
-    utc_offset_secs: i32,
-    product: &str,
-    fields: &mut Vec<u8>,
-) -> Reply {
-    let Ok((entries, left_out)) = read(file, root_bytes, settings.disable_symlinks) else {
-        return answer::page(Status::FORBIDDEN, product, fields);
+/// What is to be listed, for whom.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The folder; its first `root_bytes` are the root.
+    pub file: &'a [u8],
+    /// See `file`.
+    pub root_bytes: usize,
+    /// Its address.
+    pub path: &'a [u8],
+    /// The query of the address.
+    pub query: &'a [u8],
+    /// The request.
+    pub head: &'a Head,
+    /// The method that is acted on.
+    pub method: Method,
+    /// What holds here.
+    pub settings: &'a Settings,
+    /// What stands for `settings`: no two are called the same.
+    pub settings_name: (u64, u32),
+    /// The server around it.
+    pub around: Rc<dyn Surroundings>,
+    /// The status that an `error_page` wants.
+    pub status: Option<Status>,
+    /// How far local time is ahead of UTC.
+    pub utc_offset_secs: i32,
+    /// How this server calls itself.
+    pub product: &'a str,
+    /// The time.
+    pub now: Moment,
+    /// The same on the wall clock.
+    pub wall_secs: i64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum Listed {
+    /// An answer.
+    Reply(Reply),
+    /// Someone who makes it.
+    Task(Box<dyn Task>),
+}
+
+/// Lists a folder. Field lines of a reply are appended to `fields`.
+pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed {
+    let refuse =
+        |status, fields: &mut Vec<u8>| Listed::Reply(answer::page(status, call.product, fields));
+    let settings = call.settings;
+    let Ok(form) = Form::of(settings.listing.format, call.head, call.query) else {
+        return refuse(Status::BAD_REQUEST, fields);
     };
-    let offset = if settings.autoindex_localtime { utc_offset_secs } else { 0 };
-    fields.extend_from_slice(answer::HTML);
-    Reply::of(Status::OK, Piece::Bytes(page(path, &entries, left_out, settings, offset)))
+    if let Some(kind) = archive_kind(call) {
+        let is_head = call.method == Method::Head;
+        let task =
+            ArchiveTask::new(kind, Place::of(call), call.status.unwrap_or(Status::OK), is_head);
+        return Listed::Task(Box::new(task));
+    }
+    let name = cache_name(call, &form);
+    let status = call.status.unwrap_or(Status::OK);
+    let found = name
+        .as_deref()
+        .and_then(|name| cache.find(name, call.file, call.root_bytes, settings, call.now));
+    if let Some(body) = found {
+        write_fields(&form, settings, fields);
+        return Listed::Reply(Reply::of(status, Piece::Shared(body)));
+    }
+    match read(call, &form) {
+        Ok((reading, stat, is_done)) => {
+            let mut writer = Writer::new(form, page(call));
+            let place = Place::of(call);
+            if !is_done {
+                let mut fields = Vec::new();
+                write_fields(&writer.form, settings, &mut fields);
+                let is_head = call.method == Method::Head;
+                let task = ListingTask {
+                    stage: Stage::Head(Box::new(reading)),
+                    writer,
+                    place,
+                    status,
+                    fields,
+                    is_head,
+                    is_resting: false,
+                };
+                return Listed::Task(Box::new(task));
+            }
+            write_fields(&writer.form, settings, fields);
+            let mut entries = reading.finish();
+            let mut body = Vec::new();
+            writer.begin(&mut body);
+            while let Some((name, is_folder, facts)) = entries.next() {
+                writer.row(name, is_folder, facts, &mut body);
+            }
+            place.finish(&writer, &entries, &mut body);
+            let piece = match name.filter(|_| body.len() <= cache::LISTING_BYTES_MAX) {
+                Some(name) => {
+                    let (now, wall) = (call.now, call.wall_secs);
+                    Piece::Shared(cache.keep(&name, body, &stat, writer.newest, now, wall))
+                }
+                None => Piece::Bytes(body),
+            };
+            Listed::Reply(Reply::of(status, piece))
+        }
+        Err(errno) => {
+            let (file, why) = (call.file.escape_ascii(), std::io::Error::from(errno));
+            call.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}"));
+            let is_ours = is_lack(errno);
+            refuse(if is_ours { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }, fields)
+        }
+    }
 }
 
-/// Reads what was opened as a file there would be, and looks at its entries from there (F2).
-fn read(
-    directory: &[u8],
+/// Opens the folder and reads as much as is read at once; whether that is all.
+fn read(call: &Call<'_>, form: &Form) -> Result<(Reading, rustix::fs::Stat, bool), Errno> {
+    let symlinks = call.settings.disable_symlinks;
+    let (folder, stat) = Folder::open(call.file, call.root_bytes, symlinks)?;
+    let mut reading = Reading::new(folder, order(call, form));
+    while reading.count() <= AT_ONCE_MAX {
+        if reading.step()? {
+            return Ok((reading, stat, true));
+        }
+    }
+    Ok((reading, stat, false))
+}
+
+/// The page stands as people count, the other forms as nginx's, unless the address says otherwise.
+fn order(call: &Call<'_>, form: &Form) -> Order {
+    let otherwise = if *form == Form::Html { By::Name } else { By::Bytes };
+    Order::asked_for(call.query, otherwise)
+}
+
+fn page(call: &Call<'_>) -> Page {
+    let settings = call.settings;
+    Page {
+        path: call.path.to_vec(),
+        order: order(call, &Form::Html),
+        offers: offers(settings),
+        exact_size: settings.autoindex_exact_size,
+        offset_secs: if settings.autoindex_localtime { call.utc_offset_secs } else { 0 },
+    }
+}
+
+/// What can be done here beside looking. Who may do it is found out when it is tried.
+fn offers(settings: &Settings) -> Offers {
+    let archives = offered_archives(settings);
+    let only_looks = Offers { zip: archives.zip, tar: archives.tar, ..Offers::default() };
+    let Some(deeds) = settings.deeds.as_deref() else { return only_looks };
+    let is_allowed =
+        |method| settings.allow_methods.as_ref().is_none_or(|methods| methods.contains(&method));
+    let delete = deeds.methods.delete && is_allowed(Method::Delete);
+    Offers {
+        put: deeds.methods.put && is_allowed(Method::Put),
+        post: deeds.store.is_some() && is_allowed(Method::Post),
+        delete,
+        rmdir: delete && deeds.delete_directories == DeleteDirectories::Empty,
+        rmtree: delete && deeds.delete_directories == DeleteDirectories::Recursive,
+        mkcol: deeds.methods.mkcol && is_allowed(Method::Mkcol),
+        ..only_looks
+    }
+}
+
+/// The archive that is asked for (`?download=zip`), if it is offered.
+fn archive_kind(call: &Call<'_>) -> Option<Kind> {
+    let archives = offered_archives(call.settings);
+    match order::argument(call.query, b"download") {
+        Some(b"zip") if archives.zip => Some(Kind::Zip),
+        Some(b"tar") if archives.tar => Some(Kind::Tar),
+        _ => None,
+    }
+}
+
+/// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: what they
+/// are made of is not for everybody (V26).
+fn offered_archives(settings: &Settings) -> Archives {
+    if settings.cgi.is_some() { Archives::default() } else { settings.listing.archives }
+}
+
+fn write_fields(form: &Form, settings: &Settings, fields: &mut Vec<u8>) {
+    fields.extend_from_slice(form.fields());
+    if settings.listing.format == ListingFormat::Html {
+        fields.extend_from_slice(b"Vary: Accept\r\n");
+    }
+}
+
+/// What a listing is made of, as the name under which it is kept; `None` for one that is not.
+fn cache_name(call: &Call<'_>, form: &Form) -> Option<Vec<u8>> {
+    let kind = match form {
+        Form::Html => 0,
+        Form::Xml => 1,
+        Form::Json => 2,
+        Form::Jsonp(_) => return None,
+    };
+    if call.settings.open_file_cache == FileCache::Off {
+        return None;
+    }
+    let order = order(call, form);
+    let (site, location) = call.settings_name;
+    let mut name = Vec::with_capacity(call.file.len() + call.path.len() + 40);
+    name.extend_from_slice(&site.to_ne_bytes());
+    name.extend_from_slice(&location.to_ne_bytes());
+    name.extend_from_slice(&call.utc_offset_secs.to_ne_bytes());
+    name.extend_from_slice(&call.root_bytes.to_ne_bytes());
+    name.extend_from_slice(&[kind, order.by as u8, u8::from(order.is_descending)]);
+    name.extend_from_slice(call.file);
+    name.push(0);
+    name.extend_from_slice(call.path);
+    Some(name)
+}
+
+/// Whether something failed because we lack something.
+fn is_lack(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOBUFS)
+}
+
+/// Where the folder is, for what is read beside its entries.
+#[derive(Debug)]
+struct Place {
+    file: Vec<u8>,
     root_bytes: usize,
     symlinks: Symlinks,
-) -> Result<(Vec<Entry>, usize), Errno> {
-    let (descriptor, _) = file_cache::open(directory, root_bytes, symlinks)?;
-    // A link that would not be followed to be read is not followed to be shown.
-    let flags = match symlinks {
-        Symlinks::Follow => AtFlags::empty(),
-        Symlinks::Deny | Symlinks::IfSameOwner => AtFlags::SYMLINK_NOFOLLOW,
-    };
-    let mut entries = Vec::new();
-    let mut left_out = 0;
-    for entry in Dir::read_from(&descriptor)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name.to_bytes().starts_with(b".") {
-            continue;
-        }
-        if entries.len() == ENTRIES_MAX {
-            left_out += 1;
-            continue;
-        }
-        // A link that leads nowhere, or a file that is gone by now, is not listed.
-        let Ok(mut about) = rustix::fs::statat(&descriptor, name, flags) else { continue };
-        if FileType::from_raw_mode(about.st_mode) == FileType::Symlink {
-            let target = rustix::fs::statat(&descriptor, name, AtFlags::empty());
-            match target {
-                Ok(target)
-                    if symlinks == Symlinks::IfSameOwner && target.st_uid == about.st_uid =>
-                {
-                    about = target;
-                }
-                _ => continue,
-            }
-        }
-        entries.push(Entry {
-            name: name.to_bytes().to_vec(),
-            is_dir: FileType::from_raw_mode(about.st_mode) == FileType::Directory,
-            size: about.st_size as u64,
-            modified: about.st_mtime.max(0),
-        });
-    }
-    entries.sort_unstable_by(|a, b| b.is_dir.cmp(&a.is_dir).then_with(|| a.name.cmp(&b.name)));
-    Ok((entries, left_out))
+    path: Vec<u8>,
+    shows_readme: bool,
+    around: Rc<dyn Surroundings>,
 }
 
-fn page(
-    path: &[u8],
-    entries: &[Entry],
-    left_out: usize,
-    settings: &Settings,
-    utc_offset_secs: i32,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024 + entries.len() * 160);
-    out.extend_from_slice(
-        b"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-<meta name=\"viewport\" content=\"width=device-width\"><title>Index of ",
-    );
-    escape(path, &mut out);
-    out.extend_from_slice(
-        b"</title><style>:root{color-scheme:light dark}\
-body{font:1rem/1.6 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
-h1{font-size:1.3rem}table{border-collapse:collapse;width:100%}td{padding:.1rem .6rem .1rem 0}\
-td+td{text-align:right;white-space:nowrap;opacity:.7;font-variant-numeric:tabular-nums}</style></head>\n\
-<body><h1>Index of ",
-    );
-    escape(path, &mut out);
-    out.extend_from_slice(b"</h1>\n<table>\n");
-    if path != b"/" {
-        out.extend_from_slice(b"<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
-    }
-    for entry in entries {
-        row(entry, settings, utc_offset_secs, &mut out);
-    }
-    out.extend_from_slice(b"</table>\n");
-    if left_out > 0 {
-        out.extend_from_slice(format!("<p>and {left_out} more</p>\n").as_bytes());
-    }
-    out.extend_from_slice(b"</body></html>\n");
-    out
-}
-
-fn row(entry: &Entry, settings: &Settings, utc_offset_secs: i32, out: &mut Vec<u8>) {
-    let slash: &[u8] = if entry.is_dir { b"/" } else { b"" };
-    out.extend_from_slice(b"<tr><td><a href=\"");
-    // `./` keeps a name with a colon from being read as a scheme.
-    out.extend_from_slice(b"./");
-    target::encode_path(&entry.name, out);
-    out.extend_from_slice(slash);
-    out.extend_from_slice(b"\">");
-    escape(&entry.name, out);
-    out.extend_from_slice(slash);
-    out.extend_from_slice(b"</a></td><td>");
-    let at = date::civil(entry.modified + i64::from(utc_offset_secs));
-    let text =
-        format!("{:04}-{:02}-{:02} {:02}:{:02}", at.year, at.month, at.day, at.hour, at.minute);
-    out.extend_from_slice(text.as_bytes());
-    out.extend_from_slice(b"</td><td>");
-    if entry.is_dir {
-        out.push(b'-');
-    } else if settings.autoindex_exact_size {
-        out.extend_from_slice(entry.size.to_string().as_bytes());
-    } else {
-        out.extend_from_slice(short_size(entry.size).as_bytes());
-    }
-    out.extend_from_slice(b"</td></tr>\n");
-}
-
-fn short_size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["", "K", "M", "G", "T"];
-    let mut value = bytes;
-    let mut unit = 0;
-    while value >= 10_000 && unit + 1 < UNITS.len() {
-        value = value.div_ceil(1024);
-        unit += 1;
-    }
-    format!("{value}{}", UNITS[unit])
-}
-
-/// Text into HTML; bytes that are no UTF-8 are shown as replacement marks.
-fn escape(text: &[u8], out: &mut Vec<u8>) {
-    for chunk in text.utf8_chunks() {
-        for byte in chunk.valid().bytes() {
-            match byte {
-                b'&' => out.extend_from_slice(b"&amp;"),
-                b'<' => out.extend_from_slice(b"&lt;"),
-                b'>' => out.extend_from_slice(b"&gt;"),
-                b'"' => out.extend_from_slice(b"&quot;"),
-                b'\'' => out.extend_from_slice(b"&#39;"),
-                byte => out.push(byte),
-            }
+impl Place {
+    fn of(call: &Call<'_>) -> Self {
+        Self {
+            file: call.file.to_vec(),
+            root_bytes: call.root_bytes,
+            symlinks: call.settings.disable_symlinks,
+            path: call.path.to_vec(),
+            // Where files may be programs, what lies there is not shown as text (V26).
+            shows_readme: call.settings.listing.readme && call.settings.cgi.is_none(),
+            around: Rc::clone(&call.around),
         }
-        if !chunk.invalid().is_empty() {
-            out.extend_from_slice("\u{fffd}".as_bytes());
+    }
+
+    /// Whether what lies below can be fetched as freely as the listing.
+    fn is_ours(&self, below: &[u8]) -> bool {
+        self.around.is_ours(&joined(&self.path, below))
+    }
+
+    /// Writes what follows the last entry.
+    fn finish(&self, writer: &Writer, entries: &Entries, out: &mut Vec<u8>) {
+        writer.count(entries.is_cut, out);
+        if writer.form == Form::Html && self.shows_readme {
+            self.readme(entries, out);
         }
+        writer.end(out);
+    }
+
+    /// Shows the README, if it can be fetched as freely as the listing: another location may guard it.
+    fn readme(&self, entries: &Entries, out: &mut Vec<u8>) -> Option<()> {
+        let name = entries.readme()?;
+        if !self.is_ours(name) {
+            return None;
+        }
+        let file = joined(&self.file, name);
+        let (descriptor, stat) = file_cache::open(&file, self.root_bytes, self.symlinks).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let size = stat.st_size as u64;
+        let shown = size.min(readme::README_BYTES_MAX);
+        let content = file_cache::read_whole(&descriptor, shown)?;
+        readme::write(name, &content, size > shown, out);
+        Some(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::{lchown, symlink};
-
-    /// F2: what may not be read because of a link is not listed either.
-    #[test]
-    fn links_are_judged_as_they_are_for_files() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let at = |name: &str| dir.path().join(name);
-        std::fs::create_dir(at("folder")).expect("a folder");
-        std::fs::write(at("folder/file"), "text").expect("a file");
-        symlink("file", at("folder/link")).expect("a link");
-        symlink("file", at("folder/others")).expect("a link");
-        symlink("nowhere", at("folder/nowhere")).expect("a link");
-        symlink("folder", at("way")).expect("a link");
-        // Only root can make a link that is another's.
-        let is_root = lchown(at("folder/others"), Some(12345), None).is_ok();
-        let root = dir.path().as_os_str().as_bytes();
-        let list = |name: &str, symlinks| {
-            let path = at(name);
-            let read = read(path.as_os_str().as_bytes(), root.len(), symlinks)?;
-            let names = read.0.into_iter().map(|entry| String::from_utf8(entry.name));
-            Ok::<_, Errno>(names.collect::<Result<Vec<_>, _>>().expect("names"))
-        };
-        let follow = list("way", Symlinks::Follow).expect("listed");
-        assert_eq!(follow, ["file", "link", "others"]);
-        assert!(list("way", Symlinks::Deny).is_err());
-        assert_eq!(list("folder", Symlinks::Deny).expect("listed"), ["file"]);
-        if is_root {
-            let owned = list("way", Symlinks::IfSameOwner).expect("listed");
-            assert_eq!(owned, ["file", "link"]);
-        }
-    }
-
-    #[test]
-    fn every_name_is_escaped() {
-        let mut out = Vec::new();
-        escape(b"<b>&\"'\xff", &mut out);
-        assert_eq!(String::from_utf8_lossy(&out), "&lt;b&gt;&amp;&quot;&#39;\u{fffd}");
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        for (bytes, text) in [(0, "0"), (9999, "9999"), (10_240, "10K"), (20 << 20, "20M")] {
-            assert_eq!(short_size(bytes), text);
-        }
-    }
+/// A folder's path, which ends with a slash, and a name in it.
+fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if folder.ends_with(b"/") { b"" } else { b"/" };
+    [folder, slash, name].concat()
 }

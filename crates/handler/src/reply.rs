@@ -26,6 +26,8 @@ pub enum Piece {
     Bytes(Vec<u8>),
     /// Bytes that never change.
     Static(&'static [u8]),
+    /// Bytes that are kept for other answers too.
+    Shared(Rc<[u8]>),
     /// A stretch of a file.
     File(Rc<OpenFile>, Range<u64>),
 }
@@ -36,6 +38,7 @@ impl Piece {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Static(bytes) => bytes.len() as u64,
+            Self::Shared(bytes) => bytes.len() as u64,
             Self::File(_, range) => range.end - range.start,
         }
     }
@@ -50,6 +53,7 @@ impl Piece {
         match self {
             Self::Bytes(bytes) => Some(bytes),
             Self::Static(bytes) => Some(bytes),
+            Self::Shared(bytes) => Some(bytes),
             Self::File(file, range) => {
                 file.content().and_then(|all| all.get(range.start as usize..range.end as usize))
             }
@@ -80,6 +84,7 @@ impl Reply {
             }
             Some(Piece::Bytes(bytes)) => Some(Some(Piece::Bytes(bytes.clone()))),
             Some(Piece::Static(bytes)) => Some(Some(Piece::Static(bytes))),
+            Some(Piece::Shared(bytes)) => Some(Some(Piece::Shared(Rc::clone(bytes)))),
             Some(Piece::File(..)) => None,
         }
     }

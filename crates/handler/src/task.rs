@@ -2,6 +2,8 @@
 //! writing, so there is no channel, no second task and no lock between the two, and what one cannot
 //! take holds the other back.
 
+use std::future::Future;
+use std::pin::pin;
 use std::task::{Context, Poll};
 
 use sekisho_http::Status;
@@ -38,6 +40,13 @@ pub struct Outbox {
     pub fields: Vec<u8>,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
+}
+
+/// Lets all others have their turn, and the sockets be looked at, before the task is polled again. Waking
+/// it at once would not: whoever wakes itself is polled many times before the next look at the sockets.
+pub(crate) fn rest(cx: &mut Context<'_>) -> Poll<Progress> {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+    Poll::Pending
 }
 
 /// A handler at work on one request. Dropping it cancels it: whatever it holds (a process, a temporary

@@ -3,7 +3,10 @@
 
 pub mod conditional;
 pub mod date;
+pub mod file_name;
 pub mod head;
+pub mod multipart;
+pub mod parameters;
 pub mod range;
 pub mod status;
 pub mod target;

@@ -56,6 +56,7 @@ statuses! {
     RANGE_NOT_SATISFIABLE 416 "Range Not Satisfiable";
     EXPECTATION_FAILED 417 "Expectation Failed";
     MISDIRECTED_REQUEST 421 "Misdirected Request";
+    LOCKED 423 "Locked";
     UPGRADE_REQUIRED 426 "Upgrade Required";
     TOO_MANY_REQUESTS 429 "Too Many Requests";
     HEADER_TOO_LARGE 431 "Request Header Fields Too Large";

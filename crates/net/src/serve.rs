@@ -8,22 +8,25 @@ use std::sync::atomic::Ordering;
 
 use sekisho_config::{Level, ListenAddress};
 use sekisho_handler::limits::Place;
-use sekisho_handler::{OpenFile, Piece, Reply, View, answer, cgi, listing, static_file};
+use sekisho_handler::listing::Listed;
+use sekisho_handler::password::Question;
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, deed, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Http1, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Handover, Request, RequestIdSeed, Sent, Table, added_fields,
+    Action, ConnectionFacts, Exchange, Handover, Request, RequestIdSeed, Sent, added_fields,
     log_line, media_type, wants_line,
 };
 
 use crate::clock::Clock;
 use crate::drive::Connection;
 use crate::gates::Witness;
+use crate::list::list;
 use crate::session::{Key, Wish};
 use crate::site;
-use crate::work::Around;
+use crate::work::{Around, Job};
 use crate::worker::{Placed, Worker};
 
 /// How many lines about missing files a worker writes in a second.
@@ -152,25 +155,57 @@ pub(crate) enum Ask {
     Again,
 }
 
+/// What the router said.
+struct Decided {
+    action: Action<Rc<OpenFile>>,
+    /// Why the first look at a file came to nothing.
+    looked: Option<rustix::io::Errno>,
+    /// What a password waits for.
+    question: Option<Question>,
+    /// Until when all that was looked at may be taken for true.
+    trusted_until: Moment,
+}
+
 impl Ask {
     /// Asks the router.
     fn decide(
         &self,
-        table: &Table,
+        worker: &Rc<Worker>,
+        placed: &Placed,
         request: &Request<'_>,
-        exchange: &mut Exchange,
-        view: &mut Witness<'_>,
-    ) -> Action<Rc<OpenFile>> {
-        match self {
-            Self::Request => table.decide(request, exchange, view),
-            Self::Again => table.resume(request, exchange, view),
+        serving: &mut Serving,
+        now: Moment,
+    ) -> Decided {
+        let (table, exchange) = (placed.site.table(), &mut serving.exchange);
+        let mut files = worker.files.borrow_mut();
+        files.begin();
+        serving.failed_path.clear();
+        let mut view = Witness {
+            view: View { cache: &mut files, now, wall_secs: request.wall.unix_secs },
+            errno: None,
+            path: &mut serving.failed_path,
+            worker,
+            placed,
+            request,
+            places: &mut serving.places,
+            question: None,
+        };
+        let action = match self {
+            Self::Request => table.decide(request, exchange, &mut view),
+            Self::Again => table.resume(request, exchange, &mut view),
             Self::Refused(Refusal { status, .. }) | Self::Failed(status) => {
-                table.decide_error(*status, request, exchange, view)
+                table.decide_error(*status, request, exchange, &mut view)
             }
             Self::Instead(how, target) => {
-                table.redirect_internally(*how, target, request, exchange, view)
+                table.redirect_internally(*how, target, request, exchange, &mut view)
             }
+        };
+        let (looked, question) = (view.errno, view.question.take());
+        let trusted_until = files.trusted_until();
+        if !files.is_empty() {
+            worker.sweep_files_later();
         }
+        Decided { action, looked, question, trusted_until }
     }
 
     /// The same, seen from before the decision had to wait.
@@ -233,32 +268,11 @@ impl Connection {
             request_id,
         };
         let table = placed.site.table();
-        let exchange = &mut serving.exchange;
-        let mut files = worker.files.borrow_mut();
-        files.begin();
-        let view = View { cache: &mut files, now, wall_secs: wall.unix_secs };
-        serving.failed_path.clear();
-        let mut view = Witness {
-            view,
-            errno: None,
-            path: &mut serving.failed_path,
-            worker: &worker,
-            placed: &placed,
-            request: &request,
-            places: &mut serving.places,
-            question: None,
-        };
         let asked = ask.seen(serving.waited);
-        let action = ask.decide(table, &request, exchange, &mut view);
-        let looked = view.errno;
-        let question = view.question.take();
-        let (is_empty, trusted_until) = (files.is_empty(), files.trusted_until());
-        drop(files);
-        if !is_empty {
-            worker.sweep_files_later();
-        }
-        write_remarks(&worker, &placed, &request, exchange, now);
-        self.engine.set_policy(placed.site.policy(exchange.location));
+        let Decided { action, looked, question, trusted_until } =
+            ask.decide(&worker, &placed, &request, serving, now);
+        write_remarks(&worker, &placed, &request, &mut serving.exchange, now);
+        self.engine.set_policy(placed.site.policy(serving.exchange.location));
         serving.begin_fields(&placed, &worker.clock, now);
         let (exchange, fields) = (&serving.exchange, &mut serving.fields);
         if let Action::Wait(wait) = action {
@@ -278,26 +292,19 @@ impl Connection {
             serving.current = Some(Current::new(placed, request_id, None));
             return self.refuse_body(max, now);
         }
-        if let Action::Cgi = action {
-            // The body belongs to whoever was asked: what is answered instead is a plain GET, and an error
-            // page comes when the body has gone elsewhere.
-            let is_asked = asked.is_request && exchange.method == request.head.method();
-            let call = cgi::Call {
-                table,
-                request: &request,
-                exchange,
-                has_body: is_asked && self.engine.request_has_body(),
-                body_bytes: self.engine.body_length().filter(|_| is_asked),
-                software: site::PRODUCT,
-            };
-            let around = Around {
-                worker: Rc::clone(&worker),
-                placed: Rc::clone(&placed),
-                location: exchange.location,
-                connection: self.id,
-                request_id,
-            };
-            let started = cgi::start(&call, Rc::new(around), &mut busy.outbox.fields, now);
+        let connection = self.id;
+        let around = || Around {
+            worker: Rc::clone(&worker),
+            placed: Rc::clone(&placed),
+            location: exchange.location,
+            connection,
+            request_id,
+        };
+        if matches!(action, Action::Cgi | Action::Deed(_)) {
+            let is_first = asked.is_request;
+            let body = (self.engine.request_has_body(), self.engine.body_length());
+            let job = Job { table, request: &request, exchange, is_first, body };
+            let started = job.start(&action, around(), &mut busy.outbox.fields, now);
             serving.current = Some(Current::new(placed, request_id, None));
             return self.begin(started, now);
         }
@@ -305,7 +312,17 @@ impl Connection {
             fields.append(&mut busy.outbox.fields);
         }
         let is_file_or_error = matches!(action, Action::File(_) | Action::Error(_));
-        let reply = make(action, &request, exchange, &placed, fields, wall.utc_offset_secs);
+        let reply = if let Action::Listing = action {
+            match list(around(), &request, exchange, fields, now) {
+                Listed::Reply(reply) => reply,
+                Listed::Task(task) => {
+                    serving.current = Some(Current::new(placed, request_id, None));
+                    return self.begin(Ok(task), now);
+                }
+            }
+        } else {
+            make(action, &request, exchange, &placed, fields)
+        };
         let modified = match &reply.piece {
             Some(Piece::File(file, _)) => Some(file.modified()),
             _ => None,
@@ -476,7 +493,6 @@ fn make(
     exchange: &Exchange,
     placed: &Placed,
     fields: &mut Vec<u8>,
-    utc_offset_secs: i32,
 ) -> Reply {
     let table = placed.site.table();
     let settings = &placed.site.location(exchange.location).settings;
@@ -495,11 +511,6 @@ fn make(
                 fields,
             )
         }
-        Action::Listing => {
-            let (file, path) = (&exchange.file, &exchange.path);
-            let root = exchange.root_bytes;
-            listing::reply(file, root, path, settings, utc_offset_secs, product, fields)
-        }
         Action::Redirect(status) => answer::redirect(status, &exchange.text, product, fields),
         Action::Text(status) => {
             let media_type = media_type(table, exchange);
@@ -513,10 +524,12 @@ fn make(
         }
         Action::Options => {
             allow_field(exchange, fields);
-            Reply::empty(Status::OK)
+            Reply::empty(deed::options(settings, fields))
         }
         // The caller has dealt with these already.
-        Action::Close | Action::Cgi | Action::Wait(_) => Reply::empty(Status::NO_CONTENT),
+        Action::Close | Action::Cgi | Action::Deed(_) | Action::Listing | Action::Wait(_) => {
+            Reply::empty(Status::NO_CONTENT)
+        }
     }
 }
 

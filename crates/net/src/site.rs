@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_config::{
@@ -19,9 +20,13 @@ pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
 /// The same without its version (`server_tokens off`).
 pub const PRODUCT_NAME: &str = "sekisho";
 
+/// Numbers sites.
+static SERIALS: AtomicU64 = AtomicU64::new(0);
+
 /// A configuration made ready to serve.
 #[derive(Debug)]
 pub struct Site {
+    serial: u64,
     table: Table,
     /// By location.
     policies: Vec<Arc<Policy>>,
@@ -65,7 +70,13 @@ impl Site {
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
         let table = Table::new(config).with_machine(machine);
-        Ok(Self { table, policies, access_sinks, error_loggers, zones, log })
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { serial, table, policies, access_sinks, error_loggers, zones, log })
+    }
+
+    /// Its number: no other site of this process has the same.
+    pub fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// The routing table.

@@ -8,15 +8,18 @@ use sekisho_config::{Level, LocationId};
 use sekisho_handler::cgi::{Runs, Seats, Surroundings};
 use sekisho_handler::password::Question;
 use sekisho_handler::wait::{Asking, Delay};
-use sekisho_handler::{Progress, Task};
+use sekisho_handler::{Progress, Task, cgi, deed};
 use sekisho_http::Status;
 use sekisho_http1::{BodyLength, Response};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Engine, Moment};
-use sekisho_route::{Handover, Request, RequestIdSeed, Wait, added_fields};
+use sekisho_route::{
+    Action, Exchange, Handover, Request, RequestIdSeed, Table, Wait, added_fields,
+};
 
 use crate::drive::Connection;
 use crate::serve::Ask;
+use crate::site;
 use crate::worker::{Placed, Worker};
 
 /// What a program's run needs of the worker, and whose request it is for.
@@ -56,6 +59,54 @@ impl Surroundings for Around {
 
     fn expired(&self) {
         self.worker.shared.counters.expire(DeadlineKind::Program);
+    }
+}
+
+/// What a task is started for.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) exchange: &'a Exchange,
+    /// Whether this is what the client asked for, and not what an error or a program leads to.
+    pub(crate) is_first: bool,
+    /// Whether body bytes follow, and how many, if that is known.
+    pub(crate) body: (bool, Option<u64>),
+}
+
+impl Job<'_> {
+    /// Starts whoever works on this action.
+    pub(crate) fn start<F>(
+        &self,
+        action: &Action<F>,
+        around: Around,
+        fields: &mut Vec<u8>,
+        now: Moment,
+    ) -> Result<Box<dyn Task>, Status> {
+        let Self { table, request, exchange, is_first, body } = *self;
+        match action {
+            Action::Cgi => {
+                // The body belongs to whoever was asked: what is answered instead is a plain GET, and an
+                // error page comes when the body has gone elsewhere.
+                let is_asked = is_first && exchange.method == request.head.method();
+                let call = cgi::Call {
+                    table,
+                    request,
+                    exchange,
+                    has_body: is_asked && body.0,
+                    body_bytes: body.1.filter(|_| is_asked),
+                    software: site::PRODUCT,
+                };
+                cgi::start(&call, Rc::new(around), fields, now)
+            }
+            // Only what was asked for is done.
+            Action::Deed(deed) if is_first => {
+                let (has_body, body_bytes) = body;
+                let call = deed::Call { table, request, exchange, deed, has_body, body_bytes };
+                deed::start(&call, Rc::new(around), fields)
+            }
+            _ => Err(Status::INTERNAL_SERVER_ERROR),
+        }
     }
 }
 

@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sekisho_config::{Level, ListenAddress};
-use sekisho_handler::FileCache;
 use sekisho_handler::cgi::{Runs, Seats};
 use sekisho_handler::password::{UserFiles, Verdicts};
 use sekisho_handler::wait::Hashers;
+use sekisho_handler::{FileCache, listing};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -131,6 +131,8 @@ pub struct Worker {
     pub files: RefCell<FileCache>,
     /// Answers to heads that come again and again.
     pub repeats: RefCell<Repeats>,
+    /// Listings that are asked for very often.
+    pub listings: RefCell<listing::Cache>,
     /// Whether a sweep of the opened files is under way.
     is_sweeping: Cell<bool>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
@@ -177,6 +179,7 @@ impl Worker {
             sessions: RefCell::default(),
             files: RefCell::default(),
             repeats: RefCell::default(),
+            listings: RefCell::default(),
             is_sweeping: Cell::new(false),
             pool: RefCell::default(),
             timer: RefCell::new(None),
@@ -254,6 +257,7 @@ impl Worker {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
         self.repeats.borrow_mut().clear();
+        *self.listings.borrow_mut() = listing::Cache::default();
         for mut entrance in std::mem::take(entrances) {
             let place = |listener: &Listener| listener.address == entrance.door.address;
             if !listeners.iter().any(place) {
@@ -412,8 +416,11 @@ impl Worker {
             loop {
                 let inactive = worker.files.borrow().inactive();
                 tokio::time::sleep(inactive).await;
+                let now = worker.clock.now();
                 worker.repeats.borrow_mut().clear();
-                if !worker.files.borrow_mut().sweep(worker.clock.now()) {
+                let has_files = worker.files.borrow_mut().sweep(now);
+                let has_listings = worker.listings.borrow_mut().sweep(now);
+                if !has_files && !has_listings {
                     break;
                 }
             }

@@ -2,6 +2,7 @@
 //! that goes back to the beginning is counted, so there is always an end.
 
 mod access;
+mod deed;
 mod limits;
 mod program;
 mod rewrite;
@@ -14,6 +15,8 @@ use sekisho_config::{
     TryFile, TryFiles,
 };
 use sekisho_http::{Method, Status, target};
+
+pub use deed::{Deed, Destination, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
 use crate::exchange::{Exchange, Request};
@@ -222,7 +225,8 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         // An `if` may have taken over.
         let settings = self.settings();
-        if program::is_for_programs(method) && settings.cgi.is_none() {
+        let is_for_others = settings.cgi.is_none() && settings.deeds.is_none();
+        if program::is_for_programs(method) && is_for_others {
             return self.refuse_method(&FILE_METHODS);
         }
         Next::Gates
@@ -301,7 +305,7 @@ impl<'a, F: Files> Decision<'a, F> {
         look
     }
 
-    /// Programs, files and directories.
+    /// Programs, deeds, files and directories.
     fn content(&mut self) -> Next<F::File> {
         if self.exchange.is_rewritten
             && self.table.alias_from(self.exchange.location) != AliasFrom::Nothing
@@ -309,15 +313,18 @@ impl<'a, F: Files> Decision<'a, F> {
             // What an alias stands for is no longer there: nginx answers so too.
             return Next::Fail(Status::INTERNAL_SERVER_ERROR);
         }
-        match self.settings().cgi.as_deref() {
-            Some(cgi) => self.program(cgi),
-            None => match self.method_verdict() {
-                Ok(()) => {
-                    let mapped = self.map_path();
-                    self.file_or_directory(mapped)
-                }
-                Err(next) => next,
-            },
+        if let Some(cgi) = self.settings().cgi.as_deref() {
+            return self.program(cgi);
+        }
+        if let Some(next) = self.deed() {
+            return next;
+        }
+        match self.method_verdict() {
+            Ok(()) => {
+                let mapped = self.map_path();
+                self.file_or_directory(mapped)
+            }
+            Err(next) => next,
         }
     }
 
@@ -535,11 +542,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if matches!(method, Method::Get | Method::Head) {
             return Ok(());
         }
-        let allowed = self.settings().allow_methods.as_deref();
-        let methods = FILE_METHODS;
-        let methods =
-            methods.iter().filter(|method| allowed.is_none_or(|allowed| allowed.contains(method)));
-        redirect::write_methods(methods, &mut self.exchange.allow);
+        self.write_allowed();
         Err(match method {
             Method::Options => Next::Done(Action::Options),
             _ => Next::Fail(Status::METHOD_NOT_ALLOWED),

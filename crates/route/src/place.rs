@@ -152,6 +152,35 @@ pub(crate) fn write_asked(scope: &Scope<'_>, template: &Template, out: &mut Vec<
     }
 }
 
+/// Writes the name of the folder that an `upload_store` gives, over what `out` holds. The whole of a
+/// fixed one is the configuration's own; else what comes before the first variable is, and
+/// `$document_root` and `$request_filename` count for what they are made of.
+pub(crate) fn write_store(scope: &Scope<'_>, template: &Template, out: &mut Vec<u8>) -> Mapped {
+    out.clear();
+    let trusted = match template.parts.as_slice() {
+        [Part::Variable(Variable::RequestFilename)] => {
+            return write_file(scope, &scope.exchange.path, out);
+        }
+        [Part::Variable(Variable::DocumentRoot), ..] => {
+            write_root(scope, out);
+            let bytes = out.len();
+            out.clear();
+            trusted_bytes(template_of(&scope.settings().place)).unwrap_or(bytes)
+        }
+        _ => trusted_bytes(template).unwrap_or(usize::MAX),
+    };
+    scope.nested(template, out);
+    strip_slash(out);
+    // The directory ends where a slash follows, or with the name.
+    let root_bytes = match out.get(trusted) {
+        None => out.len(),
+        Some(b'/') => trusted,
+        Some(_) => out[..trusted].iter().rposition(|byte| *byte == b'/').unwrap_or(0),
+    };
+    let is_safe = root_bytes == out.len() || target::is_resolved(&out[root_bytes..]);
+    Mapped { root_bytes, is_safe }
+}
+
 /// The root or alias itself.
 pub(crate) fn template_of(place: &Place) -> &Template {
     match place {

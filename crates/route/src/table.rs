@@ -117,6 +117,11 @@ impl Table {
         verdict.map_err(|_| Status::BAD_REQUEST)
     }
 
+    /// Which location of a server answers for a path that a client asks for.
+    pub fn location_of(&self, server: ServerId, path: &[u8]) -> LocationId {
+        self.find_location(server, path, &mut Captures::default())
+    }
+
     pub(crate) fn find_location(
         &self,
         server: ServerId,
@@ -142,6 +147,14 @@ impl Table {
     }
 
     /// Whether a location's files lie where no variable has a say.
+    /// Whether this path is the very one that the location is called by.
+    pub(crate) fn is_path_of(&self, id: LocationId, path: &[u8]) -> bool {
+        match &self.location(id).matches {
+            LocationMatch::Exact(own) | LocationMatch::Prefix { path: own, .. } => own == path,
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_place_fixed(&self, id: LocationId) -> bool {
         place::template_of(&self.location(id).settings.place).as_literal().is_some()
     }

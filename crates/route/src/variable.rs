@@ -110,6 +110,11 @@ impl Scope<'_> {
         &self.table.location(self.exchange.location).settings
     }
 
+    /// What the location's `alias` stands for.
+    pub(crate) fn alias_from(&self) -> place::AliasFrom {
+        self.table.alias_from(self.exchange.location)
+    }
+
     pub(crate) fn expand(&self, template: &Template, out: &mut Vec<u8>) {
         template.parts.iter().for_each(|part| self.part(part, out));
     }

@@ -51,6 +51,7 @@ pub(crate) fn folder(serve: &Serve) -> String {
                  root .;\n\
                  index {index};\n\
                  {programs}\n\
+                 {deeds}\n\
                  default_type application/octet-stream;\n\
                  charset utf-8;\n\
                  autoindex {autoindex};\n\
@@ -61,6 +62,7 @@ pub(crate) fn folder(serve: &Serve) -> String {
         workers = quote(&serve.workers),
         index = indexes(serve).join(" "),
         programs = if serve.cgi { programs() } else { String::new() },
+        deeds = deeds(serve),
         access = if serve.quiet { "off" } else { "stderr" },
         autoindex = if serve.open_listing { "on" } else { "off" },
     )
@@ -70,6 +72,30 @@ pub(crate) fn folder(serve: &Serve) -> String {
 pub(crate) fn indexes(serve: &Serve) -> &'static [&'static str] {
     const ALL: [&str; 5] = ["index.html", "index.htm", "index.cgi", "index.py", "index.php"];
     if serve.cgi { &ALL } else { &ALL[..2] }
+}
+
+/// `--upload` and `--delete`
+fn deeds(serve: &Serve) -> String {
+    let methods = match (serve.upload, serve.delete) {
+        (false, false) => return String::new(),
+        (true, false) => "PUT MKCOL",
+        (false, true) => "DELETE MOVE",
+        (true, true) => "PUT MKCOL COPY DELETE MOVE",
+    };
+    let mut text = format!("dav_methods {methods};\n");
+    if serve.upload {
+        text.push_str(
+            "dav_access user:rw group:r all:r;\n\
+             create_full_put_path on;\n\
+             client_max_body_size 0;\n\
+             upload_store $request_filename;\n\
+             upload_resumable on;\n",
+        );
+    }
+    if serve.delete {
+        text.push_str("upload_delete_directories empty;\n");
+    }
+    text
 }
 
 /// What runs files of which extension.

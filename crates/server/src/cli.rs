@@ -65,6 +65,7 @@ pub(crate) enum Command {
 
 /// What `sekisho serve` takes.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are switches on a command line")]
 pub(crate) struct Serve {
     /// The folder
     #[arg(default_value = ".")]
@@ -78,6 +79,12 @@ pub(crate) struct Serve {
     /// Run programs: what lies below cgi-bin, and files that end in .cgi .sh .py .pl .php
     #[arg(long)]
     pub(crate) cgi: bool,
+    /// Take uploads: by PUT, by forms, and resumable ones; folders are made as needed
+    #[arg(long)]
+    pub(crate) upload: bool,
+    /// Let clients delete and rename files and empty folders
+    #[arg(long)]
+    pub(crate) delete: bool,
     /// Do not write a line for each request
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,

@@ -11,6 +11,7 @@ mod run;
 mod service_manager;
 mod setup;
 mod start;
+mod sweep;
 mod upgrade;
 mod user;
 mod workers;

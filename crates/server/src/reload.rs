@@ -99,6 +99,7 @@ impl Server {
             self.pid_file = pid_file;
         }
         self.commit(change);
+        self.sweep_leftovers();
         Ok(())
     }
 

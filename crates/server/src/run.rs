@@ -93,6 +93,8 @@ pub(crate) struct Server {
     pub(crate) upgrade: Option<Upgrade>,
     /// The process whose place we take, and its sockets, until it knows that we serve.
     predecessor: Option<(u32, Sockets)>,
+    /// When leftovers of uploads are looked for again.
+    pub(crate) next_sweep: Option<Moment>,
     /// A new process serves on our sockets: they, their files and the service manager are its own.
     pub(crate) is_replaced: bool,
 }
@@ -141,6 +143,7 @@ impl Server {
             closed: None,
             upgrade: None,
             predecessor: predecessor.map(|predecessor| (predecessor, inherited)),
+            next_sweep: None,
             is_replaced: false,
         };
         for complaint in complaints {
@@ -155,6 +158,7 @@ impl Server {
             server.sockets.remove_files_but(&inherited.unwrap_or_default());
             return Err(problem);
         }
+        server.sweep_leftovers();
         Ok(server)
     }
 
@@ -247,6 +251,7 @@ impl Server {
             self.drain.next_deadline(),
             self.workers.next_force(),
             self.upgrade.as_ref().map(Upgrade::ready_by),
+            self.next_sweep,
         ];
         let next = next.into_iter().flatten().min().map(|at| self.clock.instant(at));
         let time = async {
@@ -308,6 +313,9 @@ impl Server {
     fn time_passed(&mut self) -> DrainOrder {
         self.workers.force_retired(self.clock.now());
         self.look_after_upgrade();
+        if self.next_sweep.is_some_and(|at| at.is_due(self.clock.now())) {
+            self.sweep_leftovers();
+        }
         self.tell_drain(Fact::TimePassed)
     }
 

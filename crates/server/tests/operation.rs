@@ -262,6 +262,38 @@ fn a_folder_is_served_without_any_configuration() {
     assert_eq!(server.tree().text("stderr"), "");
 }
 
+/// O1, F5, F6
+#[test]
+fn serve_takes_uploads_and_deletes_where_it_is_told_to() {
+    let listen = own_address(18_081).to_string();
+    let run = |more: &[&str]| {
+        let tree = Tree::new();
+        tree.file("root/old.txt", "old");
+        tree.folder("root/empty");
+        let arguments = [&["serve", "root", "--quiet", "--listen", &listen], more].concat();
+        let mut server = Process::start(tree, &arguments);
+        let client = Client::connect(server.address());
+        (server, client)
+    };
+    let (server, mut client) = run(&[]);
+    assert_eq!(client.request_with_body("PUT", "/new", "", "x").status, 405);
+    assert_eq!(client.request("DELETE", "/old.txt", "").status, 405);
+    drop(server);
+    let (server, mut client) = run(&["--upload"]);
+    let large = vec![b'x'; 3 << 20];
+    assert_eq!(client.request_with_body("PUT", "/a/b/new", "", &large).status, 201);
+    assert_eq!(client.request_with_body("POST", "/empty/?name=raw", "", "x").status, 201);
+    assert_eq!(client.request("OPTIONS", "/", "").field("tus-version"), Some("1.0.0"));
+    assert_eq!(client.request("DELETE", "/old.txt", "").status, 405);
+    assert_eq!(server.tree().names("root/empty"), ["raw"]);
+    drop(server);
+    let (server, mut client) = run(&["--delete"]);
+    assert_eq!(client.request_with_body("PUT", "/new", "", "x").status, 405);
+    assert_eq!(client.request("DELETE", "/old.txt", "").status, 204);
+    assert_eq!(client.request("DELETE", "/empty/", "").status, 204);
+    assert_eq!(server.tree().names("root"), [""; 0]);
+}
+
 #[test]
 fn plain_sekisho_says_where_it_is_and_answers_there() {
     // O1: also where another program has the usual port.

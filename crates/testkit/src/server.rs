@@ -32,6 +32,8 @@ pub struct Server {
     exit: Option<ExitStatus>,
     tree: Tree,
     ports: [u16; PORT_NAMES.len()],
+    /// Those that its configuration names.
+    awaited: Vec<u16>,
 }
 
 /// A server that ended instead of listening.
@@ -69,38 +71,42 @@ impl Server {
         arguments: &[&str],
     ) -> Result<Self, Failed> {
         let ports = std::array::from_fn(|_| free_port());
-        let path = tree.file(CONFIG, filled_in(config, &tree, &ports));
-        let output = |name: &str| File::create(tree.path(name)).expect("a file can be made");
-        let child = Command::new(binary)
-            .arg("-p")
-            .arg(tree.dir())
-            .arg("-c")
-            .arg(path)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(output("stdout.log"))
-            .stderr(output(STDERR))
-            .spawn()
-            .unwrap_or_else(|error| panic!("{binary}: {error}"));
-        let mut server = Self { child, exit: None, tree, ports };
+        tree.file(CONFIG, filled_in(config, &tree, &ports));
+        let child = spawn(&tree, binary, arguments);
         let awaited: Vec<u16> = PORT_NAMES
             .iter()
             .zip(ports)
             .filter(|(name, _)| config.contains(**name))
             .map(|(_, port)| port)
             .collect();
-        let is_ready = wait_for(START_LIMIT, || {
-            awaited.iter().all(|port| proc::is_listening(*port)) || server.try_exit().is_some()
-        });
-        if let Some(status) = server.try_exit() {
-            return Err(Failed { status, stderr: server.stderr() });
-        }
-        assert!(
-            is_ready,
-            "the server does not listen within {START_LIMIT:?}:\n{}",
-            server.stderr()
-        );
+        let mut server = Self { child, exit: None, tree, ports, awaited };
+        server.wait_ready()?;
         Ok(server)
+    }
+
+    /// Starts it again, when it has ended: the same configuration, folder and ports.
+    #[track_caller]
+    pub fn start_again(&mut self, binary: &str) {
+        assert!(self.try_exit().is_some(), "the server still runs");
+        self.child = spawn(&self.tree, binary, &[]);
+        self.exit = None;
+        if let Err(failed) = self.wait_ready() {
+            panic!("the server ended: {}\n{}", failed.status, failed.stderr);
+        }
+    }
+
+    #[track_caller]
+    fn wait_ready(&mut self) -> Result<(), Failed> {
+        let awaited = self.awaited.clone();
+        let is_ready = wait_for(START_LIMIT, || {
+            awaited.iter().all(|port| proc::is_listening(*port)) || self.try_exit().is_some()
+        });
+        if let Some(status) = self.try_exit() {
+            return Err(Failed { status, stderr: self.stderr() });
+        }
+        let said = self.stderr();
+        assert!(is_ready, "the server does not listen within {START_LIMIT:?}:\n{said}");
+        Ok(())
     }
 
     /// Replaces the configuration file; the same ports and folders are filled in. The server learns of
@@ -238,6 +244,21 @@ impl Drop for Server {
             println!("--- the server said:\n{}---", self.stderr());
         }
     }
+}
+
+fn spawn(tree: &Tree, binary: &str, arguments: &[&str]) -> Child {
+    let output = |name: &str| File::create(tree.path(name)).expect("a file can be made");
+    Command::new(binary)
+        .arg("-p")
+        .arg(tree.dir())
+        .arg("-c")
+        .arg(tree.path(CONFIG))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(output("stdout.log"))
+        .stderr(output(STDERR))
+        .spawn()
+        .unwrap_or_else(|error| panic!("{binary}: {error}"))
 }
 
 fn filled_in(config: &str, tree: &Tree, ports: &[u16]) -> String {

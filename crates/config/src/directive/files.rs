@@ -43,30 +43,6 @@ pub(super) const ROWS: &[Row] = &[
     )
     .repeated(),
     active(
-        "autoindex",
-        LEVELS,
-        "on|off",
-        "off",
-        "Whether a folder without index is listed",
-        |l, d, _| set(&mut l.settings.autoindex, d.flag()),
-    ),
-    active(
-        "autoindex_exact_size",
-        LEVELS,
-        "on|off",
-        "on",
-        "Whether a listing shows sizes in bytes",
-        |l, d, _| set(&mut l.settings.autoindex_exact_size, d.flag()),
-    ),
-    active(
-        "autoindex_localtime",
-        LEVELS,
-        "on|off",
-        "off",
-        "Whether a listing shows local times",
-        |l, d, _| set(&mut l.settings.autoindex_localtime, d.flag()),
-    ),
-    active(
         "disable_symlinks",
         LEVELS,
         "off|on|if_not_owner [from=part]",

@@ -55,6 +55,9 @@ impl<F: Files> Decision<'_, F> {
         {
             return self.run_program(self.exchange.path.len());
         }
+        if let Some(next) = self.deed() {
+            return next;
+        }
         match self.method_verdict() {
             Ok(()) => Next::Done(Action::File(file)),
             Err(next) => next,
@@ -169,7 +172,10 @@ impl<F: Files> Decision<'_, F> {
         let mapped = self.map_path();
         match self.walk(mapped, |name| cgi.extension_of(name).is_some()) {
             Walk::Program(bytes) => self.run_walked(bytes),
-            Walk::Nothing => self.file_or_directory(mapped),
+            Walk::Nothing => match self.deed() {
+                Some(next) => next,
+                None => self.file_or_directory(mapped),
+            },
             Walk::Fail(status) => Next::Fail(status),
         }
     }

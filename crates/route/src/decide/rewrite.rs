@@ -324,7 +324,9 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// `return`
     fn answer(&mut self, answer: &Return) -> Next<F::File> {
-        if program::is_for_programs(self.exchange.method) && self.settings().cgi.is_none() {
+        let settings = self.settings();
+        let is_for_others = settings.cgi.is_none() && settings.deeds.is_none();
+        if program::is_for_programs(self.exchange.method) && is_for_others {
             return self.refuse_method(&FILE_METHODS);
         }
         if answer.code == 444 {

@@ -3,6 +3,7 @@
 mod access;
 mod alias;
 mod configured;
+mod deed;
 mod error_page;
 mod fields;
 mod files;

@@ -11,8 +11,8 @@ use sekisho_config::{
 };
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Handover, Kind, Look, Request, RequestIdSeed, Seen,
-    Table, Wait, WallTime,
+    Action, ConnectionFacts, Deed, Exchange, Files, Handover, Kind, Look, Request, RequestIdSeed,
+    Seen, Store, Table, Wait, WallTime,
 };
 
 use crate::gates::FakeGates;
@@ -212,10 +212,12 @@ fn settings() -> Settings {
         autoindex: false,
         autoindex_exact_size: true,
         autoindex_localtime: false,
+        listing: sekisho_config::Listing::default(),
         disable_symlinks: Symlinks::Follow,
         open_file_cache: FileCache::Off,
         cgi: None,
         rewriting: Rewriting::default(),
+        deeds: None,
         error_pages: [].into(),
         recursive_error_pages: false,
         internal: false,
@@ -529,6 +531,11 @@ impl Asked {
                 let file = exchange.file.escape_ascii();
                 format!("cgi {file} {}|{}{as_error}", name.escape_ascii(), info.escape_ascii())
             }
+            Action::Deed(deed) => {
+                let (root, rest) = exchange.file.split_at(exchange.root_bytes);
+                let (root, rest) = (root.escape_ascii(), rest.escape_ascii());
+                format!("{} {root}|{rest}", deed_name(deed))
+            }
             Action::Listing => format!("listing {}{as_error}", exchange.file.escape_ascii()),
             Action::Redirect(status) => format!("redirect {status} {text}"),
             Action::Text(status) => format!("text {status} {text}"),
@@ -541,6 +548,22 @@ impl Asked {
             Action::Wait(Wait::Password) => "wait for a password".into(),
             Action::Wait(Wait::For(length)) => format!("wait {}ms", length.as_millis()),
         }
+    }
+}
+
+fn deed_name(deed: &Deed) -> String {
+    let store = |store: &Store| {
+        let address = store.address.as_deref().map(|address| address.escape_ascii().to_string());
+        format!("{} at {}", store.name.escape_ascii(), address.unwrap_or_default())
+    };
+    match deed {
+        Deed::Put => "put".into(),
+        Deed::Delete => "delete".into(),
+        Deed::Mkcol => "mkcol".into(),
+        Deed::Copy(to) => format!("copy to {} from", to.file.escape_ascii()),
+        Deed::Move(to) => format!("move to {} from", to.file.escape_ascii()),
+        Deed::Store(it) => format!("store {} in", store(it)),
+        Deed::Resume(it) => format!("resume {} in", store(it)),
     }
 }
 

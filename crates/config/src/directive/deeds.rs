@@ -1,0 +1,221 @@
+//! Uploads, deletion and what else changes files: nginx's `dav_…` directives, and ours.
+
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use sekisho_http::Method;
+
+use super::{LEVELS, Row, active, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{
+    Conflict, DeleteDirectories, Methods, Part, Permissions, Sync, Template, Variable,
+};
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "dav_methods",
+        LEVELS,
+        "off|method ...",
+        "off",
+        "Which of PUT, DELETE, MKCOL, COPY and MOVE may change files",
+        methods,
+    ),
+    active(
+        "dav_access",
+        LEVELS,
+        "users:permissions ...",
+        "user:rw",
+        "Permissions of new files, like `user:rw group:r all:r`; folders can be entered by those who may read them",
+        access,
+    ),
+    active(
+        "create_full_put_path",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether PUT makes the folders that are missing (409 otherwise)",
+        |l, d, _| set(&mut l.deeds.rest.creates_folders, d.flag()),
+    ),
+    active(
+        "min_delete_depth",
+        LEVELS,
+        "number",
+        "0",
+        "How many parts a path must have for DELETE to remove what it names (409 otherwise)",
+        |l, d, _| {
+            let depth = d.number(0)?;
+            l.deeds.rest.delete_depth_min = usize::try_from(depth).unwrap_or(usize::MAX);
+            Ok(())
+        },
+    ),
+    active(
+        "upload_store",
+        LEVELS,
+        "folder|off",
+        "off",
+        "Where POST stores files, from forms and as they are; `$request_filename` for the folder that the address \
+         names (ours)",
+        store,
+    ),
+    active(
+        "upload_conflict",
+        LEVELS,
+        "replace|refuse|rename",
+        "replace",
+        "What an upload does where there is a file of its name: take its place, give up (409), or take another name \
+         (ours)",
+        |l, d, _| {
+            let word = d.arg(0);
+            l.deeds.rest.conflict = match &*word.text {
+                b"replace" => Conflict::Replace,
+                b"refuse" => Conflict::Refuse,
+                b"rename" => Conflict::Rename,
+                _ => return Err(d.invalid(word, "must be \"replace\", \"refuse\" or \"rename\"")),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "upload_sync",
+        LEVELS,
+        "off|data|full",
+        "off",
+        "What is on the disk before an upload is answered: nothing for certain, its content, or its name too (ours)",
+        |l, d, _| {
+            let word = d.arg(0);
+            l.deeds.rest.sync = match &*word.text {
+                b"off" => Sync::Off,
+                b"data" => Sync::Data,
+                b"full" => Sync::Full,
+                _ => return Err(d.invalid(word, "must be \"off\", \"data\" or \"full\"")),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "upload_delete_directories",
+        LEVELS,
+        "off|empty|recursive",
+        "off",
+        "Whether DELETE removes folders: never (403), empty ones (409 otherwise), or with all that is in them (ours)",
+        |l, d, _| {
+            let word = d.arg(0);
+            l.deeds.rest.delete_directories = match &*word.text {
+                b"off" => DeleteDirectories::Off,
+                b"empty" => DeleteDirectories::Empty,
+                b"recursive" => DeleteDirectories::Recursive,
+                _ => return Err(d.invalid(word, "must be \"off\", \"empty\" or \"recursive\"")),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "upload_parts_max",
+        LEVELS,
+        "number",
+        "100",
+        "How many parts a form may have for POST to store its files (413 beyond; ours)",
+        |l, d, _| set(&mut l.deeds.rest.parts_max, d.count(0)),
+    ),
+    active(
+        "upload_resumable",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether uploads to `upload_store` can be resumed, by the protocol tus 1.0 (ours)",
+        |l, d, _| set(&mut l.deeds.is_resumable, d.flag()),
+    ),
+    active(
+        "upload_resumable_expires",
+        LEVELS,
+        "time",
+        "24h",
+        "How long an unfinished upload is kept after its last byte came (ours)",
+        |l, d, _| {
+            let time = d.time(0)?;
+            if time < Duration::from_secs(1) {
+                return Err(d.invalid(d.arg(0), "must be at least 1s"));
+            }
+            l.deeds.resumable_expires = time;
+            Ok(())
+        },
+    ),
+];
+
+fn methods(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    l.deeds.rest.methods = Methods::default();
+    if let [word] = d.args()
+        && &*word.text == b"off"
+    {
+        return Ok(());
+    }
+    for word in d.args() {
+        // nginx takes them in any case.
+        let method = Method::from_bytes(&word.text.to_ascii_uppercase());
+        if l.deeds.rest.methods.contains(method) {
+            return Err(Fault::at(word, format!("duplicate value \"{}\"", word.shown())));
+        }
+        if !l.deeds.rest.methods.insert(method) {
+            return Err(d.invalid(word, "must be PUT, DELETE, MKCOL, COPY, MOVE, or off alone"));
+        }
+    }
+    Ok(())
+}
+
+fn access(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    // Whoever names only others means that the owner may read and write.
+    let mut bits = 0o600;
+    for word in d.args() {
+        let wrong = || d.invalid(word, "is not like user:rw, group:r or all:r");
+        let text = d.text(word)?;
+        let (who, what) = text.split_once(':').ok_or_else(wrong)?;
+        let right = match what {
+            "r" => 4,
+            "w" => 2,
+            "rw" => 6,
+            _ => return Err(wrong()),
+        };
+        match who {
+            "user" => bits = bits & !0o700 | right << 6,
+            "group" => bits |= right << 3,
+            "all" => bits |= right,
+            _ => return Err(wrong()),
+        }
+    }
+    l.deeds.rest.access = Permissions::of_files(bits);
+    Ok(())
+}
+
+fn store(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let template = match word.text.first() {
+        None => return Err(d.invalid(word, "is empty")),
+        Some(b'$') => d.template(word, s)?,
+        Some(_) if &*word.text == b"off" => {
+            l.deeds.rest.store = None;
+            return Ok(());
+        }
+        Some(_) => {
+            let text = s.path(&word.text).into_os_string();
+            d.template_of(word, text.as_bytes(), s)?
+        }
+    };
+    if !has_ground(&template) {
+        // Whatever a client can put there must stay below a folder that the configuration names.
+        let reason =
+            "must begin with the name of a folder, with $document_root or with $request_filename";
+        return Err(d.invalid(word, reason));
+    }
+    l.deeds.rest.store = Some(template);
+    Ok(())
+}
+
+/// Whether the value begins with a folder that no client can choose.
+fn has_ground(template: &Template) -> bool {
+    match template.parts.as_slice() {
+        [Part::Literal(text), ..] => text.len() > 1,
+        [Part::Variable(Variable::DocumentRoot), ..]
+        | [Part::Variable(Variable::RequestFilename)] => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,154 @@
+//! What the configuration says about deeds: requests that change files (PUT, POST, DELETE, MKCOL, COPY,
+//! MOVE), and under which rules.
+
+use std::time::Duration;
+
+use sekisho_http::Method;
+
+use super::Template;
+
+/// `dav_methods`, `upload_store` and their companions, where anything may be changed at all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deeds {
+    /// `dav_methods`
+    pub methods: Methods,
+    /// `upload_store`: where the bodies of POST requests are put.
+    pub store: Option<Template>,
+    /// `dav_access`: the permissions of what is made here, whatever the umask.
+    pub access: Permissions,
+    /// `create_full_put_path`
+    pub creates_folders: bool,
+    /// `min_delete_depth`
+    pub delete_depth_min: usize,
+    /// `upload_conflict`
+    pub conflict: Conflict,
+    /// `upload_sync`
+    pub sync: Sync,
+    /// `upload_delete_directories`
+    pub delete_directories: DeleteDirectories,
+    /// `upload_parts_max`: how many parts a form may have.
+    pub parts_max: usize,
+    /// `upload_resumable` and `upload_resumable_expires`: how long an unfinished upload is kept; `None`
+    /// where uploads cannot be resumed.
+    pub resumable: Option<Duration>,
+}
+
+impl Default for Deeds {
+    /// Nothing at all: the ground on which the table's defaults are put.
+    fn default() -> Self {
+        Self {
+            methods: Methods::default(),
+            store: None,
+            access: Permissions::default(),
+            creates_folders: false,
+            delete_depth_min: 0,
+            conflict: Conflict::Replace,
+            sync: Sync::Off,
+            delete_directories: DeleteDirectories::Off,
+            parts_max: 0,
+            resumable: None,
+        }
+    }
+}
+
+/// `dav_methods`: which of them are allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each method")]
+pub struct Methods {
+    /// PUT stores a file.
+    pub put: bool,
+    /// DELETE removes one.
+    pub delete: bool,
+    /// MKCOL makes a folder.
+    pub mkcol: bool,
+    /// COPY copies a file or a folder.
+    pub copy: bool,
+    /// MOVE renames one.
+    pub r#move: bool,
+}
+
+impl Methods {
+    /// The methods that `dav_methods` can name.
+    pub const ALL: [Method; 5] =
+        [Method::Put, Method::Delete, Method::Mkcol, Method::Copy, Method::Move];
+
+    /// Whether none is allowed.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether this one is allowed.
+    pub const fn contains(self, method: Method) -> bool {
+        match method {
+            Method::Put => self.put,
+            Method::Delete => self.delete,
+            Method::Mkcol => self.mkcol,
+            Method::Copy => self.copy,
+            Method::Move => self.r#move,
+            _ => false,
+        }
+    }
+
+    /// Allows one more; `false` if it is none of them.
+    pub fn insert(&mut self, method: Method) -> bool {
+        let slot = match method {
+            Method::Put => &mut self.put,
+            Method::Delete => &mut self.delete,
+            Method::Mkcol => &mut self.mkcol,
+            Method::Copy => &mut self.copy,
+            Method::Move => &mut self.r#move,
+            _ => return false,
+        };
+        *slot = true;
+        true
+    }
+}
+
+/// `dav_access`: permission bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Permissions {
+    /// Of files.
+    pub file: u32,
+    /// Of folders: who may read one may enter it.
+    pub folder: u32,
+}
+
+impl Permissions {
+    /// With the bits of files.
+    pub const fn of_files(file: u32) -> Self {
+        Self { file, folder: file | (file & 0o444) >> 2 }
+    }
+}
+
+/// `upload_conflict`: what happens where there is a file of the name already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conflict {
+    /// The new one takes its place.
+    Replace,
+    /// The upload is refused.
+    Refuse,
+    /// The new one gets another name: `name (1).ext`.
+    Rename,
+}
+
+/// `upload_sync`: what is on the disk before the answer is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sync {
+    /// That is the kernel's business.
+    Off,
+    /// The file's content.
+    Data,
+    /// Its content, and its name in the folder.
+    Full,
+}
+
+/// `upload_delete_directories`: whether DELETE may remove folders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeleteDirectories {
+    /// Never.
+    Off,
+    /// Empty ones.
+    Empty,
+    /// With all that is in them.
+    Recursive,
+}

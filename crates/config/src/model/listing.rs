@@ -1,0 +1,35 @@
+//! How folders are listed.
+
+/// The companions of `autoindex` that say what a listing is and has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Listing {
+    /// `autoindex_format`
+    pub format: ListingFormat,
+    /// `autoindex_readme`
+    pub readme: bool,
+    /// `autoindex_archive`
+    pub archives: Archives,
+}
+
+/// `autoindex_format`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ListingFormat {
+    /// A page for people; JSON for whoever accepts only that.
+    #[default]
+    Html,
+    /// `xml`
+    Xml,
+    /// `json`
+    Json,
+    /// `jsonp`: JSON within a call of the function that `?callback=` names.
+    Jsonp,
+}
+
+/// `autoindex_archive`: in which forms a whole folder can be fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Archives {
+    /// `zip`
+    pub zip: bool,
+    /// `tar`
+    pub tar: bool,
+}

@@ -1,0 +1,71 @@
+//! What the directives for uploads and changes become: defaults, inheritance, who wins.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sekisho_config::{
+    Config, Conflict, Deeds, DeleteDirectories, LocationMatch, Memory, Methods, Options,
+    Permissions, Sync, load,
+};
+
+fn loaded(text: &str) -> Config {
+    let source = Memory::of("/conf/main.conf", text);
+    let outcome = load(Path::new("/conf/main.conf"), &Options::new("/prefix"), &source);
+    let shown: String = outcome.reports.iter().map(|report| report.render(false)).collect();
+    outcome.config.unwrap_or_else(|| panic!("{shown}"))
+}
+
+fn all() -> Config {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/good/deeds.conf");
+    loaded(&std::fs::read_to_string(path).expect("the file is there"))
+}
+
+/// What holds at a location; the server itself for "".
+fn at<'c>(config: &'c Config, name: &str) -> Option<&'c Deeds> {
+    let is_it = |matches: &LocationMatch| match matches {
+        LocationMatch::Prefix { path, .. } => path == name.as_bytes(),
+        LocationMatch::Server => name.is_empty(),
+        _ => false,
+    };
+    let found = config.http.locations.iter().find(|location| is_it(&location.matches));
+    found.unwrap_or_else(|| panic!("no location {name}")).settings.deeds.as_deref()
+}
+
+/// F5, F6: nothing is changed unless something says so, and then with caution.
+#[test]
+fn defaults_are_cautious() {
+    let config = loaded("http { server { listen 80; } }");
+    assert!(at(&config, "").is_none());
+    let config = loaded("http { upload_resumable on; server { listen 80; dav_methods PUT; } }");
+    let deeds = at(&config, "").expect("on");
+    assert_eq!(deeds.methods, Methods { put: true, ..Methods::default() });
+    assert_eq!(deeds.access, Permissions { file: 0o600, folder: 0o700 });
+    assert_eq!((deeds.creates_folders, deeds.delete_depth_min), (false, 0));
+    assert_eq!((deeds.conflict, deeds.sync), (Conflict::Replace, Sync::Off));
+    assert_eq!(deeds.delete_directories, DeleteDirectories::Off);
+    assert!(deeds.store.is_none());
+    assert!(deeds.resumable.is_none(), "there is nowhere to resume");
+}
+
+#[test]
+fn what_is_said_is_what_holds() {
+    let config = all();
+    assert!(at(&config, "/read/").is_none());
+    let all = at(&config, "/all/").expect("on");
+    let methods = Methods { put: true, delete: true, mkcol: true, copy: true, r#move: true };
+    assert_eq!(all.methods, methods);
+    assert_eq!(all.access, Permissions { file: 0o664, folder: 0o775 });
+    assert_eq!((all.creates_folders, all.delete_depth_min), (true, 2));
+    assert_eq!((all.conflict, all.sync), (Conflict::Rename, Sync::Full));
+    assert_eq!(all.delete_directories, DeleteDirectories::Recursive);
+    let post = at(&config, "/post/").expect("a store");
+    assert!(post.methods.is_empty());
+    assert_eq!(post.store.as_ref().map(|store| store.parts.len()), Some(2));
+    assert_eq!(post.access, Permissions { file: 0o644, folder: 0o755 }, "inherited");
+    assert_eq!(post.parts_max, 20);
+    assert_eq!(post.resumable, Some(Duration::from_hours(2)));
+    assert!(at(&config, "/post/off/").is_none());
+    let here = at(&config, "/here/").expect("a store");
+    assert!(here.methods.put && here.methods.delete && !here.methods.mkcol, "inherited");
+    assert_eq!((here.parts_max, here.sync), (100, Sync::Data));
+}

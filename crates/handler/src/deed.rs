@@ -1,0 +1,343 @@
+//! Deeds: requests that change files. A body becomes a file only when it is complete, and in one step;
+//! what is aborted, refused or killed leaves nothing and harms nothing (F5). Everything is reached below
+//! the root by descriptors, never by a name that somebody may bend meanwhile (V19).
+
+mod beneath;
+mod change;
+mod conditions;
+mod copy;
+mod delete;
+mod land;
+mod note;
+mod put;
+mod resume;
+mod store;
+mod sweep;
+mod temp;
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use sekisho_config::{Deeds, Level, Settings};
+use sekisho_http::Status;
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::{Deed, Exchange, Request, Table};
+use tokio::task::JoinHandle;
+
+use crate::cgi::Surroundings;
+use crate::task::{Outbox, Progress, Task};
+
+pub use sweep::leftovers;
+
+/// What is to be done, and for whom.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The routing table.
+    pub table: &'a Table,
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// What was decided.
+    pub exchange: &'a Exchange,
+    /// What shall be done.
+    pub deed: &'a Deed,
+    /// Whether body bytes follow.
+    pub has_body: bool,
+    /// How many, if that is known.
+    pub body_bytes: Option<u64>,
+}
+
+impl Call<'_> {
+    fn settings(&self) -> &Settings {
+        &self.table.location(self.exchange.location).settings
+    }
+}
+
+/// Begins with a deed; an error is a status that stands for it, and the field lines that belong to it
+/// have been appended to `fields`.
+pub fn start(
+    call: &Call<'_>,
+    around: Rc<dyn Surroundings>,
+    fields: &mut Vec<u8>,
+) -> Result<Box<dyn Task>, Status> {
+    let settings = call.settings();
+    let begun = match &settings.deeds {
+        Some(deeds) => begin(call, deeds),
+        None => Err(Failure::of(Status::FORBIDDEN)),
+    };
+    match begun {
+        Ok(stage) => Ok(Box::new(DeedTask { stage, around })),
+        Err(failure) => {
+            failure.report(&*around);
+            fields.extend_from_slice(&failure.fields);
+            Err(failure.status)
+        }
+    }
+}
+
+/// What OPTIONS says of a location beside `Allow`: the status, and its field lines.
+pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
+    let deeds = settings.deeds.as_deref();
+    if deeds.is_none_or(|deeds| deeds.resumable.is_none()) {
+        return Status::OK;
+    }
+    let answer = resume::describe(settings.client_max_body_size);
+    fields.extend_from_slice(&answer.fields);
+    answer.status
+}
+
+fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
+    if call.has_body && !takes_body(call.deed) {
+        // nginx's answer: whatever the body is meant to say, it is not understood.
+        return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
+    }
+    match call.deed {
+        Deed::Put => Ok(Stage::Receiving(put::begin(call, deeds)?)),
+        Deed::Delete => Ok(Stage::Ready(delete::job(call, deeds)?)),
+        Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
+        Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to)?)),
+        Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to)?)),
+        Deed::Store(_) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
+            resume::create(call, deeds)
+        }
+        Deed::Store(place) => Ok(Stage::Receiving(store::begin(call, deeds, place)?)),
+        Deed::Resume(place) => resume::resume(call, deeds, place),
+    }
+}
+
+fn takes_body(deed: &Deed) -> bool {
+    matches!(deed, Deed::Put | Deed::Store(_) | Deed::Resume(_))
+}
+
+/// A successful end.
+#[derive(Debug)]
+struct Answer {
+    status: Status,
+    /// Field lines.
+    fields: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn new(status: Status) -> Self {
+        Self { status, fields: Vec::new(), body: Vec::new() }
+    }
+
+    fn field(mut self, name: &str, value: &[u8]) -> Self {
+        push_field(&mut self.fields, name, value);
+        self
+    }
+}
+
+fn push_field(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        fields.extend_from_slice(part);
+    }
+}
+
+/// Why a deed cannot be done: the status that stands for it, and what the log says.
+#[derive(Debug)]
+struct Failure {
+    status: Status,
+    why: Option<String>,
+    /// Field lines that belong to it.
+    fields: Vec<u8>,
+}
+
+impl Failure {
+    /// The client's doing: nothing to tell.
+    fn of(status: Status) -> Self {
+        Self { status, why: None, fields: Vec::new() }
+    }
+
+    /// The system said no. `missing` is the status for a name that is not there.
+    fn by(errno: Errno, missing: Status, what: &str, file: &[u8]) -> Self {
+        let status = match errno {
+            Errno::NOENT | Errno::NOTDIR => missing,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::LOOP | Errno::XDEV => {
+                Status::FORBIDDEN
+            }
+            Errno::NOSPC | Errno::DQUOT => Status::INSUFFICIENT_STORAGE,
+            Errno::FBIG => Status::CONTENT_TOO_LARGE,
+            Errno::NAMETOOLONG => Status::URI_TOO_LONG,
+            Errno::INVAL | Errno::ILSEQ => Status::BAD_REQUEST,
+            Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY | Errno::BUSY | Errno::TXTBSY => {
+                Status::CONFLICT
+            }
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
+            _ => Status::INTERNAL_SERVER_ERROR,
+        };
+        let error = std::io::Error::from(errno);
+        let why = format!("{what} \"{}\" failed: {error}", file.escape_ascii());
+        Self { why: Some(why), ..Self::of(status) }
+    }
+
+    fn field(mut self, name: &str, value: &[u8]) -> Self {
+        push_field(&mut self.fields, name, value);
+        self
+    }
+
+    fn report(&self, around: &dyn Surroundings) {
+        let Some(why) = &self.why else { return };
+        let level = if self.status.code() >= 500 { Level::Crit } else { Level::Error };
+        around.report(level, format_args!("{why}"));
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::of(status)
+    }
+}
+
+type Outcome = Result<Answer, Failure>;
+
+/// Something that takes the body.
+trait Receiver: std::fmt::Debug {
+    /// Takes more of it.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+
+    /// It is complete: what remains to be done.
+    fn finish(self: Box<Self>) -> Job;
+}
+
+/// Work on the file system that needs nobody's bytes any more.
+struct Job {
+    work: Box<dyn FnOnce() -> Outcome + Send>,
+    /// Whether it may take so long that others must not wait for it.
+    is_slow: bool,
+}
+
+impl Job {
+    fn quick(work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
+        Self { work: Box::new(work), is_slow: false }
+    }
+
+    fn slow_if(is_slow: bool, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
+        Self { work: Box::new(work), is_slow }
+    }
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("is_slow", &self.is_slow).finish_non_exhaustive()
+    }
+}
+
+/// A deed being done.
+#[derive(Debug)]
+struct DeedTask {
+    stage: Stage,
+    around: Rc<dyn Surroundings>,
+}
+
+/// ```text
+/// receiving ──► ready ──► working ──► ended ──► answered
+///      └──────────┴──────────────────►
+/// ```
+#[derive(Debug)]
+enum Stage {
+    /// The body comes.
+    Receiving(Box<dyn Receiver>),
+    /// The body, if there is one, has come.
+    Ready(Job),
+    /// Somebody else does it; it is done also if nobody waits for it.
+    Working(JoinHandle<Outcome>),
+    /// It is over, and nobody knows yet.
+    Ended(Outcome),
+    /// The head has been given, with these bytes to follow.
+    Answered(Vec<u8>),
+    /// All has been said.
+    Over,
+}
+
+impl DeedTask {
+    fn work(&mut self, job: Job) {
+        self.stage = match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if job.is_slow => Stage::Working(runtime.spawn_blocking(job.work)),
+            _ => Stage::Ended((job.work)()),
+        };
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.stage = Stage::Ended(Err(failure));
+    }
+}
+
+impl Task for DeedTask {
+    fn name(&self) -> &'static str {
+        "deed"
+    }
+
+    fn take(&mut self, _cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {
+        if let Stage::Receiving(receiver) = &mut self.stage
+            && let Err(failure) = receiver.take(bytes)
+        {
+            self.fail(failure);
+        }
+        // What nobody wants any more is taken too: the answer is on its way.
+        bytes.len()
+    }
+
+    fn end_body(&mut self, _cx: &mut Context<'_>, _now: Moment) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Receiving(receiver) => self.stage = Stage::Ready(receiver.finish()),
+            other => self.stage = other,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _now: Moment) -> Poll<Progress> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Ready(job) => self.work(job),
+                Stage::Working(mut handle) => match Pin::new(&mut handle).poll(cx) {
+                    Poll::Pending => {
+                        self.stage = Stage::Working(handle);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(outcome)) => self.stage = Stage::Ended(outcome),
+                    Poll::Ready(Err(error)) => self.fail(Failure {
+                        why: Some(format!("a deed was not done: {error}")),
+                        ..Failure::of(Status::INTERNAL_SERVER_ERROR)
+                    }),
+                },
+                Stage::Ended(Ok(answer)) => {
+                    out.fields.extend_from_slice(&answer.fields);
+                    let length = answer.body.len() as u64;
+                    self.stage = Stage::Answered(answer.body);
+                    return Poll::Ready(Progress::Head(answer.status, Some(length)));
+                }
+                Stage::Ended(Err(failure)) => {
+                    failure.report(&*self.around);
+                    out.fields.extend_from_slice(&failure.fields);
+                    return Poll::Ready(Progress::Fail(failure.status));
+                }
+                Stage::Answered(body) if body.is_empty() => return Poll::Ready(Progress::Done),
+                Stage::Answered(mut body) => {
+                    out.body.append(&mut body);
+                    self.stage = Stage::Answered(body);
+                    return Poll::Ready(Progress::Body);
+                }
+                stage @ (Stage::Receiving(_) | Stage::Over) => {
+                    self.stage = stage;
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, _is_held: bool, _now: Moment) {}
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
+    }
+
+    fn cancel(&mut self, _cause: Cause, _now: Moment) {
+        // What is being done already is done in a moment, and answered for.
+        if matches!(self.stage, Stage::Receiving(_) | Stage::Ready(_)) {
+            self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! MKCOL, COPY and MOVE, as nginx's `dav` module has them: within one root, and each in one step as far
+//! as the file system goes. What takes long is made under a name of ours first.
+
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
+use rustix::io::Errno;
+use sekisho_config::{Conflict, Deeds, DeleteDirectories, Sync};
+use sekisho_http::{Head, Status, target};
+use sekisho_route::Destination;
+
+use super::beneath::{self, Spot};
+use super::conditions::Conditions;
+use super::copy::{self, Tree};
+use super::land::{self, Rules};
+use super::{Answer, Call, Failure, Job, Outcome, delete};
+use crate::file_cache::files_changed;
+
+/// MKCOL
+pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
+    let exchange = call.exchange;
+    let file = exchange.file.clone();
+    let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
+    let symlinks = call.settings().disable_symlinks;
+    let spot = Spot::find(&file, exchange.root_bytes, symlinks, false).map_err(fail)?;
+    if spot.name.is_empty() {
+        return Err(Failure::of(Status::METHOD_NOT_ALLOWED));
+    }
+    if !spot.is_folder {
+        // nginx's answer: a folder is named as one.
+        return Err(Failure::of(Status::CONFLICT));
+    }
+    Conditions::of(call.request.head).check(spot.look().map_err(fail)?.as_ref())?;
+    let location = encoded(&exchange.path);
+    let (mode, sync) = (deeds.access.folder, deeds.sync);
+    Ok(Job::slow_if(sync == Sync::Full, move || {
+        let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
+        match beneath::make_folder(&*spot.folder, &spot.name, mode) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Err(Failure::of(Status::METHOD_NOT_ALLOWED)),
+            Err(errno) => return Err(fail(errno)),
+        }
+        files_changed();
+        if sync == Sync::Full {
+            land::sync_folder(&spot.folder).map_err(fail)?;
+        }
+        Ok(Answer::new(Status::CREATED).field("Location", &location))
+    }))
+}
+
+/// COPY
+pub(super) fn copy(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<Job, Failure> {
+    let change = Change::find(call, deeds, to)?;
+    let is_deep = match call.request.head.named(b"depth") {
+        None | Some(b"infinity") => true,
+        Some(b"0") => false,
+        Some(_) => return Err(Failure::of(Status::BAD_REQUEST)),
+    };
+    Ok(Job::slow_if(true, move || change.copy(is_deep)))
+}
+
+/// MOVE
+pub(super) fn rename(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<Job, Failure> {
+    let change = Change::find(call, deeds, to)?;
+    if !matches!(call.request.head.named(b"depth"), None | Some(b"infinity")) {
+        return Err(Failure::of(Status::BAD_REQUEST));
+    }
+    Ok(Job::slow_if(true, move || change.rename()))
+}
+
+/// From here to there.
+#[derive(Debug)]
+struct Change {
+    from: Spot,
+    to: Spot,
+    source: Stat,
+    /// What is there already, and may go.
+    old: Option<Stat>,
+    rules: Rules,
+    folders: DeleteDirectories,
+    file: Vec<u8>,
+    location: Vec<u8>,
+}
+
+impl Change {
+    fn find(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<Self, Failure> {
+        let (exchange, head) = (call.exchange, call.request.head);
+        let overwrites = overwrites(head)?;
+        let (root, symlinks) = (exchange.root_bytes, call.settings().disable_symlinks);
+        let file = exchange.file.clone();
+        let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "open", &file);
+        let from = Spot::find(&file, root, symlinks, false).map_err(fail)?;
+        let fail_there = |errno| Failure::by(errno, Status::CONFLICT, "open", &to.file);
+        let there = Spot::find(&to.file, root, symlinks, false).map_err(fail_there)?;
+        if from.name.is_empty() || there.name.is_empty() {
+            return Err(Failure::of(Status::FORBIDDEN));
+        }
+        let Some(source) = from.look().map_err(fail)? else {
+            return Err(Failure::of(Status::NOT_FOUND));
+        };
+        Conditions::of(head).check(Some(&source))?;
+        let is_folder = match beneath::kind(&source) {
+            FileType::Directory => true,
+            FileType::RegularFile | FileType::Symlink => false,
+            _ => return Err(Failure::of(Status::FORBIDDEN)),
+        };
+        if is_folder != from.is_folder {
+            return Err(Failure::of(Status::CONFLICT));
+        }
+        let old = there.look().map_err(fail_there)?;
+        if let Some(old) = &old {
+            if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino) {
+                return Err(Failure::of(Status::FORBIDDEN));
+            }
+            if !overwrites {
+                return Err(Failure::of(Status::PRECONDITION_FAILED));
+            }
+            let may_go = match beneath::kind(old) {
+                FileType::Directory => {
+                    is_folder && deeds.delete_directories != DeleteDirectories::Off
+                }
+                _ => !is_folder && land::may_replace(old),
+            };
+            if !may_go {
+                return Err(Failure::of(Status::CONFLICT));
+            }
+        }
+        if is_folder && to.file.starts_with(&file) {
+            // Into itself.
+            return Err(Failure::of(Status::CONFLICT));
+        }
+        let rules = Rules { conflict: Conflict::Replace, ..Rules::of(deeds) };
+        let folders = deeds.delete_directories;
+        let location = encoded(&to.path);
+        Ok(Self { from, to: there, source, old, rules, folders, file, location })
+    }
+
+    fn copy(self, is_deep: bool) -> Outcome {
+        let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "copy", &self.file);
+        match beneath::kind(&self.source) {
+            FileType::Directory => {
+                let tree = Tree::new(&self.to.folder).map_err(fail)?;
+                tree.copy_folder(&self.from.folder, &self.from.name, is_deep).map_err(fail)?;
+                self.replace_folder(tree.inside(), Tree::NAME).map_err(fail)?;
+            }
+            FileType::Symlink => {
+                let tree = Tree::new(&self.to.folder).map_err(fail)?;
+                tree.copy_link(&self.from.folder, &self.from.name).map_err(fail)?;
+                rustix::fs::renameat(tree.inside(), Tree::NAME, &*self.to.folder, &*self.to.name)
+                    .map_err(fail)?;
+            }
+            _ => {
+                let file = copy::open_file(&self.from.folder, &self.from.name).map_err(fail)?;
+                let (temp, stat) = copy::copy_file(&file, &self.to.folder).map_err(fail)?;
+                let rules = copy::rules(&self.rules, &stat);
+                let none = Conditions::default();
+                land::land(temp, &self.to, &none, &rules, &self.file)?;
+            }
+        }
+        self.done()
+    }
+
+    fn rename(self) -> Outcome {
+        let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "move", &self.file);
+        let renamed = if beneath::kind(&self.source) == FileType::Directory {
+            self.replace_folder(&self.from.folder, &self.from.name)
+        } else {
+            let _turn = land::turn(&self.to.name);
+            let (from, to) = (&self.from, &self.to);
+            rustix::fs::renameat(&*from.folder, &*from.name, &*to.folder, &*to.name)
+        };
+        match renamed {
+            Ok(()) => self.done(),
+            // Another file system is mounted within the root.
+            Err(Errno::XDEV) => {
+                let Spot { folder, name, .. } = self.from.clone();
+                let is_folder = beneath::kind(&self.source) == FileType::Directory;
+                let file = self.file.clone();
+                let answer = self.copy(true)?;
+                if is_folder {
+                    delete::remove_tree(&folder, &name)
+                } else {
+                    rustix::fs::unlinkat(&*folder, name, AtFlags::empty())
+                }
+                .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file))?;
+                files_changed();
+                Ok(answer)
+            }
+            Err(errno) => Err(fail(errno)),
+        }
+    }
+
+    /// Gives a folder its new name. One that is in the way is swapped out in the same step, and removed
+    /// then, as far as folders may be removed at all.
+    fn replace_folder(&self, folder: &rustix::fd::OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        let to = &self.to;
+        if self.old.is_none() {
+            let flags = RenameFlags::NOREPLACE;
+            return rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags);
+        }
+        if self.folders == DeleteDirectories::Empty {
+            // A rename over a folder that is not empty fails.
+            return rustix::fs::renameat(folder, name, &*to.folder, &*to.name);
+        }
+        let flags = RenameFlags::EXCHANGE;
+        rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags)?;
+        delete::remove_tree(folder, name)
+    }
+
+    fn done(self) -> Outcome {
+        files_changed();
+        if self.rules.sync == Sync::Full {
+            let synced = [&self.from.folder, &self.to.folder].map(Arc::clone);
+            for folder in synced {
+                land::sync_folder(&folder)
+                    .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "sync", &self.file))?;
+            }
+        }
+        Ok(match self.old {
+            Some(_) => Answer::new(Status::NO_CONTENT),
+            None => Answer::new(Status::CREATED).field("Location", &self.location),
+        })
+    }
+}
+
+/// `Overwrite`: what is in the way may go unless it says `F`.
+fn overwrites(head: &Head) -> Result<bool, Failure> {
+    match head.named(b"overwrite") {
+        None | Some(b"T" | b"t") => Ok(true),
+        Some(b"F" | b"f") => Ok(false),
+        Some(_) => Err(Failure::of(Status::BAD_REQUEST)),
+    }
+}
+
+fn encoded(path: &[u8]) -> Vec<u8> {
+    let mut location = Vec::new();
+    target::encode_path(path, &mut location);
+    location
+}

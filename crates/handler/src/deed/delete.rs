@@ -1,0 +1,149 @@
+//! DELETE: a file, or where it is allowed a folder, goes (F6).
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use sekisho_config::{Deeds, DeleteDirectories};
+use sekisho_http::Status;
+
+use super::beneath::{self, Spot};
+use super::conditions::Conditions;
+use super::{Answer, Call, Failure, Job, land, temp};
+use crate::file_cache::files_changed;
+
+/// How deep folders may lie within each other for all of them to be removed.
+const DEPTH_MAX: usize = 128;
+
+/// Looks whether it may go, and how.
+pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
+    let exchange = call.exchange;
+    if !is_deep_enough(&exchange.path, deeds.delete_depth_min) {
+        return Err(Failure::of(Status::CONFLICT));
+    }
+    let depth = call.request.head.named(b"depth");
+    let file = exchange.file.clone();
+    let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
+    let symlinks = call.settings().disable_symlinks;
+    let spot = Spot::find(&file, exchange.root_bytes, symlinks, false).map_err(fail)?;
+    if spot.name.is_empty() {
+        // The root itself is the configuration's.
+        return Err(Failure::of(Status::FORBIDDEN));
+    }
+    let Some(there) = spot.look().map_err(fail)? else { return Err(Status::NOT_FOUND.into()) };
+    let conditions = Conditions::of(call.request.head);
+    if beneath::kind(&there) == FileType::Directory {
+        let how = deeds.delete_directories;
+        // As in nginx: a folder is named as one, and goes with all that is in it or not at all.
+        match (how, spot.is_folder, depth) {
+            (DeleteDirectories::Off, ..) => return Err(Failure::of(Status::FORBIDDEN)),
+            (_, false, _) => return Err(Failure::of(Status::CONFLICT)),
+            (_, true, None | Some(b"infinity")) => {}
+            (_, true, Some(_)) => return Err(Failure::of(Status::BAD_REQUEST)),
+        }
+        return Ok(Job::slow_if(how == DeleteDirectories::Recursive, move || {
+            let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
+            conditions.check(Some(&there))?;
+            match how {
+                DeleteDirectories::Recursive => remove_tree(&spot.folder, &spot.name),
+                _ => rustix::fs::unlinkat(&*spot.folder, spot.name, AtFlags::REMOVEDIR),
+            }
+            .map_err(fail)?;
+            files_changed();
+            Ok(Answer::new(Status::NO_CONTENT))
+        }));
+    }
+    if spot.is_folder {
+        return Err(Failure::of(Status::NOT_FOUND));
+    }
+    if !matches!(depth, None | Some(b"0" | b"infinity")) {
+        return Err(Failure::of(Status::BAD_REQUEST));
+    }
+    if !land::may_replace(&there) {
+        // A device, a socket or a FIFO is no file of ours.
+        return Err(Failure::of(Status::FORBIDDEN));
+    }
+    Ok(Job::slow_if(temp::is_large(&there), move || {
+        let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
+        let _turn = land::turn(&spot.name);
+        let there = spot.look().map_err(fail)?;
+        conditions.check(there.as_ref())?;
+        rustix::fs::unlinkat(&*spot.folder, spot.name.as_slice(), AtFlags::empty())
+            .map_err(fail)?;
+        files_changed();
+        Ok(Answer::new(Status::NO_CONTENT))
+    }))
+}
+
+/// `min_delete_depth`, counted as nginx does: so many slashes, and something behind the last of them.
+fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
+    let mut slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    match depth_min.checked_sub(1) {
+        None => true,
+        Some(before) => slashes.nth(before).is_some_and(|(at, _)| at + 1 < path.len()),
+    }
+}
+
+/// Removes a folder and everything in it, never through a link. Where that fails, the rest stays.
+pub(super) fn remove_tree(folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    let opened = open_to_read(folder, name)?;
+    empty(&opened, DEPTH_MAX)?;
+    rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)
+}
+
+fn empty(folder: &OwnedFd, depth_left: usize) -> Result<(), Errno> {
+    let Some(depth_left) = depth_left.checked_sub(1) else { return Err(Errno::LOOP) };
+    // Names that are removed while a folder is read may hide others from the reader: it is read again
+    // until there is nothing more to remove.
+    loop {
+        let mut is_empty = true;
+        for entry in Dir::read_from(folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            is_empty = false;
+            match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR | Errno::PERM) => {
+                    let inner = open_to_read(folder, name)?;
+                    empty(&inner, depth_left)?;
+                    rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        if is_empty {
+            return Ok(());
+        }
+    }
+}
+
+/// A folder whose entries can be read, and that is no link.
+pub(super) fn open_to_read(folder: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_as_nginx_does() {
+        for (path, depth_min, expected) in [
+            ("/a", 0, true),
+            ("/a", 1, true),
+            ("/", 1, false),
+            ("/a", 2, false),
+            ("/a/", 2, false),
+            ("/a/b", 2, true),
+            ("/a/b/", 2, true),
+            ("/a/b", 3, false),
+            ("/a", usize::MAX, false),
+        ] {
+            assert_eq!(is_deep_enough(path.as_bytes(), depth_min), expected, "{path} {depth_min}");
+        }
+    }
+}

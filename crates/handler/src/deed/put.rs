@@ -1,0 +1,97 @@
+//! PUT: the body becomes the file of that name.
+
+use sekisho_config::{Conflict, Deeds};
+use sekisho_http::{Head, Status, date, target};
+
+use super::beneath::Spot;
+use super::conditions::Conditions;
+use super::land::{self, Landed, Rules};
+use super::temp::{self, Temp};
+use super::{Answer, Call, Failure, Job, Receiver, sweep};
+use crate::file_cache::etag_of;
+
+/// A file on its way.
+#[derive(Debug)]
+struct Put {
+    temp: Temp,
+    spot: Spot,
+    conditions: Conditions,
+    rules: Rules,
+    file: Vec<u8>,
+    /// The path it was asked under.
+    path: Vec<u8>,
+    has_etag: bool,
+    is_slow: bool,
+}
+
+/// Looks whether the file may be put there at all, before its body is taken.
+pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>, Failure> {
+    let (exchange, head) = (call.exchange, call.request.head);
+    if exchange.file.last() == Some(&b'/') || exchange.path.last() == Some(&b'/') {
+        return Err(Failure::of(Status::CONFLICT));
+    }
+    if head.named(b"content-range").is_some() {
+        // A part of a file must not be taken for the whole (nginx's answer).
+        return Err(Failure::of(Status::NOT_IMPLEMENTED));
+    }
+    let settings = call.settings();
+    let file = exchange.file.clone();
+    let fail = |errno| Failure::by(errno, Status::CONFLICT, "store", &file);
+    let symlinks = settings.disable_symlinks;
+    let spot =
+        Spot::find(&file, exchange.root_bytes, symlinks, deeds.creates_folders).map_err(fail)?;
+    if spot.name.is_empty() {
+        return Err(Failure::of(Status::CONFLICT));
+    }
+    let conditions = Conditions::of(head);
+    let there = spot.look().map_err(fail)?;
+    conditions.check(there.as_ref())?;
+    if let Some(there) = &there
+        && (!land::may_replace(there) || deeds.conflict == Conflict::Refuse)
+    {
+        return Err(Failure::of(Status::CONFLICT));
+    }
+    sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
+    let temp = Temp::new(&spot.folder).map_err(fail)?;
+    let rules = Rules { modified: modified(head), ..Rules::of(deeds) };
+    let is_slow = rules.is_slow() || there.as_ref().is_some_and(temp::is_large);
+    let (path, has_etag) = (exchange.path.clone(), settings.etag);
+    Ok(Box::new(Put { temp, spot, conditions, rules, file, path, has_etag, is_slow }))
+}
+
+/// What time the client wants the file to have: `X-OC-Mtime`, or `Date`, as in nginx.
+pub(super) fn modified(head: &Head) -> Option<i64> {
+    let seconds = head.named(b"x-oc-mtime").and_then(|value| std::str::from_utf8(value).ok());
+    let seconds = seconds.and_then(|text| text.parse().ok());
+    seconds.or_else(|| date::parse(head.named(b"date")?))
+}
+
+impl Receiver for Put {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = self.temp.write(bytes);
+        written.map_err(|errno| Failure::by(errno, Status::CONFLICT, "store", &self.file))
+    }
+
+    fn finish(self: Box<Self>) -> Job {
+        Job::slow_if(self.is_slow, move || {
+            let Self { temp, spot, conditions, rules, file, mut path, has_etag, .. } = *self;
+            let Landed { name, is_new, stat, .. } =
+                land::land(temp, &spot, &conditions, &rules, &file)?;
+            let status = if is_new { Status::CREATED } else { Status::NO_CONTENT };
+            let mut answer = Answer::new(status);
+            if is_new {
+                if name != spot.name {
+                    path.truncate(path.len() - spot.name.len());
+                    path.extend_from_slice(&name);
+                }
+                let mut location = Vec::new();
+                target::encode_path(&path, &mut location);
+                answer = answer.field("Location", &location);
+            }
+            if has_etag {
+                answer = answer.field("ETag", etag_of(&stat, stat.st_size as u64).as_bytes());
+            }
+            Ok(answer)
+        })
+    }
+}

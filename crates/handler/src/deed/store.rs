@@ -1,0 +1,364 @@
+//! POST where there is an `upload_store`: the body is a file, or a form with files in it. All of them
+//! appear when all is complete, or none does.
+
+use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Stat};
+use sekisho_config::{Cgi, Conflict, Deeds};
+use sekisho_http::multipart::{self, Event, Form, Limits, Malformed};
+use sekisho_http::{Head, Known, Status, file_name, parameters, target};
+use sekisho_route::Store;
+
+use super::beneath::{self, Spot};
+use super::conditions::Conditions;
+use super::land::{self, Landed, Rules};
+use super::temp::{self, Temp};
+use super::{Answer, Call, Failure, Job, Outcome, Receiver};
+use crate::file_cache::files_changed;
+
+/// How long the head of a part may be.
+const PART_HEAD_BYTES_MAX: usize = 8 * 1024;
+
+/// Files on their way into a store.
+#[derive(Debug)]
+struct Stored {
+    files: Vec<File>,
+    /// The form that they come in; `None` for a body that is a file itself.
+    form: Option<Form>,
+    /// Whether the part at hand is a file.
+    is_file: bool,
+    place: Place,
+}
+
+/// What is the same for all files.
+#[derive(Debug)]
+struct Place {
+    /// A name in the store, to be replaced by each file's own.
+    spot: Spot,
+    rules: Rules,
+    cgi: Option<Arc<Cgi>>,
+    folder: Vec<u8>,
+    /// What the folder is called from outside.
+    address: Option<Vec<u8>>,
+    /// Where a browser goes on.
+    back: Option<Vec<u8>>,
+    /// For names that have to be made up.
+    seconds: i64,
+}
+
+#[derive(Debug)]
+struct File {
+    name: String,
+    temp: Temp,
+}
+
+/// Looks where the body goes, before it is taken.
+pub(super) fn begin(
+    call: &Call<'_>,
+    deeds: &Deeds,
+    store: &Store,
+) -> Result<Box<dyn Receiver>, Failure> {
+    let head = call.request.head;
+    let content_type = head.known(Known::ContentType).unwrap_or_default();
+    let place = Place::find(call, deeds, store)?;
+    let mut stored = Stored { files: Vec::new(), form: None, is_file: false, place };
+    if multipart::is_form(content_type) {
+        let boundary = multipart::boundary(content_type).ok_or(Status::BAD_REQUEST)?;
+        let limits = Limits { parts_max: deeds.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
+        stored.form = Some(Form::new(&boundary, limits));
+        return Ok(Box::new(stored));
+    }
+    let name = raw_name(head, &call.exchange.query, store);
+    if name.is_none() && is_urlencoded(content_type) {
+        // The fields of a form, and no file: `enctype="multipart/form-data"` was forgotten.
+        return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
+    }
+    stored.begin_file(name)?;
+    Ok(Box::new(stored))
+}
+
+impl Place {
+    fn find(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Self, Failure> {
+        let (exchange, settings) = (call.exchange, call.settings());
+        let folder = exchange.file.strip_suffix(b"/").unwrap_or(&exchange.file).to_vec();
+        let any = [&folder, &b"/x"[..]].concat();
+        let symlinks = settings.disable_symlinks;
+        let root_bytes = exchange.root_bytes.min(folder.len());
+        let spot = Spot::find(&any, root_bytes, symlinks, deeds.creates_folders)
+            .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "open store", &folder))?;
+        super::sweep::visit(&spot.folder, deeds.resumable, call.request.wall.unix_secs);
+        Ok(Self {
+            spot,
+            rules: Rules::of(deeds),
+            cgi: settings.cgi.clone(),
+            folder,
+            address: store.address.clone(),
+            back: way_back(call),
+            seconds: call.request.wall.unix_secs,
+        })
+    }
+
+    fn spot(&self, name: &str) -> Spot {
+        Spot { name: name.as_bytes().to_vec(), ..self.spot.clone() }
+    }
+
+    fn file(&self, name: &[u8]) -> Vec<u8> {
+        [&self.folder, &b"/"[..], name].concat()
+    }
+}
+
+impl Stored {
+    /// Begins with a file; without a name that can be used, one is made up.
+    fn begin_file(&mut self, name: Option<String>) -> Result<(), Failure> {
+        let place = &self.place;
+        let made_up = || format!("upload-{}-{}", place.seconds, &temp::random()[..8]);
+        let wanted = name.unwrap_or_else(made_up);
+        // Two files of one form may have the same name: neither replaces the other.
+        let mut name = wanted.clone();
+        let mut number = 0;
+        while self.files.iter().any(|file| file.name == name) {
+            number += 1;
+            name = String::from_utf8_lossy(&file_name::numbered(wanted.as_bytes(), number)).into();
+        }
+        let file = place.file(name.as_bytes());
+        if place.cgi.as_deref().is_some_and(|cgi| cgi.is_program(&file)) {
+            return Err(Failure::of(Status::FORBIDDEN));
+        }
+        let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "store", &file);
+        let spot = place.spot(&name);
+        check_conflict(spot.look().map_err(fail)?.as_ref(), place.rules.conflict)?;
+        let temp = Temp::new(&spot.folder).map_err(fail)?;
+        self.files.push(File { name, temp });
+        Ok(())
+    }
+
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+        match event {
+            Event::Part(part) => {
+                // A field for a file in which none was chosen has an empty name.
+                let name = part.file_name.as_deref().filter(|name| !name.is_empty());
+                self.is_file = name.is_some();
+                match name {
+                    Some(name) => self.begin_file(file_name::safe(&form_name(name))),
+                    None => Ok(()),
+                }
+            }
+            Event::Data(bytes) if self.is_file => self.write(bytes),
+            Event::Data(_) => Ok(()),
+            Event::PartEnd => {
+                self.is_file = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(file) = self.files.last_mut() else { return Ok(()) };
+        file.temp.write(bytes).map_err(|errno| {
+            let name = self.place.file(file.name.as_bytes());
+            Failure::by(errno, Status::NOT_FOUND, "store", &name)
+        })
+    }
+}
+
+impl Receiver for Stored {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(mut form) = self.form.take() else { return self.write(bytes) };
+        form.receive(bytes, |event| self.tell(&event))?;
+        self.form = Some(form);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Job {
+        Job::slow_if(self.place.rules.is_slow(), move || {
+            if let Some(form) = &self.form {
+                form.finish().map_err(Failure::from)?;
+            }
+            finish(self.files, &self.place)
+        })
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(malformed: Malformed) -> Self {
+        let status = match malformed {
+            Malformed::TooManyParts => Status::CONTENT_TOO_LARGE,
+            _ => Status::BAD_REQUEST,
+        };
+        Self { why: Some(format!("a form was refused: {malformed}")), ..Self::of(status) }
+    }
+}
+
+fn finish(files: Vec<File>, place: &Place) -> Outcome {
+    if files.is_empty() {
+        return Err(Failure::of(Status::BAD_REQUEST));
+    }
+    // What can be known before anything has happened is.
+    for file in &files {
+        let name = place.file(file.name.as_bytes());
+        let there = place.spot(&file.name).look();
+        let there = there.map_err(|e| Failure::by(e, Status::NOT_FOUND, "store", &name))?;
+        check_conflict(there.as_ref(), place.rules.conflict)?;
+    }
+    let mut done = Done(Vec::new());
+    for File { name, temp } in files {
+        let (spot, file) = (place.spot(&name), place.file(name.as_bytes()));
+        let landed = land::land(temp, &spot, &Conditions::default(), &place.rules, &file)?;
+        done.0.push(landed);
+    }
+    Ok(answer(&std::mem::take(&mut done.0), place))
+}
+
+fn check_conflict(there: Option<&Stat>, conflict: Conflict) -> Result<(), Failure> {
+    match there {
+        Some(there) if !land::may_replace(there) || conflict == Conflict::Refuse => {
+            Err(Failure::of(Status::CONFLICT))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Files that have appeared while others have yet to; those that were not there before go again unless
+/// all of them do.
+struct Done(Vec<Landed>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        for Landed { folder, name, stat, .. } in self.0.drain(..).filter(|landed| landed.is_new) {
+            let _turn = land::turn(&name);
+            // Not if somebody has put another there meanwhile.
+            if let Ok(Some(there)) = beneath::look(&*folder, &name)
+                && (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)
+            {
+                remove(&folder, &name);
+            }
+        }
+    }
+}
+
+fn remove(folder: &OwnedFd, name: &[u8]) {
+    let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+    files_changed();
+}
+
+/// 201 with a list of what was stored; a browser is sent back to where it came from.
+fn answer(landed: &[Landed], place: &Place) -> Answer {
+    if let Some(back) = &place.back {
+        return Answer::new(Status::SEE_OTHER).field("Location", back);
+    }
+    let location = |name: &[u8]| {
+        let mut location = Vec::new();
+        target::encode_path(place.address.as_deref()?, &mut location);
+        target::encode_path(name, &mut location);
+        Some(location)
+    };
+    let mut answer =
+        Answer::new(Status::CREATED).field("Content-Type", b"application/json; charset=utf-8");
+    if let [only] = landed
+        && let Some(location) = location(&only.name)
+    {
+        answer = answer.field("Location", &location);
+    }
+    let mut json = String::from("{\"files\":[");
+    for (at, Landed { name, stat, .. }) in landed.iter().enumerate() {
+        let name = String::from_utf8_lossy(name);
+        let comma = if at > 0 { "," } else { "" };
+        let _ = write!(json, "{comma}{{\"name\":{},\"size\":{}", quoted(&name), stat.st_size);
+        if let Some(location) = location(name.as_bytes()) {
+            let _ = write!(json, ",\"location\":{}", quoted(&String::from_utf8_lossy(&location)));
+        }
+        json.push('}');
+    }
+    json.push_str("]}\n");
+    answer.body = json.into_bytes();
+    answer
+}
+
+/// A JSON string. Names have no control characters, so two escapes are enough.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// What a body that is a file is called: by `Content-Disposition`, by `?name=`, or by the path.
+fn raw_name(head: &Head, query: &[u8], store: &Store) -> Option<String> {
+    let disposition = head.named(b"content-disposition").and_then(parameters::file_name);
+    let by_disposition = disposition.and_then(|name| file_name::safe(&name));
+    by_disposition
+        .or_else(|| file_name::safe(&decoded(argument(query, b"name")?)))
+        .or_else(|| file_name::safe(&store.name))
+}
+
+/// Forms escape three bytes of a file's name, and no others (WHATWG HTML, "multipart form data").
+fn form_name(name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((byte, after)) = rest.split_first() {
+        let escaped = match rest.get(..3) {
+            Some(b"%22") => Some(b'"'),
+            Some(b"%0D" | b"%0d") => Some(b'\r'),
+            Some(b"%0A" | b"%0a") => Some(b'\n'),
+            _ => None,
+        };
+        out.push(escaped.unwrap_or(*byte));
+        rest = if escaped.is_some() { &rest[3..] } else { after };
+    }
+    out
+}
+
+fn argument<'q>(query: &'q [u8], name: &[u8]) -> Option<&'q [u8]> {
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let value = pair.strip_prefix(name)?.strip_prefix(b"=")?;
+        Some(value)
+    })
+}
+
+/// As forms encode their fields.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        rest = after;
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            (b'+', ..) => out.push(b' '),
+            _ => out.push(*byte),
+        }
+    }
+    out
+}
+
+fn is_urlencoded(content_type: &[u8]) -> bool {
+    parameters::head_of(content_type).eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+}
+
+/// Where a browser that has sent a form goes on: where it came from, if that is on this server. `None` for
+/// whoever does not ask for a page.
+fn way_back(call: &Call<'_>) -> Option<Vec<u8>> {
+    let (head, exchange) = (call.request.head, call.exchange);
+    let accept = head.known(Known::Accept)?;
+    let has = |what: &[u8]| memchr::memmem::find(accept, what).is_some();
+    if !has(b"text/html") || has(b"application/json") {
+        return None;
+    }
+    let referer = head.known(Known::Referer).and_then(|value| {
+        let target = target::split(value).ok()?;
+        let is_here = target.authority?.eq_ignore_ascii_case(head.known(Known::Host)?);
+        let start = value.len() - target::split_authority(value)?.1.len();
+        let address = &value[start..];
+        let is_safe = address.starts_with(b"/") && !address.starts_with(b"//");
+        let is_plain = address.iter().all(u8::is_ascii_graphic);
+        (is_here && is_safe && is_plain).then(|| address.to_vec())
+    });
+    referer.or_else(|| {
+        let mut address = Vec::new();
+        target::encode_path(&exchange.path, &mut address);
+        // `//name` would be another host.
+        (!address.starts_with(b"//")).then_some(address)
+    })
+}

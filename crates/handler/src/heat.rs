@@ -1,0 +1,74 @@
+//! How often something is asked for. What is *hot* may be trusted for a moment without looking at the
+//! file system again (`docs/adr/0005-file-cache.md`).
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use sekisho_lifecycle::Moment;
+
+/// Hot is what is asked for more than [`HOT_USES`] times within this window, and only for so long after
+/// it was looked at.
+pub(crate) const HOT_WINDOW: Duration = Duration::from_millis(100);
+const HOT_USES: u32 = 16;
+/// A file changed this recently may change again without its time stamp telling.
+pub(crate) const RACY_SECS: i64 = 2;
+
+/// When something was looked at and asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Heat {
+    checked: Cell<Moment>,
+    used: Cell<Moment>,
+    window_start: Cell<Moment>,
+    window_uses: Cell<u32>,
+}
+
+impl Heat {
+    /// Something that was looked at now, for the first time.
+    pub(crate) fn new(now: Moment) -> Self {
+        Self {
+            checked: Cell::new(now),
+            used: Cell::new(now),
+            window_start: Cell::new(now),
+            window_uses: Cell::new(1),
+        }
+    }
+
+    /// The same thing, looked at anew: its uses go on counting.
+    pub(crate) fn checked_anew(&self, now: Moment) -> Self {
+        let anew = self.clone();
+        anew.checked.set(now);
+        anew.used.set(now);
+        anew
+    }
+
+    /// Counts a use; whether this is asked for so often that it may be trusted for a moment.
+    pub(crate) fn is_hot(&self, now: Moment) -> bool {
+        self.used.set(now);
+        if now.since(self.window_start.get()) >= HOT_WINDOW {
+            self.window_start.set(now);
+            self.window_uses.set(0);
+        }
+        self.window_uses.set(self.window_uses.get().saturating_add(1));
+        self.window_uses.get() > HOT_USES && self.is_fresh(now, HOT_WINDOW)
+    }
+
+    /// When it was looked at last.
+    pub(crate) fn checked(&self) -> Moment {
+        self.checked.get()
+    }
+
+    /// Whether it was looked at no longer ago than this.
+    pub(crate) fn is_fresh(&self, now: Moment, within: Duration) -> bool {
+        now.since(self.checked.get()) < within
+    }
+
+    /// It has been looked at, and is what it was.
+    pub(crate) fn check(&self, now: Moment) {
+        self.checked.set(now);
+    }
+
+    /// Whether nobody asked for it in this time.
+    pub(crate) fn is_forgotten(&self, now: Moment, inactive: Duration) -> bool {
+        now.since(self.used.get()) >= inactive
+    }
+}

@@ -1,0 +1,303 @@
+//! A listed folder as one file (`autoindex_archive`): all that its listings show, read and sent in slices.
+//! What another location answers for is left out, and so is every link to a folder: it may lead back.
+
+mod tar;
+mod walk;
+mod zip;
+
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use sekisho_config::Level;
+use sekisho_http::{Status, target};
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, Moment};
+
+use super::Place;
+use crate::task::{self, Outbox, Progress, Task};
+use tar::Tar;
+use walk::{Step, Walk};
+use zip::Zip;
+
+/// What one read takes: a block of the archive.
+const READ_BYTES: usize = zip::BLOCK_BYTES_MAX;
+/// So many blocks are sent before others have their turn.
+const SLICE_BLOCKS: u32 = 4;
+/// What an archive may remember of its files.
+const MEMORY_BYTES_MAX: usize = 64 << 20;
+
+/// The form of an archive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Zip,
+    Tar,
+}
+
+impl Kind {
+    fn extension(self) -> &'static [u8] {
+        match self {
+            Self::Zip => b".zip",
+            Self::Tar => b".tar",
+        }
+    }
+}
+
+/// An archive at work.
+#[derive(Debug)]
+pub(super) struct ArchiveTask {
+    stage: Stage,
+    encoder: Encoder,
+    walk: Walk,
+    status: Status,
+    fields: Vec<u8>,
+    is_head: bool,
+    buffer: Vec<u8>,
+    blocks: u32,
+    is_resting: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Head,
+    Walking,
+    File {
+        descriptor: OwnedFd,
+        at: u64,
+        end: u64,
+    },
+    Finishing,
+    Over,
+    Broken,
+    /// Given up before its head has left.
+    Refused,
+}
+
+#[derive(Debug)]
+enum Encoder {
+    Zip(Box<Zip>),
+    Tar(Tar),
+}
+
+impl ArchiveTask {
+    pub(super) fn new(kind: Kind, place: Place, status: Status, is_head: bool) -> Self {
+        let name = folder_name(&place.path);
+        let mut fields = match kind {
+            Kind::Zip => b"Content-Type: application/zip\r\n".to_vec(),
+            Kind::Tar => b"Content-Type: application/x-tar\r\n".to_vec(),
+        };
+        disposition(&name, kind, &mut fields);
+        let encoder = match kind {
+            Kind::Zip => Encoder::Zip(Box::default()),
+            Kind::Tar => Encoder::Tar(Tar::default()),
+        };
+        Self {
+            stage: Stage::Head,
+            encoder,
+            walk: Walk::new(place, name),
+            status,
+            fields,
+            is_head,
+            buffer: Vec::new(),
+            blocks: 0,
+            is_resting: false,
+        }
+    }
+
+    /// One slice of work: what it came to, if that is something to tell.
+    fn step(&mut self, out: &mut Outbox) -> Option<Progress> {
+        let body = &mut out.body;
+        match std::mem::replace(&mut self.stage, Stage::Broken) {
+            Stage::Head => {
+                self.stage = if self.is_head { Stage::Over } else { Stage::Walking };
+                out.fields.append(&mut self.fields);
+                return Some(Progress::Head(self.status, None));
+            }
+            Stage::Walking => self.stage = self.walk_on(body),
+            Stage::File { descriptor, at, end } => {
+                self.stage = self.read_on(descriptor, at, end, body);
+            }
+            Stage::Finishing => {
+                self.is_resting = true;
+                let is_done = match &mut self.encoder {
+                    Encoder::Zip(zip) => zip.finish(body),
+                    Encoder::Tar(_) => {
+                        Tar::finish(body);
+                        true
+                    }
+                };
+                self.stage = if is_done { Stage::Over } else { Stage::Finishing };
+            }
+            Stage::Over => {
+                self.stage = Stage::Over;
+                return Some(Progress::Done);
+            }
+            Stage::Broken => return Some(Progress::Break),
+            Stage::Refused => return Some(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
+        }
+        (!out.body.is_empty()).then_some(Progress::Body)
+    }
+
+    /// Looks for the next entry and begins with it.
+    fn walk_on(&mut self, body: &mut Vec<u8>) -> Stage {
+        let weight = if let Encoder::Zip(zip) = &self.encoder { zip.weight() } else { 0 };
+        if weight > MEMORY_BYTES_MAX {
+            return self.break_off("there are too many files");
+        }
+        self.blocks += 1;
+        self.is_resting = self.blocks.is_multiple_of(SLICE_BLOCKS * 16);
+        match self.walk.next() {
+            Step::Worked => {
+                self.is_resting = true;
+                Stage::Walking
+            }
+            Step::Folder { name, modified } => {
+                match &mut self.encoder {
+                    Encoder::Zip(zip) => zip.folder(&name, modified, body),
+                    Encoder::Tar(_) => Tar::folder(&name, modified, body),
+                }
+                Stage::Walking
+            }
+            Step::File { name, modified, size, descriptor } => {
+                match &mut self.encoder {
+                    Encoder::Zip(zip) => zip.begin_file(&name, size, modified, body),
+                    Encoder::Tar(tar) => tar.begin_file(&name, size, modified, body),
+                }
+                Stage::File { descriptor, at: 0, end: size }
+            }
+            Step::End => Stage::Finishing,
+            Step::Failed(why) => self.break_off(why),
+        }
+    }
+
+    /// Reads a block of a file. What the file gained since it was opened is left out; a tar that would
+    /// lack what it lost is broken off, a ZIP says the true size.
+    fn read_on(&mut self, descriptor: OwnedFd, at: u64, end: u64, body: &mut Vec<u8>) -> Stage {
+        self.blocks += 1;
+        self.is_resting = self.blocks.is_multiple_of(SLICE_BLOCKS);
+        self.buffer.resize(READ_BYTES, 0);
+        let wanted = (end - at).min(READ_BYTES as u64) as usize;
+        let mut count = 0;
+        while count < wanted {
+            let room = &mut self.buffer[count..wanted];
+            match rustix::io::pread(&descriptor, room, at + count as u64) {
+                Ok(0) => break,
+                Ok(read) => count += read,
+                Err(Errno::INTR) => {}
+                Err(_) => return self.break_off("a file cannot be read"),
+            }
+        }
+        let bytes = &self.buffer[..count];
+        if !bytes.is_empty() {
+            match &mut self.encoder {
+                Encoder::Zip(zip) => zip.data(bytes, body),
+                Encoder::Tar(tar) => tar.data(bytes, body),
+            }
+            let at = at + count as u64;
+            if at < end && count == wanted {
+                return Stage::File { descriptor, at, end };
+            }
+        }
+        let is_whole = match &mut self.encoder {
+            Encoder::Zip(zip) => {
+                zip.end_file(body);
+                true
+            }
+            Encoder::Tar(tar) => tar.end_file(body),
+        };
+        if is_whole { Stage::Walking } else { self.break_off("a file became shorter") }
+    }
+
+    /// Says why there is no more: the client must not take what has come for the whole.
+    fn break_off(&self, why: &str) -> Stage {
+        let place = &self.walk.place;
+        let file = place.file.escape_ascii();
+        let message = format_args!("archive of \"{file}\" is broken off: {why}");
+        place.around.report(Level::Error, message);
+        Stage::Broken
+    }
+}
+
+impl Task for ArchiveTask {
+    fn name(&self) -> &'static str {
+        "archive"
+    }
+
+    fn take(&mut self, _: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
+        bytes.len()
+    }
+
+    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {}
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
+        loop {
+            if std::mem::take(&mut self.is_resting) {
+                return task::rest(cx);
+            }
+            if let Some(progress) = self.step(out) {
+                return Poll::Ready(progress);
+            }
+        }
+    }
+
+    fn hold(&mut self, _: bool, _: Moment) {}
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
+    }
+
+    fn cancel(&mut self, _: Cause, _: Moment) {
+        self.stage = match self.stage {
+            Stage::Over => Stage::Over,
+            Stage::Head => Stage::Refused,
+            _ => Stage::Broken,
+        };
+    }
+}
+
+/// The last part of a folder's address: what the archive, and the folder in it, is called.
+fn folder_name(path: &[u8]) -> Vec<u8> {
+    let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
+    last.unwrap_or(b"files").to_vec()
+}
+
+/// `Content-Disposition`, with a name in ASCII for old clients (RFC 6266).
+fn disposition(name: &[u8], kind: Kind, fields: &mut Vec<u8>) {
+    fields.extend_from_slice(b"Content-Disposition: attachment; filename=\"");
+    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b" !#&()+,-.=@[]^_{}~".contains(&byte);
+    fields.extend(name.iter().map(|byte| if is_safe(*byte) { *byte } else { b'_' }));
+    fields.extend_from_slice(kind.extension());
+    fields.push(b'"');
+    if std::str::from_utf8(name).is_ok() {
+        fields.extend_from_slice(b"; filename*=UTF-8''");
+        for &byte in name {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                fields.push(byte);
+            } else {
+                target::push_escape(byte, fields);
+            }
+        }
+        fields.extend_from_slice(kind.extension());
+    }
+    fields.extend_from_slice(b"\r\nX-Content-Type-Options: nosniff\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_named_after_its_folder() {
+        assert_eq!(folder_name(b"/a/b c/"), b"b c");
+        assert_eq!(folder_name(b"/"), b"files");
+        let mut fields = Vec::new();
+        disposition("ü\"\\;x".as_bytes(), Kind::Zip, &mut fields);
+        let fields = String::from_utf8(fields).expect("text");
+        let line = fields.lines().next().expect("a line");
+        assert_eq!(
+            line,
+            "Content-Disposition: attachment; filename=\"_____x.zip\"; \
+             filename*=UTF-8''%C3%BC%22%5C%3Bx.zip"
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! All files below a folder, one after the other, as its listings would show them.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::FileType;
+
+use super::super::entry::{Entries, Folder, Reading};
+use super::super::order::{By, Order};
+use super::super::{Place, is_lack, joined};
+use crate::file_cache;
+
+/// How deep folders are followed, and how many entries there may be in all.
+const DEPTH_MAX: usize = 64;
+const ENTRIES_MAX: usize = 200_000;
+const TOO_MANY: &str = "there are too many files";
+/// How long the names of folders that are still to be read may be together.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Some work was done; nothing has come of it yet.
+    Worked,
+    /// A folder; its name ends with a slash.
+    Folder { name: Vec<u8>, modified: i64 },
+    /// A file, opened.
+    File { name: Vec<u8>, modified: i64, size: u64, descriptor: OwnedFd },
+    /// That was all.
+    End,
+    /// There is more than is sent, or it could not be read.
+    Failed(&'static str),
+}
+
+/// A walk through a folder.
+#[derive(Debug)]
+pub(super) struct Walk {
+    pub(super) place: Place,
+    /// What everything in the archive is below.
+    top: Vec<u8>,
+    /// Folders that are still to be read, as paths below the place, each with a closing slash.
+    waiting: Vec<Vec<u8>>,
+    waiting_bytes: usize,
+    /// The folder that is being read or shown.
+    folder: Vec<u8>,
+    stage: Stage,
+    count: usize,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Between,
+    Reading(Box<Reading>),
+    Showing(Box<Entries>),
+}
+
+impl Walk {
+    pub(super) fn new(place: Place, top: Vec<u8>) -> Self {
+        Self {
+            place,
+            top,
+            waiting: vec![Vec::new()],
+            waiting_bytes: 0,
+            folder: Vec::new(),
+            stage: Stage::Between,
+            count: 0,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Step {
+        match std::mem::replace(&mut self.stage, Stage::Between) {
+            Stage::Between => self.enter(),
+            Stage::Reading(mut reading) => match reading.step() {
+                Ok(is_done) => {
+                    self.stage = if is_done {
+                        Stage::Showing(Box::new(reading.finish()))
+                    } else {
+                        Stage::Reading(reading)
+                    };
+                    Step::Worked
+                }
+                Err(_) => Step::Failed("a folder cannot be read"),
+            },
+            Stage::Showing(entries) => self.show(entries),
+        }
+    }
+
+    /// Opens the next folder.
+    fn enter(&mut self) -> Step {
+        let Some(folder) = self.waiting.pop() else { return Step::End };
+        self.waiting_bytes -= folder.len();
+        let path = joined(&self.place.file, &folder);
+        let opened = Folder::open(&path, self.place.root_bytes, self.place.symlinks);
+        let (opened, stat) = match opened {
+            Ok(opened) => opened,
+            // What cannot be fetched by itself, or is gone, is left out; but not the folder that was asked
+            // for, and nothing because we lack something.
+            Err(errno) if folder.is_empty() || is_lack(errno) => {
+                return Step::Failed("a folder cannot be opened");
+            }
+            Err(_) => return Step::Worked,
+        };
+        let order = Order { by: By::Name, is_descending: false };
+        self.stage = Stage::Reading(Box::new(Reading::new(opened, order)));
+        self.folder = folder;
+        Step::Folder { name: self.name(b""), modified: stat.st_mtime.max(0) }
+    }
+
+    fn show(&mut self, mut entries: Box<Entries>) -> Step {
+        let Some((name, is_folder, _)) = entries.next() else {
+            return if entries.is_cut { Step::Failed(TOO_MANY) } else { Step::Worked };
+        };
+        let mut below = [&self.folder, name].concat();
+        self.count += 1;
+        if self.count > ENTRIES_MAX {
+            return Step::Failed(TOO_MANY);
+        }
+        if is_folder {
+            below.push(b'/');
+            let depth = below.split(|byte| *byte == b'/').count();
+            let is_link = entries.is_link();
+            self.stage = Stage::Showing(entries);
+            if is_link || !self.place.is_ours(&below) {
+                return Step::Worked;
+            }
+            self.waiting_bytes += below.len();
+            if depth > DEPTH_MAX {
+                return Step::Failed("folders lie too deep in each other");
+            }
+            if self.waiting_bytes > WAITING_BYTES_MAX {
+                return Step::Failed(TOO_MANY);
+            }
+            self.waiting.push(below);
+            return Step::Worked;
+        }
+        let archived = self.name(name);
+        self.stage = Stage::Showing(entries);
+        if !self.place.is_ours(&below) {
+            return Step::Worked;
+        }
+        let path = joined(&self.place.file, &below);
+        match file_cache::open(&path, self.place.root_bytes, self.place.symlinks) {
+            Ok((descriptor, stat))
+                if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile =>
+            {
+                let (size, modified) = (stat.st_size as u64, stat.st_mtime.max(0));
+                Step::File { name: archived, modified, size, descriptor }
+            }
+            Err(errno) if is_lack(errno) => Step::Failed("a file cannot be opened"),
+            _ => Step::Worked,
+        }
+    }
+
+    /// The name in the archive of something in the present folder.
+    fn name(&self, name: &[u8]) -> Vec<u8> {
+        [&self.top, b"/".as_slice(), &self.folder, name].concat()
+    }
+}

@@ -1,0 +1,190 @@
+(() => {
+'use strict';
+const $ = s => document.querySelector(s);
+const make = (tag, props, ...inside) => {
+  const made = Object.assign(document.createElement(tag), props);
+  made.append(...inside);
+  return made;
+};
+const root = document.documentElement;
+const kept = { get theme() { try { return localStorage.theme } catch { return '' } },
+  set theme(value) { try { localStorage.theme = value } catch {} } };
+if (kept.theme) root.dataset.theme = kept.theme;
+
+addEventListener('DOMContentLoaded', () => {
+  const can = new Set(document.body.dataset.can.split(' '));
+  const rows = () => [...$('tbody').rows].filter(row => row.className !== 'u');
+  const said = $('#said'), filter = $('#filter'), theme = $('#theme');
+
+  // A dialog that answers: a text, true, or nothing.
+  const ask = (text, yes, field) => new Promise(answer => {
+    const words = make('p', { id: 'ask' }, text);
+    const input = field && make('input', { required: true, ariaLabel: field });
+    const no = make('button', { type: 'button', onclick: () => box.close() }, 'Cancel');
+    const buttons = make('div', {}, no, make('button', {}, yes));
+    const form = make('form', { method: 'dialog' }, words, ...(input ? [make('p', {}, input)] : []), buttons);
+    let result = null;
+    form.onsubmit = () => { result = input ? input.value : true };
+    const box = make('dialog', { onclose: () => { box.remove(); answer(result) } }, form);
+    box.setAttribute('aria-labelledby', 'ask');
+    document.body.append(box);
+    box.showModal();
+    (input || no).focus();
+  });
+  const why = status => ({ 0: 'the connection was lost', 401: 'you must sign in first', 403: 'not allowed here',
+    404: 'it is not there any more', 405: 'not allowed here', 409: 'the folder is missing, or not empty',
+    412: 'it is there already', 413: 'too large for this server', 415: 'not this kind of file',
+    423: 'it is locked', 429: 'too many at once', 503: 'the server is busy', 507: 'the server has no space left' })[status]
+    || 'the server says ' + status;
+  const tell = (text, isBad) => { said.textContent = text; said.className = isBad ? 'bad' : '' };
+
+  // The list, as the server has it now.
+  const load = async address => {
+    try {
+      const answer = await fetch(address, { headers: { Accept: 'text/html' }, cache: 'no-store' });
+      if (!answer.ok) throw 0;
+      const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+      for (const part of ['table', '#count']) $(part).replaceWith(page.querySelector(part));
+      dress();
+    } catch { location.href = address }
+  };
+  const sift = () => {
+    const wanted = filter.value.toLowerCase();
+    let shown = 0, all = 0;
+    for (const row of rows()) {
+      row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted);
+      all++;
+      if (!row.hidden) shown++;
+    }
+    if (wanted) tell(shown + ' of ' + all + ' shown');
+    else if (/ shown$/.test(said.textContent)) tell('');
+  };
+  const dress = () => {
+    if (can.has('delete')) for (const row of $('table').rows) {
+      const link = row.cells[0].firstChild, name = link.textContent;
+      const cell = row.appendChild(make('td'));
+      const isFolder = row.className === 'd';
+      if (isFolder ? can.has('rmdir') || can.has('rmtree') : row.parentNode.tagName === 'TBODY' && !row.className)
+        cell.append(make('button', { type: 'button', title: 'Delete', ariaLabel: 'Delete ' + name,
+          onclick: () => remove(link, name) }, '\u2715'));
+    }
+    sift();
+  };
+  const remove = async (link, name) => {
+    const all = name.endsWith('/') && can.has('rmtree') ? ' Everything in it goes too.' : '';
+    if (!await ask('Delete ' + name + '?' + all, 'Delete')) return;
+    const status = await fetch(link.href, { method: 'DELETE' }).then(answer => answer.status, () => 0);
+    const isDone = status >= 200 && status < 300;
+    tell(isDone ? name + ' is deleted' : name + ' is not deleted: ' + why(status), !isDone);
+    await load(location.href);
+  };
+
+  filter.oninput = sift;
+  filter.onkeydown = event => { if (event.key === 'Escape') { filter.value = ''; sift() } };
+  theme.onclick = () => {
+    const isDark = getComputedStyle(root).colorScheme === 'dark';
+    kept.theme = root.dataset.theme = isDark ? 'light' : 'dark';
+  };
+  filter.hidden = theme.hidden = false;
+  document.addEventListener('click', event => {
+    const link = event.target.closest('th a');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    history.pushState(null, '', link.href);
+    load(link.href);
+  });
+  addEventListener('popstate', () => load(location.href));
+  document.addEventListener('keydown', event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || $('dialog')) return;
+    const isTyping = /INPUT|TEXTAREA/.test(event.target.tagName);
+    if (event.key === '/' && !isTyping) { event.preventDefault(); filter.focus() }
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || (isTyping && event.target !== filter)) return;
+    const links = [...document.querySelectorAll('tbody tr:not([hidden]) a')];
+    const next = links[links.indexOf(document.activeElement) + step];
+    if (next) { event.preventDefault(); next.focus() }
+  });
+
+  // Uploads: two at a time, each with its bar.
+  const drop = $('#drop'), jobs = $('#jobs'), waiting = [];
+  let running = 0;
+  const send = job => {
+    const { file, state, bar, stop } = job, isPut = can.has('put');
+    const ask_first = isPut && !job.replaces;
+    const request = new XMLHttpRequest();
+    request.open(isPut ? 'PUT' : 'POST', isPut ? './' + encodeURIComponent(file.name) : location.pathname);
+    if (ask_first) request.setRequestHeader('If-None-Match', '*');
+    if (!isPut) request.setRequestHeader('Accept', 'application/json');
+    let body = file;
+    if (!isPut) { body = new FormData(); body.append('file', file) }
+    const end = (text, isBad) => {
+      bar.remove();
+      stop.textContent = 'Dismiss';
+      stop.onclick = () => job.item.remove();
+      state.textContent = text;
+      state.className = isBad ? 'bad' : '';
+      running--;
+      go();
+      if (!isBad) load(location.href);
+    };
+    request.upload.onprogress = event => {
+      bar.value = event.total ? event.loaded / event.total : 1;
+      state.textContent = Math.floor(bar.value * 100) + ' %';
+    };
+    request.onload = async () => {
+      if (request.status === 412 && ask_first) {
+        if (!await ask(file.name + ' is there already. Replace it?', 'Replace')) return end('kept as it was', true);
+        job.replaces = true;
+        return send(job);
+      }
+      const isDone = request.status >= 200 && request.status < 400;
+      end(isDone ? 'done' : why(request.status), !isDone);
+    };
+    request.onerror = () => end(why(0), true);
+    request.onabort = () => end('cancelled', true);
+    stop.onclick = () => request.abort();
+    state.textContent = '0 %';
+    request.send(body);
+  };
+  const go = () => { while (running < 2 && waiting.length) { running++; send(waiting.shift()) } };
+  const take = files => {
+    for (const file of files) {
+      const bar = make('progress', { max: 1, value: 0, ariaLabel: 'Upload of ' + file.name });
+      const state = make('span', {}, 'waiting');
+      state.setAttribute('role', 'status');
+      const stop = make('button', { type: 'button' }, 'Cancel');
+      const item = make('li', {}, make('b', {}, file.name), bar, state, stop);
+      const job = { file, bar, state, stop, item };
+      stop.onclick = () => { waiting.splice(waiting.indexOf(job), 1); item.remove() };
+      jobs.append(item);
+      waiting.push(job);
+    }
+    go();
+  };
+  if (drop) {
+    const input = $('#files');
+    input.onchange = () => { take(input.files); input.value = '' };
+    drop.hidden = false;
+    drop.onsubmit = event => event.preventDefault();
+    for (const button of drop.querySelectorAll('[type=submit]')) button.hidden = true;
+    const over = is => event => { event.preventDefault(); drop.classList.toggle('over', is) };
+    addEventListener('dragover', over(true));
+    addEventListener('dragleave', over(false));
+    addEventListener('drop', event => { over(false)(event); take(event.dataTransfer.files) });
+    addEventListener('beforeunload', event => { if (running) event.preventDefault() });
+  }
+  const folder = $('#folder');
+  if (folder) {
+    folder.hidden = false;
+    folder.onclick = async () => {
+      const name = await ask('A new folder here:', 'Create', 'Name of the folder');
+      if (!name) return;
+      const address = './' + encodeURIComponent(name) + '/';
+      const status = await fetch(address, { method: 'MKCOL' }).then(answer => answer.status, () => 0);
+      tell(status === 201 ? name + ' is made' : name + ' is not made: ' + (status === 405 ? why(412) : why(status)), status !== 201);
+      await load(location.href);
+    };
+  }
+  dress();
+});
+})();

@@ -1,0 +1,256 @@
+//! Requests that change files, where `dav_methods` or `upload_store` allows it: what is to be done, and
+//! to which file. Whether it can be done is for the shell to find out; here it is only decided that
+//! nothing outside the location's own folder is named (F5, F6).
+
+use std::mem;
+
+use sekisho_config::{Deeds, Methods, Part, Place, Settings, Template, Variable};
+use sekisho_http::{Known, Method, Status, target};
+
+use super::{Decision, FILE_METHODS, Next};
+use crate::action::{Action, Files};
+use crate::place::{self, AliasFrom, Mapped};
+use crate::redirect;
+use crate::variable::Scope;
+
+/// What names of our own begin with: unfinished uploads. They are not there for clients.
+pub const OWN_PREFIX: &[u8] = b".sekisho-";
+
+/// What shall be done with files. The file is `exchange.file`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// The body becomes the file.
+    Put,
+    /// The file goes.
+    Delete,
+    /// A folder is made.
+    Mkcol,
+    /// The file, or folder, is copied.
+    Copy(Box<Destination>),
+    /// It is given another name.
+    Move(Box<Destination>),
+    /// The body, or what is in it, is stored in the folder `exchange.file`.
+    Store(Box<Store>),
+    /// An unfinished upload in the folder `exchange.file` is asked for, goes on or is given up.
+    Resume(Box<Store>),
+}
+
+/// Where COPY and MOVE go: below the same directory of the configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Destination {
+    /// The decoded, resolved path.
+    pub path: Vec<u8>,
+    /// The file it stands for; its first `exchange.root_bytes` are those of `exchange.file`.
+    pub file: Vec<u8>,
+}
+
+/// What is known about the place where bodies are stored.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Store {
+    /// The path under which what is stored there can be asked for, with a closing slash, if there is one.
+    pub address: Option<Vec<u8>>,
+    /// The last part of the request's path, where it can only be the name of a file; or else nothing.
+    pub name: Vec<u8>,
+}
+
+/// Every method that files can be asked or changed with here.
+pub(super) fn methods(settings: &Settings) -> impl Iterator<Item = Method> {
+    let deeds = settings.deeds.as_deref();
+    let of_store = deeds.is_some_and(|deeds| deeds.store.is_some()).then_some(Method::Post);
+    let resumed = deeds.is_some_and(|deeds| deeds.resumable.is_some()).then_some(Method::Patch);
+    let changes = Methods::ALL
+        .into_iter()
+        .filter(move |method| deeds.is_some_and(|deeds| deeds.methods.contains(*method)));
+    FILE_METHODS.into_iter().chain(of_store).chain(resumed).chain(changes)
+}
+
+/// Whether a path or file name has a part that is a name of our own.
+fn has_own_name(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|part| part.starts_with(OWN_PREFIX))
+}
+
+impl<F: Files> Decision<'_, F> {
+    /// What a request that changes files, or could, comes to; `None` where it is none of that.
+    pub(super) fn deed(&mut self) -> Option<Next<F::File>> {
+        let settings = self.settings();
+        let deeds = settings.deeds.as_deref()?;
+        if has_own_name(&self.exchange.path) {
+            return Some(Next::Fail(Status::NOT_FOUND));
+        }
+        if deeds.resumable.is_some() && self.is_about_unfinished() {
+            return Some(self.resume(deeds));
+        }
+        let next = match self.exchange.method {
+            Method::Options => match self.method_verdict() {
+                Ok(()) => return None,
+                Err(next) => next,
+            },
+            Method::Post => self.store(deeds.store.as_ref()?),
+            method if deeds.methods.contains(method) => match self.change(method) {
+                Ok(deed) => Next::Done(Action::Deed(deed)),
+                Err(status) => Next::Fail(status),
+            },
+            _ => return None,
+        };
+        Some(next)
+    }
+
+    fn change(&mut self, method: Method) -> Result<Deed, Status> {
+        let mapped = self.map_path();
+        if !mapped.is_safe {
+            return Err(Status::FORBIDDEN);
+        }
+        if has_own_name(&self.exchange.file[mapped.root_bytes..]) {
+            return Err(Status::NOT_FOUND);
+        }
+        match method {
+            Method::Put => self.may_become(&self.exchange.file).map(|()| Deed::Put),
+            Method::Delete => Ok(Deed::Delete),
+            Method::Mkcol => {
+                // It may turn out that there is something of the name, which is a 405.
+                self.write_allowed();
+                Ok(Deed::Mkcol)
+            }
+            Method::Copy => Ok(Deed::Copy(Box::new(self.destination(mapped)?))),
+            _ => Ok(Deed::Move(Box::new(self.destination(mapped)?))),
+        }
+    }
+
+    /// What comes from a client must not become a program here: who may store files may not run them.
+    fn may_become(&self, file: &[u8]) -> Result<(), Status> {
+        let is_program = self.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(file));
+        if is_program { Err(Status::FORBIDDEN) } else { Ok(()) }
+    }
+
+    /// `Destination`: on this server, in this location (another may have other rules), below the same
+    /// root.
+    fn destination(&mut self, source: Mapped) -> Result<Destination, Status> {
+        let head = self.request.head;
+        let value = head.named(b"destination").ok_or(Status::BAD_REQUEST)?;
+        let target = target::split(value).map_err(|_| Status::BAD_REQUEST)?;
+        if let Some(authority) = target.authority {
+            // Some leave the port out, and nginx lets them.
+            let host = head.known(Known::Host).unwrap_or_default();
+            let is_here = [host, &self.exchange.host];
+            if !is_here.iter().any(|host| authority.eq_ignore_ascii_case(host)) {
+                return Err(Status::BAD_REQUEST);
+            }
+        }
+        let merge_slashes = self.table.server(self.exchange.server).merge_slashes;
+        let mut path = Vec::new();
+        target::resolve(target.path, merge_slashes, &mut path).map_err(|_| Status::BAD_REQUEST)?;
+        // A folder goes to a folder, a file to a file (nginx: 409).
+        if (path.last() == Some(&b'/')) != (self.exchange.path.last() == Some(&b'/')) {
+            return Err(Status::CONFLICT);
+        }
+        let (file, mapped) = self.mapped_elsewhere(&mut path)?;
+        let root = source.root_bytes;
+        let is_same_root =
+            mapped.root_bytes == root && file.get(..root) == self.exchange.file.get(..root);
+        if !mapped.is_safe || !is_same_root || has_own_name(&file[root..]) {
+            return Err(Status::FORBIDDEN);
+        }
+        self.may_become(&file)?;
+        Ok(Destination { path, file })
+    }
+
+    /// The file that another path of this location stands for.
+    fn mapped_elsewhere(&mut self, path: &mut Vec<u8>) -> Result<(Vec<u8>, Mapped), Status> {
+        let captures = mem::take(&mut self.exchange.captures);
+        mem::swap(&mut self.exchange.path, path);
+        let is_here = self.find_location() == self.exchange.location;
+        let mut file = Vec::new();
+        let mapped = self.scoped(|scope| place::write_file(scope, &scope.exchange.path, &mut file));
+        mem::swap(&mut self.exchange.path, path);
+        self.exchange.captures = captures;
+        if is_here { Ok((file, mapped)) } else { Err(Status::FORBIDDEN) }
+    }
+
+    /// Whether the request belongs to an upload that was begun before (tus 1.0).
+    fn is_about_unfinished(&self) -> bool {
+        let head = self.request.head;
+        let is_one = match self.exchange.method {
+            Method::Head | Method::Patch | Method::Delete => true,
+            Method::Post => {
+                head.named(b"x-http-method-override").is_some_and(|value| value == b"PATCH")
+            }
+            _ => false,
+        };
+        is_one && head.named(b"tus-resumable").is_some()
+    }
+
+    /// The last part of the path names the upload; the store is where the rest leads.
+    fn resume(&mut self, deeds: &Deeds) -> Next<F::File> {
+        let Some(template) = &deeds.store else { return Next::Fail(Status::NOT_FOUND) };
+        let whole = self.exchange.path.clone();
+        let folder_bytes = whole.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        self.exchange.path.truncate(folder_bytes);
+        let found = self.write_store(template);
+        self.exchange.path.clone_from(&whole);
+        match found {
+            Ok(address) => {
+                let name = whole[folder_bytes..].to_vec();
+                Next::Done(Action::Deed(Deed::Resume(Box::new(Store { address, name }))))
+            }
+            Err(status) => Next::Fail(status),
+        }
+    }
+
+    /// POST where there is an `upload_store`.
+    fn store(&mut self, template: &Template) -> Next<F::File> {
+        let is_same_for_all = template
+            .parts
+            .iter()
+            .all(|part| matches!(part, Part::Literal(_) | Part::Variable(Variable::DocumentRoot)));
+        let path = &self.exchange.path;
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let is_name = is_same_for_all && !self.table.is_path_of(self.exchange.location, path);
+        let name = if is_name { name.to_vec() } else { Vec::new() };
+        match self.write_store(template) {
+            Ok(address) => Next::Done(Action::Deed(Deed::Store(Box::new(Store { address, name })))),
+            Err(status) => Next::Fail(status),
+        }
+    }
+
+    /// Writes the folder's name into `exchange.file`; says what it is called from outside.
+    fn write_store(&mut self, template: &Template) -> Result<Option<Vec<u8>>, Status> {
+        let mut file = mem::take(&mut self.exchange.file);
+        let mapped = self.scoped(|scope| place::write_store(scope, template, &mut file));
+        let is_own = has_own_name(&file[mapped.root_bytes..]);
+        let address = self.scoped(|scope| address_of(scope, &file));
+        self.exchange.file = file;
+        self.exchange.root_bytes = mapped.root_bytes;
+        if mapped.is_safe && !is_own { Ok(address) } else { Err(Status::NOT_FOUND) }
+    }
+
+    /// Writes `Allow` for this location.
+    pub(super) fn write_allowed(&mut self) {
+        let settings = self.settings();
+        let allowed = settings.allow_methods.as_deref();
+        let methods: Vec<Method> = methods(settings)
+            .filter(|method| allowed.is_none_or(|allowed| allowed.contains(method)))
+            .collect();
+        redirect::write_methods(&methods, &mut self.exchange.allow);
+    }
+}
+
+/// The path under which a folder can be asked for in the scope's location, with a closing slash; `None`
+/// where it lies elsewhere.
+fn address_of(scope: &Scope<'_>, folder: &[u8]) -> Option<Vec<u8>> {
+    let mut root = Vec::new();
+    place::write_root(scope, &mut root);
+    let (mut address, rest) = match (&scope.settings().place, scope.alias_from()) {
+        (Place::Root(_), _) => (Vec::new(), folder.strip_prefix(root.as_slice())?),
+        (_, AliasFrom::Prefix(bytes)) => {
+            let prefix = scope.exchange.path.get(..bytes)?;
+            (prefix.to_vec(), folder.strip_prefix(root.as_slice())?)
+        }
+        _ => return None,
+    };
+    let is_below = rest.is_empty() || rest.starts_with(b"/") || address.ends_with(b"/");
+    address.extend_from_slice(rest);
+    if !address.ends_with(b"/") {
+        address.push(b'/');
+    }
+    (is_below && target::is_resolved(&address)).then_some(address)
+}

@@ -1,0 +1,196 @@
+//! Deeds: what is to be done and to which file. Outcomes are `what root|rest`.
+
+use sekisho_route::Table;
+
+use crate::configured::configured;
+use crate::support::{Asked, check};
+
+const FILES: &[&str] =
+    &["/srv/a.txt", "/srv/d/x", "/srv/run.cgi", "/data/x", "/srv/p/a.php", "/srv/t/there"];
+
+fn server(directives: &str) -> Table {
+    configured(&format!("server {{ listen 8080; root /srv; {directives} }}"))
+}
+
+/// The outcome of a request with these fields beside `Host`.
+fn ask(table: &Table, line: &str, fields: &[(&str, &str)]) -> String {
+    let fields = [&[("Host", "example.org")], fields].concat();
+    Asked::with_fields(line, &fields, FILES).decide(table)
+}
+
+/// F5, F6, H12
+#[test]
+fn methods_are_deeds_where_they_are_allowed() {
+    let table = server(
+        "dav_methods PUT DELETE MKCOL;
+         location /r/ { dav_methods off; }
+         location /alias/ { alias /data/; }
+         location /one { alias /data/; }
+         location ~ ^/users/([a-z]+)/ { alias /home/$1/file; }
+         location /t/ { try_files $uri =404; }
+         location /only/ { allow_methods GET PUT OPTIONS; }",
+    );
+    let allow = "GET, HEAD, OPTIONS, PUT, DELETE, MKCOL";
+    check(
+        &table,
+        FILES,
+        &[
+            ("PUT /a.txt", "put /srv|/a.txt"),
+            ("PUT /new", "put /srv|/new"),
+            ("PUT /d/", "put /srv|/d/"),
+            ("DELETE /a.txt", "delete /srv|/a.txt"),
+            ("DELETE /", "delete /srv|/"),
+            ("MKCOL /n/", "mkcol /srv|/n/"),
+            ("COPY /a.txt", &format!("error 405 {allow}")),
+            ("POST /a.txt", &format!("error 405 {allow}")),
+            ("PATCH /a.txt", &format!("error 405 {allow}")),
+            ("OPTIONS /missing", &format!("options {allow}")),
+            ("GET /a.txt", "file /srv/a.txt"),
+            ("PUT /r/x", "error 405 GET, HEAD, OPTIONS"),
+            ("MKCOL /r/x/", "error 405 GET, HEAD, OPTIONS"),
+            ("PUT /alias/x", "put /data|/x"),
+            // V18: a prefix that ends within a segment leads nowhere.
+            ("PUT /one../x", "error 403"),
+            ("PUT /users/kim/", "put /home|/kim/file"),
+            ("PUT /t/there", "put /srv|/t/there"),
+            ("PUT /t/new", "error 404"),
+            ("OPTIONS /only/x", "options GET, OPTIONS, PUT"),
+            ("DELETE /only/x", "error 405 GET, PUT, OPTIONS"),
+            ("PUT /../x", "error 400"),
+        ],
+    );
+}
+
+/// F5: unfinished uploads are nobody's business.
+#[test]
+fn names_of_our_own_are_not_there() {
+    let table = server("dav_methods PUT DELETE COPY; upload_store $request_filename;");
+    for line in [
+        "GET /.sekisho-upload-1",
+        "PUT /.sekisho-upload-1",
+        "PUT /%2Esekisho-x/y",
+        "DELETE /d/.sekisho-partial-1",
+        "POST /.sekisho-x/",
+    ] {
+        check(&table, &["/srv/.sekisho-upload-1"], &[(line, "error 404")]);
+    }
+}
+
+/// What a client stores must not be run: V26.
+#[test]
+fn what_is_stored_does_not_become_a_program() {
+    let table = server(
+        "location /p/ { dav_methods PUT MOVE DELETE; cgi_extension .php /bin/php; }
+         location /one/ { dav_methods PUT; cgi_pass /srv/run.cgi; }",
+    );
+    check(
+        &table,
+        FILES,
+        &[
+            ("PUT /p/a.txt", "put /srv|/p/a.txt"),
+            ("PUT /p/new.php", "error 403"),
+            ("PUT /p/a.php", "cgi /srv/p/a.php /p/a.php|"),
+            ("PUT /one/x", "cgi /srv/run.cgi /one|/x"),
+        ],
+    );
+    assert_eq!(ask(&table, "MOVE /p/a.txt", &[("Destination", "/p/b.php")]), "error 403");
+    let moved = ask(&table, "MOVE /p/a.txt", &[("Destination", "/p/b.txt")]);
+    assert_eq!(moved, "move to /srv/p/b.txt from /srv|/p/a.txt");
+}
+
+/// V18, and as nginx.
+#[test]
+fn a_destination_lies_in_the_same_location() {
+    let table = server(
+        "dav_methods COPY MOVE;
+         location /other/ { dav_methods COPY MOVE; }
+         location /alias/ { alias /data/; dav_methods MOVE; }
+         location ~ ^/u/(?<user>[a-z]+)/ { root /home/$user; dav_methods COPY; }",
+    );
+    for (line, destination, expected) in [
+        ("COPY /a.txt", "/b.txt", "copy to /srv/b.txt from /srv|/a.txt"),
+        ("COPY /a.txt", "http://example.org/b%20c", "copy to /srv/b c from /srv|/a.txt"),
+        ("COPY /a.txt", "HTTPS://EXAMPLE.org/b", "copy to /srv/b from /srv|/a.txt"),
+        ("MOVE /a.txt", "/d/../b?x", "move to /srv/b from /srv|/a.txt"),
+        ("MOVE /d/", "/e/", "move to /srv/e/ from /srv|/d/"),
+        ("MOVE /d/", "/e", "error 409"),
+        ("MOVE /d", "/e/", "error 409"),
+        ("COPY /a.txt", "http://other.org/b", "error 400"),
+        ("COPY /a.txt", "http://example.org:81/b", "error 400"),
+        ("COPY /a.txt", "b", "error 400"),
+        ("COPY /a.txt", "", "error 400"),
+        ("COPY /a.txt", "*", "error 400"),
+        ("COPY /a.txt", "/../b", "error 400"),
+        ("COPY /a.txt", "/b%00", "error 400"),
+        ("COPY /a.txt", "/other/b", "error 403"),
+        ("COPY /a.txt", "/.sekisho-upload-1", "error 403"),
+        ("MOVE /alias/x", "/alias/y", "move to /data/y from /data|/x"),
+        ("MOVE /alias/x", "/a", "error 403"),
+        ("COPY /u/kim/a", "/u/kim/b", "copy to /home/kim/u/kim/b from /home|/kim/u/kim/a"),
+        // Both roots are made of what the client sent: all of it lies below `/home`.
+        ("COPY /u/kim/a", "/u/lee/b", "copy to /home/lee/u/lee/b from /home|/kim/u/kim/a"),
+    ] {
+        let outcome = ask(&table, line, &[("Destination", destination)]);
+        assert_eq!(outcome, expected, "{line} {destination}");
+    }
+    check(&table, FILES, &[("COPY /a.txt", "error 400")]);
+}
+
+/// F5: where POST stores what it brings, and what that is called from outside.
+#[test]
+fn a_store_is_a_folder_of_the_configuration() {
+    let table = server(
+        "location /fixed { upload_store /var/in/; }
+         location /below/ { upload_store $document_root/up; }
+         location /here/ { upload_store $request_filename; }
+         location /uri/ { upload_store $document_root$uri; }
+         location /host/ { upload_store /var/in/$host; }
+         location /alias/ { alias /data/; upload_store $request_filename; }
+         location /arg/ { upload_store /var/in/$arg_to; }",
+    );
+    check(
+        &table,
+        FILES,
+        &[
+            ("POST /fixed", "store  at  in /var/in|"),
+            ("POST /fixed/", "store  at  in /var/in|"),
+            ("POST /fixed/name.txt", "store name.txt at  in /var/in|"),
+            ("POST /below/", "store  at /up/ in /srv|/up"),
+            ("POST /below/n", "store n at /up/ in /srv|/up"),
+            ("POST /here/d/", "store  at /here/d/ in /srv|/here/d/"),
+            ("POST /uri/d/", "store  at /uri/d/ in /srv|/uri/d"),
+            ("POST /uri/d", "store  at /uri/d/ in /srv|/uri/d"),
+            ("POST /host/", "store  at  in /var/in|/example.org"),
+            ("POST /alias/d/", "store  at /alias/d/ in /data|/d/"),
+            ("POST /arg/?to=x", "store  at  in /var/in|/x"),
+            ("POST /arg/?to=..", "error 404"),
+            ("POST /arg/?to=../../etc", "error 404"),
+            ("OPTIONS /arg/", "options GET, HEAD, OPTIONS, POST"),
+            ("PATCH /fixed/x", "error 405 GET, HEAD, OPTIONS, POST"),
+        ],
+    );
+}
+
+/// tus 1.0: the last part of the path is the upload's name.
+#[test]
+fn an_unfinished_upload_is_found_by_its_name() {
+    let table = server(
+        "location /fixed/ { upload_store /var/in; upload_resumable on; }
+         location /here/ { upload_store $request_filename; upload_resumable on; dav_methods DELETE; }
+         location /plain/ { upload_store /var/in; dav_methods DELETE; }",
+    );
+    let tus = ("Tus-Resumable", "1.0.0");
+    for (line, expected) in [
+        ("HEAD /fixed/1a", "resume 1a at  in /var/in|"),
+        ("PATCH /fixed/1a", "resume 1a at  in /var/in|"),
+        ("DELETE /fixed/1a", "resume 1a at  in /var/in|"),
+        ("PATCH /here/d/1a", "resume 1a at /here/d/ in /srv|/here/d/"),
+        ("POST /fixed/", "store  at  in /var/in|"),
+        ("DELETE /plain/1a", "delete /srv|/plain/1a"),
+    ] {
+        assert_eq!(ask(&table, line, &[tus]), expected, "{line}");
+    }
+    let overridden = [tus, ("X-HTTP-Method-Override", "PATCH")];
+    assert_eq!(ask(&table, "POST /fixed/1a", &overridden), "resume 1a at  in /var/in|");
+    check(&table, FILES, &[("DELETE /here/x", "delete /srv|/here/x")]);
+}

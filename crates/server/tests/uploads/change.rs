@@ -1,0 +1,133 @@
+//! MKCOL, COPY and MOVE.
+
+use sekisho_testkit::{Client, Server, Tree};
+
+use crate::common::{pattern, serve};
+
+const ALL: &str = "dav_methods PUT DELETE MKCOL COPY MOVE;";
+
+fn files(body: &str) -> Server {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "a");
+    tree.file("root/b.txt", "b");
+    tree.file("root/d/x.txt", "x");
+    tree.file("root/d/e/y.txt", "y");
+    tree.file("outside/secret", "secret");
+    tree.link("root/d/link", "../../outside/secret");
+    tree.link("root/out", "../outside");
+    tree.folder("root/target");
+    serve(tree, body)
+}
+
+#[track_caller]
+fn go(client: &mut Client, method: &str, from: &str, to: &str, fields: &str) -> u16 {
+    client.request(method, from, &format!("Destination: {to}\r\n{fields}")).status
+}
+
+#[test]
+fn a_folder_is_made_once() {
+    let server = files(ALL);
+    let mut client = server.connect();
+    let made = client.request("MKCOL", "/new%20one/", "");
+    assert_eq!((made.status, made.field("location")), (201, Some("/new%20one/")));
+    let again = client.request("MKCOL", "/new%20one/", "");
+    assert_eq!(again.status, 405);
+    assert_eq!(again.field("allow"), Some("GET, HEAD, OPTIONS, PUT, DELETE, MKCOL, COPY, MOVE"));
+    for (target, expected) in [
+        ("/other", 409),
+        ("/missing/x/", 409),
+        ("/a.txt/", 405),
+        ("/a.txt/x/", 409),
+        ("/out/x/", 403),
+        ("/", 405),
+    ] {
+        assert_eq!(client.request("MKCOL", target, "").status, expected, "{target}");
+    }
+    assert_eq!(client.request_with_body("MKCOL", "/z/", "", "body").status, 415);
+    assert_eq!(server.tree().names("outside"), ["secret"]);
+}
+
+#[test]
+fn files_are_copied_and_moved() {
+    let server = files(ALL);
+    let tree = server.tree();
+    let large = pattern(3_000_000);
+    tree.file("root/large", &large);
+    let mut client = server.connect();
+    assert_eq!(go(&mut client, "COPY", "/large", "/copy", ""), 201);
+    assert_eq!(tree.read("root/copy"), large);
+    assert_eq!(client.get("/copy").body.len(), large.len());
+    let time = |name: &str| std::fs::metadata(tree.path(name)).and_then(|it| it.modified());
+    let whole = |name: &str| {
+        let since = time(name).expect("a time").duration_since(std::time::UNIX_EPOCH);
+        since.expect("after 1970").as_secs()
+    };
+    assert_eq!(whole("root/copy"), whole("root/large"));
+    assert_eq!(go(&mut client, "COPY", "/a.txt", "/b.txt", "Overwrite: F\r\n"), 412);
+    assert_eq!(tree.read("root/b.txt"), b"b");
+    assert_eq!(go(&mut client, "COPY", "/a.txt", "/b.txt", ""), 204);
+    assert_eq!((tree.read("root/a.txt"), tree.read("root/b.txt")), (b"a".into(), b"a".into()));
+    assert_eq!(go(&mut client, "MOVE", "/a.txt", "/c.txt", "Overwrite: F\r\n"), 201);
+    assert_eq!(go(&mut client, "MOVE", "/c.txt", "/b.txt", "Overwrite: T\r\n"), 204);
+    assert_eq!(client.get("/c.txt").status, 404);
+    assert_eq!(go(&mut client, "MOVE", "/b.txt", "/d/b.txt", ""), 201);
+    for (method, from, to, fields, expected) in [
+        ("COPY", "/missing", "/m", "", 404),
+        ("MOVE", "/missing", "/m", "", 404),
+        ("COPY", "/copy", "/missing/m", "", 409),
+        ("COPY", "/copy", "/copy", "", 403),
+        ("COPY", "/copy", "/target", "", 409),
+        ("COPY", "/copy", "/d/", "", 409),
+        ("COPY", "/copy", "/m", "Overwrite: X\r\n", 400),
+        ("COPY", "/copy", "/m", "Depth: 1\r\n", 400),
+        ("MOVE", "/copy", "/m", "Depth: 0\r\n", 400),
+        ("COPY", "/copy", "http://elsewhere/m", "", 400),
+        ("COPY", "/copy", "/out/m", "", 403),
+        ("MOVE", "/copy", "/out/m", "", 403),
+        ("COPY", "/out/secret", "/m", "", 403),
+        ("MOVE", "/out/secret", "/m", "", 403),
+        ("COPY", "/copy", "/../m", "", 400),
+    ] {
+        assert_eq!(go(&mut client, method, from, to, fields), expected, "{method} {from} {to}");
+    }
+    assert_eq!(go(&mut client, "COPY", "/d/link", "/link", ""), 201);
+    assert_eq!(
+        std::fs::read_link(tree.path("root/link")).expect("a link").to_str(),
+        Some("../../outside/secret"),
+        "a link is copied as a link"
+    );
+    assert_eq!(tree.names("outside"), ["secret"]);
+    assert_eq!(tree.names("root"), ["copy", "d", "large", "link", "out", "target"]);
+}
+
+#[test]
+fn folders_are_copied_and_moved_whole() {
+    let server = files(&format!("{ALL} location /r/ {{ upload_delete_directories recursive; }}"));
+    let tree = server.tree();
+    tree.file("root/r/one/1", "1");
+    tree.file("root/r/two/2", "2");
+    tree.file("root/d/.sekisho-upload-0", "somebody's");
+    let mut client = server.connect();
+    assert_eq!(go(&mut client, "COPY", "/d/", "/copy/", ""), 201);
+    assert_eq!(tree.names("root/copy"), ["e", "link", "x.txt"]);
+    assert_eq!(tree.read("root/copy/e/y.txt"), b"y");
+    assert!(tree.path("root/copy/link").is_symlink(), "a link stays a link");
+    assert_eq!(go(&mut client, "COPY", "/d/", "/flat/", "Depth: 0\r\n"), 201);
+    assert_eq!(tree.names("root/flat"), [""; 0]);
+    assert_eq!(go(&mut client, "COPY", "/d/", "/d/e/f/", ""), 409, "not into itself");
+    assert_eq!(go(&mut client, "MOVE", "/d/", "/d/e/f/", ""), 409);
+    assert_eq!(go(&mut client, "MOVE", "/copy/", "/target/", ""), 409, "a folder may not go here");
+    assert_eq!(go(&mut client, "MOVE", "/copy/", "/moved/", ""), 201);
+    assert_eq!(go(&mut client, "MOVE", "/d", "/moved2", ""), 409, "a folder is named as one");
+    assert_eq!(go(&mut client, "COPY", "/r/one/", "/r/two/", "Overwrite: F\r\n"), 412);
+    assert_eq!(go(&mut client, "COPY", "/r/one/", "/r/two/", ""), 204);
+    assert_eq!(
+        (tree.names("root/r/one"), tree.names("root/r/two")),
+        (vec!["1".into()], vec!["1".into()])
+    );
+    tree.file("root/r/one/more", "");
+    assert_eq!(go(&mut client, "MOVE", "/r/one/", "/r/two/", ""), 204);
+    assert_eq!(tree.names("root/r"), ["two"]);
+    assert_eq!(tree.names("root/r/two"), ["1", "more"]);
+    assert_eq!(tree.names("root"), ["a.txt", "b.txt", "d", "flat", "moved", "out", "r", "target"]);
+}
