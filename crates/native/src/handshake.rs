@@ -13,6 +13,13 @@ pub struct Version {
     pub minor: u32,
 }
 
+impl Version {
+    /// The newest minor version that both sides know.
+    pub const fn common_minor(self, other: u32) -> u32 {
+        if other < self.minor { other } else { self.minor }
+    }
+}
+
 /// The version that is spoken here.
 pub const VERSION: Version = Version { major: 1, minor: 0 };
 
@@ -78,7 +85,7 @@ pub fn read(hello: Hello) -> Result<Greeting, Misfit> {
         application: hello.application,
         credential: hello.credential,
         wants_admin: hello.admin,
-        minor: hello.minor.min(VERSION.minor),
+        minor: VERSION.common_minor(hello.minor),
         frame_bytes_max: hello.frame_bytes_max,
         channel_bytes: hello.channel_bytes,
     })

@@ -50,8 +50,8 @@ impl Default for Policy {
             handshake_timeout: Some(Duration::from_secs(10)),
             frame_timeout: Some(Duration::from_secs(10)),
             send_timeout: Some(Duration::from_secs(10)),
-            session_timeout: Some(Duration::from_secs(300)),
-            session_extension_max: Duration::from_secs(3600),
+            session_timeout: Some(Duration::from_mins(5)),
+            session_extension_max: Duration::from_hours(1),
             drain_timeout: Some(Duration::from_secs(10)),
             linger_timeout: Duration::from_secs(2),
         }

@@ -92,8 +92,8 @@ impl Server {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Result<(), AcquireError> {
-        let open = self.lanes.iter().filter(|lane| lane.purse.is_some()).count();
-        if open >= self.policy.channels_max as usize {
+        let others = self.lanes.iter().filter(|lane| lane.purse.is_some() && lane.id != id).count();
+        if others >= self.policy.channels_max as usize {
             return Err(AcquireError::TooMany);
         }
         let at = self.lane(id).map_err(|_| AcquireError::OutOfOrder)?;

@@ -86,9 +86,10 @@ impl Server {
 
     /// When only channels keep a graceful end from completing, they have this long (L14).
     pub(super) fn arm_drain(&mut self, now: Moment) {
-        if self.stay.asked() != Some(Manner::Graceful) || self.stage != Stage::Open {
-            self.drain_at = None;
-        } else if !self.stay.is_waiting_for_channels() {
+        let waits = self.stay.asked() == Some(Manner::Graceful)
+            && self.stage == Stage::Open
+            && self.stay.is_waiting_for_channels();
+        if !waits {
             self.drain_at = None;
         } else if self.drain_at.is_none() {
             self.drain_at = self.policy.drain_timeout.map(|timeout| now + timeout);
