@@ -188,20 +188,16 @@ fn poll<S: Stream, T>(
             found = check(&mut shared.core);
         }
     }
-    match found {
-        Some(found) => {
-            if !shared.core.output().is_empty() {
-                // Credit, or a drained channel: it leaves now, if the transport takes it.
-                shared.write(cx);
-            }
-            shared.hand_on(who);
-            Poll::Ready(found)
-        }
-        None => {
-            shared.register(cx, who);
-            Poll::Pending
-        }
+    let Some(found) = found else {
+        shared.register(cx, who);
+        return Poll::Pending;
+    };
+    if !shared.core.output().is_empty() {
+        // Credit, or a drained channel: it leaves now, if the transport takes it.
+        shared.write(cx);
     }
+    shared.hand_on(who);
+    Poll::Ready(found)
 }
 
 impl<S: Stream> Shared<S> {
@@ -222,6 +218,10 @@ impl<S: Stream> Shared<S> {
                 Poll::Pending => return,
                 Poll::Ready(Ok(count)) => self.core.read(count),
                 Poll::Ready(Err(error)) => self.core.lost(error.kind()),
+            }
+            if self.core.end.is_some() {
+                // The server waits for our end, if it is still there.
+                let _ = self.stream.poll_shut_down(cx);
             }
             if let Some(waker) = self.others.take() {
                 waker.wake();

@@ -89,6 +89,7 @@ pub(crate) enum End {
 
 /// What came for one call.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about one channel, each independent")]
 pub(crate) struct Mail {
     slot: u16,
     pub(crate) answer: Option<Result<Vec<u8>, (Code, String)>>,

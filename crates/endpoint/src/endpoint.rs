@@ -168,6 +168,12 @@ impl Endpoint {
         self.counters.get()
     }
 
+    /// How many connections are at work: sessions whose task and transport are there (L13), and peers
+    /// that are not admitted yet. A session that is over may be listed longer than that.
+    pub const fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
     /// All sessions, in the order of their numbers (L34).
     pub fn list(&self) -> Vec<SessionInfo> {
         self.reclaim();
