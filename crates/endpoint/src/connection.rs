@@ -6,12 +6,14 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use futures_util::StreamExt;
+use futures_util::future::CatchUnwind;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Stage};
 use sekisho_native::{Code, Event};
@@ -27,6 +29,8 @@ use crate::stream::Stream;
 const TURN_EVENTS: u32 = 256;
 /// Buffers that have grown beyond this are not kept.
 const KEEP_BYTES: usize = 128 * 1024;
+
+type Working = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A peer's connection, as a future that ends when the session has.
 #[must_use = "a connection does nothing unless it is polled"]
@@ -45,7 +49,7 @@ pub struct Connection<S> {
     sent: usize,
     /// What has come of a request so far.
     body: Vec<u8>,
-    works: FuturesUnordered<Pin<Box<dyn Future<Output = ()>>>>,
+    works: FuturesUnordered<CatchUnwind<AssertUnwindSafe<Working>>>,
     sleep: Option<Pin<Box<Sleep>>>,
     is_shut: bool,
 }
@@ -174,17 +178,22 @@ impl<S: Stream> Connection<S> {
             return;
         };
         let request = Request { session: self.session.id, id, service, body };
-        match found.call(request, response) {
-            Work::Done => {}
-            Work::Later(work) => self.works.push(work),
+        // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
+        match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {
+            Ok(Work::Done) => {}
+            Ok(Work::Later(work)) => self.works.push(AssertUnwindSafe(work).catch_unwind()),
+            Err(_) => self.endpoint.count(|counters| counters.panicked += 1),
         }
     }
 
     /// Polls the services that have something to do. Whether one of them came to its end.
     fn work(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_moved = false;
-        while let Poll::Ready(Some(())) = self.works.poll_next_unpin(cx) {
+        while let Poll::Ready(Some(ended)) = self.works.poll_next_unpin(cx) {
             has_moved = true;
+            if ended.is_err() {
+                self.endpoint.count(|counters| counters.panicked += 1);
+            }
         }
         has_moved
     }
@@ -283,7 +292,13 @@ impl<S: Stream> Connection<S> {
                 }
             }
             // The task and the socket go (L13); handlers that are still at work are waited for.
-            Stage::Closed(_) => self.stream = None,
+            Stage::Closed(reason) => {
+                if let Some(mut stream) = self.stream.take()
+                    && reason.wants_reset()
+                {
+                    stream.reset_on_close();
+                }
+            }
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Counters {
     pub answered_with_open_channel: u64,
     /// Handlers that went without an answer (L32).
     pub dropped_unanswered: u64,
+    /// Services that panicked; each of these is counted above as well, unless it had answered.
+    pub panicked: u64,
     /// Deadlines that fell.
     pub expired: u64,
 }

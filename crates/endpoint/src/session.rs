@@ -92,6 +92,21 @@ pub struct RequestInfo {
     pub cancelled: Option<Cause>,
 }
 
+impl State {
+    /// Those who wait for something about a request. They are woken or dropped when nobody has the session
+    /// borrowed: a waker may be the last that holds a task, and the task may hold a handle.
+    fn take_waiters(&mut self, id: RequestId) -> Vec<Waker> {
+        let mut taken = Vec::new();
+        self.waiters.retain_mut(|(other, waker)| {
+            if *other == id {
+                taken.push(std::mem::replace(waker, Waker::noop().clone()));
+            }
+            *other != id
+        });
+        taken
+    }
+}
+
 impl Session {
     pub(crate) fn new(endpoint: &Rc<Endpoint>, id: u64, engine: Server, peer: Peer) -> Rc<Self> {
         let state = State {
@@ -175,15 +190,9 @@ impl Session {
         {
             flag.raise(cause);
         }
-        let mut woken = Vec::new();
-        state.waiters.retain_mut(|(other, waker)| {
-            if *other == id {
-                woken.push(waker.clone());
-            }
-            *other != id
-        });
+        let waiters = state.take_waiters(id);
         drop(state);
-        for waker in woken {
+        for waker in waiters {
             waker.wake();
         }
     }
@@ -192,10 +201,11 @@ impl Session {
     pub(crate) fn drop_handle(&self, id: RequestId) {
         self.command(|engine, scratch, now| engine.handle_dropped(id, scratch, now));
         let mut state = self.state.borrow_mut();
-        state.waiters.retain(|(other, _)| *other != id);
+        let waiters = state.take_waiters(id);
         state.flags.retain(|(other, _)| *other != id);
         let is_over = state.is_over;
         drop(state);
+        drop(waiters);
         if is_over && let Some(endpoint) = self.endpoint.upgrade() {
             endpoint.reclaim();
         }

@@ -35,6 +35,8 @@ pub trait Stream: Unpin {
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
     /// Ends our side; the peer sees the end of the stream.
     fn poll_shut_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Makes the coming close throw away what the peer did not take, where the transport would go on trying.
+    fn reset_on_close(&mut self) {}
     /// Who is at the other end.
     fn peer(&self) -> Peer;
 }
@@ -62,6 +64,12 @@ macro_rules! stream_of {
 
             fn poll_shut_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 AsyncWrite::poll_shutdown(Pin::new(self), cx)
+            }
+
+            fn reset_on_close(&mut self) {
+                // Where it fails, the kernel gives up by itself.
+                let zero = Some(std::time::Duration::ZERO);
+                let _ = rustix::net::sockopt::set_socket_linger(self, zero);
             }
 
             fn peer(&self) -> Peer {

@@ -3,7 +3,7 @@
 use sekisho_endpoint::{Code, RequestId, Seats};
 use sekisho_native::frame::Kind;
 
-use crate::world::{ECHO, FORGET, HOLD, KEEP, PATIENT, World, failure};
+use crate::world::{ECHO, FORGET, HOLD, KEEP, PANIC, PATIENT, World, failure};
 
 contract! {
     /// L4, L5: n in flight, answered out of order.
@@ -126,6 +126,21 @@ contract! {
         assert_eq!(failure(&mut call).await, Code::Unknown);
         assert_eq!(world.endpoint.counters().dropped_unanswered, 1);
         assert_eq!(client.call(ECHO, b"on").await.expect("the session goes on"), b"on");
+    }
+
+    /// L32: a handler that panics has dropped its handle; the session and the others go on.
+    #[test]
+    async fn a_panicking_service_gives_unknown_and_harms_nobody() {
+        let world = World::<T>::new();
+        let client = world.connect("panic").await;
+        let mut other = client.request(HOLD, b"x").expect("made");
+        for body in [&b"now"[..], b"later"] {
+            let mut call = client.request(PANIC, body).expect("made");
+            assert_eq!(failure(&mut call).await, Code::Unknown);
+        }
+        world.release(b"x").await;
+        assert_eq!(other.answer().await.expect("a result"), b"x");
+        assert_eq!(world.endpoint.counters().panicked, 2);
     }
 
     /// L33: a handle that is held after the answer keeps neither the slot nor the session.

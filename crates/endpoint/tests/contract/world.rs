@@ -114,6 +114,8 @@ pub(crate) const ENDLESS: u32 = 15;
 pub(crate) const KEEP: u32 = 16;
 /// Opens a channel, or says why not, and keeps it until the world lets it go.
 pub(crate) const OPEN: u32 = 17;
+/// Panics, at once or later.
+pub(crate) const PANIC: u32 = 18;
 
 /// What the services and the rows share.
 #[derive(Default)]
@@ -298,8 +300,12 @@ fn services(shared: &Rc<Shared>) -> Services {
     add(FORGET, "forget", |_, _, _| Box::pin(async {}));
     add(HASTY, "hasty", |_, _, response| Box::pin(hasty(response)));
     add(ENDLESS, "endless", |shared, _, response| Box::pin(endless(shared, response)));
+    add(PANIC, "panic", |_, request, _response| {
+        assert!(request.body() != b"now", "as was asked");
+        Box::pin(async { panic!("as was asked") })
+    });
     add(KEEP, "keep", |shared, request, response| {
-        Box::pin(std::future::ready(keep(&shared, &request, response)))
+        Box::pin(async move { keep(&shared, &request, response) })
     });
     add(OPEN, "open", |shared, request, response| Box::pin(open(shared, request, response)));
     services
