@@ -14,7 +14,6 @@ use std::task::{Context, Poll};
 use futures_util::future::CatchUnwind;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Stage};
 use sekisho_native::{Code, Event};
 use tokio::time::{Instant, Sleep};
@@ -158,12 +157,7 @@ impl<S: Stream> Connection<S> {
             }
             Event::Cancelled(id, cause) => self.session.tell(id, Some(cause)),
             Event::ChannelMoved(id) => self.session.tell(id, None),
-            Event::Bug(_, Bug::AnsweredWithOpenChannel) => {
-                self.endpoint.count(|counters| counters.answered_with_open_channel += 1);
-            }
-            Event::Bug(_, Bug::DroppedUnanswered) => {
-                self.endpoint.count(|counters| counters.dropped_unanswered += 1);
-            }
+            Event::Bug(id, bug) => self.endpoint.bug(self.session.id, id, bug),
         }
     }
 
@@ -378,14 +372,13 @@ impl<S> Drop for Connection<S> {
                 None => break,
                 Some(Event::Cancelled(id, cause)) => self.session.tell(id, Some(cause)),
                 Some(Event::ChannelMoved(id)) => self.session.tell(id, None),
-                Some(Event::Bug(_, Bug::DroppedUnanswered)) => {
-                    self.endpoint.count(|counters| counters.dropped_unanswered += 1);
-                }
+                // Whoever drops a connection drops its handlers: that is not their bug.
                 Some(_) => {}
             }
         }
         self.session.state.borrow_mut().is_over = true;
-        self.endpoint.ended(self.session.id);
+        let Stage::Closed(reason) = self.session.state.borrow().engine.stage() else { return };
+        self.endpoint.ended(&self.session, reason);
     }
 }
 

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_lifecycle::{Cause, Manner, RequestId};
+use sekisho_lifecycle::stay::Bug;
+use sekisho_lifecycle::{Cause, CloseReason, Manner, RequestId};
 use sekisho_native::{Code, Greeting, Policy, Server};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
@@ -17,6 +18,7 @@ use tokio::sync::Notify;
 use crate::admission::{Gate, OwnUser, Rank, Seat, Seats};
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::observer::{Observer, Silent};
 use crate::service::Services;
 use crate::session::{Session, SessionInfo};
 use crate::stream::Stream;
@@ -38,6 +40,8 @@ pub struct Config {
     pub seats: Arc<Seats>,
     /// Who may come in.
     pub gate: Rc<dyn Gate>,
+    /// Who hears what happens.
+    pub observer: Rc<dyn Observer>,
     /// The number of the first session; each one gets the next, in steps of `id_step`.
     pub first_id: u64,
     /// More than one where several endpoints share the numbers.
@@ -50,6 +54,7 @@ impl Default for Config {
             policy: Arc::new(Policy::default()),
             seats: Seats::new(1024, 1, 256),
             gate: Rc::new(OwnUser),
+            observer: Rc::new(Silent),
             first_id: 1,
             id_step: 1,
         }
@@ -254,9 +259,19 @@ impl Endpoint {
         self.over.borrow_mut().append(&mut over);
     }
 
+    /// A handler did something wrong.
+    pub(crate) fn bug(&self, session: u64, request: RequestId, bug: Bug) {
+        self.count(|counters| match bug {
+            Bug::AnsweredWithOpenChannel => counters.answered_with_open_channel += 1,
+            Bug::DroppedUnanswered => counters.dropped_unanswered += 1,
+        });
+        self.config.observer.bug(session, request, bug);
+    }
+
     /// The connection of a session is gone.
-    pub(crate) fn ended(&self, id: u64) {
-        self.over.borrow_mut().push(id);
+    pub(crate) fn ended(&self, session: &Session, reason: CloseReason) {
+        self.config.observer.closed(session.id, &session.peer, reason);
+        self.over.borrow_mut().push(session.id);
         self.reclaim();
         self.connections.set(self.connections.get().saturating_sub(1));
         self.changed.notify_waiters();
@@ -290,6 +305,7 @@ impl Endpoint {
             let text = "there are as many sessions as there may be".to_owned();
             return Err((Code::ResourceLimitReached, text));
         };
+        self.config.observer.opened(session.id, &greeting.label, &session.peer);
         session.become_member(greeting, seat, self.clock.now());
         self.count(|counters| counters.admitted += 1);
         Ok(())

@@ -32,6 +32,7 @@ mod core;
 mod echo;
 mod endpoint;
 pub mod loopback;
+mod observer;
 mod service;
 mod session;
 mod stream;
@@ -42,12 +43,14 @@ pub use connection::Connection;
 pub use core::{CallError, Options};
 pub use echo::Echo;
 pub use endpoint::{Config, Counters, Endpoint, FindError};
+pub use observer::{Observer, Silent};
 pub use service::{
     Channel, DuplicateService, Request, Response, Service, Services, Work, service_fn,
 };
 pub use session::{RequestInfo, SessionInfo};
 pub use stream::{Peer, Stream};
 
-pub use sekisho_lifecycle::{Manner, RequestId};
+pub use sekisho_lifecycle::stay::Bug;
+pub use sekisho_lifecycle::{CloseReason, Manner, RequestId};
 pub use sekisho_native::server::{AcquireError, AnswerError, WriteError};
 pub use sekisho_native::{Code, Greeting, Policy};

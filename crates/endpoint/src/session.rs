@@ -69,6 +69,10 @@ pub struct SessionInfo {
     pub asked: Option<Manner>,
     /// Its next deadline, and how long until then.
     pub deadline: Option<(Deadline, Duration)>,
+    /// Bytes that came from it.
+    pub received_bytes: u64,
+    /// Bytes that it took.
+    pub sent_bytes: u64,
     /// Its requests, in the order in which they came.
     pub requests: Vec<RequestInfo>,
 }
@@ -151,9 +155,7 @@ impl Session {
     }
 
     pub(crate) fn is_wanted(&self, id: RequestId) -> bool {
-        let state = self.state.borrow();
-        let requests = state.engine.stay().requests();
-        requests.iter().any(|entry| entry.id == id && entry.state == Request::ChannelOpen)
+        self.state.borrow().engine.is_wanted(id)
     }
 
     /// The task is to be woken when something happens to the request.
@@ -228,6 +230,7 @@ impl Session {
         let member = state.member.as_ref()?;
         let stay = state.engine.stay();
         let lanes = state.engine.lanes();
+        let (received_bytes, sent_bytes) = state.engine.moved();
         let requests = stay.requests().iter().filter_map(|entry| {
             let at = lanes.binary_search_by_key(&entry.id, |lane| lane.id).ok()?;
             let lane = &lanes[at];
@@ -251,6 +254,8 @@ impl Session {
             state: stay.session(),
             asked: stay.asked(),
             deadline: state.engine.next_deadline().map(|armed| (armed, armed.at.since(now))),
+            received_bytes,
+            sent_bytes,
             requests: requests.collect(),
         })
     }

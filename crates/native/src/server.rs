@@ -85,6 +85,8 @@ pub struct Server {
     /// All that was ever put out, and what of it the transport took.
     written: u64,
     sent: u64,
+    /// All that was taken in.
+    received: u64,
     /// Why the session will end, as far as is known.
     ending: Option<Ending>,
     /// The last word, as long as it has not been put out.
@@ -121,6 +123,7 @@ impl Server {
             leaving: VecDeque::new(),
             written: 0,
             sent: 0,
+            received: 0,
             ending: None,
             bye: None,
             has_input_ended: false,
@@ -228,6 +231,16 @@ impl Server {
     /// Whether the request is told to cancel.
     pub fn is_cancelled(&self, id: RequestId) -> bool {
         self.entry(id).is_none_or(|at| self.stay.requests()[at].cancelled.is_some())
+    }
+
+    /// Whether the request's channel is open and somebody reads it.
+    pub fn is_wanted(&self, id: RequestId) -> bool {
+        self.entry(id).is_some_and(|at| self.stay.requests()[at].state == Request::ChannelOpen)
+    }
+
+    /// How many bytes were taken from the peer, and how many it took from us.
+    pub const fn moved(&self) -> (u64, u64) {
+        (self.received, self.sent)
     }
 
     /// The longest record and the longest result.
@@ -442,7 +455,11 @@ impl Engine for Server {
                 self.reader.hold();
                 Step::NOTHING
             }
-            (Stage::Open, Phase::Greeting | Phase::Open) => self.take(input, scratch, now),
+            (Stage::Open, Phase::Greeting | Phase::Open) => {
+                let step = self.take(input, scratch, now);
+                self.received += step.taken as u64;
+                step
+            }
         }
     }
 

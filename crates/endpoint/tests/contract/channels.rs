@@ -92,6 +92,7 @@ contract! {
         assert_eq!(call.next_record().await.expect("alive").expect("a record"), b"one");
         assert_eq!(call.next_record().await.expect("alive"), None);
         assert_eq!(world.endpoint.counters().answered_with_open_channel, 1);
+        world.noted("AnsweredWithOpenChannel").await;
         world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
     }
 

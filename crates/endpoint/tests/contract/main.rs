@@ -11,3 +11,4 @@ mod limits;
 mod requests;
 mod shutdown;
 mod steering;
+mod vanishing;

@@ -125,6 +125,7 @@ contract! {
         let mut call = client.request(FORGET, b"").expect("made");
         assert_eq!(failure(&mut call).await, Code::Unknown);
         assert_eq!(world.endpoint.counters().dropped_unanswered, 1);
+        world.noted("DroppedUnanswered").await;
         assert_eq!(client.call(ECHO, b"on").await.expect("the session goes on"), b"on");
     }
 

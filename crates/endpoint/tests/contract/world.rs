@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_endpoint::{
-    Call, CallError, Channel, Client, Code, Config, Echo, Endpoint, Greeting, Options, Peer,
-    Policy, Request, Response, Seats, Services, Stream, loopback, service_fn,
+    Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint, Greeting,
+    Observer, Options, Peer, Policy, Request, RequestId, Response, Seats, Services, Stream,
+    loopback, service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
 use sekisho_native::message::{self, Bye, Hello};
@@ -124,6 +125,7 @@ pub(crate) struct Shared {
     notes: RefCell<Vec<String>>,
     pub(crate) kept: RefCell<Vec<Response>>,
     pub(crate) records: RefCell<usize>,
+    pub(crate) ends: RefCell<Vec<CloseReason>>,
     changed: Notify,
 }
 
@@ -153,6 +155,7 @@ impl<T: Transport> World<T> {
             policy: Arc::new(policy),
             seats: Arc::clone(&seats),
             gate: Rc::new(gate),
+            observer: Rc::clone(&shared) as Rc<dyn Observer>,
             ..Config::default()
         };
         let endpoint = Endpoint::new(config, services(&shared));
@@ -312,6 +315,17 @@ fn services(shared: &Rc<Shared>) -> Services {
 }
 
 type Serving = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+impl Observer for Shared {
+    fn closed(&self, _: u64, _: &Peer, reason: CloseReason) {
+        self.ends.borrow_mut().push(reason);
+        self.changed.notify_waiters();
+    }
+
+    fn bug(&self, _: u64, _: RequestId, bug: Bug) {
+        self.note(&format!("{bug:?}"));
+    }
+}
 
 impl Shared {
     fn note(&self, note: &str) {
