@@ -11,7 +11,7 @@ use std::time::Duration;
 use sekisho_lifecycle::{Cause, CloseReason, Engine, Manner, Moment, RequestId, Session, Stage};
 use sekisho_native::message::Hello;
 use sekisho_native::server::Written;
-use sekisho_native::{Client, ClientEvent, Code, Event, Policy, Scratch, Server};
+use sekisho_native::{Client, ClientEvent, Code, Event, Policy, Scratch, Server, Violation};
 
 const WINDOW: u32 = 200;
 
@@ -69,6 +69,9 @@ struct World {
     next_name: u64,
     is_welcome: bool,
     is_ended: bool,
+    is_told: bool,
+    /// A deadline fell.
+    is_late: bool,
     is_lost: bool,
     is_forced: bool,
 }
@@ -103,6 +106,8 @@ impl World {
             next_name: 0,
             is_welcome: false,
             is_ended: false,
+            is_told: false,
+            is_late: false,
             is_lost: false,
             is_forced: false,
         }
@@ -168,11 +173,13 @@ impl World {
             if self.server.next_deadline().is_none_or(|deadline| !deadline.at.is_due(self.now)) {
                 break;
             }
+            self.is_late = true;
             let event = self.server.expire(self.now);
             self.on_server(event);
             self.settle();
         }
         if let Some(event) = self.client.expire(self.now) {
+            self.is_late = true;
             self.on_client(event);
         }
         self.settle();
@@ -292,6 +299,12 @@ impl World {
             }
             ClientEvent::Bye(_) | ClientEvent::Lost => {
                 self.is_ended = true;
+                if let ClientEvent::Bye(bye) = event {
+                    // Nobody breaks the protocol here; time alone may make somebody late.
+                    let is_late = bye.text == Violation::FrameLate.to_string();
+                    assert!(bye.code != Code::InvalidRequest.number() || is_late, "{}", bye.text);
+                    self.is_told = true;
+                }
                 self.server.input_ended(now);
                 self.on_server(None);
                 while let Some(event) = self.server.next_event() {
@@ -419,6 +432,7 @@ impl World {
 
     /// What must hold at any time.
     fn check(&mut self) {
+        assert_ne!(self.server.stage(), Stage::Closed(CloseReason::OutOfSync));
         self.is_forced |= self.server.stay().asked() == Some(Manner::Forceful);
         assert!(self.server.lanes().len() <= 5);
         // All that handlers could have put out, and the answers to requests and extensions.
@@ -465,7 +479,9 @@ impl World {
                 self.server.shut_down(Manner::Graceful, self.now);
             }
             self.move_up(10_000);
-            self.move_down(10_000);
+            while self.server.stage() == Stage::Open && !self.server_out.out.is_empty() {
+                self.move_down(5);
+            }
             self.check();
         }
         assert!(self.works.is_empty());
@@ -476,6 +492,7 @@ impl World {
         assert!(self.is_ended || self.is_lost || !self.is_welcome);
         let is_orderly = self.is_welcome && !self.is_lost && !self.is_forced;
         if is_orderly {
+            assert!(self.is_told || self.is_late, "the last word has come");
             // One that crossed with our last word never came in.
             let crossed = self.asked.iter().filter(|(name, asked)| {
                 assert!(asked.answer.is_some() || !self.done.contains_key(name), "no answer");
