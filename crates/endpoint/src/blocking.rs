@@ -1,12 +1,22 @@
-//! The client for programs without a runtime: the same session over anything that reads and writes. How long
-//! a wait may last is the stream's affair (`set_read_timeout`).
+//! The client for programs without a runtime: the same session over a connected TCP or Unix socket. How long
+//! a wait may last is the socket's affair (`set_read_timeout`).
+//!
+//! A server takes no more requests from a peer that does not take its answers. So where a request cannot
+//! leave at once, answers are read meanwhile.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SendFlags;
 
 use sekisho_lifecycle::Manner;
 
 use crate::core::{CallError, Core, Options};
+
+/// How long the socket may take neither a byte nor give one while a request waits to leave.
+const STALL_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// A session with a server.
 #[derive(Debug)]
@@ -19,7 +29,7 @@ pub struct Client<S> {
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ticket(usize);
 
-impl<S: Read + Write> Client<S> {
+impl<S: Read + AsFd> Client<S> {
     /// Says hello and waits for the answer.
     pub fn connect(stream: S, options: impl Into<Options>) -> Result<Self, CallError> {
         let mut client = Self { core: Core::new(&options.into()), stream };
@@ -97,33 +107,64 @@ impl<S: Read + Write> Client<S> {
         mut check: impl FnMut(&mut Core) -> Option<Result<T, CallError>>,
     ) -> Result<T, CallError> {
         loop {
-            while !self.core.output().is_empty() {
-                match self.stream.write(self.core.output()) {
-                    Ok(count) if count > 0 => self.core.wrote(count),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // What the server said before it went may still be read.
-                    _ => {
-                        let rest = self.core.output().len();
-                        self.core.wrote(rest);
-                    }
-                }
-            }
+            self.write()?;
             if let Some(found) = check(&mut self.core) {
+                // What the check had to say, such as credit, leaves now if it can.
+                self.write_some();
                 return found;
             }
-            match self.stream.read(self.core.room()) {
-                Ok(count) => self.core.read(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
-                {
-                    return Err(CallError::Transport(error));
-                }
-                Err(error) => self.core.lost(error.kind()),
+            self.read()?;
+        }
+    }
+
+    /// Writes what there is, and reads where that does not go at once.
+    fn write(&mut self) -> Result<(), CallError> {
+        loop {
+            self.write_some();
+            if self.core.output().is_empty() {
+                return Ok(());
+            }
+            let mut ready = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::OUT)];
+            match rustix::event::poll(&mut ready, Some(&STALL_TIMEOUT)) {
+                Ok(0) => return Err(CallError::Transport(io::ErrorKind::TimedOut.into())),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(CallError::Transport(error.into())),
+                Ok(_) => {}
+            }
+            if ready[0].revents().contains(PollFlags::IN) {
+                self.read()?;
             }
         }
+    }
+
+    /// Writes what the socket takes at once.
+    fn write_some(&mut self) {
+        while !self.core.output().is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&self.stream, self.core.output(), flags) {
+                Ok(count) => self.core.wrote(count),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                // What the server said before it went may still be read.
+                Err(_) => {
+                    let rest = self.core.output().len();
+                    self.core.wrote(rest);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), CallError> {
+        match self.stream.read(self.core.room()) {
+            Ok(count) => self.core.read(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                return Err(CallError::Transport(error));
+            }
+            Err(error) => self.core.lost(error.kind()),
+        }
+        Ok(())
     }
 }

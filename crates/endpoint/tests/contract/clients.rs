@@ -46,7 +46,7 @@ fn a_unix_socket_is_listened_to_by_both_clients() {
     });
 }
 
-fn talk<S: std::io::Read + std::io::Write>(mut client: blocking::Client<S>) {
+fn talk<S: std::io::Read + std::os::fd::AsFd>(mut client: blocking::Client<S>) {
     for number in 0..100_u8 {
         assert_eq!(client.call(ECHO, &[number]).expect("a result"), [number]);
     }
@@ -60,6 +60,12 @@ fn talk<S: std::io::Read + std::io::Write>(mut client: blocking::Client<S>) {
     assert_eq!(records, 5);
     assert_eq!(client.answer(second).expect("a result"), b"done");
     assert_eq!(client.answer(first).expect("a result"), b"first");
+    // More than the sockets hold, made before any answer is waited for.
+    let large = vec![7; 1 << 20];
+    let tickets: Vec<_> = (0..40).map(|_| client.request(ECHO, &large).expect("made")).collect();
+    for ticket in tickets {
+        assert_eq!(client.answer(ticket).expect("a result").len(), large.len());
+    }
     let given_up = client.request(STREAM, b"50 70000").expect("made");
     client.abandon(given_up);
     assert!(client.extend(std::time::Duration::from_secs(1000)).is_ok());

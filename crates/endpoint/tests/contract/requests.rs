@@ -43,6 +43,40 @@ contract! {
         }
     }
 
+    /// E1: many tasks share one session; some of them lose patience. Nobody waits for ever.
+    #[test]
+    async fn many_tasks_share_one_session() {
+        let world = World::<T>::with(|policy| policy.requests_max = 64, Seats::new(9, 1, 9));
+        let client = world.connect("shared").await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..60_usize {
+            let client = client.clone();
+            tasks.spawn_local(async move {
+                for turn in 0..30_usize {
+                    let body = vec![task as u8; (task * 31 + turn * 977) % 9000];
+                    // As many as there are tasks have room; those of the impatient may linger.
+                    let Ok(mut call) = client.request(ECHO, &body) else {
+                        tokio::task::yield_now().await;
+                        continue;
+                    };
+                    if (task + turn) % 7 == 0 {
+                        let soon = std::time::Duration::from_micros(turn as u64 * 10);
+                        let _ = tokio::time::timeout(soon, call.answer()).await;
+                        continue;
+                    }
+                    assert_eq!(call.answer().await.expect("a result"), body);
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.expect("content");
+        }
+        assert_eq!(client.call(ECHO, b"last").await.expect("a result"), b"last");
+        client.shut_down(sekisho_endpoint::Manner::Graceful).await.expect("as asked");
+        drop(client);
+        world.empty().await;
+    }
+
     /// L31: the cancelled request still gives its result, and no second answer.
     #[test]
     async fn a_cancelled_request_may_still_give_its_result() {
