@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::world::{ECHO, PATIENT, World, failure};
 
 const SHORT: Duration = Duration::from_millis(40);
+const LONG: Duration = Duration::from_millis(600);
 
 contract! {
     /// E2: a handshake that does not come; never early.
@@ -74,14 +75,15 @@ contract! {
     async fn traffic_and_extensions_keep_a_session_alive() {
         let world = World::<T>::with(
             |policy| {
-                policy.session_timeout = Some(3 * SHORT);
+                // Long enough for a machine that is busy with other things.
+                policy.session_timeout = Some(LONG);
                 policy.session_extension_max = Duration::from_mins(1);
             },
             Seats::new(9, 1, 9),
         );
         let client = world.connect("alive").await;
         let since = Instant::now();
-        while since.elapsed() < 8 * SHORT {
+        while since.elapsed() < 2 * LONG {
             client.call(ECHO, b"x").await.expect("alive");
             tokio::time::sleep(SHORT / 4).await;
         }
@@ -91,7 +93,7 @@ contract! {
         assert!(shorter > Duration::from_secs(29), "never shortened: {shorter:?}");
         let most = client.extend(Duration::from_mins(100)).await.expect("alive");
         assert!(most <= Duration::from_mins(1), "{most:?}");
-        tokio::time::sleep(4 * SHORT).await;
+        tokio::time::sleep(LONG + SHORT).await;
         client.call(ECHO, b"x").await.expect("alive");
         let armed = world.endpoint.list()[0].deadline.expect("armed");
         assert_eq!(armed.0.kind, DeadlineKind::Session);
