@@ -5,7 +5,7 @@ use std::time::Duration;
 use sekisho_endpoint::{Code, Manner, Seats};
 use sekisho_lifecycle::Request;
 
-use crate::world::{ECHO, ENDLESS, HASTY, STREAM, World, failure};
+use crate::world::{ECHO, ELSEWHERE, ENDLESS, HASTY, STREAM, World, failure};
 
 contract! {
     /// L22, L25: all records come, once and in order, and then the answer.
@@ -27,6 +27,25 @@ contract! {
         let idle = sekisho_lifecycle::Session::Idle;
         world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
         assert_eq!(world.endpoint.list()[0].state, idle);
+    }
+
+    /// E1: a service may hand its response on to another task.
+    #[test]
+    async fn a_response_may_be_used_from_another_task() {
+        let world = World::<T>::with(
+            |policy| policy.channel_bytes_max = 5000,
+            Seats::new(9, 1, 9),
+        );
+        let client = world.connect("elsewhere").await;
+        let mut call = client.request(ELSEWHERE, b"200 900").expect("made");
+        let mut records = 0;
+        while let Some(record) = call.next_record().await.expect("alive") {
+            assert_eq!(record.len(), 900);
+            records += 1;
+        }
+        assert_eq!(records, 200);
+        assert_eq!(call.answer().await.expect("a result"), b"done");
+        assert_eq!(world.endpoint.counters().dropped_unanswered, 0);
     }
 
     /// L30, L14: an undrained channel outlives the answer and blocks a graceful end.

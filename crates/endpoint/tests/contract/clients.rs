@@ -88,3 +88,12 @@ fn the_admin_seat_is_for_the_own_user() {
         assert_eq!(error.code(), Some(Code::PermissionError));
     });
 }
+
+#[test]
+fn a_client_can_be_shared_between_threads() {
+    // E10
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Client<tokio::net::TcpStream>>();
+    is_shared::<Client<sekisho_endpoint::loopback::End>>();
+    is_shared::<sekisho_endpoint::Call<tokio::net::UnixStream>>();
+}

@@ -117,6 +117,8 @@ pub(crate) const KEEP: u32 = 16;
 pub(crate) const OPEN: u32 = 17;
 /// Panics, at once or later.
 pub(crate) const PANIC: u32 = 18;
+/// As `STREAM`, but in a task of its own.
+pub(crate) const ELSEWHERE: u32 = 19;
 
 /// What the services and the rows share.
 #[derive(Default)]
@@ -300,6 +302,11 @@ fn services(shared: &Rc<Shared>) -> Services {
     add(HOLD, "hold", |shared, request, response| Box::pin(hold(shared, request, response)));
     add(PATIENT, "patient", |shared, _, response| Box::pin(patient(shared, response)));
     add(STREAM, "stream", |_, request, response| Box::pin(stream(request, response)));
+    add(ELSEWHERE, "elsewhere", |_, request, response| {
+        Box::pin(async move {
+            tokio::task::spawn_local(stream(request, response));
+        })
+    });
     add(FORGET, "forget", |_, _, _| Box::pin(async {}));
     add(HASTY, "hasty", |_, _, response| Box::pin(hasty(response)));
     add(ENDLESS, "endless", |shared, _, response| Box::pin(endless(shared, response)));
