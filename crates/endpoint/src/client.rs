@@ -27,14 +27,15 @@ struct Shared<S> {
     /// Who is registered with the transport.
     driver: Option<Who>,
     /// Those who wait for something that is no call's: the handshake, an extension, the end.
-    others: Option<Waker>,
+    others: Vec<(u64, Waker)>,
+    next_other: u64,
 }
 
 /// Who waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
     Call(usize),
-    Other,
+    Other(u64),
 }
 
 /// A request that was made. Dropping it before its answer has come cancels it.
@@ -48,7 +49,7 @@ impl<S: Stream> Client<S> {
     pub async fn connect(stream: S, options: impl Into<Options>) -> Result<Self, CallError> {
         let options = options.into();
         let core = Core::new(&options);
-        let shared = Shared { core, stream, driver: None, others: None };
+        let shared = Shared { core, stream, driver: None, others: Vec::new(), next_other: 0 };
         let client = Self { shared: Arc::new(Mutex::new(shared)) };
         let welcomed = client.wait_for(|core| match (&core.welcome, &core.end) {
             (Some(_), _) => Some(Ok(())),
@@ -77,7 +78,8 @@ impl<S: Stream> Client<S> {
         self.request(service, body)?.answer().await
     }
 
-    /// Makes a request. It leaves with the next wait of anybody, or with [`Client::flush`].
+    /// Makes a request. It leaves with the next wait of anybody, together with what else was asked, or with
+    /// [`Client::flush`].
     pub fn request(&self, service: u32, body: &[u8]) -> Result<Call<S>, CallError> {
         let key = lock(&self.shared).core.request(service, body)?;
         Ok(Call { shared: Arc::clone(&self.shared), key })
@@ -106,7 +108,7 @@ impl<S: Stream> Client<S> {
 
     /// Asks for the end of the session and returns at once; calls that run go on, or are cancelled.
     pub fn start_shutdown(&self, manner: Manner) {
-        lock(&self.shared).core.shut_down(manner);
+        lock(&self.shared).say(|core| core.shut_down(manner));
     }
 
     /// Asks for the end of the session and waits for it.
@@ -127,8 +129,13 @@ impl<S: Stream> Client<S> {
         .await
     }
 
-    async fn wait_for<T>(&self, mut check: impl FnMut(&mut Core) -> Option<T>) -> T {
-        poll_fn(|cx| poll(&self.shared, cx, Who::Other, &mut check)).await
+    async fn wait_for<T>(&self, check: impl FnMut(&mut Core) -> Option<T>) -> T {
+        let who = {
+            let mut shared = lock(&self.shared);
+            shared.next_other += 1;
+            Who::Other(shared.next_other)
+        };
+        wait(&self.shared, who, check).await
     }
 }
 
@@ -145,26 +152,44 @@ impl<S: Stream> Call<S> {
 
     /// Asks for the request to be cancelled. Its answer still comes.
     pub fn cancel(&self) {
-        lock(&self.shared).core.cancel(self.key);
+        lock(&self.shared).say(|core| core.cancel(self.key));
     }
 
     /// No more records are wanted; the answer still is.
     pub fn drain_channel(&self) {
-        lock(&self.shared).core.drain(self.key);
+        lock(&self.shared).say(|core| core.drain(self.key));
     }
 
     async fn wait_for<T>(&self, take: impl Fn(&mut Core, usize) -> Option<T>) -> T {
         let key = self.key;
-        poll_fn(|cx| poll(&self.shared, cx, Who::Call(key), &mut |core| take(core, key))).await
+        wait(&self.shared, Who::Call(key), |core| take(core, key)).await
     }
 }
 
 impl<S: Stream> Drop for Call<S> {
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
-        shared.core.abandon(self.key);
+        shared.say(|core| core.abandon(self.key));
         shared.hand_on(Who::Call(self.key));
     }
+}
+
+/// Waits for something. Whoever loses patience and goes hands the reading on.
+async fn wait<S: Stream, T>(
+    shared: &Mutex<Shared<S>>,
+    who: Who,
+    mut check: impl FnMut(&mut Core) -> Option<T>,
+) -> T {
+    struct Place<'a, S: Stream>(&'a Mutex<Shared<S>>, Who);
+    impl<S: Stream> Drop for Place<'_, S> {
+        fn drop(&mut self) {
+            let mut shared = lock(self.0);
+            drop(shared.unregister(self.1));
+            shared.hand_on(self.1);
+        }
+    }
+    let _place = Place(shared, who);
+    poll_fn(|cx| poll(shared, cx, who, &mut check)).await
 }
 
 /// Looks, moves bytes, looks again; registers if that was not enough.
@@ -175,6 +200,8 @@ fn poll<S: Stream, T>(
     check: &mut impl FnMut(&mut Core) -> Option<T>,
 ) -> Poll<T> {
     let shared = &mut *lock(shared);
+    // Whoever is here need not be woken for what it finds itself: that would cost another turn.
+    let own = shared.unregister(who).filter(|waker| waker.will_wake(cx.waker()));
     // What is already here needs no system call, but what was said must leave.
     let is_quiet = shared.core.output().is_empty();
     let mut found = if is_quiet { check(&mut shared.core) } else { None };
@@ -189,14 +216,13 @@ fn poll<S: Stream, T>(
         }
     }
     let Some(found) = found else {
-        shared.register(cx, who);
+        shared.register(own.unwrap_or_else(|| cx.waker().clone()), who);
         return Poll::Pending;
     };
     if !shared.core.output().is_empty() {
         // Credit, or a drained channel: it leaves now, if the transport takes it.
         shared.write(cx);
     }
-    shared.hand_on(who);
     Poll::Ready(found)
 }
 
@@ -223,9 +249,7 @@ impl<S: Stream> Shared<S> {
                 // The server waits for our end, if it is still there.
                 let _ = self.stream.poll_shut_down(cx);
             }
-            if let Some(waker) = self.others.take() {
-                waker.wake();
-            }
+            self.others.drain(..).for_each(|(_, waker)| waker.wake());
         }
     }
 
@@ -244,18 +268,20 @@ impl<S: Stream> Shared<S> {
         }
     }
 
-    fn register(&mut self, cx: &Context<'_>, who: Who) {
-        let slot = match who {
-            Who::Call(key) => &mut self.core.mail[key].waker,
-            Who::Other => &mut self.others,
-        };
-        if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            // Two may wait as "other"; the one that is replaced looks again and registers anew.
-            if let Some(before) = slot.replace(cx.waker().clone())
-                && who == Who::Other
-            {
-                before.wake();
+    fn unregister(&mut self, who: Who) -> Option<Waker> {
+        match who {
+            Who::Call(key) => self.core.mail.get_mut(key)?.waker.take(),
+            Who::Other(id) => {
+                let at = self.others.iter().position(|(other, _)| *other == id)?;
+                Some(self.others.swap_remove(at).1)
             }
+        }
+    }
+
+    fn register(&mut self, waker: Waker, who: Who) {
+        match who {
+            Who::Call(key) => self.core.mail[key].waker = Some(waker),
+            Who::Other(id) => self.others.push((id, waker)),
         }
     }
 
@@ -265,12 +291,33 @@ impl<S: Stream> Shared<S> {
             return;
         }
         self.driver = None;
-        if let Some(waker) = self.others.take() {
+        self.appoint();
+    }
+
+    /// Somebody who waits is to read from now on. If it goes before it has come to it, it hands that on.
+    fn appoint(&mut self) {
+        if let Some((id, waker)) = self.others.pop() {
+            self.driver = Some(Who::Other(id));
             return waker.wake();
         }
-        let waker = self.core.mail.iter_mut().find_map(|(_, mail)| mail.waker.take());
-        if let Some(waker) = waker {
+        let next =
+            self.core.mail.iter_mut().find_map(|(key, mail)| Some((key, mail.waker.take()?)));
+        if let Some((key, waker)) = next {
+            self.driver = Some(Who::Call(key));
             waker.wake();
+        }
+    }
+
+    /// Says something that should leave though nobody may be about to wait.
+    fn say(&mut self, say: impl FnOnce(&mut Core)) {
+        let was_quiet = self.core.output().is_empty();
+        say(&mut self.core);
+        if was_quiet && !self.core.output().is_empty() {
+            self.write(&mut Context::from_waker(Waker::noop()));
+            if !self.core.output().is_empty() {
+                // The transport is full, and nobody is registered for when it is not.
+                self.appoint();
+            }
         }
     }
 }

@@ -72,9 +72,40 @@ contract! {
             done.expect("content");
         }
         assert_eq!(client.call(ECHO, b"last").await.expect("a result"), b"last");
-        client.shut_down(sekisho_endpoint::Manner::Graceful).await.expect("as asked");
+        // Several wait for the end, and one for something else.
+        let waits = async { tokio::join!(client.ended(), client.ended()) };
+        let asks = async {
+            client.extend(std::time::Duration::from_secs(1)).await.expect("alive");
+            client.shut_down(sekisho_endpoint::Manner::Graceful).await.expect("as asked");
+        };
+        let (ends, ()) = tokio::join!(waits, asks);
+        ends.0.expect("as asked");
+        ends.1.expect("as asked");
         drop(client);
         world.empty().await;
+    }
+
+    /// E1: whoever read for the others and loses patience leaves nobody standing.
+    #[test]
+    async fn the_impatient_hand_the_reading_on() {
+        let world = World::<T>::new();
+        let client = world.connect("impatient").await;
+        for round in 0..20_u8 {
+            let mut kept = client.request(HOLD, &[round]).expect("made");
+            let waits = {
+                let mut call = client.request(HOLD, &[round, 1]).expect("made");
+                tokio::task::spawn_local(async move { call.answer().await.expect("a result") })
+            };
+            tokio::task::yield_now().await;
+            // The last to wait reads; then it goes, and keeps its call.
+            let soon = std::time::Duration::from_millis(2);
+            assert!(tokio::time::timeout(soon, kept.answer()).await.is_err());
+            assert!(tokio::time::timeout(soon, client.ended()).await.is_err());
+            world.release(&[round, 1]).await;
+            assert_eq!(waits.await.expect("content"), [round, 1]);
+            world.release(&[round]).await;
+            assert_eq!(kept.answer().await.expect("a result"), [round]);
+        }
     }
 
     /// L31: the cancelled request still gives its result, and no second answer.
@@ -142,8 +173,8 @@ contract! {
         let call = client.request(PATIENT, b"").expect("made");
         client.flush().await.expect("sent");
         world.noted("patient").await;
+        // It is told though nobody waits for anything.
         drop(call);
-        client.flush().await.expect("sent");
         world.noted("cancelled").await;
         // The answer that nobody wants frees the slot.
         while client.request(ECHO, b"").is_err() {
