@@ -121,6 +121,11 @@ pub(crate) fn files_changed() {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
+/// How many changes there have been.
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Acquire)
+}
+
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
@@ -286,7 +291,7 @@ impl FileCache {
         }
         self.key.extend_from_slice(path);
         // Before it is looked at: what changes from here on is noticed the next time.
-        let changes = CHANGES.load(Ordering::Acquire);
+        let changes = changes();
         if let Some(entry) = self.entries.get(self.key.as_slice()) {
             let is_hot = entry.heat.is_hot(now);
             let is_trusted = entry.changes.get() == changes

@@ -18,12 +18,30 @@ pub enum DeadlineKind {
     Linger,
     /// The program that works on the request must say something, or be done.
     Program,
+    /// The first message of a native session must be complete (E2): absolute.
+    Handshake,
+    /// A native frame that has begun must come to its end (E2).
+    Frame,
+    /// Something must pass over a native session (E6).
+    Session,
+    /// Channels must be drained before a graceful end (L14).
+    Drain,
 }
 
 impl DeadlineKind {
     /// Every kind, in the order of its counter.
-    pub const ALL: [Self; 6] =
-        [Self::Header, Self::Body, Self::KeepAlive, Self::Send, Self::Linger, Self::Program];
+    pub const ALL: [Self; 10] = [
+        Self::Header,
+        Self::Body,
+        Self::KeepAlive,
+        Self::Send,
+        Self::Linger,
+        Self::Program,
+        Self::Handshake,
+        Self::Frame,
+        Self::Session,
+        Self::Drain,
+    ];
 
     /// The word that stands for this kind in logs and metrics.
     pub const fn tag(self) -> &'static str {
@@ -34,6 +52,10 @@ impl DeadlineKind {
             Self::Send => "send_timeout",
             Self::Linger => "lingering_timeout",
             Self::Program => "cgi_timeout",
+            Self::Handshake => "handshake_timeout",
+            Self::Frame => "frame_timeout",
+            Self::Session => "session_timeout",
+            Self::Drain => "drain_timeout",
         }
     }
 }

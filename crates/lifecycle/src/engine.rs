@@ -62,6 +62,8 @@ pub enum CloseReason {
     KeepAliveOff,
     /// There are as many connections as there may be.
     TooMany,
+    /// The peer may not come in: its credential or its version will not do (E2, E3).
+    NotAdmitted,
     /// The configuration said to close without an answer (`return 444`).
     ByConfiguration,
     /// The server drains: graceful shutdown.
@@ -87,6 +89,7 @@ impl CloseReason {
             Self::RequestsUsedUp => "keepalive_requests",
             Self::KeepAliveOff => "keepalive_off",
             Self::TooMany => "too_many_connections",
+            Self::NotAdmitted => "not_admitted",
             Self::ByConfiguration => "by_configuration",
             Self::Draining => "draining",
             Self::Forced => "forced",

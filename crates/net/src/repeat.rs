@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_handler::{Piece, Reply};
+use sekisho_handler::{Piece, Reply, file_cache};
 use sekisho_http::Status;
 use sekisho_http1::{BodyLength, Policy, Response, Seen};
 use sekisho_lifecycle::Moment;
@@ -31,6 +31,8 @@ struct Answer {
     placed: Rc<Placed>,
     listen: usize,
     valid_until: Moment,
+    /// How many changes the server itself had made to files.
+    changes: u64,
     seen: Seen,
     policy: Arc<Policy>,
     status: Status,
@@ -71,6 +73,7 @@ impl Repeats {
                 && Rc::ptr_eq(&answer.placed, placed)
                 && answer.listen == listen
                 && !answer.valid_until.is_due(now)
+                && answer.changes == file_cache::changes()
         })
     }
 
@@ -111,6 +114,7 @@ impl Connection {
             placed: Rc::clone(&current.placed),
             listen: current.placed.listen(self.local),
             valid_until,
+            changes: busy.serving.changes,
             seen,
             policy: Arc::clone(self.engine.policy()),
             status: reply.status,

@@ -10,7 +10,7 @@ use sekisho_config::{Level, ListenAddress};
 use sekisho_handler::limits::Place;
 use sekisho_handler::listing::Listed;
 use sekisho_handler::password::Question;
-use sekisho_handler::{OpenFile, Piece, Reply, View, answer, deed, static_file};
+use sekisho_handler::{OpenFile, Piece, Reply, View, answer, deed, file_cache, static_file};
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Http1, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
@@ -41,6 +41,8 @@ pub struct Serving {
     /// Where `Date` stands among them.
     pub(crate) date: Range<usize>,
     line: Vec<u8>,
+    /// How many changes the server had made to files before the decision looked at any.
+    pub(crate) changes: u64,
     /// The first path that came to nothing.
     failed_path: Vec<u8>,
     /// When the first byte of this request was seen, and how many have been taken.
@@ -179,6 +181,7 @@ impl Ask {
         let (table, exchange) = (placed.site.table(), &mut serving.exchange);
         let mut files = worker.files.borrow_mut();
         files.begin();
+        serving.changes = file_cache::changes();
         serving.failed_path.clear();
         let mut view = Witness {
             view: View { cache: &mut files, now, wall_secs: request.wall.unix_secs },

@@ -100,8 +100,12 @@ impl Http1 {
             | DeadlineKind::KeepAlive
             | DeadlineKind::Linger
             | DeadlineKind::Send
-            // Armed by handlers, never here.
-            | DeadlineKind::Program => self.lose(expired),
+            // Armed by handlers or by another protocol, never here.
+            | DeadlineKind::Program
+            | DeadlineKind::Handshake
+            | DeadlineKind::Frame
+            | DeadlineKind::Session
+            | DeadlineKind::Drain => self.lose(expired),
         }
     }
 }

@@ -1,0 +1,170 @@
+//! The client for programs without a runtime: the same session over a connected TCP or Unix socket. How long
+//! a wait may last is the socket's affair (`set_read_timeout`).
+//!
+//! A server takes no more requests from a peer that does not take its answers. So where a request cannot
+//! leave at once, answers are read meanwhile.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SendFlags;
+
+use sekisho_lifecycle::Manner;
+
+use crate::core::{CallError, Core, Options};
+
+/// How long the socket may take neither a byte nor give one while a request waits to leave.
+const STALL_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+/// A session with a server.
+#[derive(Debug)]
+pub struct Client<S> {
+    core: Core,
+    stream: S,
+}
+
+/// A request that was made, to be asked about. Whoever does not want its answer says [`Client::abandon`].
+#[derive(PartialEq, Eq, Debug)]
+pub struct Ticket(usize);
+
+impl<S: Read + AsFd> Client<S> {
+    /// Says hello and waits for the answer.
+    pub fn connect(stream: S, options: impl Into<Options>) -> Result<Self, CallError> {
+        let mut client = Self { core: Core::new(&options.into()), stream };
+        client.wait_for(|core| match (&core.welcome, &core.end) {
+            (Some(_), _) => Some(Ok(())),
+            (None, Some(_)) => Some(Err(core.end_error())),
+            (None, None) => None,
+        })?;
+        Ok(client)
+    }
+
+    /// The session's number.
+    pub fn session(&self) -> u64 {
+        self.core.welcome.as_ref().map_or(0, |welcome| welcome.session)
+    }
+
+    /// Makes a request and waits for its answer.
+    pub fn call(&mut self, service: u32, body: &[u8]) -> Result<Vec<u8>, CallError> {
+        let ticket = self.request(service, body)?;
+        self.answer(ticket)
+    }
+
+    /// Makes a request; it leaves with the next wait. Several may run at once.
+    pub fn request(&mut self, service: u32, body: &[u8]) -> Result<Ticket, CallError> {
+        self.core.request(service, body).map(Ticket)
+    }
+
+    /// Waits for a request's one answer. Records that nobody took are given up.
+    #[expect(clippy::needless_pass_by_value, reason = "there is one answer")]
+    pub fn answer(&mut self, ticket: Ticket) -> Result<Vec<u8>, CallError> {
+        let answer = self.wait_for(|core| core.take_answer(ticket.0));
+        self.core.abandon(ticket.0);
+        answer
+    }
+
+    /// Waits for the next record of a request's channel; `None` after the last.
+    pub fn next_record(&mut self, ticket: &Ticket) -> Result<Option<Vec<u8>>, CallError> {
+        self.wait_for(|core| core.take_record(ticket.0))
+    }
+
+    /// Asks for a request to be cancelled. Its answer still comes.
+    pub fn cancel(&mut self, ticket: &Ticket) {
+        self.core.cancel(ticket.0);
+    }
+
+    /// The request is cancelled and nobody waits for it.
+    #[expect(clippy::needless_pass_by_value, reason = "there is nothing more to ask")]
+    pub fn abandon(&mut self, ticket: Ticket) {
+        self.core.abandon(ticket.0);
+    }
+
+    /// Asks for a longer life from now on (E6); tells what the session has.
+    pub fn extend(&mut self, length: Duration) -> Result<Duration, CallError> {
+        self.core.extend(length);
+        self.wait_for(|core| match core.extended.take() {
+            Some(millis) => Some(Ok(Duration::from_millis(millis))),
+            None => core.end.is_some().then(|| Err(core.end_error())),
+        })
+    }
+
+    /// Asks for the end of the session and waits for it.
+    pub fn shut_down(mut self, manner: Manner) -> Result<(), CallError> {
+        self.core.shut_down(manner);
+        self.wait_for(|core| {
+            core.end.as_ref()?;
+            Some(match core.end_error() {
+                CallError::Ended { code: None, .. } => Ok(()),
+                error => Err(error),
+            })
+        })
+    }
+
+    fn wait_for<T>(
+        &mut self,
+        mut check: impl FnMut(&mut Core) -> Option<Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        loop {
+            self.write()?;
+            if let Some(found) = check(&mut self.core) {
+                // What the check had to say, such as credit, leaves now if it can.
+                self.write_some();
+                return found;
+            }
+            self.read()?;
+        }
+    }
+
+    /// Writes what there is, and reads where that does not go at once.
+    fn write(&mut self) -> Result<(), CallError> {
+        loop {
+            self.write_some();
+            if self.core.output().is_empty() {
+                return Ok(());
+            }
+            let mut ready = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::OUT)];
+            match rustix::event::poll(&mut ready, Some(&STALL_TIMEOUT)) {
+                Ok(0) => return Err(CallError::Transport(io::ErrorKind::TimedOut.into())),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(CallError::Transport(error.into())),
+                Ok(_) => {}
+            }
+            if ready[0].revents().contains(PollFlags::IN) {
+                self.read()?;
+            }
+        }
+    }
+
+    /// Writes what the socket takes at once.
+    fn write_some(&mut self) {
+        while !self.core.output().is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&self.stream, self.core.output(), flags) {
+                Ok(count) => self.core.wrote(count),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                // What the server said before it went may still be read.
+                Err(_) => {
+                    let rest = self.core.output().len();
+                    self.core.wrote(rest);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), CallError> {
+        match self.stream.read(self.core.room()) {
+            Ok(count) => self.core.read(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                return Err(CallError::Transport(error));
+            }
+            Err(error) => self.core.lost(error.kind()),
+        }
+        Ok(())
+    }
+}

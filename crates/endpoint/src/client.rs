@@ -1,0 +1,345 @@
+//! The async client. There is no task behind it: whoever waits for an answer reads for all the others as
+//! well, and hands that on when it has its own. So a single call costs no switch between tasks.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use sekisho_lifecycle::Manner;
+
+use crate::core::{CallError, Core, Options};
+use crate::stream::Stream;
+
+/// How long connecting may take, where nothing else is said.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A session with a server. Clones are the same session.
+pub struct Client<S> {
+    shared: Arc<Mutex<Shared<S>>>,
+}
+
+struct Shared<S> {
+    core: Core,
+    stream: S,
+    /// Who is registered with the transport.
+    driver: Option<Who>,
+    /// Those who wait for something that is no call's: the handshake, an extension, the end.
+    others: Vec<(u64, Waker)>,
+    next_other: u64,
+}
+
+/// Who waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Who {
+    Call(usize),
+    Other(u64),
+}
+
+/// A request that was made. Dropping it before its answer has come cancels it.
+pub struct Call<S: Stream> {
+    shared: Arc<Mutex<Shared<S>>>,
+    key: usize,
+}
+
+impl<S: Stream> Client<S> {
+    /// Says hello and waits for the answer.
+    pub async fn connect(stream: S, options: impl Into<Options>) -> Result<Self, CallError> {
+        let options = options.into();
+        let core = Core::new(&options);
+        let shared = Shared { core, stream, driver: None, others: Vec::new(), next_other: 0 };
+        let client = Self { shared: Arc::new(Mutex::new(shared)) };
+        let welcomed = client.wait_for(|core| match (&core.welcome, &core.end) {
+            (Some(_), _) => Some(Ok(())),
+            (None, Some(_)) => Some(Err(core.end_error())),
+            (None, None) => None,
+        });
+        let timeout = options.timeout.unwrap_or(CONNECT_TIMEOUT);
+        match tokio::time::timeout(timeout, welcomed).await {
+            Ok(welcomed) => welcomed.map(|()| client),
+            Err(_) => Err(CallError::Transport(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// The session's number.
+    pub fn session(&self) -> u64 {
+        lock(&self.shared).core.welcome.as_ref().map_or(0, |welcome| welcome.session)
+    }
+
+    /// How many requests may run at once.
+    pub fn requests_max(&self) -> u32 {
+        lock(&self.shared).core.welcome.as_ref().map_or(0, |welcome| welcome.requests_max)
+    }
+
+    /// Makes a request and waits for its answer.
+    pub async fn call(&self, service: u32, body: &[u8]) -> Result<Vec<u8>, CallError> {
+        self.request(service, body)?.answer().await
+    }
+
+    /// Makes a request. It leaves with the next wait of anybody, together with what else was asked, or with
+    /// [`Client::flush`].
+    pub fn request(&self, service: u32, body: &[u8]) -> Result<Call<S>, CallError> {
+        let key = lock(&self.shared).core.request(service, body)?;
+        Ok(Call { shared: Arc::clone(&self.shared), key })
+    }
+
+    /// Lets what was said leave, as far as the transport takes it.
+    pub async fn flush(&self) -> Result<(), CallError> {
+        self.wait_for(|core| {
+            if core.end.is_some() {
+                return Some(Err(core.end_error()));
+            }
+            core.output().is_empty().then_some(Ok(()))
+        })
+        .await
+    }
+
+    /// Asks for a longer life from now on (E6); tells what the session has.
+    pub async fn extend(&self, length: Duration) -> Result<Duration, CallError> {
+        lock(&self.shared).core.extend(length);
+        self.wait_for(|core| match core.extended.take() {
+            Some(millis) => Some(Ok(Duration::from_millis(millis))),
+            None => core.end.is_some().then(|| Err(core.end_error())),
+        })
+        .await
+    }
+
+    /// Asks for the end of the session and returns at once; calls that run go on, or are cancelled.
+    pub fn start_shutdown(&self, manner: Manner) {
+        lock(&self.shared).say(|core| core.shut_down(manner));
+    }
+
+    /// Asks for the end of the session and waits for it.
+    pub async fn shut_down(&self, manner: Manner) -> Result<(), CallError> {
+        self.start_shutdown(manner);
+        self.ended().await
+    }
+
+    /// Waits until the session is over; an error says why, unless we had asked for it.
+    pub async fn ended(&self) -> Result<(), CallError> {
+        self.wait_for(|core| {
+            core.end.as_ref()?;
+            Some(match core.end_error() {
+                CallError::Ended { code: None, .. } => Ok(()),
+                error => Err(error),
+            })
+        })
+        .await
+    }
+
+    async fn wait_for<T>(&self, check: impl FnMut(&mut Core) -> Option<T>) -> T {
+        let who = {
+            let mut shared = lock(&self.shared);
+            shared.next_other += 1;
+            Who::Other(shared.next_other)
+        };
+        wait(&self.shared, who, check).await
+    }
+}
+
+impl<S: Stream> Call<S> {
+    /// Waits for the one answer.
+    pub async fn answer(&mut self) -> Result<Vec<u8>, CallError> {
+        self.wait_for(Core::take_answer).await
+    }
+
+    /// Waits for the next record of the channel; `None` after the last, or when there is no channel.
+    pub async fn next_record(&mut self) -> Result<Option<Vec<u8>>, CallError> {
+        self.wait_for(Core::take_record).await
+    }
+
+    /// Asks for the request to be cancelled. Its answer still comes.
+    pub fn cancel(&self) {
+        lock(&self.shared).say(|core| core.cancel(self.key));
+    }
+
+    /// No more records are wanted; the answer still is.
+    pub fn drain_channel(&self) {
+        lock(&self.shared).say(|core| core.drain(self.key));
+    }
+
+    async fn wait_for<T>(&self, take: impl Fn(&mut Core, usize) -> Option<T>) -> T {
+        let key = self.key;
+        wait(&self.shared, Who::Call(key), |core| take(core, key)).await
+    }
+}
+
+impl<S: Stream> Drop for Call<S> {
+    fn drop(&mut self) {
+        let mut shared = lock(&self.shared);
+        shared.say(|core| core.abandon(self.key));
+        shared.hand_on(Who::Call(self.key));
+    }
+}
+
+/// Waits for something. Whoever loses patience and goes hands the reading on.
+async fn wait<S: Stream, T>(
+    shared: &Mutex<Shared<S>>,
+    who: Who,
+    mut check: impl FnMut(&mut Core) -> Option<T>,
+) -> T {
+    struct Place<'a, S: Stream>(&'a Mutex<Shared<S>>, Who);
+    impl<S: Stream> Drop for Place<'_, S> {
+        fn drop(&mut self) {
+            let mut shared = lock(self.0);
+            drop(shared.unregister(self.1));
+            shared.hand_on(self.1);
+        }
+    }
+    let _place = Place(shared, who);
+    poll_fn(|cx| poll(shared, cx, who, &mut check)).await
+}
+
+/// Looks, moves bytes, looks again; registers if that was not enough.
+fn poll<S: Stream, T>(
+    shared: &Mutex<Shared<S>>,
+    cx: &mut Context<'_>,
+    who: Who,
+    check: &mut impl FnMut(&mut Core) -> Option<T>,
+) -> Poll<T> {
+    let shared = &mut *lock(shared);
+    // Whoever is here need not be woken for what it finds itself: that would cost another turn.
+    let own = shared.unregister(who).filter(|waker| waker.will_wake(cx.waker()));
+    // What is already here needs no system call, but what was said must leave.
+    let is_quiet = shared.core.output().is_empty();
+    let mut found = if is_quiet { check(&mut shared.core) } else { None };
+    if found.is_none() {
+        let end = shared.core.end.is_some();
+        shared.drive(cx, who, &mut |core| {
+            found = check(core);
+            found.is_some()
+        });
+        if found.is_none() && !end && shared.core.end.is_some() {
+            found = check(&mut shared.core);
+        }
+    }
+    let Some(found) = found else {
+        shared.register(own.unwrap_or_else(|| cx.waker().clone()), who);
+        return Poll::Pending;
+    };
+    if !shared.core.output().is_empty() {
+        // Credit, or a drained channel: it leaves now, if the transport takes it.
+        shared.write(cx);
+    }
+    Poll::Ready(found)
+}
+
+impl<S: Stream> Shared<S> {
+    /// Writes and reads as far as it goes, or until `is_enough`.
+    fn drive(
+        &mut self,
+        cx: &mut Context<'_>,
+        who: Who,
+        is_enough: &mut impl FnMut(&mut Core) -> bool,
+    ) {
+        self.driver = Some(who);
+        loop {
+            self.write(cx);
+            if is_enough(&mut self.core) || self.core.end.is_some() {
+                return;
+            }
+            match self.stream.poll_read(cx, self.core.room()) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(count)) => self.core.read(count),
+                Poll::Ready(Err(error)) => self.core.lost(error.kind()),
+            }
+            if self.core.end.is_some() {
+                // The server waits for our end, if it is still there.
+                let _ = self.stream.poll_shut_down(cx);
+            }
+            self.others.drain(..).for_each(|(_, waker)| waker.wake());
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) {
+        while !self.core.output().is_empty() {
+            match self.stream.poll_write(cx, self.core.output()) {
+                Poll::Ready(Ok(0)) => return self.core.lost(io::ErrorKind::WriteZero),
+                Poll::Ready(Ok(count)) => self.core.wrote(count),
+                // What the server said before it went may still be read.
+                Poll::Ready(Err(_)) => {
+                    let rest = self.core.output().len();
+                    self.core.wrote(rest);
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn unregister(&mut self, who: Who) -> Option<Waker> {
+        match who {
+            Who::Call(key) => self.core.mail.get_mut(key)?.waker.take(),
+            Who::Other(id) => {
+                let at = self.others.iter().position(|(other, _)| *other == id)?;
+                Some(self.others.swap_remove(at).1)
+            }
+        }
+    }
+
+    fn register(&mut self, waker: Waker, who: Who) {
+        match who {
+            Who::Call(key) => self.core.mail[key].waker = Some(waker),
+            Who::Other(id) => self.others.push((id, waker)),
+        }
+    }
+
+    /// Whoever read for all has what it wanted, or is gone: somebody else takes over.
+    fn hand_on(&mut self, who: Who) {
+        if self.driver != Some(who) {
+            return;
+        }
+        self.driver = None;
+        self.appoint();
+    }
+
+    /// Somebody who waits is to read from now on. If it goes before it has come to it, it hands that on.
+    fn appoint(&mut self) {
+        if let Some((id, waker)) = self.others.pop() {
+            self.driver = Some(Who::Other(id));
+            return waker.wake();
+        }
+        let next =
+            self.core.mail.iter_mut().find_map(|(key, mail)| Some((key, mail.waker.take()?)));
+        if let Some((key, waker)) = next {
+            self.driver = Some(Who::Call(key));
+            waker.wake();
+        }
+    }
+
+    /// Says something that should leave though nobody may be about to wait.
+    fn say(&mut self, say: impl FnOnce(&mut Core)) {
+        let was_quiet = self.core.output().is_empty();
+        say(&mut self.core);
+        if was_quiet && !self.core.output().is_empty() {
+            self.write(&mut Context::from_waker(Waker::noop()));
+            if !self.core.output().is_empty() {
+                // The transport is full, and nobody is registered for when it is not.
+                self.appoint();
+            }
+        }
+    }
+}
+
+fn lock<S>(shared: &Mutex<Shared<S>>) -> MutexGuard<'_, Shared<S>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S> Clone for Client<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S> fmt::Debug for Client<S> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Client")
+    }
+}
+
+impl<S: Stream> fmt::Debug for Call<S> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Call({})", self.key)
+    }
+}

@@ -1,0 +1,389 @@
+//! The loop of one session: feed the engine, poll the services at work, write, wait for bytes or a deadline.
+//!
+//! One future, written by hand: a request is read, answered and written in one turn, with one write for all
+//! that a turn made, and no task or channel between the socket and the service.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use futures_util::future::CatchUnwind;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Stage};
+use sekisho_native::{Code, Event};
+use tokio::time::{Instant, Sleep};
+
+use crate::admission::Seat;
+use crate::endpoint::Endpoint;
+use crate::service::{Request, Response, Work};
+use crate::session::{Session, State};
+use crate::stream::Stream;
+
+/// So many events are handled before other sessions get their turn.
+const TURN_EVENTS: u32 = 256;
+/// Buffers that have grown beyond this are not kept.
+const KEEP_BYTES: usize = 128 * 1024;
+
+type Working = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A peer's connection, as a future that ends when the session has.
+#[must_use = "a connection does nothing unless it is polled"]
+pub struct Connection<S> {
+    endpoint: Rc<Endpoint>,
+    session: Rc<Session>,
+    /// Gone when the transport is.
+    stream: Option<S>,
+    /// The seat of a peer that is not admitted yet.
+    greeting: Option<Seat>,
+    /// None while the session is idle.
+    input: Vec<u8>,
+    taken: usize,
+    filled: usize,
+    /// How much of the output has left.
+    sent: usize,
+    /// What has come of a request so far.
+    body: Vec<u8>,
+    works: FuturesUnordered<CatchUnwind<AssertUnwindSafe<Working>>>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    is_shut: bool,
+}
+
+impl<S: Stream> Connection<S> {
+    pub(crate) fn new(
+        endpoint: Rc<Endpoint>,
+        session: Rc<Session>,
+        stream: S,
+        greeting: Option<Seat>,
+        closing: Option<Manner>,
+    ) -> Self {
+        endpoint.connections.set(endpoint.connections.get() + 1);
+        let mut state = session.state.borrow_mut();
+        let engine = &mut state.engine;
+        if closing.is_some() {
+            engine.refuse(Code::SessionClosed, "the endpoint is being shut down");
+        } else if greeting.is_none() {
+            engine.refuse(Code::ResourceLimitReached, "too many peers have only just connected");
+        }
+        drop(state);
+        Self {
+            endpoint,
+            session,
+            stream: Some(stream),
+            greeting,
+            input: Vec::new(),
+            taken: 0,
+            filled: 0,
+            sent: 0,
+            body: Vec::new(),
+            works: FuturesUnordered::new(),
+            sleep: None,
+            is_shut: false,
+        }
+    }
+
+    /// One turn: as far as bytes and answers go without waiting.
+    fn turn(&mut self, cx: &mut Context<'_>, now: Moment) {
+        let mut events_left = TURN_EVENTS;
+        loop {
+            let mut has_moved = self.feed(now, &mut events_left);
+            has_moved |= self.work(cx);
+            has_moved |= self.flush(cx, now);
+            self.follow_stage(cx);
+            if events_left == 0 {
+                // What was made so far has been offered to the transport; now the others have their turn.
+                cx.waker().wake_by_ref();
+                return;
+            }
+            if !has_moved && !self.read(cx, now) {
+                return;
+            }
+        }
+    }
+
+    /// Offers the engine what has been read, and handles what comes of it. Whether anything happened.
+    fn feed(&mut self, now: Moment, events_left: &mut u32) -> bool {
+        let mut has_moved = false;
+        while *events_left > 0 {
+            let step = {
+                let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
+                engine.receive(&self.input[self.taken..self.filled], scratch, now)
+            };
+            if step.is_rest() {
+                break;
+            }
+            has_moved = true;
+            let offered = self.taken;
+            self.taken += step.taken;
+            if let Some(event) = step.event {
+                *events_left -= 1;
+                self.on_event(event, offered, now);
+            }
+        }
+        if self.taken == self.filled {
+            (self.taken, self.filled) = (0, 0);
+        }
+        has_moved
+    }
+
+    fn on_event(&mut self, event: Event, offered: usize, now: Moment) {
+        let absolute = |range: Range<usize>| range.start + offered..range.end + offered;
+        match event {
+            Event::Hello(greeting) => {
+                let verdict = self.endpoint.admit(&self.session, greeting);
+                self.greeting = None;
+                let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
+                match verdict {
+                    Ok(()) => engine.admit(self.session.id, scratch, now),
+                    Err((code, text)) => {
+                        self.endpoint.count(|counters| counters.refused += 1);
+                        engine.refuse(code, &text);
+                    }
+                }
+            }
+            Event::Piece(range) => self.body.extend_from_slice(&self.input[absolute(range)]),
+            Event::Request { id, service, body } => {
+                let mut whole = std::mem::take(&mut self.body);
+                whole.extend_from_slice(&self.input[absolute(body)]);
+                self.start(id, service, whole);
+            }
+            Event::Refused(_) => {
+                self.body = Vec::new();
+                self.endpoint.count(|counters| counters.refused += 1);
+            }
+            Event::Cancelled(id, cause) => self.session.tell(id, Some(cause)),
+            Event::ChannelMoved(id) => self.session.tell(id, None),
+            Event::Bug(id, bug) => self.endpoint.bug(self.session.id, id, bug),
+        }
+    }
+
+    /// Calls the service that a request is for.
+    fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>) {
+        self.endpoint.count(|counters| counters.requests += 1);
+        let response = Response::new(Rc::clone(&self.session), id);
+        let Some(found) = self.endpoint.services.find(service) else {
+            let text = format!("there is no service {service}");
+            // A request that has just come in has no answer yet.
+            let _ = response.error(Code::ServiceNotFound, &text);
+            return;
+        };
+        let request = Request { session: self.session.id, id, service, body };
+        // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
+        match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {
+            Ok(Work::Done) => {}
+            Ok(Work::Later(work)) => self.works.push(AssertUnwindSafe(work).catch_unwind()),
+            Err(_) => self.endpoint.count(|counters| counters.panicked += 1),
+        }
+    }
+
+    /// Polls the services that have something to do. Whether one of them came to its end.
+    fn work(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut has_moved = false;
+        while let Poll::Ready(Some(ended)) = self.works.poll_next_unpin(cx) {
+            has_moved = true;
+            if ended.is_err() {
+                self.endpoint.count(|counters| counters.panicked += 1);
+            }
+        }
+        has_moved
+    }
+
+    /// Writes what there is. Whether anything left.
+    fn flush(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
+        let mut has_moved = false;
+        let mut is_lost = false;
+        loop {
+            let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
+            let Some(stream) = self.stream.as_mut().filter(|_| engine.stage() == Stage::Open)
+            else {
+                scratch.out.clear();
+                self.sent = 0;
+                break;
+            };
+            if self.sent == scratch.out.len() {
+                break;
+            }
+            match stream.poll_write(cx, &scratch.out[self.sent..]) {
+                Poll::Ready(Ok(moved)) if moved > 0 => {
+                    has_moved = true;
+                    self.sent += moved;
+                    let is_pending = self.sent < scratch.out.len();
+                    if !is_pending {
+                        self.sent = 0;
+                        scratch.out.clear();
+                        if scratch.out.capacity() > KEEP_BYTES {
+                            scratch.out = Vec::new();
+                        }
+                    }
+                    engine.transmitted(moved as u64, is_pending, now);
+                }
+                Poll::Ready(_) => {
+                    is_lost = true;
+                    break;
+                }
+                Poll::Pending => {
+                    engine.transmitted(0, true, now);
+                    break;
+                }
+            }
+        }
+        if is_lost {
+            self.lose(now);
+        }
+        has_moved || is_lost
+    }
+
+    /// Reads more. Whether anything happened.
+    fn read(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
+        let wants = self.session.state.borrow().engine.wants_input();
+        let Some(stream) = self.stream.as_mut().filter(|_| wants) else { return false };
+        if self.input.is_empty() {
+            self.input = self.endpoint.borrow_buffer();
+        } else if self.taken > 0 {
+            // The engine leaves a part of a head or of a control message at the most.
+            self.input.copy_within(self.taken..self.filled, 0);
+            (self.taken, self.filled) = (0, self.filled - self.taken);
+        }
+        match stream.poll_read(cx, &mut self.input[self.filled..]) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(0)) => {
+                let event = self.session.state.borrow_mut().engine.input_ended(now);
+                if let Some(event) = event {
+                    self.on_event(event, 0, now);
+                }
+                true
+            }
+            Poll::Ready(Ok(count)) => {
+                self.filled += count;
+                true
+            }
+            Poll::Ready(Err(_)) => {
+                self.lose(now);
+                true
+            }
+        }
+    }
+
+    fn lose(&mut self, now: Moment) {
+        self.session.state.borrow_mut().engine.transport_lost(CloseReason::TransportLost, now);
+    }
+
+    /// Does with the transport what the engine's stage says.
+    fn follow_stage(&mut self, cx: &mut Context<'_>) {
+        let stage = self.session.state.borrow().engine.stage();
+        match stage {
+            Stage::Open => {}
+            Stage::Lingering if self.is_shut => {}
+            Stage::Lingering => {
+                self.is_shut = true;
+                if let Some(stream) = &mut self.stream {
+                    // It is a stream's last deed; where it cannot be done, the close does it.
+                    let _ = stream.poll_shut_down(cx);
+                }
+            }
+            // The task and the socket go (L13); handlers that are still at work are waited for.
+            Stage::Closed(reason) => {
+                if let Some(mut stream) = self.stream.take()
+                    && reason.wants_reset()
+                {
+                    stream.reset_on_close();
+                }
+            }
+        }
+    }
+
+    /// Waits for the next deadline; whether it is there.
+    fn wait(&mut self, cx: &mut Context<'_>) -> bool {
+        let deadline = self.session.state.borrow().engine.next_deadline();
+        let Some(deadline) = deadline else {
+            self.sleep = None;
+            return false;
+        };
+        let at: Instant = self.session.clock.instant(deadline.at);
+        match &mut self.sleep {
+            // A timer that is early is put right when it falls: most deadlines only ever move later.
+            Some(sleep) if sleep.deadline() <= at && !sleep.is_elapsed() => {}
+            Some(sleep) => sleep.as_mut().reset(at),
+            None => self.sleep = Some(Box::pin(tokio::time::sleep_until(at))),
+        }
+        self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
+    }
+}
+
+impl<S: Stream> Future for Connection<S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        {
+            let state = &mut *this.session.state.borrow_mut();
+            state.is_polling = true;
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+        }
+        loop {
+            let now = this.session.clock.now();
+            this.turn(cx, now);
+            // Data that came in the same turn has won (T3).
+            let is_due = |deadline: sekisho_lifecycle::Deadline| deadline.at.is_due(now);
+            let is_due = this.session.state.borrow().engine.next_deadline().is_some_and(is_due);
+            if is_due {
+                this.endpoint.count(|counters| counters.expired += 1);
+                let event = this.session.state.borrow_mut().engine.expire(now);
+                if let Some(event) = event {
+                    this.on_event(event, 0, now);
+                }
+                continue;
+            }
+            if this.stream.is_none() && this.works.is_empty() {
+                this.session.state.borrow_mut().is_polling = false;
+                return Poll::Ready(());
+            }
+            if this.filled == 0 && !this.input.is_empty() {
+                this.endpoint.give_back_buffer(std::mem::take(&mut this.input));
+            }
+            if !this.wait(cx) {
+                this.session.state.borrow_mut().is_polling = false;
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        let now = self.session.clock.now();
+        {
+            let state = &mut *self.session.state.borrow_mut();
+            state.engine.transport_lost(CloseReason::TransportLost, now);
+            state.is_polling = true;
+            state.waker = None;
+        }
+        // Handlers that are dropped drop their handles.
+        self.works.clear();
+        loop {
+            let event = self.session.state.borrow_mut().engine.next_event();
+            match event {
+                None => break,
+                Some(Event::Cancelled(id, cause)) => self.session.tell(id, Some(cause)),
+                Some(Event::ChannelMoved(id)) => self.session.tell(id, None),
+                // Whoever drops a connection drops its handlers: that is not their bug.
+                Some(_) => {}
+            }
+        }
+        self.session.state.borrow_mut().is_over = true;
+        let Stage::Closed(reason) = self.session.state.borrow().engine.stage() else { return };
+        self.endpoint.ended(&self.session, reason);
+    }
+}
+
+impl<S> fmt::Debug for Connection<S> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Connection").field("works", &self.works.len()).finish_non_exhaustive()
+    }
+}

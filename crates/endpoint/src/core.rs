@@ -1,0 +1,438 @@
+//! What the async and the blocking client have in common: the engine, what came for whom, and what is to
+//! leave. It does no input or output of its own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use sekisho_lifecycle::{Engine, Manner, Moment, Request};
+use sekisho_native::client::RequestError;
+use sekisho_native::message::{Bye, Hello, Welcome};
+use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, VERSION};
+use slab::Slab;
+
+/// What one read takes at the most.
+const INPUT_BYTES: usize = 64 * 1024;
+
+/// How a client introduces itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// What the session is called in lists.
+    pub label: String,
+    /// Which program it is.
+    pub application: String,
+    /// What the server wants to be shown.
+    pub credential: Vec<u8>,
+    /// Whether to ask for the admin seat.
+    pub admin: bool,
+    /// How many bytes of each channel may wait here; zero leaves it to the server.
+    pub channel_bytes: u32,
+    /// How long connecting may take; ten seconds if not given.
+    pub timeout: Option<Duration>,
+}
+
+impl From<&str> for Options {
+    fn from(label: &str) -> Self {
+        Self { label: label.to_owned(), ..Self::default() }
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub enum CallError {
+    /// The service answered with an error, or the server did in its place.
+    Failed {
+        /// What went wrong.
+        code: Code,
+        /// The same for people.
+        text: String,
+    },
+    /// The session is over, as the server said.
+    Ended {
+        /// Why; `None` when we asked for it.
+        code: Option<Code>,
+        /// The same for people.
+        text: String,
+    },
+    /// As many requests run as may run.
+    TooMany,
+    /// The request is longer than a frame may be.
+    TooLarge,
+    /// The server does not keep to the protocol.
+    Broken(sekisho_native::Violation),
+    /// The transport failed, or ended without a word.
+    Transport(io::Error),
+}
+
+impl CallError {
+    /// The code, where there is one.
+    pub const fn code(&self) -> Option<Code> {
+        match self {
+            Self::Failed { code, .. } => Some(*code),
+            Self::Ended { code, .. } => *code,
+            Self::TooMany | Self::TooLarge => Some(Code::ResourceLimitReached),
+            Self::Broken(_) | Self::Transport(_) => None,
+        }
+    }
+}
+
+/// Why the session is over.
+#[derive(Debug)]
+pub(crate) enum End {
+    Bye(Bye),
+    Broken(sekisho_native::Violation),
+    Lost(io::ErrorKind),
+}
+
+/// What came for one call.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about one channel, each independent")]
+pub(crate) struct Mail {
+    slot: u16,
+    pub(crate) answer: Option<Result<Vec<u8>, (Code, String)>>,
+    records: VecDeque<Vec<u8>>,
+    is_acquired: bool,
+    is_released: bool,
+    is_drained: bool,
+    /// Nobody waits for it any more.
+    is_abandoned: bool,
+    pub(crate) waker: Option<Waker>,
+}
+
+/// A client without its transport.
+#[derive(Debug)]
+pub(crate) struct Core {
+    engine: Client,
+    scratch: Scratch,
+    sent: usize,
+    input: Vec<u8>,
+    taken: usize,
+    filled: usize,
+    pieces: Vec<u8>,
+    pub(crate) mail: Slab<Mail>,
+    /// Whose slot it is.
+    by_slot: Vec<Option<usize>>,
+    pub(crate) welcome: Option<Welcome>,
+    pub(crate) extended: Option<u64>,
+    pub(crate) end: Option<End>,
+}
+
+/// The client has no deadlines of its own but the one for connecting.
+const NOW: Moment = Moment::ZERO;
+
+impl Core {
+    pub(crate) fn new(options: &Options) -> Self {
+        let policy = Policy {
+            frame_bytes_max: u32::MAX,
+            requests_max: 1 << 16,
+            channel_bytes_max: u32::MAX,
+            handshake_timeout: None,
+            frame_timeout: None,
+            send_timeout: None,
+            ..Policy::default()
+        };
+        let hello = Hello {
+            major: VERSION.major,
+            minor: VERSION.minor,
+            label: options.label.clone(),
+            application: options.application.clone(),
+            credential: options.credential.clone(),
+            admin: options.admin,
+            channel_bytes: options.channel_bytes,
+            frame_bytes_max: 0,
+        };
+        let mut scratch = Scratch::default();
+        Self {
+            engine: Client::new(Arc::new(policy), &hello, &mut scratch, NOW),
+            scratch,
+            sent: 0,
+            input: vec![0; INPUT_BYTES],
+            taken: 0,
+            filled: 0,
+            pieces: Vec::new(),
+            mail: Slab::new(),
+            by_slot: Vec::new(),
+            welcome: None,
+            extended: None,
+            end: None,
+        }
+    }
+
+    /// What is to be written.
+    pub(crate) fn output(&self) -> &[u8] {
+        &self.scratch.out[self.sent..]
+    }
+
+    /// The transport took so many bytes.
+    pub(crate) fn wrote(&mut self, count: usize) {
+        self.sent += count;
+        let is_pending = self.sent < self.scratch.out.len();
+        if !is_pending {
+            self.sent = 0;
+            self.scratch.out.clear();
+        }
+        self.engine.transmitted(count as u64, is_pending, NOW);
+    }
+
+    /// Where to read to.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.taken > 0 {
+            self.input.copy_within(self.taken..self.filled, 0);
+            (self.taken, self.filled) = (0, self.filled - self.taken);
+        }
+        &mut self.input[self.filled..]
+    }
+
+    /// The transport gave so many bytes; zero is the end. Whom it concerns is woken.
+    pub(crate) fn read(&mut self, count: usize) {
+        if count == 0 {
+            return self.lost(io::ErrorKind::UnexpectedEof);
+        }
+        self.filled += count;
+        loop {
+            let input = &self.input[self.taken..self.filled];
+            let step = self.engine.receive(input, &mut self.scratch, NOW);
+            if step.is_rest() {
+                return;
+            }
+            let offered = self.taken;
+            self.taken += step.taken;
+            if let Some(event) = step.event {
+                self.on_event(event, offered);
+            }
+        }
+    }
+
+    /// The transport failed.
+    pub(crate) fn lost(&mut self, kind: io::ErrorKind) {
+        self.engine.transport_lost();
+        self.ended(End::Lost(kind));
+    }
+
+    pub(crate) fn request(&mut self, service: u32, body: &[u8]) -> Result<usize, CallError> {
+        if self.end.is_some() {
+            return Err(self.end_error());
+        }
+        let slot = match self.engine.request(service, body, &mut self.scratch, NOW) {
+            Ok(slot) => slot,
+            Err(RequestError::TooMany) => return Err(CallError::TooMany),
+            Err(RequestError::TooLarge) => return Err(CallError::TooLarge),
+            Err(RequestError::NotOpen) => return Err(self.end_error()),
+        };
+        let key = self.mail.insert(Mail {
+            slot,
+            answer: None,
+            records: VecDeque::new(),
+            is_acquired: false,
+            is_released: false,
+            is_drained: false,
+            is_abandoned: false,
+            waker: None,
+        });
+        let at = usize::from(slot);
+        if self.by_slot.len() <= at {
+            self.by_slot.resize(at + 1, None);
+        }
+        self.by_slot[at] = Some(key);
+        Ok(key)
+    }
+
+    pub(crate) fn cancel(&mut self, key: usize) {
+        let mail = &self.mail[key];
+        if mail.answer.is_none() {
+            self.engine.cancel(mail.slot, &mut self.scratch, NOW);
+        }
+    }
+
+    /// The answer, once it is there.
+    pub(crate) fn take_answer(&mut self, key: usize) -> Option<Result<Vec<u8>, CallError>> {
+        match self.mail[key].answer.take() {
+            Some(Ok(body)) => {
+                // It is given once; whoever asks again is told that there was one.
+                self.mail[key].answer = Some(Err((Code::IllegalState, String::new())));
+                Some(Ok(body))
+            }
+            Some(Err((code, text))) => {
+                self.mail[key].answer = Some(Err((code, text.clone())));
+                Some(Err(CallError::Failed { code, text }))
+            }
+            None if self.end.is_some() => Some(Err(self.end_error())),
+            None => None,
+        }
+    }
+
+    /// The next record, once it is there; `None` inside after the last.
+    pub(crate) fn take_record(&mut self, key: usize) -> Option<Result<Option<Vec<u8>>, CallError>> {
+        let mail = &mut self.mail[key];
+        if let Some(record) = mail.records.pop_front() {
+            let slot = mail.slot;
+            let is_last = mail.is_released && mail.records.is_empty();
+            self.engine.taken(slot, record.len(), &mut self.scratch, NOW);
+            if is_last {
+                self.drain(key);
+            }
+            return Some(Ok(Some(record)));
+        }
+        if mail.is_released {
+            self.drain(key);
+            return Some(Ok(None));
+        }
+        if mail.is_drained || (mail.answer.is_some() && !mail.is_acquired) {
+            return Some(Ok(None));
+        }
+        if self.end.is_some() { Some(Err(self.end_error())) } else { None }
+    }
+
+    /// No more records are wanted.
+    pub(crate) fn drain(&mut self, key: usize) {
+        let mail = &mut self.mail[key];
+        if !mail.is_acquired || std::mem::replace(&mut mail.is_drained, true) {
+            return;
+        }
+        mail.records.clear();
+        let slot = mail.slot;
+        self.engine.drained(slot, &mut self.scratch, NOW);
+        self.vacate(slot);
+    }
+
+    /// Nobody waits for this call any more: it is cancelled, and what comes for it is thrown away.
+    pub(crate) fn abandon(&mut self, key: usize) {
+        self.cancel(key);
+        self.drain(key);
+        let mail = &mut self.mail[key];
+        mail.is_abandoned = true;
+        mail.waker = None;
+        if mail.answer.is_some() || self.end.is_some() {
+            self.mail.remove(key);
+        }
+    }
+
+    pub(crate) fn shut_down(&mut self, manner: Manner) {
+        self.engine.shut_down(manner, &mut self.scratch, NOW);
+    }
+
+    pub(crate) fn extend(&mut self, length: Duration) {
+        self.extended = None;
+        self.engine.extend(length, &mut self.scratch, NOW);
+    }
+
+    pub(crate) fn end_error(&self) -> CallError {
+        match &self.end {
+            Some(End::Bye(bye)) => CallError::Ended {
+                code: (bye.code != 0).then(|| Code::of_number(bye.code)),
+                text: bye.text.clone(),
+            },
+            Some(End::Broken(violation)) => CallError::Broken(*violation),
+            Some(End::Lost(kind)) => CallError::Transport((*kind).into()),
+            None => CallError::Ended {
+                code: None,
+                text: "the session is not open, or about to end".to_owned(),
+            },
+        }
+    }
+
+    fn on_event(&mut self, event: ClientEvent, offered: usize) {
+        let bytes = |range: std::ops::Range<usize>| range.start + offered..range.end + offered;
+        match event {
+            ClientEvent::Welcome(welcome) => self.welcome = Some(welcome),
+            ClientEvent::Piece(range) => {
+                self.pieces.extend_from_slice(&self.input[bytes(range)]);
+            }
+            ClientEvent::Result { slot, body } => {
+                let mut whole = std::mem::take(&mut self.pieces);
+                whole.extend_from_slice(&self.input[bytes(body)]);
+                self.answered(slot, Ok(whole));
+            }
+            ClientEvent::Error { slot, code, text } => self.answered(slot, Err((code, text))),
+            ClientEvent::Record { slot, body } => {
+                let mut whole = std::mem::take(&mut self.pieces);
+                whole.extend_from_slice(&self.input[bytes(body)]);
+                self.change(slot, |mail| mail.records.push_back(whole));
+            }
+            ClientEvent::Discarded => self.pieces.clear(),
+            ClientEvent::Acquired { slot } => {
+                let key = self.change(slot, |mail| mail.is_acquired = true);
+                if let Some(key) = key
+                    && self.mail[key].is_abandoned
+                {
+                    self.drain(key);
+                }
+            }
+            ClientEvent::Released { slot } => {
+                self.change(slot, |mail| mail.is_released = true);
+            }
+            ClientEvent::Extended { millis } => self.extended = Some(millis),
+            ClientEvent::Bye(bye) => self.ended(End::Bye(bye)),
+            ClientEvent::Broken(violation) => self.ended(End::Broken(violation)),
+            ClientEvent::Lost => self.ended(End::Lost(io::ErrorKind::UnexpectedEof)),
+        }
+    }
+
+    fn answered(&mut self, slot: u16, answer: Result<Vec<u8>, (Code, String)>) {
+        let key = self.change(slot, |mail| mail.answer = Some(answer));
+        self.vacate(slot);
+        if let Some(key) = key
+            && self.mail[key].is_abandoned
+        {
+            self.mail.remove(key);
+        }
+    }
+
+    fn change(&mut self, slot: u16, change: impl FnOnce(&mut Mail)) -> Option<usize> {
+        let key = self.by_slot.get(usize::from(slot)).copied().flatten()?;
+        let mail = &mut self.mail[key];
+        change(mail);
+        if let Some(waker) = mail.waker.take() {
+            waker.wake();
+        }
+        Some(key)
+    }
+
+    /// A slot whose request is over is nobody's.
+    fn vacate(&mut self, slot: u16) {
+        if self.engine.state(slot) == Request::Finished {
+            self.by_slot[usize::from(slot)] = None;
+        }
+    }
+
+    fn ended(&mut self, end: End) {
+        if self.end.is_none() {
+            self.end = Some(end);
+        }
+        self.scratch.out.clear();
+        self.sent = 0;
+        self.mail.retain(|_, mail| {
+            if let Some(waker) = mail.waker.take() {
+                waker.wake();
+            }
+            !mail.is_abandoned
+        });
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { code, text } => write!(out, "{code}: {text}"),
+            Self::Ended { code: Some(code), text } => write!(out, "session ended, {code}: {text}"),
+            Self::Ended { code: None, text } => write!(out, "session ended: {text}"),
+            Self::TooMany => out.write_str("as many requests run as may run"),
+            Self::TooLarge => out.write_str("the request is longer than it may be"),
+            Self::Broken(_) => out.write_str("the server does not keep to the protocol"),
+            Self::Transport(_) => out.write_str("the connection failed"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Broken(violation) => Some(violation),
+            Self::Transport(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The endpoint of one thread: its services, its sessions, and the means to see and steer them. Other
+//! endpoints share with it at the most the [`Seats`] that are counted.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sekisho_lifecycle::stay::Bug;
+use sekisho_lifecycle::{Cause, CloseReason, Manner, RequestId};
+use sekisho_native::{Code, Greeting, Policy, Server};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Notify;
+
+use crate::admission::{Gate, OwnUser, Rank, Seat, Seats};
+use crate::clock::Clock;
+use crate::connection::Connection;
+use crate::observer::{Observer, Silent};
+use crate::service::Services;
+use crate::session::{Session, SessionInfo};
+use crate::stream::Stream;
+
+/// Without descriptors, accepting pauses this long (O5).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What one read takes at the most.
+const INPUT_BYTES: usize = 64 * 1024;
+/// So many idle buffers are kept.
+const BUFFERS_MAX: usize = 64;
+
+/// What an endpoint is told at its start.
+#[derive(Clone)]
+pub struct Config {
+    /// Limits and deadlines of each session.
+    pub policy: Arc<Policy>,
+    /// How many sessions there may be; shared where several endpoints are one to the world.
+    pub seats: Arc<Seats>,
+    /// Who may come in.
+    pub gate: Rc<dyn Gate>,
+    /// Who hears what happens.
+    pub observer: Rc<dyn Observer>,
+    /// The number of the first session; each one gets the next, in steps of `id_step`.
+    pub first_id: u64,
+    /// More than one where several endpoints share the numbers.
+    pub id_step: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            policy: Arc::new(Policy::default()),
+            seats: Seats::new(1024, 1, 256),
+            gate: Rc::new(OwnUser),
+            observer: Rc::new(Silent),
+            first_id: 1,
+            id_step: 1,
+        }
+    }
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Peers that connected.
+    pub connected: u64,
+    /// Sessions that were admitted.
+    pub admitted: u64,
+    /// Peers and requests that were refused.
+    pub refused: u64,
+    /// Requests that were admitted.
+    pub requests: u64,
+    /// Handlers that answered while their channel was open (L29).
+    pub answered_with_open_channel: u64,
+    /// Handlers that went without an answer (L32).
+    pub dropped_unanswered: u64,
+    /// Services that panicked; each of these is counted above as well, unless it had answered.
+    pub panicked: u64,
+    /// Deadlines that fell.
+    pub expired: u64,
+}
+
+/// Services and sessions of one thread.
+pub struct Endpoint {
+    pub(crate) config: Config,
+    pub(crate) services: Services,
+    pub(crate) clock: Clock,
+    sessions: RefCell<BTreeMap<u64, Rc<Session>>>,
+    /// Those whose connection is gone.
+    over: RefCell<Vec<u64>>,
+    /// Input buffers that nobody uses: an idle session has none.
+    buffers: RefCell<Vec<Vec<u8>>>,
+    next_id: Cell<u64>,
+    counters: Cell<Counters>,
+    closing: Cell<Option<Manner>>,
+    /// Connections that are at work, admitted or not.
+    pub(crate) connections: Cell<usize>,
+    pub(crate) changed: Notify,
+}
+
+/// Why no session was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FindError {
+    /// There is none.
+    None,
+    /// Several sessions have this label.
+    Ambiguous(Vec<u64>),
+}
+
+impl Endpoint {
+    /// An endpoint without sessions.
+    pub fn new(config: Config, services: Services) -> Rc<Self> {
+        Rc::new(Self {
+            next_id: Cell::new(config.first_id),
+            config,
+            services,
+            clock: Clock::new(),
+            sessions: RefCell::default(),
+            over: RefCell::default(),
+            buffers: RefCell::default(),
+            counters: Cell::default(),
+            closing: Cell::new(None),
+            connections: Cell::new(0),
+            changed: Notify::new(),
+        })
+    }
+
+    /// Serves one connected transport. The future is the whole session; whoever drops it, loses it.
+    pub fn serve<S: Stream>(self: &Rc<Self>, stream: S) -> Connection<S> {
+        let engine = Server::new(Arc::clone(&self.config.policy), self.clock.now());
+        self.count(|counters| counters.connected += 1);
+        let id = self.next_id.get();
+        self.next_id.set(id + self.config.id_step);
+        let session = Session::new(self, id, engine, stream.peer());
+        self.sessions.borrow_mut().insert(id, Rc::clone(&session));
+        let greeting = self.config.seats.take(Rank::Greeting);
+        Connection::new(Rc::clone(self), session, stream, greeting, self.closing.get())
+    }
+
+    /// Accepts and serves TCP connections, each as a local task, until the endpoint is shut down.
+    pub async fn listen_tcp(self: Rc<Self>, listener: TcpListener) {
+        while let Some(accepted) = self.accept(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => {
+                    // Answers leave at once; where that fails the connection is about to fail as well.
+                    let _ = stream.set_nodelay(true);
+                    tokio::task::spawn_local(self.serve(stream));
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    /// The same for a Unix stream socket.
+    pub async fn listen_unix(self: Rc<Self>, listener: UnixListener) {
+        while let Some(accepted) = self.accept(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => {
+                    tokio::task::spawn_local(self.serve(stream));
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    /// The services.
+    pub const fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    /// How many connections are at work: sessions whose task and transport are there (L13), and peers
+    /// that are not admitted yet. A session that is over may be listed longer than that.
+    pub const fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
+    /// All sessions, in the order of their numbers (L34).
+    pub fn list(&self) -> Vec<SessionInfo> {
+        self.reclaim();
+        self.sessions.borrow().values().filter_map(|session| session.info(self)).collect()
+    }
+
+    /// One session.
+    pub fn show(&self, id: u64) -> Option<SessionInfo> {
+        let session = self.session(id)?;
+        session.info(self)
+    }
+
+    /// The session that is meant by `:id` or by a label; a label that several have means none of them.
+    pub fn find(&self, reference: &str) -> Result<u64, FindError> {
+        self.reclaim();
+        if let Some(number) = reference.strip_prefix(':') {
+            let id = number.parse().map_err(|_| FindError::None)?;
+            return self.show(id).map(|_| id).ok_or(FindError::None);
+        }
+        let sessions = self.sessions.borrow();
+        let has_label = |session: &Session| {
+            session.state.borrow().member.as_ref().is_some_and(|member| member.label == reference)
+        };
+        let found = sessions.iter().filter(|(_, session)| has_label(session)).map(|(id, _)| *id);
+        let found: Vec<u64> = found.collect();
+        match found[..] {
+            [] => Err(FindError::None),
+            [id] => Ok(id),
+            _ => Err(FindError::Ambiguous(found)),
+        }
+    }
+
+    /// Tells a request to cancel (L31); says whether there is one that was not told before.
+    pub fn cancel(&self, session: u64, request: RequestId) -> bool {
+        self.session(session).is_some_and(|session| {
+            session.command(|engine, _, now| engine.cancel(request, Cause::Operator, now))
+        })
+    }
+
+    /// Shuts a session down; says whether there is one.
+    pub fn shut_down(&self, session: u64, manner: Manner) -> bool {
+        let Some(session) = self.session(session) else { return false };
+        session.command(|engine, _, now| engine.shut_down(manner, now));
+        true
+    }
+
+    /// Shuts every session down, accepts nobody any more, and says when the last one is gone.
+    pub async fn shut_down_all(&self, manner: Manner) {
+        self.closing.set(self.closing.get().max(Some(manner)));
+        self.changed.notify_waiters();
+        let all: Vec<u64> = self.sessions.borrow().keys().copied().collect();
+        for id in all {
+            self.shut_down(id, manner);
+        }
+        loop {
+            let changed = self.changed.notified();
+            if self.connections.get() == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Lets go of sessions that are over and that nobody holds any more (L11).
+    pub fn reclaim(&self) {
+        let now = self.clock.now();
+        let mut over = std::mem::take(&mut *self.over.borrow_mut());
+        over.retain(|id| {
+            let Some(session) = self.session(*id) else { return false };
+            if !session.state.borrow_mut().engine.reclaim(now) {
+                return true;
+            }
+            self.sessions.borrow_mut().remove(id);
+            false
+        });
+        self.over.borrow_mut().append(&mut over);
+    }
+
+    /// A handler did something wrong.
+    pub(crate) fn bug(&self, session: u64, request: RequestId, bug: Bug) {
+        self.count(|counters| match bug {
+            Bug::AnsweredWithOpenChannel => counters.answered_with_open_channel += 1,
+            Bug::DroppedUnanswered => counters.dropped_unanswered += 1,
+        });
+        self.config.observer.bug(session, request, bug);
+    }
+
+    /// The connection of a session is gone.
+    pub(crate) fn ended(&self, session: &Session, reason: CloseReason) {
+        self.config.observer.closed(session.id, &session.peer, reason);
+        self.over.borrow_mut().push(session.id);
+        self.reclaim();
+        self.connections.set(self.connections.get().saturating_sub(1));
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn borrow_buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| vec![0; INPUT_BYTES])
+    }
+
+    pub(crate) fn give_back_buffer(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() < BUFFERS_MAX {
+            buffers.push(buffer);
+        }
+    }
+
+    /// Decides on a peer that has said who it is.
+    pub(crate) fn admit(
+        &self,
+        session: &Rc<Session>,
+        greeting: Greeting,
+    ) -> Result<(), (Code, String)> {
+        if self.closing.get().is_some() {
+            return Err((Code::SessionClosed, "the endpoint is being shut down".to_owned()));
+        }
+        self.config.gate.admit(&greeting, &session.peer)?;
+        self.reclaim();
+        let rank = if greeting.wants_admin { Rank::Admin } else { Rank::Session };
+        let seat: Option<Seat> = self.config.seats.take(rank);
+        let Some(seat) = seat else {
+            let text = "there are as many sessions as there may be".to_owned();
+            return Err((Code::ResourceLimitReached, text));
+        };
+        self.config.observer.opened(session.id, &greeting.label, &session.peer);
+        session.become_member(greeting, seat, self.clock.now());
+        self.count(|counters| counters.admitted += 1);
+        Ok(())
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    fn session(&self, id: u64) -> Option<Rc<Session>> {
+        self.sessions.borrow().get(&id).cloned()
+    }
+
+    /// The next connection, or nothing when the endpoint is being shut down.
+    async fn accept<T>(&self, next: impl Future<Output = io::Result<T>>) -> Option<io::Result<T>> {
+        let mut next = std::pin::pin!(next);
+        loop {
+            let changed = self.changed.notified();
+            if self.closing.get().is_some() {
+                return None;
+            }
+            tokio::select! {
+                accepted = &mut next => return Some(accepted),
+                () = changed => {}
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Endpoint")
+            .field("services", &self.services)
+            .field("sessions", &self.sessions.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Config")
+            .field("policy", &self.policy)
+            .field("seats", &self.seats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for FindError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => out.write_str("there is no such session"),
+            Self::Ambiguous(ids) => {
+                out.write_str("several sessions have this label:")?;
+                ids.iter().try_for_each(|id| write!(out, " :{id}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for FindError {}

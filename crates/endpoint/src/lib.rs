@@ -1,0 +1,56 @@
+//! Services over TCP, Unix sockets and in-process, and live control of every session.
+//!
+//! A [`Service`] is called by its number with a [`Request`] and a [`Response`], and does not know the
+//! transport. An [`Endpoint`] holds the services and the sessions of one thread; each session is one future
+//! ([`Connection`]) that reads, lets the protocol's engine speak, polls the services that are at work and
+//! writes, without a task or a lock between them. Nothing here is global: a worker owns its endpoint, and a
+//! program may embed one. [`Client`] and [`blocking::Client`] are the other side.
+//!
+//! ```
+//! use std::rc::Rc;
+//! use sekisho_endpoint::{Client, Config, Echo, Endpoint, Services, loopback};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! # tokio::task::LocalSet::new().block_on(&runtime, async {
+//! let mut services = Services::default();
+//! services.add(Echo::NUMBER, "echo", Rc::new(Echo)).unwrap();
+//! let endpoint = Endpoint::new(Config::default(), services);
+//! let (near, far) = loopback::pair();
+//! tokio::task::spawn_local(endpoint.serve(far));
+//! let client = Client::connect(near, "example").await.unwrap();
+//! assert_eq!(client.call(Echo::NUMBER, b"hello").await.unwrap(), b"hello");
+//! # });
+//! ```
+#![forbid(unsafe_code)]
+
+mod admission;
+pub mod blocking;
+mod client;
+mod clock;
+mod connection;
+mod core;
+mod echo;
+mod endpoint;
+pub mod loopback;
+mod observer;
+mod service;
+mod session;
+mod stream;
+
+pub use admission::{Gate, OwnUser, Seats};
+pub use client::{Call, Client};
+pub use connection::Connection;
+pub use core::{CallError, Options};
+pub use echo::Echo;
+pub use endpoint::{Config, Counters, Endpoint, FindError};
+pub use observer::{Observer, Silent};
+pub use service::{
+    Channel, DuplicateService, Request, Response, Service, Services, Work, service_fn,
+};
+pub use session::{RequestInfo, SessionInfo};
+pub use stream::{Peer, Stream};
+
+pub use sekisho_lifecycle::stay::Bug;
+pub use sekisho_lifecycle::{CloseReason, Manner, RequestId};
+pub use sekisho_native::server::{AcquireError, AnswerError, WriteError};
+pub use sekisho_native::{Code, Greeting, Policy};

@@ -1,0 +1,31 @@
+//! What an endpoint tells whoever keeps its log: every end has a reason (O6), every bug of a handler is
+//! named (L29, L32).
+
+use sekisho_lifecycle::stay::Bug;
+use sekisho_lifecycle::{CloseReason, RequestId};
+
+use crate::stream::Peer;
+
+/// Hears what happens. It is called from within a session's turn and must not block.
+pub trait Observer {
+    /// A session was admitted.
+    fn opened(&self, session: u64, label: &str, peer: &Peer) {
+        let _ = (session, label, peer);
+    }
+
+    /// A connection has ended, admitted as a session or not.
+    fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
+        let _ = (session, peer, reason);
+    }
+
+    /// A handler did something wrong; the client got its one answer all the same.
+    fn bug(&self, session: u64, request: RequestId, bug: Bug) {
+        let _ = (session, request, bug);
+    }
+}
+
+/// Keeps no log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}

@@ -1,0 +1,286 @@
+//! What a service is and what it has in its hands (E1): a request, and a response through which it gives
+//! its one answer, opens a channel and learns that it is cancelled. It does not know the transport.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use sekisho_lifecycle::{Cancel, RequestId};
+use sekisho_native::Code;
+use sekisho_native::server::{AcquireError, AnswerError, WriteError, Written};
+
+use crate::session::Session;
+
+/// Answers requests. A service lives on its endpoint's thread; what must not hold that thread up is done
+/// elsewhere and awaited here.
+pub trait Service {
+    /// Takes a request. The answer is given through `response`, now or by the work that is returned, or
+    /// by whoever else holds the response; exactly one is given in any case (L32).
+    fn call(self: Rc<Self>, request: Request, response: Response) -> Work;
+}
+
+/// What is left to do after a call.
+pub enum Work {
+    /// Nothing.
+    Done,
+    /// This: the session polls it.
+    Later(Pin<Box<dyn Future<Output = ()>>>),
+}
+
+impl Work {
+    /// Work that takes time.
+    pub fn later(work: impl Future<Output = ()> + 'static) -> Self {
+        Self::Later(Box::pin(work))
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Done => "Done",
+            Self::Later(_) => "Later",
+        })
+    }
+}
+
+/// A service made of an async closure.
+pub fn service_fn<F, W>(serve: F) -> Rc<dyn Service>
+where
+    F: Fn(Request, Response) -> W + 'static,
+    W: Future<Output = ()> + 'static,
+{
+    struct Closure<F>(F);
+    impl<F, W> Service for Closure<F>
+    where
+        F: Fn(Request, Response) -> W + 'static,
+        W: Future<Output = ()> + 'static,
+    {
+        fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
+            Work::later((self.0)(request, response))
+        }
+    }
+    Rc::new(Closure(serve))
+}
+
+/// The services of an endpoint, by number and by name.
+#[derive(Default, Clone)]
+pub struct Services {
+    by_number: BTreeMap<u32, (Rc<str>, Rc<dyn Service>)>,
+}
+
+/// Two services cannot have one number or one name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DuplicateService {
+    /// The number that was to be given.
+    pub number: u32,
+    /// The name that was to be given.
+    pub name: String,
+}
+
+impl Services {
+    /// Adds a service under a number, which clients call it by, and a name, which people do.
+    pub fn add(
+        &mut self,
+        number: u32,
+        name: &str,
+        service: Rc<dyn Service>,
+    ) -> Result<(), DuplicateService> {
+        if self.by_number.contains_key(&number) || self.number(name).is_some() {
+            return Err(DuplicateService { number, name: name.to_owned() });
+        }
+        self.by_number.insert(number, (name.into(), service));
+        Ok(())
+    }
+
+    /// The number of the service with this name.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.by_number.iter().find(|(_, (other, _))| **other == *name).map(|(number, _)| *number)
+    }
+
+    /// The name of the service with this number.
+    pub fn name(&self, number: u32) -> Option<&str> {
+        self.by_number.get(&number).map(|(name, _)| &**name)
+    }
+
+    pub(crate) fn find(&self, number: u32) -> Option<Rc<dyn Service>> {
+        self.by_number.get(&number).map(|(_, service)| Rc::clone(service))
+    }
+}
+
+/// A request message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub(crate) session: u64,
+    pub(crate) id: RequestId,
+    pub(crate) service: u32,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// The bytes that the client sent; what they mean is the service's affair.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The same, to keep.
+    pub fn into_body(self) -> Vec<u8> {
+        self.body
+    }
+
+    /// The session it came in.
+    pub const fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Its number in that session.
+    pub const fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// The number by which the service was called.
+    pub const fn service(&self) -> u32 {
+        self.service
+    }
+}
+
+/// The way back. Clones are the same response; the last one that goes without an answer leaves `UNKNOWN`
+/// behind (L32).
+#[derive(Clone)]
+pub struct Response {
+    call: Rc<Hold>,
+}
+
+/// One request, held: by a response and its clones, or by its channel.
+struct Hold {
+    session: Rc<Session>,
+    id: RequestId,
+}
+
+impl Response {
+    pub(crate) fn new(session: Rc<Session>, id: RequestId) -> Self {
+        Self { call: Rc::new(Hold { session, id }) }
+    }
+
+    /// The one answer: a result.
+    pub fn body(&self, body: &[u8]) -> Result<(), AnswerError> {
+        let id = self.call.id;
+        self.call.session.command(|engine, scratch, now| engine.result(id, body, scratch, now))
+    }
+
+    /// The one answer: an error.
+    pub fn error(&self, code: Code, text: &str) -> Result<(), AnswerError> {
+        let id = self.call.id;
+        self.call.session.command(|engine, scratch, now| engine.error(id, code, text, scratch, now))
+    }
+
+    /// Opens the request's channel.
+    pub fn acquire_channel(&self) -> Result<Channel, AcquireError> {
+        let id = self.call.id;
+        self.call
+            .session
+            .command(|engine, scratch, now| engine.acquire_channel(id, scratch, now))
+            .map(|()| Channel { call: Rc::clone(&self.call) })
+    }
+
+    /// All records have been sent. An answer may only follow this (L29).
+    #[expect(clippy::needless_pass_by_value, reason = "a released channel cannot be written to")]
+    pub fn release_channel(&self, channel: Channel) {
+        channel.call.session.command(|engine, scratch, now| {
+            engine.release_channel(channel.call.id, scratch, now);
+        });
+    }
+
+    /// Whether somebody wants the request cancelled. It still gives its one answer: what it has, or
+    /// `OPERATION_CANCELLED` (L31).
+    pub fn is_cancelled(&self) -> bool {
+        self.call.session.is_cancelled(self.call.id)
+    }
+
+    /// Waits until somebody wants the request cancelled.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + use<'_> {
+        std::future::poll_fn(|cx| {
+            if self.is_cancelled() {
+                return Poll::Ready(());
+            }
+            self.call.session.wait(self.call.id, cx);
+            Poll::Pending
+        })
+    }
+
+    /// The flag for those who work on another thread.
+    pub fn cancel_flag(&self) -> Cancel {
+        self.call.session.flag(self.call.id)
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Response({})", self.call.id)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.session.drop_handle(self.id);
+    }
+}
+
+/// A stream of records to the client, ended by [`Response::release_channel`].
+pub struct Channel {
+    call: Rc<Hold>,
+}
+
+impl Channel {
+    /// Sends a record, when the client has room for it. One that the client does not want any more is
+    /// thrown away, which is no failure (L28).
+    pub async fn write(&self, record: &[u8]) -> Result<(), WriteError> {
+        std::future::poll_fn(|cx| self.poll_write(cx, record)).await
+    }
+
+    /// The same for those who write futures by hand.
+    pub fn poll_write(&self, cx: &mut Context<'_>, record: &[u8]) -> Poll<Result<(), WriteError>> {
+        let id = self.call.id;
+        match self
+            .call
+            .session
+            .command(|engine, scratch, now| engine.write(id, record, scratch, now))
+        {
+            Ok(Written::Sent | Written::Unwanted) => Poll::Ready(Ok(())),
+            Ok(Written::Full) => {
+                self.call.session.wait(id, cx);
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Whether anybody still reads.
+    pub fn is_wanted(&self) -> bool {
+        self.call.session.is_wanted(self.call.id)
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Channel({})", self.call.id)
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_map()
+            .entries(self.by_number.iter().map(|(number, (name, _))| (number, name)))
+            .finish()
+    }
+}
+
+impl fmt::Display for DuplicateService {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "a service with the number {} or the name {} exists", self.number, self.name)
+    }
+}
+
+impl std::error::Error for DuplicateService {}

@@ -1,0 +1,262 @@
+//! A session as its connection, its handlers and its endpoint share it: the engine, what is to leave, and
+//! who waits for what. All of them are on one thread; nobody keeps it borrowed while another is called.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use sekisho_lifecycle::{Cancel, Cause, Deadline, Engine, Manner, Moment, Request, RequestId};
+use sekisho_native::{Greeting, Scratch, Server};
+
+use crate::admission::Seat;
+use crate::clock::Clock;
+use crate::endpoint::Endpoint;
+use crate::stream::Peer;
+
+/// What its parts share.
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) state: RefCell<State>,
+    pub(crate) clock: Clock,
+    pub(crate) peer: Peer,
+    endpoint: Weak<Endpoint>,
+}
+
+pub(crate) struct State {
+    pub(crate) engine: Server,
+    pub(crate) scratch: Scratch,
+    /// Its label and seat, once it is admitted.
+    pub(crate) member: Option<Member>,
+    /// The connection, to be woken when a handler or an operator did something.
+    pub(crate) waker: Option<Waker>,
+    /// The connection is at work and will look by itself.
+    pub(crate) is_polling: bool,
+    /// The connection is gone.
+    pub(crate) is_over: bool,
+    waiters: Vec<(RequestId, Waker)>,
+    flags: Vec<(RequestId, Cancel)>,
+}
+
+/// Who a session is.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) label: String,
+    pub(crate) application: String,
+    pub(crate) is_admin: bool,
+    pub(crate) since: Moment,
+    pub(crate) _seat: Seat,
+}
+
+/// A session as it can be seen from outside (L34).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionInfo {
+    /// Its number.
+    pub id: u64,
+    /// What it calls itself.
+    pub label: String,
+    /// Which program it is.
+    pub application: String,
+    /// Whether it has an admin seat.
+    pub is_admin: bool,
+    /// Who it is.
+    pub peer: Peer,
+    /// How long it has been here.
+    pub age: Duration,
+    /// Where it stands.
+    pub state: sekisho_lifecycle::Session,
+    /// The strongest shutdown that was asked for.
+    pub asked: Option<Manner>,
+    /// Its next deadline, and how long until then.
+    pub deadline: Option<(Deadline, Duration)>,
+    /// Bytes that came from it.
+    pub received_bytes: u64,
+    /// Bytes that it took.
+    pub sent_bytes: u64,
+    /// Its requests, in the order in which they came.
+    pub requests: Vec<RequestInfo>,
+}
+
+/// A request as it can be seen from outside (L34).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestInfo {
+    /// Its number in the session.
+    pub id: RequestId,
+    /// The client's number for it.
+    pub slot: u16,
+    /// The service that works on it.
+    pub service: u32,
+    /// That service's name.
+    pub service_name: Option<String>,
+    /// How long ago it came.
+    pub age: Duration,
+    /// Where it stands.
+    pub state: Request,
+    /// Who wants it cancelled.
+    pub cancelled: Option<Cause>,
+}
+
+impl State {
+    /// Those who wait for something about a request. They are woken or dropped when nobody has the session
+    /// borrowed: a waker may be the last that holds a task, and the task may hold a handle.
+    fn take_waiters(&mut self, id: RequestId) -> Vec<Waker> {
+        let mut taken = Vec::new();
+        self.waiters.retain_mut(|(other, waker)| {
+            if *other == id {
+                taken.push(std::mem::replace(waker, Waker::noop().clone()));
+            }
+            *other != id
+        });
+        taken
+    }
+}
+
+impl Session {
+    pub(crate) fn new(endpoint: &Rc<Endpoint>, id: u64, engine: Server, peer: Peer) -> Rc<Self> {
+        let state = State {
+            engine,
+            scratch: Scratch::default(),
+            member: None,
+            waker: None,
+            is_polling: false,
+            is_over: false,
+            waiters: Vec::new(),
+            flags: Vec::new(),
+        };
+        Rc::new(Self {
+            id,
+            state: RefCell::new(state),
+            clock: endpoint.clock,
+            peer,
+            endpoint: Rc::downgrade(endpoint),
+        })
+    }
+
+    /// Something is done with the engine, by a handler or an operator; the connection takes it from there.
+    pub(crate) fn command<T>(
+        &self,
+        command: impl FnOnce(&mut Server, &mut Scratch, Moment) -> T,
+    ) -> T {
+        let now = self.clock.now();
+        let mut state = self.state.borrow_mut();
+        let State { engine, scratch, .. } = &mut *state;
+        let done = command(engine, scratch, now);
+        if !state.is_polling
+            && let Some(waker) = state.waker.clone()
+        {
+            drop(state);
+            waker.wake();
+        }
+        done
+    }
+
+    pub(crate) fn is_cancelled(&self, id: RequestId) -> bool {
+        self.state.borrow().engine.is_cancelled(id)
+    }
+
+    pub(crate) fn is_wanted(&self, id: RequestId) -> bool {
+        self.state.borrow().engine.is_wanted(id)
+    }
+
+    /// The task is to be woken when something happens to the request.
+    pub(crate) fn wait(&self, id: RequestId, cx: &Context<'_>) {
+        let mut state = self.state.borrow_mut();
+        let is_known =
+            state.waiters.iter().any(|(other, waker)| *other == id && waker.will_wake(cx.waker()));
+        if !is_known {
+            state.waiters.push((id, cx.waker().clone()));
+        }
+    }
+
+    pub(crate) fn flag(&self, id: RequestId) -> Cancel {
+        let mut state = self.state.borrow_mut();
+        if let Some((_, flag)) = state.flags.iter().find(|(other, _)| *other == id) {
+            return flag.clone();
+        }
+        let flag = Cancel::new();
+        let requests = state.engine.stay().requests();
+        if let Some(cause) =
+            requests.iter().find(|entry| entry.id == id).and_then(|of| of.cancelled)
+        {
+            flag.raise(cause);
+        }
+        state.flags.push((id, flag.clone()));
+        flag
+    }
+
+    /// Something happened to a request: whoever waits for it looks again.
+    pub(crate) fn tell(&self, id: RequestId, cancelled: Option<Cause>) {
+        let mut state = self.state.borrow_mut();
+        if let Some(cause) = cancelled
+            && let Some((_, flag)) = state.flags.iter().find(|(other, _)| *other == id)
+        {
+            flag.raise(cause);
+        }
+        let waiters = state.take_waiters(id);
+        drop(state);
+        for waker in waiters {
+            waker.wake();
+        }
+    }
+
+    /// The last handle of a request is gone.
+    pub(crate) fn drop_handle(&self, id: RequestId) {
+        self.command(|engine, scratch, now| engine.handle_dropped(id, scratch, now));
+        let mut state = self.state.borrow_mut();
+        let waiters = state.take_waiters(id);
+        state.flags.retain(|(other, _)| *other != id);
+        let is_over = state.is_over;
+        drop(state);
+        drop(waiters);
+        if is_over && let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.reclaim();
+        }
+    }
+
+    pub(crate) fn become_member(&self, greeting: Greeting, seat: Seat, now: Moment) {
+        self.state.borrow_mut().member = Some(Member {
+            label: greeting.label,
+            application: greeting.application,
+            is_admin: greeting.wants_admin,
+            since: now,
+            _seat: seat,
+        });
+    }
+
+    /// What can be seen of it.
+    pub(crate) fn info(&self, endpoint: &Endpoint) -> Option<SessionInfo> {
+        let now = self.clock.now();
+        let state = self.state.borrow();
+        let member = state.member.as_ref()?;
+        let stay = state.engine.stay();
+        let lanes = state.engine.lanes();
+        let (received_bytes, sent_bytes) = state.engine.moved();
+        let requests = stay.requests().iter().filter_map(|entry| {
+            let at = lanes.binary_search_by_key(&entry.id, |lane| lane.id).ok()?;
+            let lane = &lanes[at];
+            Some(RequestInfo {
+                id: entry.id,
+                slot: lane.slot,
+                service: lane.service,
+                service_name: endpoint.services.name(lane.service).map(str::to_owned),
+                age: now.since(lane.since),
+                state: entry.state,
+                cancelled: entry.cancelled,
+            })
+        });
+        Some(SessionInfo {
+            id: self.id,
+            label: member.label.clone(),
+            application: member.application.clone(),
+            is_admin: member.is_admin,
+            peer: self.peer,
+            age: now.since(member.since),
+            state: stay.session(),
+            asked: stay.asked(),
+            deadline: state.engine.next_deadline().map(|armed| (armed, armed.at.since(now))),
+            received_bytes,
+            sent_bytes,
+            requests: requests.collect(),
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! Channels: records, credit, who ends first.
+
+use std::time::Duration;
+
+use sekisho_endpoint::{Code, Manner, Seats};
+use sekisho_lifecycle::Request;
+
+use crate::world::{ECHO, ELSEWHERE, ENDLESS, HASTY, STREAM, World, failure};
+
+contract! {
+    /// L22, L25: all records come, once and in order, and then the answer.
+    #[test]
+    async fn records_come_once_and_in_order() {
+        let world = World::<T>::new();
+        let client = world.connect("stream").await;
+        for (count, size) in [(0, 0), (1, 0), (300, 10), (100, 60_000)] {
+            let body = format!("{count} {size}");
+            let mut call = client.request(STREAM, body.as_bytes()).expect("made");
+            for number in 0..count {
+                let record = call.next_record().await.expect("alive").expect("a record");
+                assert_eq!(record, vec![number as u8; size]);
+            }
+            assert_eq!(call.next_record().await.expect("alive"), None);
+            assert_eq!(call.answer().await.expect("a result"), b"done");
+            assert_eq!(call.next_record().await.expect("alive"), None);
+        }
+        let idle = sekisho_lifecycle::Session::Idle;
+        world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
+        assert_eq!(world.endpoint.list()[0].state, idle);
+    }
+
+    /// E1: a service may hand its response on to another task.
+    #[test]
+    async fn a_response_may_be_used_from_another_task() {
+        let world = World::<T>::with(
+            |policy| policy.channel_bytes_max = 5000,
+            Seats::new(9, 1, 9),
+        );
+        let client = world.connect("elsewhere").await;
+        let mut call = client.request(ELSEWHERE, b"200 900").expect("made");
+        let mut records = 0;
+        while let Some(record) = call.next_record().await.expect("alive") {
+            assert_eq!(record.len(), 900);
+            records += 1;
+        }
+        assert_eq!(records, 200);
+        assert_eq!(call.answer().await.expect("a result"), b"done");
+        assert_eq!(world.endpoint.counters().dropped_unanswered, 0);
+    }
+
+    /// L30, L14: an undrained channel outlives the answer and blocks a graceful end.
+    #[test]
+    async fn an_undrained_channel_outlives_the_answer_and_blocks_grace() {
+        let world = World::<T>::new();
+        let client = world.connect("undrained").await;
+        let mut call = client.request(STREAM, b"3 5").expect("made");
+        assert_eq!(call.answer().await.expect("a result"), b"done");
+        let info = world.endpoint.list().remove(0);
+        assert_eq!(info.requests[0].state, Request::Lingering);
+        client.start_shutdown(Manner::Graceful);
+        client.flush().await.expect("sent");
+        let id = client.session();
+        world.until(|| world.endpoint.show(id).is_some_and(|info| info.asked.is_some())).await;
+        assert!(world.endpoint.show(id).is_some_and(|info| info.deadline.is_some()));
+        for _ in 0..3 {
+            assert_eq!(call.next_record().await.expect("alive").expect("a record").len(), 5);
+        }
+        client.ended().await.expect("as asked");
+        drop((call, client));
+        world.empty().await;
+    }
+
+    /// L14: the drain deadline turns grace into force.
+    #[test]
+    async fn grace_does_not_wait_for_a_channel_for_ever() {
+        let world = World::<T>::with(
+            |policy| policy.drain_timeout = Some(Duration::from_millis(30)),
+            Seats::new(9, 1, 9),
+        );
+        let client = world.connect("undrained").await;
+        let mut call = client.request(STREAM, b"3 5").expect("made");
+        assert_eq!(call.answer().await.expect("a result"), b"done");
+        let since = tokio::time::Instant::now();
+        client.start_shutdown(Manner::Graceful);
+        client.ended().await.expect_err("the deadline's word");
+        assert!(since.elapsed() >= Duration::from_millis(30), "never early");
+        drop((call, client));
+        world.empty().await;
+    }
+
+    /// L28, L24: the client is done before the producer, who neither blocks nor fails.
+    #[test]
+    async fn a_client_may_be_done_before_its_producer() {
+        let world = World::<T>::new();
+        let client = world.connect("done").await;
+        let mut call = client.request(ENDLESS, b"").expect("made");
+        assert!(call.next_record().await.expect("alive").is_some());
+        call.drain_channel();
+        assert_eq!(call.answer().await.expect("a result"), b"enough");
+        assert_eq!(call.next_record().await.expect("alive"), None);
+        world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
+    }
+
+    /// L29: a result with an open channel is a handler's bug; the channel is closed for it.
+    #[test]
+    async fn a_result_with_an_open_channel_is_guarded() {
+        let world = World::<T>::new();
+        let client = world.connect("hasty").await;
+        let mut call = client.request(HASTY, b"").expect("made");
+        assert_eq!(call.answer().await.expect("a result"), b"too early");
+        assert_eq!(call.next_record().await.expect("alive").expect("a record"), b"one");
+        assert_eq!(call.next_record().await.expect("alive"), None);
+        assert_eq!(world.endpoint.counters().answered_with_open_channel, 1);
+        world.noted("AnsweredWithOpenChannel").await;
+        world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
+    }
+
+    /// E4: a slow reader slows its producer and nobody else.
+    #[test]
+    async fn a_slow_reader_slows_its_producer_and_nobody_else() {
+        let world = World::<T>::with(
+            |policy| policy.channel_bytes_max = 10_000,
+            Seats::new(9, 1, 9),
+        );
+        let client = world.connect("slow").await;
+        let mut slow = client.request(ENDLESS, b"").expect("made");
+        // Other requests of the same session go on.
+        for _ in 0..50 {
+            assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
+        }
+        assert_eq!(*world.shared.records.borrow(), 9, "one window of records");
+        for _ in 0..100 {
+            assert!(slow.next_record().await.expect("alive").is_some());
+        }
+        assert!(*world.shared.records.borrow() <= 109);
+        slow.drain_channel();
+        assert_eq!(slow.answer().await.expect("a result"), b"enough");
+    }
+
+    /// E4: a record at the limit and one byte more.
+    #[test]
+    async fn a_record_has_room_in_a_window_or_is_refused() {
+        let world = World::<T>::with(
+            |policy| policy.channel_bytes_max = 1000,
+            Seats::new(9, 1, 9),
+        );
+        let client = world.connect("records").await;
+        let mut call = client.request(STREAM, b"2 988").expect("made");
+        assert!(call.next_record().await.expect("alive").is_some());
+        assert!(call.next_record().await.expect("alive").is_some());
+        assert_eq!(call.answer().await.expect("a result"), b"done");
+        let mut call = client.request(STREAM, b"1 989").expect("made");
+        assert_eq!(failure(&mut call).await, Code::InvalidRequest);
+    }
+
+    /// L12, L14: a lost client counts as drained for all of its channels.
+    #[test]
+    async fn a_lost_client_leaves_no_channel_behind() {
+        let world = World::<T>::new();
+        let client = world.connect("gone").await;
+        let mut undrained = client.request(STREAM, b"3 5").expect("made");
+        let running = client.request(ENDLESS, b"").expect("made");
+        assert_eq!(undrained.answer().await.expect("a result"), b"done");
+        world.until(|| *world.shared.records.borrow() > 0).await;
+        drop((undrained, running, client));
+        world.empty().await;
+    }
+}

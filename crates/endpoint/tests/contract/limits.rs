@@ -1,0 +1,130 @@
+//! Limits at max and at max + 1, the admin seat, handshakes that will not do.
+
+use sekisho_endpoint::{CallError, Code, Options, Seats};
+use sekisho_native::frame::{Head, Kind};
+use sekisho_native::message::{self, Hello};
+
+use crate::world::{ECHO, HOLD, OPEN, World, failure};
+
+contract! {
+    /// E4, E5: sessions; whoever is one too many is told so.
+    #[test]
+    async fn one_session_too_many_is_told_so() {
+        let world = World::<T>::with(|_| {}, Seats::new(2, 1, 9));
+        let first = world.connect("one").await;
+        let second = world.connect("two").await;
+        let error = world.try_connect("three".into()).await.expect_err("refused");
+        assert_eq!(error.code(), Some(Code::ResourceLimitReached));
+        assert_eq!(first.call(ECHO, b"x").await.expect("a result"), b"x");
+        drop(second);
+        world.until(|| world.seats.taken() == (1, 0)).await;
+        world.connect("four").await;
+    }
+
+    /// E4: the admin seat works when all others are taken, and is one.
+    #[test]
+    async fn the_admin_seat_is_there_when_all_is_full() {
+        let world = World::<T>::with(|_| {}, Seats::new(1, 1, 9));
+        let _full = world.connect("one").await;
+        assert!(world.try_connect("two".into()).await.is_err());
+        let admin = Options { admin: true, ..Options::from("admin") };
+        let client = world.try_connect(admin.clone()).await.expect("the admin seat");
+        assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
+        assert!(world.endpoint.list().iter().any(|info| info.is_admin));
+        let error = world.try_connect(admin).await.expect_err("one seat");
+        assert_eq!(error.code(), Some(Code::ResourceLimitReached));
+    }
+
+    /// E4: requests per session.
+    #[test]
+    async fn one_request_too_many_is_refused() {
+        let world = World::<T>::with(|policy| policy.requests_max = 2, Seats::new(9, 1, 9));
+        let client = world.connect("requests").await;
+        assert_eq!(client.requests_max(), 2);
+        let mut holding: Vec<_> = [b"a", b"b"]
+            .into_iter()
+            .map(|name| client.request(HOLD, name).expect("made"))
+            .collect();
+        assert!(matches!(client.request(ECHO, b""), Err(CallError::TooMany)));
+        client.flush().await.expect("sent");
+        world.release(b"a").await;
+        assert_eq!(holding[0].answer().await.expect("a result"), b"a");
+        assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
+        // A peer that does not count is told by the server.
+        let mut raw = world.greeted().await;
+        for slot in 0..3 {
+            raw.request(slot, HOLD, &[b'0' + slot as u8]).await;
+        }
+        let (head, _) = raw.next().await.expect("an answer");
+        assert_eq!((head.kind, head.slot), (Kind::Error, 2));
+    }
+
+    /// E4: channels per session.
+    #[test]
+    async fn one_channel_too_many_is_refused_to_the_service() {
+        let world = World::<T>::with(|policy| policy.channels_max = 2, Seats::new(9, 1, 9));
+        let client = world.connect("channels").await;
+        let _held: Vec<_> = [b"a", b"b"]
+            .into_iter()
+            .map(|name| client.request(OPEN, name).expect("made"))
+            .collect();
+        let mut third = client.request(OPEN, b"c").expect("made");
+        assert_eq!(failure(&mut third).await, Code::ResourceLimitReached);
+    }
+
+    /// E4: bytes per frame.
+    #[test]
+    async fn a_frame_at_the_limit_is_taken_and_a_longer_one_is_the_end() {
+        let world = World::<T>::with(|policy| policy.frame_bytes_max = 5000, Seats::new(9, 1, 9));
+        let client = world.connect("frames").await;
+        assert_eq!(client.call(ECHO, &[1; 5000]).await.expect("a result").len(), 5000);
+        assert!(matches!(client.request(ECHO, &[1; 5001]), Err(CallError::TooLarge)));
+        let mut raw = world.greeted().await;
+        raw.request(0, ECHO, &[1; 5001]).await;
+        assert_eq!(raw.bye().await, Code::ResourceLimitReached);
+        // And one that claims four gigabytes before anybody knows it.
+        let mut raw = world.raw().await;
+        let mut wire = Vec::new();
+        Head { length: u32::MAX, ..Head::of_slot(Kind::Hello, 0) }.write(&mut wire);
+        raw.send(&wire).await;
+        assert_eq!(raw.bye().await, Code::ResourceLimitReached);
+    }
+
+    /// E4, E5: peers that have only just connected are bounded as well.
+    #[test]
+    async fn too_many_that_say_nothing_do_not_fill_the_server() {
+        let world = World::<T>::with(|_| {}, Seats::new(9, 1, 2));
+        let _silent = (world.raw().await, world.raw().await);
+        assert_eq!(world.raw().await.bye().await, Code::ResourceLimitReached);
+    }
+
+    /// E2: a handshake first, and one that will do.
+    #[test]
+    async fn a_handshake_that_will_not_do_is_refused() {
+        let world = World::<T>::new();
+        let wrong = Options { credential: b"wrong".to_vec(), ..Options::default() };
+        let error = world.try_connect(wrong).await.expect_err("refused");
+        assert_eq!(error.code(), Some(Code::AuthenticationError));
+        let error = world.try_connect("a\nb".into()).await.expect_err("refused");
+        assert_eq!(error.code(), Some(Code::InvalidRequest));
+        let mut raw = world.raw().await;
+        raw.request(0, ECHO, b"").await;
+        assert_eq!(raw.bye().await, Code::InvalidRequest);
+        let mut raw = world.raw().await;
+        raw.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        assert_eq!(raw.bye().await, Code::InvalidRequest);
+        drop(raw);
+        world.empty().await;
+    }
+
+    /// E3: another major version is told which one would do.
+    #[test]
+    async fn a_newer_version_is_refused() {
+        let world = World::<T>::new();
+        let mut raw = world.raw().await;
+        let mut wire = Vec::new();
+        message::write(&mut wire, Kind::Hello, 0, &Hello { major: 2, ..Hello::default() });
+        raw.send(&wire).await;
+        assert_eq!(raw.bye().await, Code::UnsupportedOperation);
+    }
+}

@@ -1,0 +1,14 @@
+//! The contract of the native endpoint: the same rows over every transport. A transport joins by
+//! implementing [`Transport`] and standing in the macro below.
+
+#[macro_use]
+mod world;
+
+mod channels;
+mod clients;
+mod deadlines;
+mod limits;
+mod requests;
+mod shutdown;
+mod steering;
+mod vanishing;

@@ -1,0 +1,416 @@
+//! What the rows share: transports, an endpoint with services that do as they are told, bounded waits.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sekisho_endpoint::{
+    Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint, Greeting,
+    Observer, Options, Peer, Policy, Request, RequestId, Response, Seats, Services, Stream,
+    loopback, service_fn,
+};
+use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
+use sekisho_native::message::{self, Bye, Hello};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::{Notify, oneshot};
+
+/// Waits in the tests are bounded by this.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A way to be connected.
+pub(crate) trait Transport: 'static {
+    type Stream: Stream + 'static;
+    /// Two ends: the client's and the server's.
+    fn pair() -> impl Future<Output = (Self::Stream, Self::Stream)>;
+}
+
+pub(crate) struct Loopback;
+pub(crate) struct Tcp;
+pub(crate) struct Unix;
+
+impl Transport for Loopback {
+    type Stream = loopback::End;
+    async fn pair() -> (loopback::End, loopback::End) {
+        loopback::pair()
+    }
+}
+
+impl Transport for Tcp {
+    type Stream = TcpStream;
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (near, (far, _)) = (near.expect("connected"), far.expect("accepted"));
+        near.set_nodelay(true).expect("set");
+        far.set_nodelay(true).expect("set");
+        (near, far)
+    }
+}
+
+impl Transport for Unix {
+    type Stream = UnixStream;
+    async fn pair() -> (UnixStream, UnixStream) {
+        UnixStream::pair().expect("a pair")
+    }
+}
+
+/// Each row becomes one test for each transport. `T` is the transport.
+macro_rules! contract {
+    ($($(#[$meta:meta])* async fn $name:ident() $body:block)*) => {
+        $(
+            mod $name {
+                #[allow(unused_imports, reason = "each row uses a part of it")]
+                use super::*;
+
+                async fn row<T: crate::world::Transport>() $body
+
+                #[test]
+                fn over_loopback() {
+                    crate::world::run(row::<crate::world::Loopback>());
+                }
+
+                #[test]
+                fn over_tcp() {
+                    crate::world::run(row::<crate::world::Tcp>());
+                }
+
+                #[test]
+                fn over_unix() {
+                    crate::world::run(row::<crate::world::Unix>());
+                }
+            }
+        )*
+    };
+}
+
+/// Runs a row, and not for ever.
+pub(crate) fn run(row: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        tokio::time::timeout(PATIENCE, row).await.expect("the row comes to its end");
+    });
+}
+
+pub(crate) const ECHO: u32 = Echo::NUMBER;
+/// Waits until the world lets it go, then answers with its body.
+pub(crate) const HOLD: u32 = 10;
+/// Waits until it is cancelled and says so.
+pub(crate) const PATIENT: u32 = 11;
+/// Its body is "count size": so many records of that size, then "done".
+pub(crate) const STREAM: u32 = 12;
+/// Gives no answer.
+pub(crate) const FORGET: u32 = 13;
+/// Answers while its channel is open.
+pub(crate) const HASTY: u32 = 14;
+/// Writes records until nobody wants them, then answers "enough".
+pub(crate) const ENDLESS: u32 = 15;
+/// Answers and keeps its handle.
+pub(crate) const KEEP: u32 = 16;
+/// Opens a channel, or says why not, and keeps it until the world lets it go.
+pub(crate) const OPEN: u32 = 17;
+/// Panics, at once or later.
+pub(crate) const PANIC: u32 = 18;
+/// As `STREAM`, but in a task of its own.
+pub(crate) const ELSEWHERE: u32 = 19;
+
+/// What the services and the rows share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    held: RefCell<BTreeMap<Vec<u8>, oneshot::Sender<()>>>,
+    notes: RefCell<Vec<String>>,
+    pub(crate) kept: RefCell<Vec<Response>>,
+    pub(crate) records: RefCell<usize>,
+    pub(crate) ends: RefCell<Vec<CloseReason>>,
+    changed: Notify,
+}
+
+pub(crate) struct World<T: Transport> {
+    pub(crate) endpoint: Rc<Endpoint>,
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) seats: Arc<Seats>,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport> World<T> {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {}, Seats::new(100, 1, 100))
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Policy), seats: Arc<Seats>) -> Self {
+        let mut policy = Policy::default();
+        change(&mut policy);
+        let shared = Rc::new(Shared::default());
+        let gate = |greeting: &Greeting, _: &Peer| {
+            if greeting.credential == b"wrong" {
+                return Err((Code::AuthenticationError, "who are you".to_owned()));
+            }
+            Ok(())
+        };
+        let config = Config {
+            policy: Arc::new(policy),
+            seats: Arc::clone(&seats),
+            gate: Rc::new(gate),
+            observer: Rc::clone(&shared) as Rc<dyn Observer>,
+            ..Config::default()
+        };
+        let endpoint = Endpoint::new(config, services(&shared));
+        Self { endpoint, shared, seats, transport: PhantomData }
+    }
+
+    /// A client of this world.
+    pub(crate) async fn connect(&self, label: &str) -> Client<T::Stream> {
+        self.try_connect(label.into()).await.expect("admitted")
+    }
+
+    pub(crate) async fn try_connect(
+        &self,
+        options: Options,
+    ) -> Result<Client<T::Stream>, CallError> {
+        Client::connect(self.raw().await.stream, options).await
+    }
+
+    /// A peer that says what it likes.
+    pub(crate) async fn raw(&self) -> Raw<T> {
+        let (near, far) = T::pair().await;
+        tokio::task::spawn_local(self.endpoint.serve(far));
+        Raw { stream: near, inbox: Vec::new() }
+    }
+
+    /// The same, after its handshake.
+    pub(crate) async fn greeted(&self) -> Raw<T> {
+        let mut raw = self.raw().await;
+        let mut wire = Vec::new();
+        message::write(&mut wire, Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
+        raw.send(&wire).await;
+        let (head, _) = raw.next().await.expect("a frame");
+        assert_eq!(head.kind, Kind::Welcome);
+        raw
+    }
+
+    /// Lets a held request go, once it is there.
+    pub(crate) async fn release(&self, name: &[u8]) {
+        self.until(|| self.shared.held.borrow().contains_key(name)).await;
+        let held = self.shared.held.borrow_mut().remove(name);
+        let _ = held.expect("it is there").send(());
+    }
+
+    /// Waits until so many requests are held.
+    pub(crate) async fn held(&self, count: usize) {
+        self.until(|| self.shared.held.borrow().len() == count).await;
+    }
+
+    /// Waits until a service has left this note.
+    pub(crate) async fn noted(&self, note: &str) {
+        self.until(|| self.shared.notes.borrow().iter().any(|other| other == note)).await;
+    }
+
+    /// Waits until something is so; the row's own patience bounds it.
+    pub(crate) async fn until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            let changed = self.shared.changed.notified();
+            let _ = tokio::time::timeout(Duration::from_millis(1), changed).await;
+        }
+    }
+
+    /// All is given back: no session, no seat, no connection.
+    pub(crate) async fn empty(&self) {
+        self.until(|| self.endpoint.list().is_empty()).await;
+        self.until(|| self.seats.taken() == (0, 0)).await;
+    }
+}
+
+/// A peer without an engine.
+pub(crate) struct Raw<T: Transport> {
+    pub(crate) stream: T::Stream,
+    inbox: Vec<u8>,
+}
+
+impl<T: Transport> Raw<T> {
+    pub(crate) async fn send(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let written = poll_fn(|cx| self.stream.poll_write(cx, bytes)).await;
+            bytes = &bytes[written.expect("written")..];
+        }
+    }
+
+    pub(crate) async fn request(&mut self, slot: u16, service: u32, body: &[u8]) {
+        let mut wire = Vec::new();
+        let head = Head { word: service, ..Head::of_slot(Kind::Request, slot) };
+        frame::write(&mut wire, head, body);
+        self.send(&wire).await;
+    }
+
+    pub(crate) async fn bare(&mut self, kind: Kind, slot: u16) {
+        let mut wire = Vec::new();
+        Head::of_slot(kind, slot).write(&mut wire);
+        self.send(&wire).await;
+    }
+
+    /// The next frame, or nothing at the end.
+    pub(crate) async fn next(&mut self) -> Option<(Head, Vec<u8>)> {
+        loop {
+            if let Some(head) = Head::read(&self.inbox).expect("a good frame") {
+                let end = HEAD_BYTES + head.length as usize;
+                if self.inbox.len() >= end {
+                    let payload = self.inbox[HEAD_BYTES..end].to_vec();
+                    self.inbox.drain(..end);
+                    return Some((head, payload));
+                }
+            }
+            let mut buffer = [0; 4096];
+            let read = poll_fn(|cx| self.stream.poll_read(cx, &mut buffer)).await;
+            match read.unwrap_or(0) {
+                0 => return None,
+                count => self.inbox.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    /// The code of the `BYE` that must be next, and behind which there is nothing.
+    pub(crate) async fn bye(&mut self) -> Code {
+        use prost::Message as _;
+        let (head, payload) = self.next().await.expect("a last word");
+        assert_eq!(head.kind, Kind::Bye);
+        assert_eq!(self.next().await, None, "nothing follows");
+        Code::of_number(Bye::decode(&payload[..]).expect("it can be read").code)
+    }
+}
+
+/// The code of a call that failed.
+pub(crate) async fn failure<S: Stream>(call: &mut Call<S>) -> Code {
+    let error = call.answer().await.expect_err("an error");
+    assert!(matches!(error, CallError::Failed { .. }), "{error:?}");
+    error.code().expect("a code")
+}
+
+fn services(shared: &Rc<Shared>) -> Services {
+    let mut services = Services::default();
+    services.add(ECHO, "echo", Rc::new(Echo)).expect("free");
+    let mut add = |number, name: &str, serve: fn(Rc<Shared>, Request, Response) -> Serving| {
+        let shared = Rc::clone(shared);
+        let service =
+            service_fn(move |request, response| serve(Rc::clone(&shared), request, response));
+        services.add(number, name, service).expect("free");
+    };
+    add(HOLD, "hold", |shared, request, response| Box::pin(hold(shared, request, response)));
+    add(PATIENT, "patient", |shared, _, response| Box::pin(patient(shared, response)));
+    add(STREAM, "stream", |_, request, response| Box::pin(stream(request, response)));
+    add(ELSEWHERE, "elsewhere", |_, request, response| {
+        Box::pin(async move {
+            tokio::task::spawn_local(stream(request, response));
+        })
+    });
+    add(FORGET, "forget", |_, _, _| Box::pin(async {}));
+    add(HASTY, "hasty", |_, _, response| Box::pin(hasty(response)));
+    add(ENDLESS, "endless", |shared, _, response| Box::pin(endless(shared, response)));
+    add(PANIC, "panic", |_, request, _response| {
+        assert!(request.body() != b"now", "as was asked");
+        Box::pin(async { panic!("as was asked") })
+    });
+    add(KEEP, "keep", |shared, request, response| {
+        Box::pin(async move { keep(&shared, &request, response) })
+    });
+    add(OPEN, "open", |shared, request, response| Box::pin(open(shared, request, response)));
+    services
+}
+
+type Serving = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+impl Observer for Shared {
+    fn closed(&self, _: u64, _: &Peer, reason: CloseReason) {
+        self.ends.borrow_mut().push(reason);
+        self.changed.notify_waiters();
+    }
+
+    fn bug(&self, _: u64, _: RequestId, bug: Bug) {
+        self.note(&format!("{bug:?}"));
+    }
+}
+
+impl Shared {
+    fn note(&self, note: &str) {
+        self.notes.borrow_mut().push(note.to_owned());
+        self.changed.notify_waiters();
+    }
+
+    fn wait(&self, name: &[u8]) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.held.borrow_mut().insert(name.to_vec(), sender);
+        self.changed.notify_waiters();
+        receiver
+    }
+}
+
+async fn hold(shared: Rc<Shared>, request: Request, response: Response) {
+    let _ = shared.wait(request.body()).await;
+    if response.is_cancelled() {
+        shared.note("cancelled and answered");
+    }
+    let _ = response.body(request.body());
+}
+
+async fn patient(shared: Rc<Shared>, response: Response) {
+    shared.note("patient");
+    response.cancelled().await;
+    shared.note("cancelled");
+    let _ = response.error(Code::OperationCancelled, "as you wish");
+}
+
+async fn stream(request: Request, response: Response) {
+    let text = String::from_utf8_lossy(request.body()).into_owned();
+    let mut numbers = text.split(' ').map(|number| number.parse::<usize>().expect("a number"));
+    let (count, size) = (numbers.next().expect("a count"), numbers.next().expect("a size"));
+    let channel = response.acquire_channel().expect("a channel");
+    for number in 0..count {
+        if channel.write(&vec![number as u8; size]).await.is_err() {
+            response.release_channel(channel);
+            let _ = response.error(Code::InvalidRequest, "too large");
+            return;
+        }
+    }
+    response.release_channel(channel);
+    let _ = response.body(b"done");
+}
+
+async fn hasty(response: Response) {
+    let channel: Channel = response.acquire_channel().expect("a channel");
+    channel.write(b"one").await.expect("room");
+    response.body(b"too early").expect("the one answer");
+    channel.write(b"two").await.expect_err("the channel was closed");
+}
+
+async fn endless(shared: Rc<Shared>, response: Response) {
+    let channel = response.acquire_channel().expect("a channel");
+    while channel.is_wanted() {
+        channel.write(&[7; 1000]).await.expect("neither blocks for ever nor fails");
+        *shared.records.borrow_mut() += 1;
+    }
+    channel.write(b"nobody reads this").await.expect("no failure");
+    response.release_channel(channel);
+    let _ = response.body(b"enough");
+}
+
+fn keep(shared: &Shared, request: &Request, response: Response) {
+    response.body(request.body()).expect("the one answer");
+    shared.kept.borrow_mut().push(response);
+}
+
+async fn open(shared: Rc<Shared>, request: Request, response: Response) {
+    match response.acquire_channel() {
+        Err(error) => {
+            let _ = response.error(Code::ResourceLimitReached, &error.to_string());
+        }
+        Ok(channel) => {
+            let _ = shared.wait(request.body()).await;
+            response.release_channel(channel);
+            let _ = response.body(b"closed");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Who comes, and which version they speak. What is said here is believed only as far as it is well-formed:
+//! whether the peer may come in is the shell's to decide.
+
+use crate::code::Code;
+use crate::message::Hello;
+
+/// A version of the protocol: minor versions understand each other, major ones do not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Version {
+    /// Changes when an older peer could misunderstand.
+    pub major: u32,
+    /// Changes when something is added.
+    pub minor: u32,
+}
+
+impl Version {
+    /// The newest minor version that both sides know.
+    pub const fn common_minor(self, other: u32) -> u32 {
+        if other < self.minor { other } else { self.minor }
+    }
+}
+
+/// The version that is spoken here.
+pub const VERSION: Version = Version { major: 1, minor: 0 };
+
+/// How long a label and the name of an application may be, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+/// How long a credential may be.
+pub const CREDENTIAL_BYTES_MAX: usize = 2048;
+
+/// A handshake that is in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Greeting {
+    /// What the session is to be called; may be empty.
+    pub label: String,
+    /// Which program it is; may be empty.
+    pub application: String,
+    /// What the peer shows for itself.
+    pub credential: Vec<u8>,
+    /// Whether it asks for the admin seat (E4).
+    pub wants_admin: bool,
+    /// The newest minor version that both know.
+    pub minor: u32,
+    /// The client's wishes: see [`Agreed`](crate::policy::Agreed).
+    pub frame_bytes_max: u32,
+    /// The same.
+    pub channel_bytes: u32,
+}
+
+/// Why a handshake is not in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Misfit {
+    /// Another major version: refused with the one that would do (E3).
+    Version,
+    /// A name is too long, or has bytes that would spoil a list or a log.
+    Name,
+    /// The credential is too long.
+    Credential,
+}
+
+impl Misfit {
+    /// The code and text for the peer.
+    pub const fn answer(self) -> (Code, &'static str) {
+        match self {
+            Self::Version => (Code::UnsupportedOperation, "this version is not spoken here"),
+            Self::Name => (Code::InvalidRequest, "a label or application that will not do"),
+            Self::Credential => (Code::InvalidRequest, "the credential is too long"),
+        }
+    }
+}
+
+/// Reads the first message.
+pub fn read(hello: Hello) -> Result<Greeting, Misfit> {
+    if hello.major != VERSION.major {
+        return Err(Misfit::Version);
+    }
+    if !is_name(&hello.label) || !is_name(&hello.application) {
+        return Err(Misfit::Name);
+    }
+    if hello.credential.len() > CREDENTIAL_BYTES_MAX {
+        return Err(Misfit::Credential);
+    }
+    Ok(Greeting {
+        label: hello.label,
+        application: hello.application,
+        credential: hello.credential,
+        wants_admin: hello.admin,
+        minor: VERSION.common_minor(hello.minor),
+        frame_bytes_max: hello.frame_bytes_max,
+        channel_bytes: hello.channel_bytes,
+    })
+}
+
+/// A label beginning with a colon would look like a session's number.
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX && !name.starts_with(':') && !name.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(change: impl FnOnce(&mut Hello)) -> Hello {
+        let mut hello = Hello { major: VERSION.major, minor: VERSION.minor, ..Hello::default() };
+        change(&mut hello);
+        hello
+    }
+
+    #[test]
+    fn a_newer_minor_version_is_met_at_ours_and_a_newer_major_one_is_refused() {
+        // E3
+        let newer = read(hello(|hello| hello.minor = 7)).map(|greeting| greeting.minor);
+        assert_eq!(newer, Ok(VERSION.minor));
+        for major in [0, VERSION.major + 1, u32::MAX] {
+            assert_eq!(read(hello(|hello| hello.major = major)), Err(Misfit::Version));
+        }
+    }
+
+    #[test]
+    fn names_are_short_and_plain() {
+        // E2
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for bad in [long.as_str(), "a\nb", "\u{0}", ":7", "\u{85}"] {
+            assert_eq!(read(hello(|hello| hello.label = bad.into())), Err(Misfit::Name));
+            assert_eq!(read(hello(|hello| hello.application = bad.into())), Err(Misfit::Name));
+        }
+        for good in ["", "ctl", "名前", &long[1..]] {
+            assert!(read(hello(|hello| hello.label = good.into())).is_ok());
+        }
+        let credential = vec![0; CREDENTIAL_BYTES_MAX + 1];
+        assert_eq!(read(hello(|hello| hello.credential = credential)), Err(Misfit::Credential));
+    }
+}

@@ -1,0 +1,88 @@
+//! What a session may use and how long it may take. One value for all sessions of an endpoint.
+
+use std::time::Duration;
+
+use crate::frame::HEAD_BYTES;
+
+/// Limits and timeouts. `None` is "no such deadline".
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// The longest payload of a request, a result or a record (E4).
+    pub frame_bytes_max: u32,
+    /// Requests per session: running, or with an undrained channel, or still held (E4).
+    pub requests_max: u32,
+    /// Undrained channels per session (E4).
+    pub channels_max: u32,
+    /// The window of each channel: what the server holds of it at the most (E4).
+    pub channel_bytes_max: u32,
+    /// With so much waiting to leave, nothing more is taken in.
+    pub output_bytes_max: u64,
+    /// From connecting to the end of the handshake: absolute (E2).
+    pub handshake_timeout: Option<Duration>,
+    /// From a frame's first byte to its last; each [`PROGRESS_BYTES`] buy the same time again (E2).
+    pub frame_timeout: Option<Duration>,
+    /// While the peer does not take bytes.
+    pub send_timeout: Option<Duration>,
+    /// Without traffic (E6).
+    pub session_timeout: Option<Duration>,
+    /// How far from now an explicit extension reaches at the most (E6).
+    pub session_extension_max: Duration,
+    /// How long a graceful end waits for channels (L14).
+    pub drain_timeout: Option<Duration>,
+    /// How long the peer may take to close after `BYE`.
+    pub linger_timeout: Duration,
+}
+
+/// So many bytes of a long frame show that it goes on.
+pub const PROGRESS_BYTES: u32 = 16 * 1024;
+
+/// The smallest window that makes sense.
+pub const CHANNEL_BYTES_MIN: u32 = 64;
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            frame_bytes_max: 1 << 20,
+            requests_max: 256,
+            channels_max: 64,
+            channel_bytes_max: 256 << 10,
+            output_bytes_max: 256 << 10,
+            handshake_timeout: Some(Duration::from_secs(10)),
+            frame_timeout: Some(Duration::from_secs(10)),
+            send_timeout: Some(Duration::from_secs(10)),
+            session_timeout: Some(Duration::from_mins(5)),
+            session_extension_max: Duration::from_hours(1),
+            drain_timeout: Some(Duration::from_secs(10)),
+            linger_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What both sides have agreed upon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// The longest payload in both directions.
+    pub frame_bytes_max: u32,
+    /// The window of each channel.
+    pub channel_bytes: u32,
+}
+
+impl Agreed {
+    /// What comes of the server's limits and the client's wishes, of which zero is none.
+    pub fn new(policy: &Policy, frame_bytes_max: u32, channel_bytes: u32) -> Self {
+        let or_all = |wish: u32| if wish == 0 { u32::MAX } else { wish };
+        Self {
+            frame_bytes_max: policy.frame_bytes_max.min(or_all(frame_bytes_max)),
+            channel_bytes: policy
+                .channel_bytes_max
+                .min(or_all(channel_bytes))
+                .max(CHANNEL_BYTES_MIN),
+        }
+    }
+
+    /// The longest record: one that a whole window has room for.
+    pub const fn record_bytes_max(self) -> u32 {
+        let room = self.channel_bytes.saturating_sub(HEAD_BYTES as u32);
+        if room < self.frame_bytes_max { room } else { self.frame_bytes_max }
+    }
+}

@@ -1,0 +1,526 @@
+//! The server's side of one native session, as an [`Engine`]. Ties frames, handshake, slots and credit to
+//! the session's [`Stay`], which alone knows who owes an answer and what a shutdown waits for.
+//!
+//! What the handlers say comes in as commands, what they must know goes out as events. Output gathers in
+//! the scratch; an answer counts as sent when the transport has taken its last byte.
+
+mod answer;
+mod deadlines;
+mod receive;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sekisho_lifecycle::session::Manner;
+use sekisho_lifecycle::stay::{Fact, Illegal, Order, Refusal};
+use sekisho_lifecycle::{
+    CloseReason, Deadline, Engine, Moment, Request, RequestId, Session, Stage, Stay, Step,
+};
+
+pub use answer::{AcquireError, AnswerError, WriteError, Written};
+
+use crate::channel::Purse;
+use crate::code::Code;
+use crate::event::{Event, Scratch};
+use crate::frame::{self, Head, Kind};
+use crate::handshake::VERSION;
+use crate::message::{self, Bye, Failure, Welcome};
+use crate::policy::{Agreed, Policy};
+use crate::reader::Reader;
+use crate::violation::Violation;
+
+/// How far the session has come.
+///
+/// ```text
+///            HELLO            admit
+///  Greeting ───────▶ Deciding ──────▶ Open
+///     │                 │ refuse       │ BYE
+///     └──── BYE ────────┴──────────────┴──▶ Over
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The handshake is awaited.
+    Greeting,
+    /// The shell is asked whether the peer may come in.
+    Deciding(Agreed, u32),
+    /// Requests are taken.
+    Open,
+    /// `BYE` is on its way, or there is nobody to say it to: whatever comes is thrown away.
+    Over(CloseReason),
+}
+
+/// What is known here of a request; the rest stands in the `Stay`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// Its number.
+    pub id: RequestId,
+    /// The client's number for it.
+    pub slot: u16,
+    /// Which service it is for.
+    pub service: u32,
+    /// When it was complete.
+    pub since: Moment,
+    /// The credit of its channel, as long as somebody reads it.
+    purse: Option<Purse>,
+}
+
+/// The server's side of a session.
+#[derive(Debug)]
+pub struct Server {
+    policy: Arc<Policy>,
+    agreed: Agreed,
+    phase: Phase,
+    stage: Stage,
+    reader: Reader,
+    stay: Stay,
+    /// In the order of their numbers.
+    lanes: Vec<Lane>,
+    /// The slots in use, in their order.
+    slots: Vec<(u16, RequestId)>,
+    /// Events that did not come from input.
+    events: VecDeque<Event>,
+    orders: Vec<Order>,
+    /// Answers on their way, and where in the output each one ends.
+    leaving: VecDeque<(u64, RequestId)>,
+    /// All that was ever put out, and what of it the transport took.
+    written: u64,
+    sent: u64,
+    /// All that was taken in.
+    received: u64,
+    /// Why the session will end, as far as is known.
+    ending: Option<Ending>,
+    /// The last word, as long as it has not been put out.
+    bye: Option<Bye>,
+    has_input_ended: bool,
+    handshake_at: Option<Moment>,
+    send_at: Option<Moment>,
+    life_at: Option<Moment>,
+    drain_at: Option<Moment>,
+    linger_at: Option<Moment>,
+}
+
+/// Why a session ends, for us and for the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ending {
+    reason: CloseReason,
+    code: u32,
+    text: &'static str,
+}
+
+impl Server {
+    /// A peer that has just connected: its handshake is awaited.
+    pub fn new(policy: Arc<Policy>, now: Moment) -> Self {
+        Self {
+            agreed: Agreed::new(&policy, 0, 0),
+            phase: Phase::Greeting,
+            stage: Stage::Open,
+            reader: Reader::default(),
+            stay: Stay::new(policy.requests_max),
+            lanes: Vec::new(),
+            slots: Vec::new(),
+            events: VecDeque::new(),
+            orders: Vec::new(),
+            leaving: VecDeque::new(),
+            written: 0,
+            sent: 0,
+            received: 0,
+            ending: None,
+            bye: None,
+            has_input_ended: false,
+            handshake_at: policy.handshake_timeout.map(|timeout| now + timeout),
+            send_at: None,
+            life_at: None,
+            drain_at: None,
+            linger_at: None,
+            policy,
+        }
+    }
+
+    /// The peer may come in, as this session (L1).
+    pub fn admit(&mut self, session: u64, scratch: &mut Scratch, now: Moment) {
+        let Phase::Deciding(agreed, minor) = self.phase else { return };
+        self.agreed = agreed;
+        self.phase = Phase::Open;
+        self.handshake_at = None;
+        self.live(now);
+        let welcome = Welcome {
+            major: VERSION.major,
+            minor,
+            session,
+            frame_bytes_max: agreed.frame_bytes_max,
+            requests_max: self.policy.requests_max,
+            channel_bytes: agreed.channel_bytes,
+            session_timeout_millis: self
+                .policy
+                .session_timeout
+                .map_or(0, |timeout| timeout.as_millis() as u64),
+        };
+        self.put(scratch, now, |out| message::write(out, Kind::Welcome, 0, &welcome));
+        // A place where nobody is takes whoever comes: this pair is in the table.
+        self.tell_quietly(Fact::Connected, now);
+    }
+
+    /// The peer may not come in (E2, E5).
+    pub fn refuse(&mut self, code: Code, text: &str) {
+        let reason = match code {
+            Code::ResourceLimitReached => CloseReason::TooMany,
+            _ => CloseReason::NotAdmitted,
+        };
+        if matches!(self.phase, Phase::Greeting | Phase::Deciding(..)) {
+            self.say_bye(reason, code.number(), text);
+        }
+    }
+
+    /// Events that did not come from input; [`receive`](Engine::receive) gives them as well, before it takes
+    /// anything.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Somebody here wants the session to end (L3, L6, L7, L10).
+    pub fn shut_down(&mut self, manner: Manner, now: Moment) {
+        let (reason, text) = match manner {
+            Manner::Graceful => (CloseReason::Draining, "the session was shut down"),
+            Manner::Forceful => (CloseReason::Forced, "the session was shut down by force"),
+        };
+        let ending = Ending { reason, code: Code::SessionClosed.number(), text };
+        match self.phase {
+            Phase::Open => self.end_by(manner, ending, now),
+            Phase::Greeting | Phase::Deciding(..) => self.say_bye(reason, ending.code, text),
+            Phase::Over(_) => {}
+        }
+    }
+
+    /// The transport failed, or was taken away (L12).
+    pub fn transport_lost(&mut self, reason: CloseReason, now: Moment) {
+        if let Stage::Closed(_) = self.stage {
+            return;
+        }
+        let reason = match self.phase {
+            Phase::Over(reason) => reason,
+            _ => reason,
+        };
+        let was_open = self.phase == Phase::Open;
+        self.phase = Phase::Over(reason);
+        self.close(reason);
+        if was_open {
+            self.tell_quietly(Fact::TransportLost, now);
+        }
+        // What the transport did not take is thrown away; those answers count as sent already.
+        self.leaving.clear();
+    }
+
+    /// The listener's side collects what is left (L11); says whether nothing was.
+    pub fn reclaim(&mut self, now: Moment) -> bool {
+        if self.stay.session() == Session::Vacant {
+            return true;
+        }
+        self.stay.is_reclaimable() && self.tell_quietly(Fact::Reclaimed, now)
+    }
+
+    /// The session as the lifecycle knows it.
+    pub const fn stay(&self) -> &Stay {
+        &self.stay
+    }
+
+    /// What is known of each request beyond that, in the order of their numbers.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Whether the request is told to cancel.
+    pub fn is_cancelled(&self, id: RequestId) -> bool {
+        self.entry(id).is_none_or(|at| self.stay.requests()[at].cancelled.is_some())
+    }
+
+    /// Whether the request's channel is open and somebody reads it.
+    pub fn is_wanted(&self, id: RequestId) -> bool {
+        self.entry(id).is_some_and(|at| self.stay.requests()[at].state == Request::ChannelOpen)
+    }
+
+    /// How many bytes were taken from the peer, and how many it took from us.
+    pub const fn moved(&self) -> (u64, u64) {
+        (self.received, self.sent)
+    }
+
+    /// The longest record and the longest result.
+    pub const fn agreed(&self) -> Agreed {
+        self.agreed
+    }
+
+    /// Whether bytes would be taken; if not, they may wait in the transport.
+    pub fn wants_input(&self) -> bool {
+        !self.has_input_ended
+            && !matches!(self.stage, Stage::Closed(_))
+            && !matches!(self.phase, Phase::Deciding(..))
+            && !self.is_full()
+    }
+
+    /// Whether so much waits to leave that nothing more is taken in.
+    fn is_full(&self) -> bool {
+        self.stage == Stage::Open && self.written - self.sent >= self.policy.output_bytes_max
+    }
+
+    /// Tells the session what happened and does what comes of it. The answer is there for
+    /// `Order::SendAnswer`.
+    fn tell(
+        &mut self,
+        fact: Fact,
+        answer: Option<answer::Answer<'_>>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<Option<Verdict>, Illegal> {
+        let mut orders = std::mem::take(&mut self.orders);
+        orders.clear();
+        let told = self.stay.after(fact, &mut orders);
+        let mut verdict = None;
+        for order in orders.drain(..) {
+            match order {
+                Order::Allocate | Order::ReleaseSlot | Order::AdoptChannel(_) => {}
+                Order::Admit(id) => verdict = Some(Verdict::Admitted(id)),
+                Order::Refuse(refusal) => verdict = Some(Verdict::Refused(refusal)),
+                Order::SendAnswer(id) => self.put_answer(id, answer, scratch, now),
+                Order::AnswerUnknown(id) => {
+                    let text = "the service gave no answer";
+                    let failure = Failure::new(Code::Unknown, text);
+                    self.put_answer(id, Some(answer::Answer::Error(&failure)), scratch, now);
+                }
+                Order::DiscardAnswer(id) => self.free_slot_if_over(id),
+                Order::CloseChannel(id) => self.put_released(id, scratch, now),
+                Order::DropChannel(id) => {
+                    if let Ok(at) = self.lane(id) {
+                        self.lanes[at].purse = None;
+                    }
+                    self.events.push_back(Event::ChannelMoved(id));
+                    self.free_slot_if_over(id);
+                }
+                Order::Cancel(id, cause) => self.events.push_back(Event::Cancelled(id, cause)),
+                Order::Report(id, bug) => self.events.push_back(Event::Bug(id, bug)),
+                Order::ReleaseRequest(id) => {
+                    self.free_slot_if_over(id);
+                    if let Ok(at) = self.lane(id) {
+                        self.lanes.remove(at);
+                    }
+                }
+                Order::ReleaseWorker => self.leave(),
+            }
+        }
+        self.orders = orders;
+        if let Fact::ResponseSent(id) = fact {
+            self.free_slot_if_over(id);
+        }
+        self.arm_drain(now);
+        told.map(|()| verdict)
+    }
+
+    /// The same for facts that put nothing out; says whether the session's tables have it.
+    fn tell_quietly(&mut self, fact: Fact, now: Moment) -> bool {
+        let mut nothing = Scratch::default();
+        let told = self.tell(fact, None, &mut nothing, now);
+        debug_assert!(nothing.out.is_empty(), "{fact:?} puts something out");
+        told.is_ok()
+    }
+
+    /// Asks the stay for the end of the session, for this reason.
+    fn end_by(&mut self, manner: Manner, ending: Ending, now: Moment) {
+        // Force may follow grace; a repeat changes nothing (L10).
+        if self.stay.asked() < Some(manner) || self.ending.is_none() {
+            self.ending = Some(ending);
+        }
+        // Whatever the session's state: a pair that is not there changes nothing.
+        self.tell_quietly(Fact::ShutdownAsked(manner), now);
+    }
+
+    /// The session has come to its end in order.
+    fn leave(&mut self) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        let code = Code::SessionClosed.number();
+        let ending =
+            self.ending.unwrap_or(Ending { reason: CloseReason::Draining, code, text: "" });
+        self.say_bye(ending.reason, ending.code, ending.text);
+    }
+
+    /// The peer broke the protocol: it is told so, and the session ends as if it had been lost.
+    fn fail(&mut self, violation: Violation, reason: CloseReason, now: Moment) {
+        let was_open = self.phase == Phase::Open;
+        self.say_bye(reason, violation.code().number(), &violation.to_string());
+        if was_open {
+            self.tell_quietly(Fact::TransportLost, now);
+            self.leaving.clear();
+        }
+    }
+
+    /// The last word, which is put out when the engine is next offered input: some of those who end a
+    /// session, such as a deadline, have no output at hand.
+    fn say_bye(&mut self, reason: CloseReason, code: u32, text: &str) {
+        self.phase = Phase::Over(reason);
+        self.reader = Reader::default();
+        (self.handshake_at, self.life_at, self.drain_at) = (None, None, None);
+        let text = message::fitting(text).to_owned();
+        self.bye = Some(Bye { code, text, major: VERSION.major, minor: VERSION.minor });
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        self.stage = Stage::Closed(reason);
+        (self.handshake_at, self.send_at, self.life_at) = (None, None, None);
+        (self.drain_at, self.linger_at) = (None, None);
+        self.reader = Reader::default();
+    }
+
+    /// Once all has left, `BYE` included: our side ends, and the peer is given a moment to end its own.
+    fn settle(&mut self, now: Moment) {
+        let Phase::Over(reason) = self.phase else { return };
+        if self.stage != Stage::Open || self.bye.is_some() || self.sent < self.written {
+            return;
+        }
+        if self.has_input_ended {
+            return self.close(reason);
+        }
+        self.stage = Stage::Lingering;
+        self.linger_at = Some(now + self.policy.linger_timeout);
+    }
+
+    /// Writes output; the deadline for it runs from now on.
+    fn put(&mut self, scratch: &mut Scratch, now: Moment, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.stage != Stage::Open {
+            return;
+        }
+        let before = scratch.out.len();
+        write(&mut scratch.out);
+        self.written += (scratch.out.len() - before) as u64;
+        if self.send_at.is_none() {
+            self.send_at = self.policy.send_timeout.map(|timeout| now + timeout);
+        }
+    }
+
+    fn put_bare(&mut self, head: Head, scratch: &mut Scratch, now: Moment) {
+        self.put(scratch, now, |out| frame::write(out, head, &[]));
+    }
+
+    /// A slot is free for the client when its request is completely over, though a handler may still hold
+    /// it (L33).
+    fn free_slot_if_over(&mut self, id: RequestId) {
+        let is_over =
+            self.entry(id).is_none_or(|at| self.stay.requests()[at].state == Request::Finished);
+        if !is_over {
+            return;
+        }
+        if let Ok(at) = self.lane(id)
+            && let Ok(at) = self.slots.binary_search(&(self.lanes[at].slot, id))
+        {
+            self.slots.remove(at);
+        }
+    }
+
+    fn lane(&self, id: RequestId) -> Result<usize, Illegal> {
+        self.lanes.binary_search_by_key(&id, |lane| lane.id).map_err(|_| Illegal::NoSuchRequest(id))
+    }
+
+    fn entry(&self, id: RequestId) -> Option<usize> {
+        self.stay.requests().binary_search_by_key(&id, |entry| entry.id).ok()
+    }
+
+    fn in_slot(&self, slot: u16) -> Option<RequestId> {
+        let at = self.slots.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
+        Some(self.slots[at].1)
+    }
+}
+
+/// What became of a request that came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Admitted(RequestId),
+    Refused(Refusal),
+}
+
+impl Engine for Server {
+    type Event = Event;
+    type Scratch = Scratch;
+
+    fn receive(&mut self, input: &[u8], scratch: &mut Scratch, now: Moment) -> Step<Event> {
+        if let Some(bye) = self.bye.take() {
+            self.put(scratch, now, |out| message::write(out, Kind::Bye, 0, &bye));
+        }
+        if let Some(event) = self.events.pop_front() {
+            return Step { taken: 0, event: Some(event) };
+        }
+        match (self.stage, self.phase) {
+            (Stage::Closed(_) | Stage::Lingering, _) | (_, Phase::Over(_)) => {
+                Step { taken: input.len(), event: None }
+            }
+            (Stage::Open, Phase::Deciding(..)) => Step::NOTHING,
+            (Stage::Open, Phase::Greeting | Phase::Open) if self.is_full() => {
+                self.reader.hold();
+                Step::NOTHING
+            }
+            (Stage::Open, Phase::Greeting | Phase::Open) => {
+                let step = self.take(input, scratch, now);
+                self.received += step.taken as u64;
+                step
+            }
+        }
+    }
+
+    fn input_ended(&mut self, now: Moment) -> Option<Event> {
+        if std::mem::replace(&mut self.has_input_ended, true) {
+            return None;
+        }
+        match (self.stage, self.phase) {
+            (Stage::Closed(_), _) => {}
+            (Stage::Lingering, Phase::Over(reason)) => self.close(reason),
+            (_, Phase::Over(_)) => self.settle(now),
+            (_, Phase::Greeting | Phase::Deciding(..)) => {
+                let has_begun = self.phase != Phase::Greeting || self.reader.is_inside();
+                let reason =
+                    if has_begun { CloseReason::PeerClosedEarly } else { CloseReason::PeerClosed };
+                self.phase = Phase::Over(reason);
+                self.close(reason);
+            }
+            // A client keeps its side open until it has our last word (L12).
+            (_, Phase::Open) => {
+                let reason = if self.stay.running() > 0 || self.reader.is_inside() {
+                    CloseReason::PeerClosedEarly
+                } else {
+                    CloseReason::PeerClosed
+                };
+                self.transport_lost(reason, now);
+            }
+        }
+        self.events.pop_front()
+    }
+
+    fn transmitted(&mut self, moved: u64, pending: bool, now: Moment) {
+        if self.stage != Stage::Open {
+            return;
+        }
+        self.sent =
+            if pending { self.sent.saturating_add(moved).min(self.written) } else { self.written };
+        if moved > 0 && self.phase == Phase::Open {
+            self.live(now);
+        }
+        self.send_at = match self.policy.send_timeout {
+            Some(timeout) if pending && (moved > 0 || self.send_at.is_none()) => {
+                Some(now + timeout)
+            }
+            _ if pending => self.send_at,
+            _ => None,
+        };
+        self.answers_left(now);
+        self.settle(now);
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.deadlines().into_iter().flatten().min_by_key(|deadline| deadline.at)
+    }
+
+    fn expire(&mut self, now: Moment) -> Option<Event> {
+        self.expire_due(now);
+        self.events.pop_front()
+    }
+
+    fn stage(&self) -> Stage {
+        self.stage
+    }
+}

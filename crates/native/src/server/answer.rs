@@ -1,0 +1,235 @@
+//! What handlers say: an answer, records, the end of a channel, that they are gone.
+
+use std::fmt;
+
+use sekisho_lifecycle::stay::Fact;
+use sekisho_lifecycle::{Cause, Moment, RequestId};
+
+use super::Server;
+use crate::channel::{Purse, cost};
+use crate::code::Code;
+use crate::event::Scratch;
+use crate::frame::{self, Head, Kind};
+use crate::message::{self, Failure};
+
+/// A request's one answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer<'a> {
+    Result(&'a [u8]),
+    Error(&'a Failure),
+}
+
+/// Why an answer was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnswerError {
+    /// It is longer than a frame may be: give it in pieces through a channel, or give an error.
+    TooLarge,
+    /// The request has its one answer.
+    AnsweredAlready,
+}
+
+/// Why there is no channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AcquireError {
+    /// The session has as many undrained channels as it may have (E4).
+    TooMany,
+    /// The request has one, had one, or has its answer.
+    OutOfOrder,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// It is on its way.
+    Sent,
+    /// Nobody reads any more: it is thrown away, which is no failure (L28).
+    Unwanted,
+    /// There is no credit for it yet: [`Event::ChannelMoved`](crate::Event::ChannelMoved) says when to try
+    /// again.
+    Full,
+}
+
+/// Why a record was not taken, and never will be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteError {
+    /// It is longer than a record may be.
+    TooLarge,
+    /// The channel is not open.
+    NotOpen,
+}
+
+impl Server {
+    /// The handler's answer is a result.
+    pub fn result(
+        &mut self,
+        id: RequestId,
+        body: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<(), AnswerError> {
+        if body.len() > self.agreed.frame_bytes_max as usize {
+            return Err(AnswerError::TooLarge);
+        }
+        self.answer(id, Answer::Result(body), scratch, now)
+    }
+
+    /// The handler's answer is an error.
+    pub fn error(
+        &mut self,
+        id: RequestId,
+        code: Code,
+        text: &str,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<(), AnswerError> {
+        self.answer(id, Answer::Error(&Failure::new(code, text)), scratch, now)
+    }
+
+    /// The handler opens its channel.
+    pub fn acquire_channel(
+        &mut self,
+        id: RequestId,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<(), AcquireError> {
+        let others = self.lanes.iter().filter(|lane| lane.purse.is_some() && lane.id != id).count();
+        if others >= self.policy.channels_max as usize {
+            return Err(AcquireError::TooMany);
+        }
+        let at = self.lane(id).map_err(|_| AcquireError::OutOfOrder)?;
+        let before = self.lanes[at].purse;
+        // First the purse: where force has come already, the channel is dropped at once.
+        self.lanes[at].purse = Some(Purse::new(self.agreed.channel_bytes));
+        if !self.tell_quietly(Fact::ChannelAcquired(id), now) {
+            self.lanes[at].purse = before;
+            return Err(AcquireError::OutOfOrder);
+        }
+        self.put_bare(Head::of_slot(Kind::Acquired, self.lanes[at].slot), scratch, now);
+        Ok(())
+    }
+
+    /// The producer has one more record.
+    pub fn write(
+        &mut self,
+        id: RequestId,
+        record: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<Written, WriteError> {
+        let is_open = self.entry(id).is_some_and(|at| {
+            let entry = &self.stay.requests()[at];
+            entry.state.has_open_channel() && !entry.is_answered
+        });
+        let (true, Ok(at)) = (is_open, self.lane(id)) else { return Err(WriteError::NotOpen) };
+        if record.len() > self.agreed.record_bytes_max() as usize {
+            return Err(WriteError::TooLarge);
+        }
+        let Some(purse) = &mut self.lanes[at].purse else { return Ok(Written::Unwanted) };
+        if !purse.spend(cost(record.len())) {
+            return Ok(Written::Full);
+        }
+        let slot = self.lanes[at].slot;
+        self.put(scratch, now, |out| {
+            frame::write(out, Head::of_slot(Kind::Record, slot), record);
+        });
+        Ok(Written::Sent)
+    }
+
+    /// The producer has sent all; says whether there was an open channel.
+    pub fn release_channel(&mut self, id: RequestId, scratch: &mut Scratch, now: Moment) -> bool {
+        let is_released = self.tell(Fact::ChannelReleased(id), None, scratch, now).is_ok();
+        if is_released {
+            self.put_released(id, scratch, now);
+        }
+        is_released
+    }
+
+    /// The last handle of a request is gone (L32, L33).
+    pub fn handle_dropped(&mut self, id: RequestId, scratch: &mut Scratch, now: Moment) {
+        let _ = self.tell(Fact::HandleDropped(id), None, scratch, now);
+    }
+
+    /// Somebody wants a request cancelled; says whether that was news.
+    pub fn cancel(&mut self, id: RequestId, cause: Cause, now: Moment) -> bool {
+        let is_new = self.entry(id).is_some_and(|at| {
+            let entry = &self.stay.requests()[at];
+            !entry.is_answered && entry.cancelled.is_none()
+        });
+        self.tell_quietly(Fact::CancelAsked(id, cause), now);
+        is_new
+    }
+
+    fn answer(
+        &mut self,
+        id: RequestId,
+        answer: Answer<'_>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<(), AnswerError> {
+        match self.tell(Fact::Answered(id), Some(answer), scratch, now) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(AnswerError::AnsweredAlready),
+        }
+    }
+
+    pub(super) fn put_answer(
+        &mut self,
+        id: RequestId,
+        answer: Option<Answer<'_>>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        let (Ok(at), Some(answer)) = (self.lane(id), answer) else { return };
+        let slot = self.lanes[at].slot;
+        self.put(scratch, now, |out| match answer {
+            Answer::Result(body) => frame::write(out, Head::of_slot(Kind::Result, slot), body),
+            Answer::Error(failure) => message::write(out, Kind::Error, slot, failure),
+        });
+        self.leaving.push_back((self.written, id));
+    }
+
+    pub(super) fn put_released(&mut self, id: RequestId, scratch: &mut Scratch, now: Moment) {
+        if let Ok(at) = self.lane(id) {
+            self.put_bare(Head::of_slot(Kind::Released, self.lanes[at].slot), scratch, now);
+        }
+    }
+
+    /// Counts the answers whose last byte the transport has taken.
+    pub(super) fn answers_left(&mut self, now: Moment) {
+        while let Some((_, id)) = self.leaving.pop_front_if(|(end, _)| *end <= self.sent) {
+            let is_told = self.tell_quietly(Fact::ResponseSent(id), now);
+            debug_assert!(is_told, "an answer on its way was given and not sent");
+        }
+    }
+}
+
+impl fmt::Display for AnswerError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::TooLarge => "the answer is longer than a frame may be",
+            Self::AnsweredAlready => "the request has its answer",
+        })
+    }
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::TooMany => "the session has as many channels as it may have",
+            Self::OutOfOrder => "the request has a channel or its answer already",
+        })
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::TooLarge => "the record is longer than a record may be",
+            Self::NotOpen => "the channel is not open",
+        })
+    }
+}
+
+impl std::error::Error for AnswerError {}
+impl std::error::Error for AcquireError {}
+impl std::error::Error for WriteError {}

@@ -1,0 +1,98 @@
+//! Which deadlines a session has, and what happens when one falls. A deadline is a moment in its own field;
+//! nothing is armed anywhere else than in the functions below and where a phase begins or ends.
+
+use std::time::Duration;
+
+use sekisho_lifecycle::stay::Fact;
+use sekisho_lifecycle::{Cause, CloseReason, Deadline, DeadlineKind, Manner, Moment, Stage};
+
+use super::{Ending, Server};
+use crate::code::Code;
+use crate::violation::Violation;
+
+impl Server {
+    /// Every deadline in effect (T2).
+    pub(super) fn deadlines(&self) -> [Option<Deadline>; 6] {
+        let of = |at: Option<Moment>, kind| at.map(|at| Deadline { at, kind });
+        [
+            of(self.handshake_at, DeadlineKind::Handshake),
+            of(self.reader.late_at(), DeadlineKind::Frame),
+            of(self.send_at, DeadlineKind::Send),
+            of(self.life_at, DeadlineKind::Session),
+            of(self.drain_at, DeadlineKind::Drain),
+            of(self.linger_at, DeadlineKind::Linger),
+        ]
+    }
+
+    /// Lets the first deadline that is due act, once (T6).
+    pub(super) fn expire_due(&mut self, now: Moment) {
+        let due = self.deadlines().into_iter().flatten().min_by_key(|deadline| deadline.at);
+        let Some(Deadline { kind, .. }) = due.filter(|deadline| deadline.at.is_due(now)) else {
+            return;
+        };
+        let reason = CloseReason::Expired(kind);
+        match kind {
+            DeadlineKind::Handshake => {
+                let code = Code::SessionExpired.number();
+                self.say_bye(reason, code, "the handshake took too long");
+            }
+            DeadlineKind::Frame => self.fail(Violation::FrameLate, reason, now),
+            DeadlineKind::Session => self.life_ended(now),
+            DeadlineKind::Drain => {
+                self.drain_at = None;
+                let code = Code::SessionClosed.number();
+                let text = "the session was shut down and its channels were not drained";
+                self.end_by(Manner::Forceful, Ending { reason, code, text }, now);
+            }
+            DeadlineKind::Linger => {
+                let reason = match self.phase {
+                    super::Phase::Over(reason) => reason,
+                    _ => reason,
+                };
+                self.close(reason);
+            }
+            _ => self.transport_lost(reason, now),
+        }
+    }
+
+    /// Something moved: the session lives on (E6). Never earlier than what an extension gave.
+    pub(super) fn live(&mut self, now: Moment) {
+        if let Some(timeout) = self.policy.session_timeout {
+            self.life_at = self.life_at.max(Some(now + timeout));
+        }
+    }
+
+    /// The client asks for a longer life: it is only ever lengthened, up to a maximum (E6). What it has.
+    pub(super) fn extend(&mut self, length: Duration, now: Moment) -> Duration {
+        let Some(life_at) = self.life_at else { return Duration::MAX };
+        let asked = now + length.min(self.policy.session_extension_max);
+        let life_at = life_at.max(asked);
+        self.life_at = Some(life_at);
+        life_at.since(now)
+    }
+
+    /// Nothing moved for too long: whoever still works is told why, and the session ends by force.
+    fn life_ended(&mut self, now: Moment) {
+        self.life_at = None;
+        let running: Vec<_> = self.stay.requests().iter().map(|entry| entry.id).collect();
+        for id in running {
+            self.tell_quietly(Fact::CancelAsked(id, Cause::Deadline), now);
+        }
+        let reason = CloseReason::Expired(DeadlineKind::Session);
+        let code = Code::SessionExpired.number();
+        let ending = Ending { reason, code, text: "the session has expired" };
+        self.end_by(Manner::Forceful, ending, now);
+    }
+
+    /// When only channels keep a graceful end from completing, they have this long (L14).
+    pub(super) fn arm_drain(&mut self, now: Moment) {
+        let waits = self.stay.asked() == Some(Manner::Graceful)
+            && self.stage == Stage::Open
+            && self.stay.is_waiting_for_channels();
+        if !waits {
+            self.drain_at = None;
+        } else if self.drain_at.is_none() {
+            self.drain_at = self.policy.drain_timeout.map(|timeout| now + timeout);
+        }
+    }
+}

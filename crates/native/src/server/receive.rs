@@ -1,0 +1,232 @@
+//! What the client says: one function for each kind of frame.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use prost::Message;
+use sekisho_lifecycle::stay::{Fact, Refusal};
+use sekisho_lifecycle::{Cause, CloseReason, DeadlineKind, Manner, Moment, Step};
+
+use super::{Ending, Lane, Phase, Server, Verdict};
+use crate::code::Code;
+use crate::event::{Event, Scratch};
+use crate::frame::{Form, Head, Kind, Side};
+use crate::handshake;
+use crate::message::{self, Extension, Failure, Hello, Shutdown};
+use crate::policy::Agreed;
+use crate::reader::Part;
+use crate::violation::Violation;
+
+impl Server {
+    /// Takes one frame, or one part of it.
+    pub(super) fn take(&mut self, input: &[u8], scratch: &mut Scratch, now: Moment) -> Step<Event> {
+        let mut reader = self.reader;
+        let timeout = self.policy.frame_timeout;
+        let next = reader.next(input, now, timeout, |head| self.check(head));
+        self.reader = reader;
+        let (taken, part) = match next {
+            Ok(next) => next,
+            Err(violation) => {
+                self.fail(violation, CloseReason::OutOfSync, now);
+                return Step { taken: input.len(), event: self.events.pop_front() };
+            }
+        };
+        let done = match part {
+            Part::Nothing => Ok(None),
+            Part::Piece(_, range) => {
+                self.live(now);
+                Ok(Some(Event::Piece(range)))
+            }
+            Part::Whole(head, range) => {
+                if self.phase == Phase::Open {
+                    self.live(now);
+                }
+                self.frame(head, input, range, scratch, now)
+            }
+        };
+        match done {
+            Ok(event) => Step { taken, event: event.or_else(|| self.events.pop_front()) },
+            Err(violation) => {
+                self.fail(violation, CloseReason::OutOfSync, now);
+                Step { taken, event: self.events.pop_front() }
+            }
+        }
+    }
+
+    /// What can be said about a frame from its head, before anything is done about it (E2, E3).
+    fn check(&self, head: Head) -> Result<(), Violation> {
+        let kind = head.kind;
+        if kind.sender() != Side::Client {
+            return Err(Violation::WrongDirection(kind));
+        }
+        match (self.phase, kind) {
+            (Phase::Open, Kind::Hello) => return Err(Violation::GreetedTwice),
+            (Phase::Open, _) | (_, Kind::Hello) => {}
+            (_, kind) => return Err(Violation::NotGreeted(kind)),
+        }
+        let max = self.agreed.frame_bytes_max;
+        if kind.form() == Form::Bulk && head.length > max {
+            return Err(Violation::TooLong { length: head.length, max });
+        }
+        if kind == Kind::Request && self.in_slot(head.slot).is_some() {
+            return Err(Violation::SlotInUse(head.slot));
+        }
+        Ok(())
+    }
+
+    fn frame(
+        &mut self,
+        head: Head,
+        input: &[u8],
+        range: Range<usize>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<Option<Event>, Violation> {
+        let payload = &input[range.clone()];
+        match head.kind {
+            Kind::Hello => self.hello(payload),
+            Kind::Request => Ok(Some(self.request(head, range, scratch, now))),
+            Kind::Cancel => {
+                // A cancel for a finished request is void (L31).
+                if let Some(id) = self.in_slot(head.slot) {
+                    self.cancel(id, Cause::ClientAsked, now);
+                }
+                Ok(None)
+            }
+            Kind::Credit => self.credit(head),
+            Kind::Drained => self.drained(head, now),
+            Kind::Shutdown => self.shutdown(payload, now),
+            Kind::Extend => self.extension(payload, scratch, now),
+            kind => Err(Violation::WrongDirection(kind)),
+        }
+    }
+
+    fn hello(&mut self, payload: &[u8]) -> Result<Option<Event>, Violation> {
+        let hello = Hello::decode(payload).map_err(|_| Violation::Malformed(Kind::Hello))?;
+        match handshake::read(hello) {
+            Ok(greeting) => {
+                let agreed =
+                    Agreed::new(&self.policy, greeting.frame_bytes_max, greeting.channel_bytes);
+                self.phase = Phase::Deciding(agreed, greeting.minor);
+                Ok(Some(Event::Hello(greeting)))
+            }
+            Err(misfit) => {
+                let (code, text) = misfit.answer();
+                self.refuse(code, text);
+                Ok(None)
+            }
+        }
+    }
+
+    fn request(
+        &mut self,
+        head: Head,
+        body: Range<usize>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Event {
+        let Head { slot, word: service, .. } = head;
+        let verdict = self.tell(Fact::RequestReceived, None, scratch, now);
+        match verdict {
+            Ok(Some(Verdict::Admitted(id))) => {
+                self.lanes.push(Lane { id, slot, service, since: now, purse: None });
+                let at = self.slots.partition_point(|(other, _)| *other < slot);
+                self.slots.insert(at, (slot, id));
+                Event::Request { id, service, body }
+            }
+            Ok(Some(Verdict::Refused(Refusal::TooMany))) => {
+                let text = "the session has as many requests as it may have";
+                self.refuse_request(slot, Code::ResourceLimitReached, text, scratch, now)
+            }
+            // Also a session that is over, of which the tables know no requests.
+            _ => {
+                let expired = CloseReason::Expired(DeadlineKind::Session);
+                let code = match self.ending {
+                    Some(ending) if ending.reason == expired => Code::SessionExpired,
+                    _ => Code::SessionClosed,
+                };
+                self.refuse_request(slot, code, "the session takes no more requests", scratch, now)
+            }
+        }
+    }
+
+    /// A refusal is an answer, but was never counted in (L8).
+    fn refuse_request(
+        &mut self,
+        slot: u16,
+        code: Code,
+        text: &str,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Event {
+        let failure = Failure::new(code, text);
+        self.put(scratch, now, |out| message::write(out, Kind::Error, slot, &failure));
+        Event::Refused(code)
+    }
+
+    fn credit(&mut self, head: Head) -> Result<Option<Event>, Violation> {
+        let Some(id) = self.channel_in_slot(head)? else { return Ok(None) };
+        let Ok(at) = self.lane(id) else { return Ok(None) };
+        // After its last record, or after force, credit is void: the client could not know.
+        let Some(purse) = &mut self.lanes[at].purse else { return Ok(None) };
+        if !purse.earn(head.word) {
+            return Err(Violation::TooMuchCredit(head.slot));
+        }
+        Ok(Some(Event::ChannelMoved(id)))
+    }
+
+    fn drained(&mut self, head: Head, now: Moment) -> Result<Option<Event>, Violation> {
+        let Some(id) = self.channel_in_slot(head)? else { return Ok(None) };
+        if self.tell_quietly(Fact::ChannelDrained(id), now) {
+            return Ok(None);
+        }
+        Err(Violation::OutOfOrder(Kind::Drained, head.slot))
+    }
+
+    /// The request with the channel that the frame is about. After force there is none any more, and the
+    /// client may not know it yet.
+    fn channel_in_slot(
+        &self,
+        head: Head,
+    ) -> Result<Option<sekisho_lifecycle::RequestId>, Violation> {
+        match self.in_slot(head.slot) {
+            _ if self.stay.asked() == Some(Manner::Forceful) => Ok(None),
+            Some(id) => {
+                let has_channel = self.entry(id).is_some_and(|at| {
+                    !matches!(
+                        self.stay.requests()[at].state,
+                        sekisho_lifecycle::Request::Nil | sekisho_lifecycle::Request::Processing
+                    )
+                });
+                if has_channel {
+                    Ok(Some(id))
+                } else {
+                    Err(Violation::OutOfOrder(head.kind, head.slot))
+                }
+            }
+            None => Err(Violation::NoSuchRequest(head.slot)),
+        }
+    }
+
+    fn shutdown(&mut self, payload: &[u8], now: Moment) -> Result<Option<Event>, Violation> {
+        let shutdown =
+            Shutdown::decode(payload).map_err(|_| Violation::Malformed(Kind::Shutdown))?;
+        let manner = if shutdown.forceful { Manner::Forceful } else { Manner::Graceful };
+        let ending = Ending { reason: CloseReason::ClientAsked, code: 0, text: "as you asked" };
+        self.end_by(manner, ending, now);
+        Ok(None)
+    }
+
+    fn extension(
+        &mut self,
+        payload: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Result<Option<Event>, Violation> {
+        let asked = Extension::decode(payload).map_err(|_| Violation::Malformed(Kind::Extend))?;
+        let life = self.extend(Duration::from_millis(asked.millis), now);
+        let given = Extension { millis: u64::try_from(life.as_millis()).unwrap_or(u64::MAX) };
+        self.put(scratch, now, |out| message::write(out, Kind::Extended, 0, &given));
+        Ok(None)
+    }
+}

@@ -1,0 +1,9 @@
+//! Scripts on a clock that is a number, and properties of whole engines.
+
+mod cuts;
+mod session;
+#[expect(unreachable_pub, reason = "the fuzz targets use it as well")]
+mod shell;
+#[expect(unreachable_pub, reason = "the fuzz targets use it as well")]
+mod world;
+mod worlds;
