@@ -15,6 +15,7 @@ mod store;
 mod sweep;
 mod temp;
 
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -199,6 +200,16 @@ trait Receiver: std::fmt::Debug {
     /// Takes more of it.
     fn take(&mut self, bytes: &[u8]) -> Result<(), Failure>;
 
+    /// The file that it goes to, where it goes there as it comes.
+    fn sink(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// So many bytes have been put there by somebody else, or could not be.
+    fn sunk(&mut self, bytes: Result<u64, Errno>) -> Result<(), Failure> {
+        bytes.map(|_| ()).map_err(|_| Failure::of(Status::INTERNAL_SERVER_ERROR))
+    }
+
     /// It is complete: what remains to be done.
     fn finish(self: Box<Self>) -> Job;
 }
@@ -279,6 +290,21 @@ impl Task for DeedTask {
         }
         // What nobody wants any more is taken too: the answer is on its way.
         bytes.len()
+    }
+
+    fn sink(&self) -> Option<BorrowedFd<'_>> {
+        match &self.stage {
+            Stage::Receiving(receiver) => receiver.sink(),
+            _ => None,
+        }
+    }
+
+    fn sunk(&mut self, bytes: Result<u64, Errno>) {
+        if let Stage::Receiving(receiver) = &mut self.stage
+            && let Err(failure) = receiver.sunk(bytes)
+        {
+            self.fail(failure);
+        }
     }
 
     fn end_body(&mut self, _cx: &mut Context<'_>, _now: Moment) {

@@ -3,9 +3,11 @@
 //! take holds the other back.
 
 use std::future::Future;
+use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
+use rustix::io::Errno;
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
@@ -44,7 +46,7 @@ pub struct Outbox {
 
 /// Lets all others have their turn, and the sockets be looked at, before the task is polled again. Waking
 /// it at once would not: whoever wakes itself is polled many times before the next look at the sockets.
-pub(crate) fn rest(cx: &mut Context<'_>) -> Poll<Progress> {
+pub fn rest<T>(cx: &mut Context<'_>) -> Poll<T> {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
     Poll::Pending
 }
@@ -58,6 +60,14 @@ pub trait Task: std::fmt::Debug {
     /// Takes bytes of the request body; says how many. Where that is not all, the task wakes the
     /// connection when it can take more.
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize;
+
+    /// A file that body bytes may be put into directly, without passing through memory; they go to its end.
+    fn sink(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// So many bytes have been put into the sink, or it could not be done.
+    fn sunk(&mut self, _bytes: Result<u64, Errno>) {}
 
     /// The request body is complete.
     fn end_body(&mut self, cx: &mut Context<'_>, now: Moment);

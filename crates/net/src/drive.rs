@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use sekisho_config::Level;
+use sekisho_handler::task::rest;
 use sekisho_handler::{Outbox, Piece, Task};
 use sekisho_http1::{Event, Http1, Scratch};
 use sekisho_lifecycle::cancel::Cause;
@@ -25,6 +26,7 @@ use crate::admission::{Admitted, TooMany};
 use crate::pace::Pace;
 use crate::serve::Serving;
 use crate::session::{Key, Seat, Wish};
+use crate::sluice::Sluice;
 use crate::stream::Stream;
 use crate::worker::{Door, Worker};
 
@@ -71,6 +73,8 @@ pub struct Busy {
     /// Who works on it, where that takes time; what it has not taken of the body; what it made.
     pub(crate) task: Option<Box<dyn Task>>,
     pub(crate) body: Vec<u8>,
+    /// How the body gets into a file, while it does.
+    pub(crate) sluice: Option<Rc<Sluice>>,
     pub(crate) has_body_ended: bool,
     pub(crate) is_task_held: bool,
     pub(crate) outbox: Outbox,
@@ -90,6 +94,7 @@ impl Default for Busy {
             serving: Serving::default(),
             task: None,
             body: Vec::new(),
+            sluice: None,
             has_body_ended: false,
             is_task_held: false,
             outbox: Outbox::default(),
@@ -158,6 +163,7 @@ impl Busy {
         self.pieces.clear();
         self.task = None;
         self.body.clear();
+        self.sluice = None;
         self.has_body_ended = false;
         self.is_task_held = false;
         self.outbox.fields.clear();
@@ -182,10 +188,10 @@ pub struct Connection {
     pub(crate) key: Key,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<IpAddr>,
-    stream: Stream,
+    pub(crate) stream: Stream,
     admitted: Result<Option<Admitted>, TooMany>,
     /// When bytes last moved.
-    active: Moment,
+    pub(crate) active: Moment,
     is_shut: bool,
     has_input_ended: bool,
     /// How much of files the client has been sent.
@@ -239,8 +245,7 @@ impl Connection {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(CloseReason::TransportLost),
                 Poll::Pending if file_left == 0 => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
+                    return rest(cx);
                 }
                 Poll::Pending => {
                     self.hold_task(true, now);
@@ -263,14 +268,18 @@ impl Connection {
                     requests_left = TURN_REQUESTS;
                     // The answers so far leave first; then the others have their turn.
                     if self.flush(cx, now, &mut file_left).is_ready() {
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
+                        return rest(cx);
                     }
                 }
                 continue;
             }
             if self.has_input_ended || !(self.engine.wants_input() || self.watches()) {
                 return Poll::Pending;
+            }
+            match ready!(self.sluice_body(cx, now)) {
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(_) => return Poll::Ready(CloseReason::TransportLost),
             }
             match ready!(self.read(cx)) {
                 Ok(0) => {

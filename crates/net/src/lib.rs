@@ -15,6 +15,7 @@ pub mod repeat;
 pub mod serve;
 pub mod session;
 pub mod site;
+mod sluice;
 pub mod stream;
 mod work;
 pub mod worker;

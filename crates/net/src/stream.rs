@@ -47,6 +47,35 @@ impl Stream {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
+    /// Another way to read: `call` until it does not have to wait.
+    pub(crate) fn poll_read_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if let Self::Fresh(_) = self {
+            self.register()?;
+        }
+        loop {
+            let done = match self {
+                Self::Tcp(tcp) => {
+                    ready!(tcp.poll_read_ready(cx))?;
+                    tcp.try_io(Interest::READABLE, || call(tcp.as_fd()).map_err(io::Error::from))
+                }
+                Self::Unix(unix) => {
+                    ready!(unix.poll_read_ready(cx))?;
+                    unix.try_io(Interest::READABLE, || call(unix.as_fd()).map_err(io::Error::from))
+                }
+                Self::Fresh(_) | Self::Lost => Err(lost()),
+            };
+            match done {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
     /// Makes the stream known to the runtime: from now on it can be waited for.
     fn register(&mut self) -> io::Result<()> {
         match std::mem::replace(self, Self::Lost) {
@@ -155,7 +184,7 @@ impl Stream {
         }
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Fresh(tcp) => Some(tcp.as_fd()),
             Self::Tcp(tcp) => Some(tcp.as_fd()),

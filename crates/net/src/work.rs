@@ -318,6 +318,7 @@ impl Connection {
     pub(crate) fn drop_task(&mut self) {
         if let Some(busy) = &mut self.busy {
             busy.task = None;
+            busy.sluice = None;
             busy.body.clear();
             busy.outbox.body.clear();
             busy.has_body_ended = false;

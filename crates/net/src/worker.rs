@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -28,6 +28,7 @@ use crate::listen::{self, Acceptor, Listener};
 use crate::repeat::Repeats;
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
+use crate::sluice::Sluice;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -133,6 +134,8 @@ pub struct Worker {
     pub repeats: RefCell<Repeats>,
     /// Listings that are asked for very often.
     pub listings: RefCell<listing::Cache>,
+    /// The way from sockets into files.
+    pub(crate) sluice: RefCell<Weak<Sluice>>,
     /// Whether a sweep of the opened files is under way.
     is_sweeping: Cell<bool>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
@@ -180,6 +183,7 @@ impl Worker {
             files: RefCell::default(),
             repeats: RefCell::default(),
             listings: RefCell::default(),
+            sluice: RefCell::default(),
             is_sweeping: Cell::new(false),
             pool: RefCell::default(),
             timer: RefCell::new(None),

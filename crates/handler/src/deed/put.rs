@@ -1,5 +1,8 @@
 //! PUT: the body becomes the file of that name.
 
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
 use sekisho_config::{Conflict, Deeds};
 use sekisho_http::{Head, Status, date, target};
 
@@ -70,6 +73,16 @@ impl Receiver for Put {
     fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = self.temp.write(bytes);
         written.map_err(|errno| Failure::by(errno, Status::CONFLICT, "store", &self.file))
+    }
+
+    fn sink(&self) -> Option<BorrowedFd<'_>> {
+        self.temp.descriptor().ok()
+    }
+
+    fn sunk(&mut self, bytes: Result<u64, Errno>) -> Result<(), Failure> {
+        let fail = |errno| Failure::by(errno, Status::CONFLICT, "store", &self.file);
+        self.temp.written(bytes.map_err(fail)?);
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Job {

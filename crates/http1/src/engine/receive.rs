@@ -1,7 +1,7 @@
 //! The receiving half: input into events, one at a time.
 
 use sekisho_http::{Head, Method};
-use sekisho_lifecycle::{CloseReason, Moment, Step};
+use sekisho_lifecycle::{CloseReason, Moment, Stage, Step};
 
 use super::{Fate, Http1, Input, Output, Request, Seen};
 use crate::body::{Decoder, Progress};
@@ -152,6 +152,35 @@ impl Http1 {
         }
         self.settle(now);
         Step { taken: at, event: None }
+    }
+
+    /// How many bytes of the body the shell may take from the transport itself, past the engine: none
+    /// unless it was taken, has a length and nothing of it waits to be offered.
+    pub fn direct_body(&self) -> u64 {
+        match self.input {
+            Input::Body { decoder: Decoder::Length(left), fate: Fate::Taken, allowance }
+                if self.stage == Stage::Open && !self.held && !self.ended =>
+            {
+                left.min(allowance)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The shell has taken so many bytes of the body itself, no more than
+    /// [`direct_body`](Http1::direct_body) said.
+    pub fn body_taken(&mut self, bytes: u64, now: Moment) {
+        let Input::Body { decoder: Decoder::Length(left), allowance, .. } = &mut self.input else {
+            return;
+        };
+        *left = left.saturating_sub(bytes);
+        *allowance = allowance.saturating_sub(bytes);
+        if *left == 0 {
+            self.input = Input::Complete { announce: true };
+            self.read = None;
+        } else {
+            self.body_came(bytes as usize, now);
+        }
     }
 
     /// The end of the body cannot be found, or is too far away.

@@ -340,3 +340,33 @@ fn a_closing_answer_lingers_instead_of_discarding() {
     assert_eq!(peer.ends_input(), None);
     assert_eq!(peer.stage(), Stage::Closed(CloseReason::ClientAsked));
 }
+
+/// H3, T4: what the shell takes itself counts as if it had come through the engine.
+#[test]
+fn a_body_may_be_taken_past_the_engine() {
+    let mut peer = Peer::default();
+    peer.sends("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n");
+    assert_eq!(peer.engine.direct_body(), 0, "nobody has taken it");
+    peer.takes_body(Some(1000)).expect("it is not too large");
+    assert_eq!(peer.engine.direct_body(), 100);
+    assert_eq!(peer.sends("0123456789"), Some(Event::Body(0..10)));
+    assert_eq!(peer.engine.direct_body(), 90);
+    let before = peer.deadline();
+    peer.after(std::time::Duration::from_secs(3));
+    peer.engine.body_taken(60, peer.now);
+    assert!(peer.deadline().map(|(_, at)| at) > before.map(|(_, at)| at), "the client was here");
+    peer.engine.hold_body(true, peer.now);
+    assert_eq!(peer.engine.direct_body(), 0, "it is held back");
+    peer.engine.hold_body(false, peer.now);
+    peer.engine.body_taken(30, peer.now);
+    assert_eq!(peer.engine.direct_body(), 0);
+    assert_eq!(peer.next(), Some(Event::BodyEnd));
+    peer.answers(Status::OK);
+    peer.flushes();
+    peer.is_request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    // Chunks are the engine's business.
+    let mut peer = Peer::default();
+    peer.sends("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    peer.takes_body(None).expect("it is not too large");
+    assert_eq!(peer.engine.direct_body(), 0);
+}

@@ -496,3 +496,36 @@ fn downloads_are_resumed() {
         assert_eq!(server.tree().read(program), pattern(1_000_000));
     }
 }
+
+/// F5, H3: bytes that go from the socket straight into the file stop where the body does.
+#[test]
+fn a_body_that_goes_straight_into_its_file_ends_where_it_ends() {
+    let server = serve(Tree::new(), "client_max_body_size 0; dav_methods PUT;");
+    let mut random = Random(0x5eed_0002);
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let (server, seed) = (&server, random.below(1 << 30) as u64 + 1);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let mut client = server.connect();
+                for turn in 0..6 {
+                    let body = pattern((60 << 10) + random.below(3 << 20));
+                    let target = format!("/{number}");
+                    let head = put_head(&target, body.len());
+                    let next = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+                    let all = [head.as_bytes(), &body, next.as_bytes()].concat();
+                    // In pieces of any size, the next request right behind.
+                    let mut rest = all.as_slice();
+                    while !rest.is_empty() {
+                        let piece = (1 + random.below(400 << 10)).min(rest.len());
+                        client.send(&rest[..piece]);
+                        rest = &rest[piece..];
+                    }
+                    let status = if turn == 0 { 201 } else { 204 };
+                    assert_eq!(client.read_response().status, status);
+                    assert!(client.read_response().body == body, "{number}, turn {turn}");
+                }
+            });
+        }
+    });
+}
