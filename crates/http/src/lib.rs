@@ -3,10 +3,12 @@
 
 pub mod conditional;
 pub mod date;
+pub mod encoding;
 pub mod head;
 pub mod range;
 pub mod status;
 pub mod target;
 
+pub use encoding::{Accepted, Coding};
 pub use head::{Head, Known, Method, Version};
 pub use status::Status;
