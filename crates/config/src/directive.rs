@@ -3,6 +3,7 @@
 
 pub(crate) mod answers;
 mod cgi;
+mod compression;
 mod files;
 mod heads;
 pub(crate) mod logs;
@@ -180,6 +181,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Files", files::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Response heads", heads::ROWS),
+    ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("Logs", logs::ROWS),
     ("Accepted without effect", unneeded::ROWS),

@@ -2,6 +2,7 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod cgi;
+mod compression;
 mod template;
 
 use std::net::SocketAddr;
@@ -13,6 +14,9 @@ use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
 
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use compression::{
+    Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
+};
 pub use template::{Part, Template, Variable};
 
 /// A whole configuration.
@@ -282,6 +286,8 @@ pub struct Settings {
     pub max_ranges: Option<usize>,
     /// `server_tokens`
     pub server_tokens: ServerTokens,
+    /// `gzip`, `brotli`, `zstd` and their companions.
+    pub compression: Arc<Compression>,
 
     // Manners.
     /// `client_max_body_size`; `None` for 0 (no limit).

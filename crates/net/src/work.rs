@@ -13,6 +13,7 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Engine, Moment};
 use sekisho_route::{Handover, Request, RequestIdSeed, added_fields};
 
+use crate::compress::Asked;
 use crate::drive::Connection;
 use crate::serve::Ask;
 use crate::worker::{Placed, Worker};
@@ -170,6 +171,7 @@ impl Connection {
                 busy.outbox.body.clear();
             }
             Progress::Done => {
+                self.note_plain_bytes();
                 self.drop_task();
                 self.finish(now);
             }
@@ -208,7 +210,9 @@ impl Connection {
         let serving = &mut busy.serving;
         let table = current.placed.site.table();
         added_fields(table, &request, &serving.exchange, status, None, &mut serving.fields);
-        let length = match length {
+        let asked = Asked { table, request: &request, exchange: &serving.exchange };
+        let is_pressed = asked.press_task(status, length, &mut busy.task, &mut serving.fields);
+        let length = match length.filter(|_| !is_pressed) {
             Some(0) => BodyLength::Empty,
             Some(length) => BodyLength::Known(length),
             None => BodyLength::Unknown,
@@ -230,6 +234,15 @@ impl Connection {
             task.cancel(cause, now);
         }
         is_there
+    }
+
+    /// The log wants to know what the task has compressed.
+    fn note_plain_bytes(&mut self) {
+        if let Some(busy) = &mut self.busy
+            && let (Some(current), Some(task)) = (&mut busy.serving.current, &busy.task)
+        {
+            current.plain_bytes = task.plain_bytes();
+        }
     }
 
     /// Lets the task go; if it is not done, that cancels it.

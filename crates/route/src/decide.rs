@@ -1,6 +1,7 @@
 //! The order in which answers are tried. Each step ends in an action or in another step; every step
 //! that goes back to the beginning is counted, so there is always an end.
 
+mod neighbour;
 mod program;
 
 use std::cell::Cell;
@@ -314,6 +315,7 @@ impl<'a, F: Files> Decision<'a, F> {
         match self.look_at_file(mapped) {
             Look::File(file) => self.found_file(file),
             Look::Directory => self.redirect_to_directory(),
+            Look::Missing if mapped.is_safe => self.neighbour_alone(),
             Look::Missing => Next::Fail(Status::NOT_FOUND),
             Look::Denied => Next::Fail(Status::FORBIDDEN),
             Look::Failed => Next::Fail(Status::INTERNAL_SERVER_ERROR),

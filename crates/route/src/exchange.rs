@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 
 use sekisho_config::{LocationId, ServerId};
-use sekisho_http::{Head, Method, Status};
+use sekisho_http::{Coding, Head, Method, Status};
 
 use crate::capture::Captures;
 
@@ -56,6 +56,7 @@ pub struct WallTime {
 /// What the decision fills and later steps (fields, log) read. Used again for the next request: its
 /// storage stays, so that an ordinary decision allocates nothing.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact that the decision came upon")]
 pub struct Exchange {
     /// The chosen server.
     pub server: ServerId,
@@ -75,6 +76,10 @@ pub struct Exchange {
     pub(crate) script_bytes: usize,
     /// Set by `error_page`: what the status of a file or listing shall be.
     pub status: Option<Status>,
+    /// The coding of the file that is served: a neighbour of `file`.
+    pub coding: Option<Coding>,
+    /// Whether a neighbour was found that only some clients get, for this or for a file before it.
+    pub has_neighbours: bool,
     /// The body of a text, or the address of a redirect.
     pub text: Vec<u8>,
     /// The value of `Allow`, for 405 and OPTIONS.
@@ -110,6 +115,8 @@ impl Default for Exchange {
             root_bytes: 0,
             script_bytes: 0,
             status: None,
+            coding: None,
+            has_neighbours: false,
             text: Vec::new(),
             allow: Vec::new(),
             method: Method::Other,
@@ -144,6 +151,8 @@ impl Exchange {
         self.root_bytes = 0;
         self.script_bytes = 0;
         self.status = None;
+        self.coding = None;
+        self.has_neighbours = false;
         self.method = Method::Other;
         self.captures.clear();
         self.is_routed = false;

@@ -4,6 +4,7 @@
 
 pub mod action;
 mod capture;
+pub mod compression;
 mod decide;
 pub mod exchange;
 pub mod fields;

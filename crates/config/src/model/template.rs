@@ -55,6 +55,7 @@ pub enum Variable {
     Cookie(String),
     DocumentRoot,
     DocumentUri,
+    GzipRatio,
     Host,
     Hostname,
     /// `$http_name`, kept as the field's name (`_` turned into `-`).

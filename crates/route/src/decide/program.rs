@@ -56,7 +56,7 @@ impl<F: Files> Decision<'_, F> {
             return self.run_program(self.exchange.path.len());
         }
         match self.method_verdict() {
-            Ok(()) => Next::Done(Action::File(file)),
+            Ok(()) => Next::Done(Action::File(self.neighbour().unwrap_or(file))),
             Err(next) => next,
         }
     }

@@ -1,6 +1,7 @@
 //! The routing table from outside: a configuration, a request and a view of files, into an action.
 
 mod alias;
+mod compression;
 mod configured;
 mod error_page;
 mod fields;

@@ -1,0 +1,88 @@
+//! Compressing answers on the fly. What is small is compressed whole ([`whole`]); the rest is a task that
+//! makes its answer piece by piece ([`Pressed`]), each larger piece on a thread of the blocking pool.
+//!
+//! What it may cost is bounded for the process: [`STREAMS_MAX`] streams at a time, each with the state of one
+//! encoder and one piece (beyond that answers leave as they are), and as many pieces in work as there are
+//! processors. Nothing is ever decompressed here.
+
+mod encoder;
+mod pressed;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use sekisho_http::Coding;
+use tokio::sync::Semaphore;
+
+pub use encoder::Encoder;
+pub use pressed::{Pressed, Source};
+
+/// How many answers the process compresses at a time, beside those that are compressed whole.
+pub const STREAMS_MAX: usize = 256;
+/// What is in memory and not longer than this is compressed whole, where it stands.
+pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
+
+/// What all workers share.
+struct Shared {
+    /// Who has one may compress a piece.
+    pieces: Arc<Semaphore>,
+    streams: AtomicUsize,
+}
+
+static SHARED: LazyLock<Shared> = LazyLock::new(|| Shared {
+    pieces: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
+    streams: AtomicUsize::new(0),
+});
+
+/// One of [`STREAMS_MAX`]; given back when dropped.
+#[derive(Debug)]
+struct Stream(());
+
+impl Stream {
+    fn take() -> Option<Self> {
+        let more = |taken: usize| (taken < STREAMS_MAX).then_some(taken + 1);
+        let taken = SHARED.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Self(()))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        SHARED.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All that is needed to compress one answer piece by piece.
+#[derive(Debug)]
+pub struct Press {
+    encoder: Encoder,
+    is_quick: bool,
+    stream: Stream,
+}
+
+impl Press {
+    /// For a body of this length, where it is known; `None` while too many are in use.
+    pub fn take(coding: Coding, level: u8, length: Option<u64>) -> Option<Self> {
+        let stream = Stream::take()?;
+        let encoder = Encoder::new(coding, level, length).ok()?;
+        Some(Self { encoder, is_quick: is_quick(coding, level), stream })
+    }
+}
+
+/// Whether a coding at this level is quick enough for the event loop, with pieces of a few kilobytes.
+pub const fn is_quick(coding: Coding, level: u8) -> bool {
+    match coding {
+        Coding::Zstd => level <= 12,
+        Coding::Brotli => level <= 9,
+        Coding::Gzip => true,
+    }
+}
+
+/// The compressed form; `None` when it would not be shorter, or cannot be made.
+pub fn whole(coding: Coding, level: u8, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes.len() / 2);
+    let mut encoder = Encoder::new(coding, level, Some(bytes.len() as u64)).ok()?;
+    encoder.write(bytes, &mut out).ok()?;
+    encoder.finish(&mut out).ok()?;
+    (out.len() < bytes.len()).then_some(out)
+}
