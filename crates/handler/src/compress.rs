@@ -1,9 +1,9 @@
 //! Compressing answers on the fly. What is small is compressed whole ([`whole`]); the rest is a task that
 //! makes its answer piece by piece ([`Pressed`]), each larger piece on a thread of the blocking pool.
 //!
-//! What it may cost is bounded for the process: [`STREAMS_MAX`] streams at a time, each with the state of one
-//! encoder and one piece (beyond that answers leave as they are), and as many pieces in work as there are
-//! processors. Nothing is ever decompressed here.
+//! What it may cost is bounded for the process: the encoders of all streams together may take
+//! [`STREAMS_KIB_MAX`] (beyond that answers leave as they are), each has one piece in hand, and no more pieces
+//! are in work than there are processors. Nothing is ever decompressed here.
 
 mod encoder;
 mod pressed;
@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 pub use encoder::Encoder;
 pub use pressed::{Pressed, Source};
 
-/// How many answers the process compresses at a time, beside those that are compressed whole.
-pub const STREAMS_MAX: usize = 256;
+/// How much memory the encoders of the process may take at a time, beside those that compress a whole at once.
+pub const STREAMS_KIB_MAX: usize = 256 * 1024;
 /// What is in memory and not longer than this is compressed whole, where it stands.
 pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -26,6 +26,7 @@ pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
 struct Shared {
     /// Who has one may compress a piece.
     pieces: Arc<Semaphore>,
+    /// What the encoders that are in use take, in KiB.
     streams: AtomicUsize,
 }
 
@@ -34,21 +35,24 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| Shared {
     streams: AtomicUsize::new(0),
 });
 
-/// One of [`STREAMS_MAX`]; given back when dropped.
+/// A share of [`STREAMS_KIB_MAX`]; given back when dropped.
 #[derive(Debug)]
-struct Stream(());
+struct Stream {
+    kib: usize,
+}
 
 impl Stream {
-    fn take() -> Option<Self> {
-        let more = |taken: usize| (taken < STREAMS_MAX).then_some(taken + 1);
+    fn take(kib: usize) -> Option<Self> {
+        let more = |taken: usize| Some(taken + kib).filter(|all| *all <= STREAMS_KIB_MAX);
         let taken = SHARED.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.is_ok().then(|| Self(()))
+        // Not made before it is known to be wanted: dropping one gives its share back.
+        taken.is_ok().then(|| Self { kib })
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        SHARED.streams.fetch_sub(1, Ordering::Relaxed);
+        SHARED.streams.fetch_sub(self.kib, Ordering::Relaxed);
     }
 }
 
@@ -63,9 +67,23 @@ pub struct Press {
 impl Press {
     /// For a body of this length, where it is known; `None` while too many are in use.
     pub fn take(coding: Coding, level: u8, length: Option<u64>) -> Option<Self> {
-        let stream = Stream::take()?;
+        let stream = Stream::take(stream_kib(coding, level))?;
         let encoder = Encoder::new(coding, level, length).ok()?;
         Some(Self { encoder, is_quick: is_quick(coding, level), stream })
+    }
+}
+
+/// About how much memory an encoder takes, as it was measured.
+pub const fn stream_kib(coding: Coding, level: u8) -> usize {
+    match (coding, level) {
+        (Coding::Gzip, _) => 512,
+        (Coding::Zstd, 0..=3) | (Coding::Brotli, 0..=1) => 1024,
+        (Coding::Brotli, 2..=4) => 3 * 1024,
+        (Coding::Zstd, _) | (Coding::Brotli, 5..=6) => 4 * 1024,
+        (Coding::Brotli, 7) => 10 * 1024,
+        (Coding::Brotli, 8) => 18 * 1024,
+        (Coding::Brotli, 9) => 36 * 1024,
+        (Coding::Brotli, _) => 16 * 1024,
     }
 }
 

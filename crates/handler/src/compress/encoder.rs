@@ -15,6 +15,8 @@ use zstd::zstd_safe::CParameter;
 /// Windows of brotli and zstd are not larger than 2 to the power of this: what a stream costs in memory is
 /// bounded by it (gzip's window is 32 KiB).
 const WINDOW_BITS_MAX: u32 = 18;
+/// Above this level zstd would take tables many times larger than the window.
+const TABLES_LEVEL: u8 = 6;
 /// The least that brotli and zstd know.
 const WINDOW_BITS_MIN: u32 = 10;
 /// What brotli gives at a time.
@@ -51,6 +53,10 @@ impl Encoder {
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), i32::from(level))?;
                 encoder.set_parameter(CParameter::WindowLog(bits))?;
+                if level > TABLES_LEVEL {
+                    encoder.set_parameter(CParameter::HashLog(bits))?;
+                    encoder.set_parameter(CParameter::ChainLog(bits))?;
+                }
                 encoder.set_pledged_src_size(length)?;
                 Kind::Zstd(encoder)
             }
@@ -58,8 +64,6 @@ impl Encoder {
                 let mut state = Box::new(BrotliEncoderStateStruct::new(StandardAlloc::default()));
                 state.set_parameter(Parameter::BROTLI_PARAM_QUALITY, u32::from(level));
                 state.set_parameter(Parameter::BROTLI_PARAM_LGWIN, bits);
-                let hint = length.and_then(|length| u32::try_from(length).ok()).unwrap_or(0);
-                state.set_parameter(Parameter::BROTLI_PARAM_SIZE_HINT, hint);
                 Kind::Brotli(state)
             }
             Coding::Gzip => {

@@ -175,6 +175,8 @@ fn what_is_compressed_follows_from_the_answer() {
     }
 }
 
+type Fields = &'static [(&'static str, &'static str)];
+
 #[test]
 fn what_is_compressed_follows_from_the_request() {
     use Coding::{Brotli, Gzip};
@@ -184,7 +186,6 @@ fn what_is_compressed_follows_from_the_request() {
     none_for_old.disable = [NoGzipFor::Msie6, NoGzipFor::UserAgent(pattern("(?i)^bad/"))].into();
     let mut even_old = on(&Coding::ALL);
     even_old.http_version = old;
-    type Fields = &'static [(&'static str, &'static str)];
     let rows: &[(&Compression, Version, Fields, &str)] = &[
         (&on(&[Gzip]), new, &[("Accept-Encoding", "br, gzip")], "gzip 1 varies"),
         (&on(&[Gzip, Brotli]), new, &[("Accept-Encoding", "zstd, br, gzip")], "br 4 varies"),

@@ -39,7 +39,7 @@ pub(crate) fn decoded(response: &Response) -> Vec<u8> {
             let mut decoder = Decoder::new(coding);
             decoder.push(&response.body);
             let out = decoder.out().to_vec();
-            assert!(decoder.is_complete(), "{coding} is cut");
+            assert!(decoder.ends_well(), "{coding} is cut");
             out
         }
     }
@@ -88,7 +88,7 @@ impl Decoder {
     }
 
     /// Whether the end has come.
-    pub(crate) fn is_complete(self) -> bool {
+    pub(crate) fn ends_well(self) -> bool {
         match self {
             Self::Zstd(_, all) => zstd::stream::decode_all(&all[..]).is_ok(),
             Self::Brotli(mut decoder) => decoder.close().is_ok(),

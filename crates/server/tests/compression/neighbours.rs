@@ -131,6 +131,19 @@ fn a_missing_neighbour_is_not_what_the_log_complains_about() {
     assert!(!log().contains("missing.css."), "{}", log());
 }
 
+/// C1: what is a program is never sent as a file, nor is its neighbour.
+#[test]
+fn a_program_is_run_whatever_lies_beside_it() {
+    let tree = neighbours();
+    tree.script("root/run.cgi", "#!/bin/sh\nprintf 'X: y\\n\\nit was run'\n");
+    tree.file("root/run.cgi.gz", "not for you");
+    tree.file("root/gone.cgi.gz", "not for you");
+    let server = serve(tree, "gzip_static always; cgi_extension .cgi;");
+    assert!(get(&server, "/run.cgi", "gzip").text().contains("it was run"));
+    let gone = get(&server, "/gone.cgi", "gzip");
+    assert_eq!(gone.status, 404, "{}", gone.text());
+}
+
 /// nginx with the same files, where it is installed.
 struct Nginx {
     child: Child,

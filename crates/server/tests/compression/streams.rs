@@ -67,7 +67,7 @@ fn a_large_file_comes_whole_in_bounded_memory() {
         assert!(coded.len() < BYTES / 2, "{coding}: {}", coded.len());
         decoder.push(&coded);
         assert!(decoder.out() == content, "{coding}");
-        assert!(decoder.is_complete(), "{coding}");
+        assert!(decoder.ends_well(), "{coding}");
     }
     let growth = most.saturating_sub(before);
     println!("the server grew by {} KiB", growth / 1024);
@@ -170,7 +170,7 @@ fn a_program_that_pauses_is_heard_at_once() {
             head.extend(client.read_bytes(1));
         }
         for line in 1..=3 {
-            let expected: String = (1..=line).map(|n| format!("line {n}\n")).collect();
+            let expected = "line 1\nline 2\nline 3\n"[..7 * line].to_owned();
             // The gate is shut: what is awaited here can only come by a flush.
             while decoder.out() != expected.as_bytes() {
                 decoder.push(&read_chunk(&mut client).expect("not the last chunk"));
@@ -181,7 +181,7 @@ fn a_program_that_pauses_is_heard_at_once() {
         while let Some(chunk) = read_chunk(&mut client) {
             decoder.push(&chunk);
         }
-        assert!(decoder.is_complete(), "{coding}");
+        assert!(decoder.ends_well(), "{coding}");
     }
 }
 
@@ -282,42 +282,41 @@ fn cpu_ticks(server: &Server) -> u64 {
 /// V28: those who do not read what they asked for cannot fill the memory.
 #[test]
 fn too_many_streams_are_not_compressed() {
-    const CLIENTS: usize = 300;
-    const STREAMS_MAX: usize = 256;
+    // At this level an encoder takes 36 MiB, and all of them together may take 256.
+    const STREAMS_MAX: usize = 7;
+    const GROWTH_MAX: u64 = 300 << 20;
     let tree = Tree::new();
-    tree.file("root/large.txt", noise(4 * MIB));
+    tree.file("root/large.txt", noise(16 * MIB));
     tree.file("root/small.txt", text(5000));
-    let server = serve(tree, ALL);
+    let server = serve(tree, "brotli on; brotli_types *; brotli_comp_level 9;");
     server.connect().get("/missing");
     let before = server.rss_bytes();
     let mut coded = 0;
     let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let mut client = server.connect();
+    for _ in 0..STREAMS_MAX * 3 {
+        let mut client = server.connect().with_patience(Duration::from_mins(1));
         client.shrink_receive_buffer(4096);
-        client.send("GET /large.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+        client.send("GET /large.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.extend(client.read_bytes(1));
         }
         let head = String::from_utf8_lossy(&head).into_owned();
-        assert!(
-            head.starts_with("HTTP/1.1 200 OK") && head.contains("Vary: Accept-Encoding"),
-            "{head}"
-        );
-        coded += usize::from(head.contains("Content-Encoding: gzip"));
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+        assert!(head.contains("Vary: Accept-Encoding"), "{head}");
+        coded += usize::from(head.contains("Content-Encoding: br"));
         clients.push(client);
     }
     assert_eq!(coded, STREAMS_MAX);
-    let each = server.rss_bytes().saturating_sub(before) / CLIENTS as u64;
-    println!("{} KiB for each", each / 1024);
-    assert!(each < 1 << 20, "{each} bytes for each");
+    let growth = server.rss_bytes().saturating_sub(before);
+    println!("{coded} streams took {} KiB", growth / 1024);
+    assert!(growth < GROWTH_MAX, "{growth} bytes");
     // Small files do not need a stream, and one that ends makes room.
-    assert_eq!(get(&server, "/small.txt", "gzip").field("content-encoding"), Some("gzip"));
+    assert_eq!(get(&server, "/small.txt", "br").field("content-encoding"), Some("br"));
     drop(clients);
     let is_free = || {
-        let head = server.connect().request("GET", "/large.txt", "Accept-Encoding: gzip\r\n");
-        head.field("content-encoding").is_some()
+        let mut client = ask(&server, "/large.txt", "br").with_patience(Duration::from_mins(1));
+        String::from_utf8_lossy(&client.read_bytes(400)).contains("Content-Encoding: br")
     };
     assert!(wait_for(LONG, is_free));
 }
