@@ -61,6 +61,8 @@ impl Drop for Stream {
 pub struct Press {
     encoder: Encoder,
     is_quick: bool,
+    /// How long the body is to be.
+    length: Option<u64>,
     stream: Stream,
 }
 
@@ -69,7 +71,7 @@ impl Press {
     pub fn take(coding: Coding, level: u8, length: Option<u64>) -> Option<Self> {
         let stream = Stream::take(stream_kib(coding, level))?;
         let encoder = Encoder::new(coding, level, length).ok()?;
-        Some(Self { encoder, is_quick: is_quick(coding, level), stream })
+        Some(Self { encoder, is_quick: is_quick(coding, level), length, stream })
     }
 }
 

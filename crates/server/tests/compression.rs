@@ -162,7 +162,9 @@ fn a_weak_tag_goes_round() {
 #[test]
 fn what_must_not_be_compressed_is_not() {
     let tree = Tree::new();
-    for name in ["a.txt", "a.html", "a.png", "a.css", "t/a.txt", "off/a.txt", "v/a.txt"] {
+    for name in
+        ["a.txt", "a.html", "a.png", "a.css", "t/a.txt", "off/a.txt", "v/a.txt", "list/a.txt"]
+    {
         tree.file(&format!("root/{name}"), text(5000));
     }
     let server = serve(
@@ -174,7 +176,7 @@ fn what_must_not_be_compressed_is_not() {
          location /said/ { gzip_types text/plain; return 200 \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\
            xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"; }
          location /bad/ { return 500; } location /no/ { return 403; } location /moved/ { return 301 /x; }
-         location /nothing/ { return 204; }",
+         location /nothing/ { return 204; } location /list/ { autoindex on; }",
     );
     for (target, status, coding, varies) in [
         ("/a.html", 200, true, true),
@@ -190,6 +192,7 @@ fn what_must_not_be_compressed_is_not() {
         ("/missing", 404, true, true),
         ("/moved/", 301, false, false),
         ("/nothing/", 204, false, false),
+        ("/list/", 200, true, true),
     ] {
         let response = get(&server, target, "gzip");
         assert_eq!(response.status, status, "{target}");

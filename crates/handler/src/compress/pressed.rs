@@ -44,6 +44,8 @@ pub struct Pressed {
     source: Source,
     stage: Stage,
     is_quick: bool,
+    /// How long the body is to be, before it is compressed.
+    length: Option<u64>,
     /// Whether the encoder holds something back.
     is_dirty: bool,
     /// How much has been compressed, and how much of it where it stood since others had their turn.
@@ -103,6 +105,7 @@ impl Pressed {
             source,
             stage: Stage::Ready(press.encoder),
             is_quick: press.is_quick,
+            length: press.length,
             is_dirty: false,
             plain_bytes: 0,
             turn_bytes: 0,
@@ -273,6 +276,10 @@ impl Task for Pressed {
                 return Poll::Pending;
             }
             match std::mem::replace(&mut self.stage, Stage::Broken) {
+                // The head no longer says how long it is, so nobody else would see that some is missing.
+                Stage::Complete if self.length.is_some_and(|length| length != self.plain_bytes) => {
+                    return Poll::Ready(Progress::Break);
+                }
                 Stage::Complete => {
                     self.stage = Stage::Complete;
                     return Poll::Ready(Progress::Done);

@@ -154,6 +154,67 @@ fn what_a_program_says_is_compressed() {
     }
 }
 
+/// H1, H3: a stream is an answer like any other.
+#[test]
+fn a_connection_is_kept_after_a_stream_and_pipelines() {
+    let tree = Tree::new();
+    tree.file("root/large.txt", text(400_000));
+    tree.file("root/small.txt", text(5000));
+    tree.script("root/cgi-bin/a.cgi", "#!/bin/sh\nprintf 'X: y\\n\\n'; cat ../large.txt\n");
+    let server = programs(tree, "");
+    let targets =
+        ["/large.txt", "/small.txt", "/cgi-bin/a.cgi", "/large.txt", "/missing", "/small.txt"];
+    for coding in CODINGS {
+        let request = |target: &&str| {
+            format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {coding}\r\n\r\n")
+        };
+        let all: Vec<String> = targets.iter().map(request).collect();
+        let mut client = server.connect();
+        client.send(all.concat());
+        for target in targets {
+            let response = client.read_response();
+            assert_eq!(response.field("content-encoding"), Some(coding), "{target}");
+            let plain = decoded(&response);
+            match target {
+                "/small.txt" => assert_eq!(plain, text(5000)),
+                "/missing" => assert_eq!(response.status, 404),
+                _ => assert!(plain == text(400_000), "{target}"),
+            }
+        }
+        // And a request that brings a body that nobody wants.
+        let fields = format!("Accept-Encoding: {coding}\r\n");
+        let response = client.request_with_body("GET", "/large.txt", &fields, vec![b'x'; 30_000]);
+        assert!(decoded(&response) == text(400_000));
+        assert_eq!(client.get("/small.txt").body, text(5000));
+    }
+}
+
+/// O4: a graceful end waits for the answer.
+#[test]
+fn a_stream_is_finished_before_a_graceful_end() {
+    let tree = Tree::new();
+    tree.file("root/large.txt", noise(8 * MIB));
+    let mut server = serve(tree, ALL);
+    let mut client = server.connect().with_patience(Duration::from_mins(1));
+    client.shrink_receive_buffer(16 * 1024);
+    client.send("GET /large.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(client.read_bytes(1));
+    }
+    server.quit();
+    eventually("the end of listening", LONG, || {
+        std::net::TcpStream::connect(server.address()).is_err()
+    });
+    let mut decoder = Decoder::new("gzip");
+    while let Some(chunk) = read_chunk(&mut client) {
+        decoder.push(&chunk);
+    }
+    assert!(decoder.out() == noise(8 * MIB));
+    assert!(decoder.ends_well());
+    assert!(server.wait_exit(LONG).success());
+}
+
 /// A line that a program prints reaches the client while the program waits.
 #[test]
 fn a_program_that_pauses_is_heard_at_once() {
