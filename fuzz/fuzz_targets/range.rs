@@ -11,8 +11,9 @@ use sekisho_config::Escape;
 use sekisho_fuzz::site;
 use sekisho_http::conditional::{Since, Validators, Verdict, evaluate, if_range_holds};
 use sekisho_http::range::{self, Ranges};
-use sekisho_http::{Head, Status, Version, date, target};
+use sekisho_http::{Accepted, Coding, Head, Status, Version, date, target};
 use sekisho_http1::parse::is_host;
+use sekisho_route::compression::{mark_compressed, mark_varying};
 use sekisho_route::{
     ConnectionFacts, Exchange, Request, RequestIdSeed, Sent, Table, WallTime, log_line,
 };
@@ -25,6 +26,7 @@ fuzz_target!(|data: &[u8]| {
         ranges(value);
         dates(value);
         hosts(value);
+        codings(value);
     }
     if let Some(seconds) = data.first_chunk() {
         seconds_are_written(i64::from_le_bytes(*seconds));
@@ -57,6 +59,28 @@ fn ranges(value: &[u8]) {
             }
             assert!(total <= size);
         }
+    }
+}
+
+/// A coding is taken only where it was named, or gzip for an asterisk; field lines stay whole lines.
+fn codings(value: &[u8]) {
+    let mut head = Head::default();
+    head.begin(b"GET", b"/", Version::Http11);
+    head.push(b"Accept-Encoding", value);
+    let lower = value.to_ascii_lowercase();
+    let says = |name: &str| lower.windows(name.len()).any(|word| word == name.as_bytes());
+    for coding in Accepted::of(&head).iter() {
+        assert!(says(coding.name()) || (coding == Coding::Gzip && says("*")));
+    }
+    let line: Vec<u8> = value.iter().copied().filter(|byte| !b"\r\n".contains(byte)).collect();
+    for name in [&b"ETag: "[..], b"Vary:", b"Accept-Ranges: ", b""] {
+        let mut lines = [b"A: b\r\n", name, &line, b"\r\nC: d\r\n"].concat();
+        mark_compressed(&mut lines, Coding::Brotli);
+        mark_varying(&mut lines);
+        let text = lines.strip_suffix(b"\r\n").expect("whole lines");
+        assert!(text.starts_with(b"A: b\r\n"));
+        let count = text.split(|byte| *byte == b'\n').count();
+        assert!((3..=5).contains(&count), "{}", lines.escape_ascii());
     }
 }
 

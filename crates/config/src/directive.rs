@@ -4,6 +4,7 @@
 mod access;
 pub(crate) mod answers;
 mod cgi;
+mod compression;
 mod deeds;
 mod files;
 mod heads;
@@ -211,6 +212,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Access", access::ROWS),
     ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),
+    ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("Logs", logs::ROWS),
     ("Accepted without effect", unneeded::ROWS),

@@ -529,6 +529,7 @@ fn blank_settings() -> Settings {
         if_modified_since: IfModifiedSince::Off,
         max_ranges: None,
         server_tokens: ServerTokens::Off,
+        compression: Arc::default(),
         client_max_body_size: None,
         client_body_discard_max: 0,
         client_body_timeout: None,

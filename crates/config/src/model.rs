@@ -3,6 +3,7 @@
 
 mod access;
 mod cgi;
+mod compression;
 mod deeds;
 mod listing;
 mod lookup;
@@ -22,6 +23,9 @@ pub use access::{
     RateLimit, Referers, Signature, UserFile, Who, Zone, ZoneId, ZoneKind,
 };
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use compression::{
+    Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
+};
 pub use deeds::{Conflict, Deeds, DeleteDirectories, Methods, Permissions, Sync};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
@@ -317,6 +321,8 @@ pub struct Settings {
     pub max_ranges: Option<usize>,
     /// `server_tokens`
     pub server_tokens: ServerTokens,
+    /// `gzip`, `brotli`, `zstd` and their companions.
+    pub compression: Arc<Compression>,
 
     // Manners.
     /// `client_max_body_size`; `None` for 0 (no limit).

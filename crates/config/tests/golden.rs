@@ -82,7 +82,6 @@ fn the_stock_configuration_of_a_distribution_loads() {
     let expected = [
         "[warn] \"ssl_protocols\" is ignored: there is no TLS yet in /etc/nginx/nginx.conf:33",
         "[warn] \"ssl_prefer_server_ciphers\" is ignored: there is no TLS yet in /etc/nginx/nginx.conf:34",
-        "[warn] \"gzip\" is ignored: answers are not compressed yet in /etc/nginx/nginx.conf:46",
     ];
     assert_eq!(lines, expected);
     let config = outcome.config.unwrap();

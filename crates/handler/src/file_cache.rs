@@ -7,9 +7,10 @@
 //! file system again. So whoever writes a file and asks for it sees what was written, and a
 //! file under load costs no system call (`docs/adr/0005-file-cache.md`).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,11 +19,13 @@ use quick_cache::unsync::Cache;
 use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
-use sekisho_http::date;
+use sekisho_http::{Coding, date};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Files, Gates, Kind, Look, Seen};
 
 use crate::heat::{HOT_WINDOW, Heat, RACY_SECS};
+
+use crate::compress;
 
 /// Files up to this size are kept in memory and leave in one write with their head.
 pub const CONTENT_BYTES_MAX: u64 = 32 * 1024;
@@ -33,12 +36,20 @@ const ENTRY_WEIGHT: u64 = 512;
 /// Entries that nobody asked for in this time are let go (unless `inactive=` says otherwise).
 pub const INACTIVE: Duration = Duration::from_secs(10);
 
+/// How many forms of a content are kept.
+const COMPRESSED_MAX: usize = 4;
+
+type Compressed = (Coding, u8, Option<Rc<[u8]>>);
+
 /// An opened regular file and what heads say of it.
 #[derive(Debug)]
 pub struct OpenFile {
     /// `None` for a file whose whole content is in memory.
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<Arc<OwnedFd>>,
     content: Option<Box<[u8]>>,
+    /// Compressed forms of the content, by coding and level; `None` where there is no shorter one. Together
+    /// they are not longer than the content.
+    compressed: RefCell<Vec<Compressed>>,
     size: u64,
     modified: i64,
     etag: Box<[u8]>,
@@ -80,7 +91,39 @@ impl OpenFile {
 
     /// The descriptor to send from, where the content is not in memory.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_ref().map(AsFd::as_fd)
+        self.descriptor.as_ref().map(|descriptor| descriptor.as_fd())
+    }
+
+    /// The same, for someone who may need it for longer than the file is kept.
+    pub fn shared_descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.descriptor.clone()
+    }
+
+    /// The compressed content, made once and kept; `None` when it is not in memory or would not be shorter.
+    pub fn compressed(&self, coding: Coding, level: u8) -> Option<Rc<[u8]>> {
+        let content = self.content()?;
+        let mut kept = self.compressed.borrow_mut();
+        if let Some((.., form)) = kept.iter().find(|form| (form.0, form.1) == (coding, level)) {
+            return form.clone();
+        }
+        let form: Option<Rc<[u8]>> = compress::whole(coding, level, content).map(Rc::from);
+        let bytes = form.as_ref().map_or(0, |form| form.len());
+        let kept_bytes = |kept: &[Compressed]| -> usize { kept.iter().map(form_bytes).sum() };
+        while kept.len() >= COMPRESSED_MAX || kept_bytes(&kept) + bytes > content.len() {
+            // What was made first goes first. The new one alone is shorter than the content.
+            kept.remove(0);
+        }
+        kept.push((coding, level, form.clone()));
+        form
+    }
+
+    /// What it weighs in the cache.
+    fn weight(&self) -> u64 {
+        let compressed: usize = self.compressed.borrow().iter().map(form_bytes).sum();
+        match &self.content {
+            Some(content) => (content.len() + compressed) as u64,
+            None => DESCRIPTOR_WEIGHT,
+        }
     }
 
     fn new(descriptor: OwnedFd, stat: &Stat) -> Self {
@@ -95,7 +138,8 @@ impl OpenFile {
         date::write(stat.st_mtime, &mut modified_field);
         modified_field.extend_from_slice(b"\r\n");
         Self {
-            descriptor: if content.is_some() { None } else { Some(descriptor) },
+            descriptor: if content.is_some() { None } else { Some(Arc::new(descriptor)) },
+            compressed: RefCell::default(),
             content,
             size,
             modified: stat.st_mtime,
@@ -126,6 +170,10 @@ pub fn changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
+fn form_bytes((.., form): &Compressed) -> usize {
+    form.as_ref().map_or(0, |form| form.len())
+}
+
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
@@ -148,16 +196,27 @@ impl Identity {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Found {
     File(Rc<OpenFile>),
     Directory,
     Error(Errno),
 }
 
-#[derive(Debug)]
+impl Found {
+    fn weight(&self) -> u64 {
+        match self {
+            Self::File(file) => file.weight(),
+            Self::Directory | Self::Error(_) => 0,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
 struct Entry {
     found: Found,
+    /// As it was when it was put into the cache, which wants to find the same when it lets it go.
+    weight: u64,
     identity: Option<Identity>,
     /// Changed so recently that an equal identity proves nothing.
     is_racy: bool,
@@ -181,12 +240,7 @@ struct Weights;
 
 impl Weighter<Box<[u8]>, Rc<Entry>> for Weights {
     fn weight(&self, key: &Box<[u8]>, entry: &Rc<Entry>) -> u64 {
-        let file = match &entry.found {
-            Found::File(file) if file.descriptor.is_some() => DESCRIPTOR_WEIGHT,
-            Found::File(file) => file.content.as_ref().map_or(0, |content| content.len() as u64),
-            _ => 0,
-        };
-        ENTRY_WEIGHT + key.len() as u64 + file
+        ENTRY_WEIGHT + key.len() as u64 + entry.weight
     }
 }
 
@@ -316,7 +370,13 @@ impl FileCache {
                 if let Found::Error(errno) = entry.found {
                     self.last_error = Some(errno);
                 }
-                return entry.look();
+                let look = entry.look();
+                if entry.found.weight() != entry.weight {
+                    // Compressed forms have been added to it: it is weighed anew.
+                    let entry = Entry { weight: entry.found.weight(), ..(**entry).clone() };
+                    self.entries.insert(self.key.as_slice().into(), Rc::new(entry));
+                }
+                return look;
             }
         }
         self.trust(Moment::ZERO);
@@ -356,7 +416,8 @@ impl FileCache {
         let old = self.entries.get(self.key.as_slice());
         let old = old.filter(|old| is_error(&old.found) == is_error(&found));
         let heat = old.map_or_else(|| Heat::new(now), |old| old.heat.checked_anew(now));
-        let entry = Entry { found, identity, is_racy, heat, changes: Cell::new(changes) };
+        let weight = found.weight();
+        let entry = Entry { weight, found, identity, is_racy, heat, changes: Cell::new(changes) };
         self.entries.insert(self.key.as_slice().into(), Rc::new(entry));
         look
     }

@@ -4,6 +4,7 @@
 
 pub mod answer;
 pub mod cgi;
+pub mod compress;
 pub mod deed;
 pub mod file_cache;
 mod heat;

@@ -24,10 +24,10 @@ pub struct Reply {
 pub enum Piece {
     /// Bytes that were made for this answer.
     Bytes(Vec<u8>),
-    /// Bytes that never change.
-    Static(&'static [u8]),
     /// Bytes that are kept for other answers too.
     Shared(Rc<[u8]>),
+    /// Bytes that never change.
+    Static(&'static [u8]),
     /// A stretch of a file.
     File(Rc<OpenFile>, Range<u64>),
 }
@@ -37,8 +37,8 @@ impl Piece {
     pub fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Static(bytes) => bytes.len() as u64,
             Self::Shared(bytes) => bytes.len() as u64,
+            Self::Static(bytes) => bytes.len() as u64,
             Self::File(_, range) => range.end - range.start,
         }
     }
@@ -52,8 +52,8 @@ impl Piece {
     pub fn in_memory(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
-            Self::Static(bytes) => Some(bytes),
             Self::Shared(bytes) => Some(bytes),
+            Self::Static(bytes) => Some(bytes),
             Self::File(file, range) => {
                 file.content().and_then(|all| all.get(range.start as usize..range.end as usize))
             }
@@ -83,9 +83,17 @@ impl Reply {
                 Some(Some(Piece::File(Rc::clone(file), range.clone())))
             }
             Some(Piece::Bytes(bytes)) => Some(Some(Piece::Bytes(bytes.clone()))),
-            Some(Piece::Static(bytes)) => Some(Some(Piece::Static(bytes))),
             Some(Piece::Shared(bytes)) => Some(Some(Piece::Shared(Rc::clone(bytes)))),
+            Some(Piece::Static(bytes)) => Some(Some(Piece::Static(bytes))),
             Some(Piece::File(..)) => None,
+        }
+    }
+
+    /// When the file was last modified that it is made of.
+    pub fn modified(&self) -> Option<i64> {
+        match &self.piece {
+            Some(Piece::File(file, _)) => Some(file.modified()),
+            _ => None,
         }
     }
 

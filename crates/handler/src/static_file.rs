@@ -7,7 +7,7 @@ use std::rc::Rc;
 use sekisho_config::{IfModifiedSince, Settings};
 use sekisho_http::conditional::{self, Since, Validators, Verdict};
 use sekisho_http::range::{self, Ranges};
-use sekisho_http::{Head, Known, Status};
+use sekisho_http::{Coding, Head, Known, Status};
 
 use crate::answer::{self, media_type_field};
 use crate::file_cache::OpenFile;
@@ -16,30 +16,37 @@ use crate::reply::{Piece, Reply};
 /// How many ranges one answer may have, whatever the configuration allows (V16).
 pub const RANGES_MAX: usize = 16;
 
-/// Answers with a file. `fixed` is the status that an `error_page` wants: then neither conditionals nor
-/// ranges apply, for it is not what the client asked for.
+/// What a file is served as.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Role {
+    /// The status that an `error_page` wants: then neither conditionals nor ranges apply, for it is not what
+    /// the client asked for.
+    pub fixed: Option<Status>,
+    /// The coding that the file has; then ranges do not apply either, as in nginx.
+    pub coding: Option<Coding>,
+}
+
+/// Answers with a file.
 pub fn reply(
     file: &Rc<OpenFile>,
     head: &Head,
     settings: &Settings,
     media_type: &[u8],
-    fixed: Option<Status>,
+    role: Role,
     product: &str,
     fields: &mut Vec<u8>,
 ) -> Reply {
+    if let Some(coding) = role.coding {
+        return coded(file, head, settings, media_type, coding, role.fixed, product, fields);
+    }
     let ranges_max = settings.max_ranges.unwrap_or(RANGES_MAX).min(RANGES_MAX);
-    if let Some(status) = fixed {
+    if let Some(status) = role.fixed {
         describe(file, settings, media_type, false, fields);
         return Reply::of(status, Piece::File(Rc::clone(file), 0..file.size()));
     }
     let validators =
         Validators { etag: settings.etag.then(|| file.etag()), modified: file.modified() };
-    let since = match settings.if_modified_since {
-        IfModifiedSince::Off => Since::Off,
-        IfModifiedSince::Exact => Since::Exact,
-        IfModifiedSince::Before => Since::Before,
-    };
-    match conditional::evaluate(head, &validators, since) {
+    match conditional::evaluate(head, &validators, since(settings)) {
         Verdict::Proceed => {}
         Verdict::NotModified => {
             fields.extend_from_slice(file.modified_field());
@@ -74,6 +81,55 @@ pub fn reply(
         }
         Ranges::Many(ranges) => multipart(file, settings, media_type, &ranges, fields),
     }
+}
+
+fn since(settings: &Settings) -> Since {
+    match settings.if_modified_since {
+        IfModifiedSince::Off => Since::Off,
+        IfModifiedSince::Exact => Since::Exact,
+        IfModifiedSince::Before => Since::Before,
+    }
+}
+
+/// A neighbour that is compressed already: the type of its original, and a tag of its own. The coding is part
+/// of the tag, for two neighbours may well be of the same length and time (RFC 9110 §8.8.3.3).
+#[expect(clippy::too_many_arguments, reason = "what `reply` has, and the coding")]
+fn coded(
+    file: &Rc<OpenFile>,
+    head: &Head,
+    settings: &Settings,
+    media_type: &[u8],
+    coding: Coding,
+    fixed: Option<Status>,
+    product: &str,
+    fields: &mut Vec<u8>,
+) -> Reply {
+    let opaque = file.etag().strip_suffix(b"\"").unwrap_or_default();
+    let etag = [opaque, b"-", coding.name().as_bytes(), b"\""].concat();
+    let mut lines = file.modified_field().to_vec();
+    if settings.etag {
+        lines.extend_from_slice(&[b"ETag: ", etag.as_slice(), b"\r\n"].concat());
+    }
+    if fixed.is_none() {
+        let validators =
+            Validators { etag: settings.etag.then_some(&etag), modified: file.modified() };
+        match conditional::evaluate(head, &validators, since(settings)) {
+            Verdict::Proceed => {}
+            Verdict::NotModified => {
+                fields.extend_from_slice(&lines);
+                return Reply::empty(Status::NOT_MODIFIED);
+            }
+            Verdict::PreconditionFailed => {
+                return answer::page(Status::PRECONDITION_FAILED, product, fields);
+            }
+        }
+    }
+    media_type_field(media_type, settings, fields);
+    fields.extend_from_slice(&lines);
+    fields.extend_from_slice(b"Content-Encoding: ");
+    fields.extend_from_slice(coding.name().as_bytes());
+    fields.extend_from_slice(b"\r\n");
+    Reply::of(fixed.unwrap_or(Status::OK), Piece::File(Rc::clone(file), 0..file.size()))
 }
 
 fn describe(

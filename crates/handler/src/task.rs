@@ -81,6 +81,11 @@ pub trait Task: std::fmt::Debug {
     /// Its own deadline (T9: while it works, this one decides).
     fn next_deadline(&self) -> Option<Deadline>;
 
+    /// How long the body was before it was compressed; `None` where it is not.
+    fn plain_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Somebody wants it to end (L31). It still gives its one answer by `poll`.
     fn cancel(&mut self, cause: Cause, now: Moment);
 }

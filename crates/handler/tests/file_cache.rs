@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use sekisho_config::{Memory, Options, Settings};
 use sekisho_handler::{FileCache, OpenFile, View};
+use sekisho_http::Coding;
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Files, Look};
 
@@ -180,4 +181,72 @@ fn a_fifo_is_denied() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");
     assert_eq!(desk.look("fifo"), "denied");
     assert_eq!(desk.look(""), "directory");
+}
+
+fn opened(desk: &mut Desk, name: &str) -> Rc<OpenFile> {
+    match desk.look_below("", name) {
+        Look::File(file) => file,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_content_is_compressed_once_for_each_state_of_its_file() {
+    let mut desk = Desk::with("open_file_cache max=100;");
+    desk.write("a", &"text ".repeat(1000));
+    let file = opened(&mut desk, "a");
+    let first = file.compressed(Coding::Gzip, 1).expect("shorter");
+    for _ in 0..3 {
+        let again = opened(&mut desk, "a").compressed(Coding::Gzip, 1).expect("shorter");
+        assert!(Rc::ptr_eq(&first, &again), "it was kept");
+    }
+    let other = file.compressed(Coding::Gzip, 9).expect("shorter");
+    assert!(!Rc::ptr_eq(&first, &other), "another level is another form");
+    desk.write("a", &"other ".repeat(1000));
+    desk.now += 61_000;
+    let changed = opened(&mut desk, "a").compressed(Coding::Gzip, 1).expect("shorter");
+    assert_ne!(changed, first);
+    // What would not be shorter is known, too.
+    desk.write("b", "x");
+    assert!(opened(&mut desk, "b").compressed(Coding::Gzip, 1).is_none());
+}
+
+#[test]
+fn compressed_forms_are_bounded_and_weigh() {
+    let mut desk = Desk::with("open_file_cache max=10000;");
+    // Hardly compressible: each form is nearly as long as the content.
+    let mut seed = 1_u64;
+    let mut letters = |count: usize| -> String {
+        let mut next = || {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'!' + ((seed >> 33) % 90) as u8)
+        };
+        (0..count).map(|_| next()).collect()
+    };
+    desk.write("a", &letters(30_000));
+    let file = opened(&mut desk, "a");
+    let mut forms = Vec::new();
+    for coding in Coding::ALL {
+        for level in 1..=4 {
+            forms.extend(file.compressed(coding, level));
+        }
+    }
+    let held: usize =
+        forms.iter().filter(|form| Rc::strong_count(form) > 1).map(|form| form.len()).sum();
+    assert!(held <= 30_000, "{held} bytes beside a content of 30000");
+    // Looking at it again weighs it anew, and everything still adds up when all of it goes.
+    for round in 0..3 {
+        for number in 0..40 {
+            let name = format!("f{number}");
+            if round == 0 {
+                desk.write(&name, &letters(20_000));
+            }
+            opened(&mut desk, &name).compressed(Coding::ALL[round], 1);
+            opened(&mut desk, &name);
+        }
+    }
+    desk.cache.clear();
+    assert!(desk.cache.is_empty());
 }

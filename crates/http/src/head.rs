@@ -134,6 +134,7 @@ known! {
     Cookie "cookie",
     Upgrade "upgrade",
     KeepAlive "keep-alive",
+    Via "via",
 }
 
 #[derive(Clone, Copy, Debug)]

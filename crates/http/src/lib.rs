@@ -3,6 +3,7 @@
 
 pub mod conditional;
 pub mod date;
+pub mod encoding;
 pub mod file_name;
 pub mod head;
 pub mod multipart;
@@ -11,5 +12,6 @@ pub mod range;
 pub mod status;
 pub mod target;
 
+pub use encoding::{Accepted, Coding};
 pub use head::{Head, Known, Method, Version};
 pub use status::Status;

@@ -66,6 +66,16 @@ impl Files for Witness<'_> {
         self.note(look, path)
     }
 
+    /// A neighbour that is not there is no trouble, and not what was asked for.
+    fn look_for_neighbour(
+        &mut self,
+        path: &[u8],
+        root_bytes: usize,
+        settings: &Settings,
+    ) -> Option<Self::File> {
+        self.view.look_for_neighbour(path, root_bytes, settings)
+    }
+
     fn look_for_program(
         &mut self,
         path: &[u8],

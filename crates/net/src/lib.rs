@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod clock;
+mod compress;
 pub mod counters;
 pub mod drive;
 mod gates;

@@ -21,6 +21,7 @@ use sekisho_route::{
 };
 
 use crate::clock::Clock;
+use crate::compress::{Asked, Outgoing};
 use crate::drive::Connection;
 use crate::gates::Witness;
 use crate::list::list;
@@ -72,6 +73,8 @@ pub(crate) struct Current {
     pub(crate) status: Status,
     pub(crate) head_bytes: u64,
     pub(crate) body_bytes: u64,
+    /// How long the body was before it was compressed.
+    pub(crate) plain_bytes: Option<u64>,
 }
 
 /// Keeps lines about missing files few: someone who probes for files must not fill the log.
@@ -315,6 +318,7 @@ impl Connection {
             fields.append(&mut busy.outbox.fields);
         }
         let is_file_or_error = matches!(action, Action::File(_) | Action::Error(_));
+        let file_bytes = if let Action::File(file) = &action { Some(file.size()) } else { None };
         let reply = if let Action::Listing = action {
             match list(around(), &request, exchange, fields, now) {
                 Listed::Reply(reply) => reply,
@@ -326,18 +330,19 @@ impl Connection {
         } else {
             make(action, &request, exchange, &placed, fields)
         };
-        let modified = match &reply.piece {
-            Some(Piece::File(file, _)) => Some(file.modified()),
-            _ => None,
-        };
-        added_fields(table, &request, exchange, reply.status, modified, fields);
+        let status = reply.status;
+        added_fields(table, &request, exchange, status, reply.modified(), fields);
+        let outgoing =
+            Asked { table, request: &request, exchange }.press(reply, file_bytes, fields);
         let looked = looked.map(|errno| (errno, serving.failed_path.as_slice()));
-        let is_noted = note_trouble(&worker, &placed, &request, exchange, &reply, ask, looked, now);
-        serving.current = Some(Current::new(placed, request_id, Some(reply.status)));
-        if is_file_or_error && matches!(ask, Ask::Request) && !trusted_until.is_due(now) {
-            self.keep_for_repeats(&reply, trusted_until, is_noted);
+        let is_noted = note_trouble(&worker, &placed, &request, exchange, status, ask, looked, now);
+        serving.current = Some(Current::new(placed, request_id, Some(status)));
+        if let Outgoing::Whole(reply, _) = &outgoing
+            && (is_file_or_error && matches!(ask, Ask::Request) && !trusted_until.is_due(now))
+        {
+            self.keep_for_repeats(reply, trusted_until, is_noted);
         }
-        self.send(reply, now);
+        self.let_go(outgoing, now);
     }
 
     /// A body that is too large is refused when it has been thrown away, or at once (H6).
@@ -349,7 +354,7 @@ impl Connection {
     }
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
-    fn send(&mut self, reply: Reply, now: Moment) {
+    pub(crate) fn send(&mut self, reply: Reply, plain_bytes: Option<u64>, now: Moment) {
         let Some(busy) = &mut self.busy else { return };
         let length = match reply.len() {
             0 => BodyLength::Empty,
@@ -361,6 +366,7 @@ impl Connection {
         let sends = self.engine.respond(&response, &mut busy.scratch, now);
         if let Some(current) = &mut busy.serving.current {
             current.head_bytes = (busy.scratch.out.len() - before) as u64;
+            current.plain_bytes = plain_bytes;
             current.body_bytes = match sends {
                 Sends::Exactly(length) => length,
                 Sends::Nothing | Sends::Stream => 0,
@@ -434,6 +440,7 @@ impl Connection {
             fields: &serving.fields,
             request_nanos: now.since(serving.since).as_nanos() as u64,
             request_bytes: serving.received,
+            plain_bytes: current.plain_bytes,
             completed: is_complete,
             is_pipelined: false,
         };
@@ -485,7 +492,14 @@ impl Current {
     fn new(placed: Rc<Placed>, request_id: RequestIdSeed, status: Option<Status>) -> Self {
         // nginx's number for a client that left before it had an answer.
         let closed = Status::new(499).unwrap_or(Status::BAD_REQUEST);
-        Self { placed, request_id, status: status.unwrap_or(closed), head_bytes: 0, body_bytes: 0 }
+        Self {
+            placed,
+            request_id,
+            status: status.unwrap_or(closed),
+            head_bytes: 0,
+            body_bytes: 0,
+            plain_bytes: None,
+        }
     }
 }
 
@@ -509,7 +523,7 @@ fn make(
                 request.head,
                 settings,
                 media_type,
-                exchange.status,
+                static_file::Role { fixed: exchange.status, coding: exchange.coding },
                 product,
                 fields,
             )
@@ -573,12 +587,11 @@ fn note_trouble(
     placed: &Placed,
     request: &Request<'_>,
     exchange: &Exchange,
-    reply: &Reply,
+    status: Status,
     ask: &Ask,
     looked: Option<(rustix::io::Errno, &[u8])>,
     now: Moment,
 ) -> bool {
-    let status = reply.status;
     let refusal = match ask {
         Ask::Refused(refusal) => Some(refusal),
         // Whoever failed has said why.

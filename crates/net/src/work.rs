@@ -17,6 +17,7 @@ use sekisho_route::{
     Action, Exchange, Handover, Request, RequestIdSeed, Table, Wait, added_fields,
 };
 
+use crate::compress::Asked;
 use crate::drive::Connection;
 use crate::serve::Ask;
 use crate::site;
@@ -247,6 +248,7 @@ impl Connection {
                 busy.outbox.body.clear();
             }
             Progress::Done => {
+                self.note_plain_bytes();
                 self.drop_task();
                 self.finish(now);
             }
@@ -289,7 +291,9 @@ impl Connection {
         let serving = &mut busy.serving;
         let table = current.placed.site.table();
         added_fields(table, &request, &serving.exchange, status, None, &mut serving.fields);
-        let length = match length {
+        let asked = Asked { table, request: &request, exchange: &serving.exchange };
+        let is_pressed = asked.press_task(status, length, &mut busy.task, &mut serving.fields);
+        let length = match length.filter(|_| !is_pressed) {
             Some(0) => BodyLength::Empty,
             Some(length) => BodyLength::Known(length),
             None => BodyLength::Unknown,
@@ -312,6 +316,15 @@ impl Connection {
             task.cancel(cause, now);
         }
         is_there
+    }
+
+    /// The log wants to know what the task has compressed.
+    fn note_plain_bytes(&mut self) {
+        if let Some(busy) = &mut self.busy
+            && let (Some(current), Some(task)) = (&mut busy.serving.current, &busy.task)
+        {
+            current.plain_bytes = task.plain_bytes();
+        }
     }
 
     /// Lets the task go; if it is not done, that cancels it.

@@ -9,7 +9,7 @@ use crate::gates::{Gates, Wait};
 /// What shall be answered. The details stand in the [`Exchange`](crate::Exchange).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<F> {
-    /// Serve this file (GET or HEAD). Where `exchange.status` is set, it is an error page: answer with
+    /// Serve this file (GET or HEAD); it has `exchange.coding`. Where `exchange.status` is set, it is an error page: answer with
     /// that status, and conditions and ranges do not apply.
     File(F),
     /// Run the program `exchange.file` (`Settings::cgi` says how); `exchange.script_name()` and
@@ -44,6 +44,20 @@ pub trait Files: Gates {
     /// outside that directory may be opened (F2). A path with a closing slash is a directory or
     /// nothing.
     fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File>;
+
+    /// The same for a file that may stand in for another one and need not be there: what cannot be served
+    /// is as good as missing, and no trouble.
+    fn look_for_neighbour(
+        &mut self,
+        path: &[u8],
+        root_bytes: usize,
+        settings: &Settings,
+    ) -> Option<Self::File> {
+        match self.look(path, root_bytes, settings) {
+            Look::File(file) => Some(file),
+            Look::Directory | Look::Missing | Look::Denied | Look::Failed => None,
+        }
+    }
 
     /// The same for a file that is to be run and not read: nothing need be opened. What is there but is
     /// neither a regular file nor a directory is [`Look::Missing`] here (C1).

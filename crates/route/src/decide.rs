@@ -4,6 +4,7 @@
 mod access;
 mod deed;
 mod limits;
+mod neighbour;
 mod program;
 mod rewrite;
 
@@ -335,6 +336,7 @@ impl<'a, F: Files> Decision<'a, F> {
         match self.look_at_file(mapped) {
             Look::File(file) => self.found_file(file),
             Look::Directory => self.redirect_to_directory(),
+            Look::Missing if mapped.is_safe => self.neighbour_alone(),
             Look::Missing => Next::Fail(Status::NOT_FOUND),
             Look::Denied => Next::Fail(Status::FORBIDDEN),
             Look::Failed => Next::Fail(Status::INTERNAL_SERVER_ERROR),

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use sekisho_config::{LocationId, ServerId};
-use sekisho_http::{Head, Method, Status};
+use sekisho_http::{Coding, Head, Method, Status};
 
 use crate::assigned::Assignments;
 use crate::capture::Captures;
@@ -80,6 +80,10 @@ pub struct Exchange {
     pub(crate) script_bytes: usize,
     /// Set by `error_page`: what the status of a file or listing shall be.
     pub status: Option<Status>,
+    /// The coding of the file that is served: a neighbour of `file`.
+    pub coding: Option<Coding>,
+    /// Whether a neighbour was found that only some clients get, for this or for a file before it.
+    pub has_neighbours: bool,
     /// The body of a text, or the address of a redirect.
     pub text: Vec<u8>,
     /// The value of `Allow`, for 405 and OPTIONS.
@@ -129,6 +133,8 @@ impl Default for Exchange {
             root_bytes: 0,
             script_bytes: 0,
             status: None,
+            coding: None,
+            has_neighbours: false,
             text: Vec::new(),
             allow: Vec::new(),
             method: Method::Other,
@@ -171,6 +177,8 @@ impl Exchange {
         self.root_bytes = 0;
         self.script_bytes = 0;
         self.status = None;
+        self.coding = None;
+        self.has_neighbours = false;
         self.method = Method::Other;
         self.limit_rate = None;
         self.captures.clear();

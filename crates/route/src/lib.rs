@@ -5,6 +5,7 @@
 pub mod action;
 mod assigned;
 mod capture;
+pub mod compression;
 mod credentials;
 mod decide;
 pub mod exchange;

@@ -30,6 +30,8 @@ pub struct Sent<'a> {
     pub request_nanos: u64,
     /// Bytes of the request: line, fields and body.
     pub request_bytes: u64,
+    /// How long the body was before it was compressed; `None` where it was not.
+    pub plain_bytes: Option<u64>,
     /// Whether all of the answer has left.
     pub completed: bool,
     /// Whether the request was pipelined.
@@ -233,6 +235,7 @@ impl Scope<'_> {
                 Some(name) if exchange.method != head.method() => name.as_bytes(),
                 _ => head.method_name(),
             }),
+            V::GzipRatio => push_ratio(sent.plain_bytes, sent.body_bytes, out),
             V::RequestTime => push_seconds(
                 sent.request_nanos / 1_000_000_000,
                 (sent.request_nanos / 1_000_000 % 1000) as u32,
@@ -471,6 +474,15 @@ fn push_sent_field(lines: &[u8], name: &[u8], out: &mut Vec<u8>) {
 
 pub(crate) fn push_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// `3.25`: how many times longer the body was before, rounded to hundredths as in nginx. Nothing where it was
+/// not compressed, or none of it was sent.
+fn push_ratio(plain: Option<u64>, sent: u64, out: &mut Vec<u8>) {
+    let Some(plain) = plain.filter(|_| sent > 0) else { return };
+    let hundredths = (u128::from(plain) * 1000 / u128::from(sent) + 5) / 10;
+    let text = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// `12.345`

@@ -60,10 +60,10 @@ fn whoever_asks_for_a_reload_learns_how_it_went() {
     change(&server, &says("two"));
     assert_eq!(kept.get("/").text(), "two", "in use when the verdict is there");
     // A warning is told to whoever asked.
-    server.rewrite_config(&says("three").replace("access_log off;", "access_log off; gzip on;"));
+    server.rewrite_config(&says("three").replace("access_log off;", "access_log off; gunzip on;"));
     let warned = reload(&server);
     assert_eq!(warned.code(), 0);
-    assert!(warned.stderr.contains("gzip"), "{warned:?}");
+    assert!(warned.stderr.contains("gunzip"), "{warned:?}");
     assert_eq!(kept.get("/").text(), "three");
 }
 

@@ -1,7 +1,7 @@
 //! Connections, bodies, limits and deadlines. Each deadline is 10 seconds unless said otherwise, and
 //! `0` or `off` means none.
 
-use super::{HTTP_SERVER, LEVELS, Row, active, set};
+use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 
 pub(super) const ROWS: &[Row] = &[
@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "limit_rate",
-        LEVELS,
+        LEVELS_IF,
         "rate",
         "0",
         "How many bytes of an answer leave in a second; 0 for as many as can",
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "limit_rate_after",
-        LEVELS,
+        LEVELS_IF,
         "size",
         "0",
         "From how many bytes on the rate is limited",

@@ -59,6 +59,7 @@ pub enum Variable {
     DocumentUri,
     /// The variable of a `geo`: its index.
     Geo(u32),
+    GzipRatio,
     Host,
     Hostname,
     /// `$http_name`, kept as the field's name (`_` turned into `-`).

@@ -59,7 +59,7 @@ impl<F: Files> Decision<'_, F> {
             return next;
         }
         match self.method_verdict() {
-            Ok(()) => Next::Done(Action::File(file)),
+            Ok(()) => Next::Done(Action::File(self.neighbour().unwrap_or(file))),
             Err(next) => next,
         }
     }

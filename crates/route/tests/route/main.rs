@@ -2,6 +2,7 @@
 
 mod access;
 mod alias;
+mod compression;
 mod configured;
 mod deed;
 mod error_page;

@@ -24,6 +24,7 @@ fn sent() -> Sent<'static> {
         fields: b"Content-Type: text/plain\r\nSet-Cookie: a\r\nX: y\r\nset-cookie:b\r\n",
         request_nanos: 1_002_999_999,
         request_bytes: 345,
+        plain_bytes: Some(3256),
         completed: true,
         is_pipelined: true,
     }
@@ -60,6 +61,7 @@ fn every_variable_has_its_value() {
         ("$binary_remote_addr", "\\xc0\\x00\\x02\\x01"),
         ("$body_bytes_sent", "1000"),
         ("$bytes_sent", "1234"),
+        ("$gzip_ratio", "3.26"),
         ("$connection", "7"),
         ("$connection_requests", "3"),
         ("$content_length", "12"),

@@ -1,0 +1,261 @@
+//! What is compressed on the fly, and which files have neighbours that are compressed already.
+
+use std::sync::Arc;
+
+use sekisho_http::{Coding, Version};
+
+use super::{LEVELS, LEVELS_IF, Row, active, set, silent};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{Compression, Neighbour, NoGzipFor, Proxied, is_compressed_already};
+use crate::names::regex_of;
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "gzip",
+        LEVELS_IF,
+        "on|off",
+        "off",
+        "Whether answers are compressed with gzip",
+        |l, d, _| set(&mut of(l, Coding::Gzip).is_on, d.flag()),
+    ),
+    active(
+        "gzip_comp_level",
+        LEVELS,
+        "level",
+        "1",
+        "How hard gzip tries, from 1 to 9",
+        |l, d, _| level(l, d, Coding::Gzip, 1, 9),
+    ),
+    active(
+        "gzip_types",
+        LEVELS,
+        "type ...",
+        "text/html",
+        "Media types that gzip takes beside `text/html`; `*` for all that are not compressed already",
+        |l, d, s| types(l, d, s, Coding::Gzip),
+    ),
+    active(
+        "gzip_min_length",
+        LEVELS,
+        "length",
+        "20",
+        "Shorter answers are left as they are, where the length is known",
+        |l, d, _| set(&mut of(l, Coding::Gzip).length_min, d.size(0)),
+    ),
+    active(
+        "gzip_http_version",
+        LEVELS,
+        "1.0|1.1",
+        "1.1",
+        "The least version of HTTP that gets gzip",
+        |l, d, _| {
+            compression(l).http_version = match &*d.arg(0).text {
+                b"1.0" => Version::Http10,
+                b"1.1" => Version::Http11,
+                _ => return Err(d.invalid(d.arg(0), "must be \"1.0\" or \"1.1\"")),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "gzip_proxied",
+        LEVELS,
+        "off|expired|no-cache|no-store|private|no_last_modified|no_etag|auth|any ...",
+        "off",
+        "Which answers to requests with `Via` get gzip",
+        proxied,
+    ),
+    active(
+        "gzip_disable",
+        LEVELS,
+        "regex ...",
+        "",
+        "No gzip for these `User-Agent`s; `msie6` stands for Internet Explorer 4 to 6",
+        disable,
+    ),
+    active(
+        "gzip_vary",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether answers that depend on `Accept-Encoding` say so in `Vary` (nginx: off; without it a shared cache may hand the wrong one out)",
+        |l, d, _| set(&mut compression(l).vary, d.flag()),
+    ),
+    active(
+        "gzip_static",
+        LEVELS,
+        "on|off|always",
+        "off",
+        "Whether `file.gz` is served for `file`; `always` asks no client",
+        |l, d, _| neighbour(l, d, Coding::Gzip),
+    ),
+    active(
+        "brotli",
+        LEVELS_IF,
+        "on|off",
+        "off",
+        "Whether answers are compressed with brotli",
+        |l, d, _| set(&mut of(l, Coding::Brotli).is_on, d.flag()),
+    ),
+    active(
+        "brotli_comp_level",
+        LEVELS,
+        "level",
+        "4",
+        "How hard brotli tries, from 0 to 11; 10 and 11 are for what is compressed once (`ngx_brotli`: 6)",
+        |l, d, _| level(l, d, Coding::Brotli, 0, 11),
+    ),
+    active(
+        "brotli_types",
+        LEVELS,
+        "type ...",
+        "text/html",
+        "Media types that brotli takes beside `text/html`; `*` as for `gzip_types`",
+        |l, d, s| types(l, d, s, Coding::Brotli),
+    ),
+    active(
+        "brotli_min_length",
+        LEVELS,
+        "length",
+        "20",
+        "Shorter answers are left as they are, where the length is known",
+        |l, d, _| set(&mut of(l, Coding::Brotli).length_min, d.size(0)),
+    ),
+    active(
+        "brotli_static",
+        LEVELS,
+        "on|off|always",
+        "off",
+        "Whether `file.br` is served for `file`; `always` asks no client",
+        |l, d, _| neighbour(l, d, Coding::Brotli),
+    ),
+    active(
+        "zstd",
+        LEVELS_IF,
+        "on|off",
+        "off",
+        "Whether answers are compressed with zstd",
+        |l, d, _| set(&mut of(l, Coding::Zstd).is_on, d.flag()),
+    ),
+    active(
+        "zstd_comp_level",
+        LEVELS,
+        "level",
+        "3",
+        "How hard zstd tries, from 1 to 22 (nginx's module: 1)",
+        |l, d, _| level(l, d, Coding::Zstd, 1, 22),
+    ),
+    active(
+        "zstd_types",
+        LEVELS,
+        "type ...",
+        "text/html",
+        "Media types that zstd takes beside `text/html`; `*` as for `gzip_types`",
+        |l, d, s| types(l, d, s, Coding::Zstd),
+    ),
+    active(
+        "zstd_min_length",
+        LEVELS,
+        "length",
+        "20",
+        "Shorter answers are left as they are, where the length is known",
+        |l, d, _| set(&mut of(l, Coding::Zstd).length_min, d.size(0)),
+    ),
+    active(
+        "zstd_static",
+        LEVELS,
+        "on|off|always",
+        "off",
+        "Whether `file.zst` is served for `file`; `always` asks no client",
+        |l, d, _| neighbour(l, d, Coding::Zstd),
+    ),
+    silent("gzip_buffers", LEVELS, "number size", "Buffers are the server's affair"),
+    silent("brotli_buffers", LEVELS, "number size", "Buffers are the server's affair"),
+    silent("zstd_buffers", LEVELS, "number size", "Buffers are the server's affair"),
+    silent("brotli_window", LEVELS, "size", "The window is 256k, and less for what is shorter"),
+];
+
+fn compression(l: &mut Level) -> &mut Compression {
+    Arc::make_mut(&mut l.settings.compression)
+}
+
+fn of(l: &mut Level, coding: Coding) -> &mut crate::model::OneCoding {
+    compression(l).of_mut(coding)
+}
+
+fn level(
+    l: &mut Level,
+    d: &Directive<'_>,
+    coding: Coding,
+    least: u8,
+    most: u8,
+) -> Result<(), Fault> {
+    let number = u8::try_from(d.number(0)?).ok().filter(|level| (least..=most).contains(level));
+    let wrong = || d.invalid(d.arg(0), &format!("must be from {least} to {most}"));
+    of(l, coding).level = number.ok_or_else(wrong)?;
+    Ok(())
+}
+
+fn neighbour(l: &mut Level, d: &Directive<'_>, coding: Coding) -> Result<(), Fault> {
+    of(l, coding).neighbour = match &*d.arg(0).text {
+        b"off" => Neighbour::Off,
+        b"on" => Neighbour::On,
+        b"always" => Neighbour::Always,
+        _ => return Err(d.invalid(d.arg(0), "must be \"on\", \"off\" or \"always\"")),
+    };
+    Ok(())
+}
+
+fn types(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>, coding: Coding) -> Result<(), Fault> {
+    let mut types = Vec::with_capacity(d.args().len());
+    for word in d.args() {
+        let text = d.text(word)?.to_ascii_lowercase();
+        if text != "*" && !text.contains('/') {
+            return Err(d.invalid(word, "is not a media type"));
+        }
+        if is_compressed_already(text.as_bytes()) {
+            s.warn(word.span, format!("\"{text}\" is compressed already and is sent as it is"));
+        } else if text == "text/html" && !d.is_default {
+            s.warn(word.span, "\"text/html\" is always compressed, where anything is");
+        } else if types.contains(&text) {
+            s.warn(word.span, format!("duplicate media type \"{text}\""));
+        } else {
+            types.push(text);
+        }
+    }
+    of(l, coding).types = types.into();
+    Ok(())
+}
+
+fn proxied(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut proxied = Proxied::default();
+    for word in d.args() {
+        match &*word.text {
+            b"off" if d.args().len() == 1 => {}
+            b"any" => proxied.any = true,
+            b"expired" => proxied.expired = true,
+            b"no-cache" => proxied.no_cache = true,
+            b"no-store" => proxied.no_store = true,
+            b"private" => proxied.private = true,
+            b"no_last_modified" => proxied.no_last_modified = true,
+            b"no_etag" => proxied.no_etag = true,
+            b"auth" => proxied.auth = true,
+            b"off" => return Err(d.invalid(word, "stands alone")),
+            _ => return Err(d.invalid(word, "is not one of its words")),
+        }
+    }
+    compression(l).proxied = proxied;
+    Ok(())
+}
+
+fn disable(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut disable = Vec::with_capacity(d.args().len());
+    for word in d.args() {
+        disable.push(match &*word.text {
+            b"msie6" => NoGzipFor::Msie6,
+            source => NoGzipFor::UserAgent(regex_of(word, source, true)?),
+        });
+    }
+    compression(l).disable = disable.into();
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! An answer that is compressed while it is sent: a task around a file, around bytes in memory or around
+//! another task. Its head has been sent already; it gives the body.
+//!
+//! A larger piece is compressed on a thread of the blocking pool, one at a time for an answer, and none before
+//! the client has taken what came of the last: so memory is bounded by the encoder and one piece, and who goes
+//! away ends the work with the piece at hand. What another task gives is flushed whenever that task pauses.
+
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, Moment};
+
+use super::{Encoder, Press, SHARED, Stream};
+use crate::task::{Outbox, Progress, Task};
+
+/// How much of a file one piece has.
+const PIECE_BYTES: usize = 128 * 1024;
+/// A piece up to this size is compressed where it stands, if that is quick.
+const SMALL_BYTES: usize = 16 * 1024;
+/// So much is compressed where it stands before others have their turn.
+const TURN_BYTES: usize = 64 * 1024;
+
+/// What is compressed.
+#[derive(Debug)]
+pub enum Source {
+    /// The output of a task whose head has been given.
+    Task(Box<dyn Task>),
+    /// A stretch of a file.
+    File(Arc<OwnedFd>, Range<u64>),
+    /// Bytes, from the first that has not been taken.
+    Bytes(Vec<u8>, usize),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Pressed {
+    source: Source,
+    stage: Stage,
+    is_quick: bool,
+    /// How long the body is to be, before it is compressed.
+    length: Option<u64>,
+    /// Whether the encoder holds something back.
+    is_dirty: bool,
+    /// How much has been compressed, and how much of it where it stood since others had their turn.
+    plain_bytes: u64,
+    turn_bytes: usize,
+    _stream: Stream,
+}
+
+enum Stage {
+    /// Waits for the source.
+    Ready(Encoder),
+    /// A piece is being compressed.
+    Working(Pin<Box<dyn Future<Output = io::Result<Piece>>>>),
+    /// All has been given.
+    Complete,
+    /// It cannot go on.
+    Broken,
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ready(_) => "Ready",
+            Self::Working(_) => "Working",
+            Self::Complete => "Complete",
+            Self::Broken => "Broken",
+        })
+    }
+}
+
+/// What came of a piece.
+struct Piece {
+    /// `None` after the last one.
+    encoder: Option<Encoder>,
+    plain_bytes: u64,
+    out: Vec<u8>,
+}
+
+/// What a piece is.
+enum Work {
+    Bytes(Vec<u8>, Then),
+    File { descriptor: Arc<OwnedFd>, start: u64, bytes: usize, then: Then },
+}
+
+/// What follows a piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    More,
+    Flush,
+    End,
+}
+
+impl Pressed {
+    /// Begins with it.
+    pub fn new(source: Source, press: Press) -> Self {
+        Self {
+            source,
+            stage: Stage::Ready(press.encoder),
+            is_quick: press.is_quick,
+            length: press.length,
+            is_dirty: false,
+            plain_bytes: 0,
+            turn_bytes: 0,
+            _stream: press.stream,
+        }
+    }
+
+    /// Gives a piece to the pool.
+    fn start(&mut self, encoder: Encoder, work: Work) {
+        self.is_dirty = matches!(work, Work::Bytes(_, Then::More));
+        self.stage = Stage::Working(Box::pin(async move {
+            let permit = SHARED.pieces.clone().acquire_owned().await;
+            let job = move || {
+                // Held until the piece is done, also when nobody waits for it any more.
+                let _permit = permit;
+                work.run(encoder)
+            };
+            tokio::task::spawn_blocking(job).await.map_err(io::Error::other)?
+        }));
+    }
+
+    /// Compresses a piece: where it stands, or in the pool. Whether there is something to give.
+    fn press(
+        &mut self,
+        mut encoder: Encoder,
+        bytes: Vec<u8>,
+        then: Then,
+        out: &mut Outbox,
+    ) -> bool {
+        if !self.is_quick || bytes.len() > SMALL_BYTES {
+            self.start(encoder, Work::Bytes(bytes, then));
+            return false;
+        }
+        self.turn_bytes += bytes.len();
+        self.plain_bytes += bytes.len() as u64;
+        let written = encoder.write(&bytes, &mut out.body).and_then(|()| match then {
+            Then::More => Ok(Some(encoder)),
+            Then::Flush => encoder.flush(&mut out.body).map(|()| Some(encoder)),
+            Then::End => encoder.finish(&mut out.body).map(|()| None),
+        });
+        self.is_dirty = then == Then::More;
+        self.stage = match written {
+            Ok(Some(encoder)) => Stage::Ready(encoder),
+            Ok(None) => Stage::Complete,
+            Err(_) => Stage::Broken,
+        };
+        !out.body.is_empty() && !matches!(self.stage, Stage::Broken)
+    }
+
+    /// Asks the task for more. `None` when the stage has changed.
+    fn ask(
+        &mut self,
+        cx: &mut Context<'_>,
+        encoder: Encoder,
+        out: &mut Outbox,
+        now: Moment,
+    ) -> Option<Poll<Progress>> {
+        let Source::Task(task) = &mut self.source else { return Some(Poll::Pending) };
+        let (bytes, then) = match task.poll(cx, out, now) {
+            Poll::Ready(Progress::Body) => (std::mem::take(&mut out.body), Then::More),
+            Poll::Ready(Progress::Done) => (Vec::new(), Then::End),
+            // It pauses: what it has said so far is for the client now.
+            Poll::Pending if self.is_dirty => (Vec::new(), Then::Flush),
+            Poll::Pending => {
+                self.stage = Stage::Ready(encoder);
+                self.turn_bytes = 0;
+                return Some(Poll::Pending);
+            }
+            // A head has been given: whatever else it says, there is no other end than this.
+            Poll::Ready(_) => {
+                self.stage = Stage::Broken;
+                return None;
+            }
+        };
+        self.press(encoder, bytes, then, out).then_some(Poll::Ready(Progress::Body))
+    }
+
+    /// Takes the next piece of a file or of bytes.
+    fn go_on(&mut self, encoder: Encoder) {
+        let work = match &mut self.source {
+            Source::Task(_) => return,
+            Source::Bytes(all, taken) => {
+                let end = all.len().min(*taken + PIECE_BYTES);
+                let then = if end == all.len() { Then::End } else { Then::More };
+                let bytes = all[*taken..end].to_vec();
+                *taken = end;
+                Work::Bytes(bytes, then)
+            }
+            Source::File(descriptor, range) => {
+                let bytes = (range.end - range.start).min(PIECE_BYTES as u64);
+                let start = range.start;
+                range.start += bytes;
+                let then = if range.is_empty() { Then::End } else { Then::More };
+                let descriptor = Arc::clone(descriptor);
+                Work::File { descriptor, start, bytes: bytes as usize, then }
+            }
+        };
+        self.start(encoder, work);
+    }
+}
+
+impl Work {
+    fn run(self, mut encoder: Encoder) -> io::Result<Piece> {
+        let (bytes, then) = match self {
+            Self::Bytes(bytes, then) => (bytes, then),
+            Self::File { descriptor, start, bytes, then } => {
+                (read_exactly(&descriptor, start, bytes)?, then)
+            }
+        };
+        let mut out = Vec::with_capacity(bytes.len() / 4);
+        encoder.write(&bytes, &mut out)?;
+        let encoder = match then {
+            Then::More => Some(encoder),
+            Then::Flush => {
+                encoder.flush(&mut out)?;
+                Some(encoder)
+            }
+            Then::End => {
+                encoder.finish(&mut out)?;
+                None
+            }
+        };
+        Ok(Piece { encoder, plain_bytes: bytes.len() as u64, out })
+    }
+}
+
+/// A file that has become shorter is an error: what is left of it must not pass for the whole.
+fn read_exactly(descriptor: &OwnedFd, start: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut content = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        match rustix::io::pread(descriptor, &mut content[filled..], start + filled as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(content)
+}
+
+impl Task for Pressed {
+    fn name(&self) -> &'static str {
+        match &self.source {
+            Source::Task(task) => task.name(),
+            Source::File(..) | Source::Bytes(..) => "compress",
+        }
+    }
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        match &mut self.source {
+            Source::Task(task) => task.take(cx, bytes, now),
+            Source::File(..) | Source::Bytes(..) => bytes.len(),
+        }
+    }
+
+    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
+        if let Source::Task(task) = &mut self.source {
+            task.end_body(cx, now);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        loop {
+            if self.turn_bytes >= TURN_BYTES {
+                self.turn_bytes = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match std::mem::replace(&mut self.stage, Stage::Broken) {
+                // The head no longer says how long it is, so nobody else would see that some is missing.
+                Stage::Complete if self.length.is_some_and(|length| length != self.plain_bytes) => {
+                    return Poll::Ready(Progress::Break);
+                }
+                Stage::Complete => {
+                    self.stage = Stage::Complete;
+                    return Poll::Ready(Progress::Done);
+                }
+                Stage::Broken => return Poll::Ready(Progress::Break),
+                Stage::Working(mut working) => match working.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        self.stage = Stage::Working(working);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Err(_)) => {}
+                    Poll::Ready(Ok(mut piece)) => {
+                        self.plain_bytes += piece.plain_bytes;
+                        self.stage = piece.encoder.map_or(Stage::Complete, Stage::Ready);
+                        if !piece.out.is_empty() {
+                            std::mem::swap(&mut out.body, &mut piece.out);
+                            return Poll::Ready(Progress::Body);
+                        }
+                    }
+                },
+                Stage::Ready(encoder) => match self.source {
+                    Source::Task(_) => {
+                        if let Some(progress) = self.ask(cx, encoder, out, now) {
+                            return progress;
+                        }
+                    }
+                    Source::File(..) | Source::Bytes(..) => self.go_on(encoder),
+                },
+            }
+        }
+    }
+
+    fn hold(&mut self, is_held: bool, now: Moment) {
+        if let Source::Task(task) = &mut self.source {
+            task.hold(is_held, now);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        match (&self.source, &self.stage) {
+            // It is asked again as soon as the piece is done.
+            (Source::Task(task), Stage::Ready(_)) => task.next_deadline(),
+            _ => None,
+        }
+    }
+
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        match &mut self.source {
+            Source::Task(task) => task.cancel(cause, now),
+            Source::File(..) | Source::Bytes(..) => self.stage = Stage::Broken,
+        }
+    }
+
+    fn plain_bytes(&self) -> Option<u64> {
+        Some(self.plain_bytes)
+    }
+}

@@ -1,0 +1,170 @@
+//! Where answers are compressed on their way out: the router chooses, the handlers' presses do it, and the head
+//! says so.
+
+use sekisho_handler::compress::{self, Press, Pressed, Source};
+use sekisho_handler::{Piece, Reply, Task};
+use sekisho_http::{Coding, Method, Status};
+use sekisho_http1::{BodyLength, Response, Sends};
+use sekisho_lifecycle::Moment;
+use sekisho_route::compression::{Answer, choose, mark_compressed, mark_varying, weaken_tag};
+use sekisho_route::{Exchange, Request, Table, media_type};
+
+use crate::drive::Connection;
+
+/// Whose answer it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) exchange: &'a Exchange,
+}
+
+/// How an answer leaves.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// As a whole; how long it was before it was compressed, if it was.
+    Whole(Reply, Option<u64>),
+    /// With this status, and a body that is made while it is sent. Whoever asked for the head alone gets no
+    /// body.
+    Stream(Status, Option<Box<dyn Task>>),
+}
+
+impl Asked<'_> {
+    /// Compresses a reply, if it is to be. `file_bytes` is how long the file is that a 304 stands for.
+    pub(crate) fn press(
+        &self,
+        mut reply: Reply,
+        file_bytes: Option<u64>,
+        fields: &mut Vec<u8>,
+    ) -> Outgoing {
+        let is_same = reply.status == Status::NOT_MODIFIED;
+        let length = if is_same { file_bytes } else { Some(reply.len()) };
+        let Some((coding, level)) = self.choose(reply.status, length, fields) else {
+            return Outgoing::Whole(reply, None);
+        };
+        if is_same {
+            // The tag is that of the answer that it stands for.
+            weaken_tag(fields);
+            return Outgoing::Whole(reply, None);
+        }
+        let length = reply.len();
+        let is_quick = compress::is_quick(coding, level);
+        if !reply.body.is_empty() {
+            return Outgoing::Whole(reply, None);
+        }
+        let Some(piece) = reply.piece.take() else { return Outgoing::Whole(reply, None) };
+        let whole = match (&piece, piece.in_memory()) {
+            (Piece::File(file, range), Some(content))
+                if is_quick && *range == (0..file.size()) && !content.is_empty() =>
+            {
+                Some(file.compressed(coding, level).map(Piece::Shared))
+            }
+            (_, Some(bytes)) if is_quick && length <= compress::WHOLE_BYTES_MAX => {
+                Some(compress::whole(coding, level, bytes).map(Piece::Bytes))
+            }
+            _ => None,
+        };
+        if let Some(made) = whole {
+            let plain = made.is_some().then_some(length);
+            if made.is_some() {
+                mark_compressed(fields, coding);
+            }
+            reply.piece = Some(made.unwrap_or(piece));
+            return Outgoing::Whole(reply, plain);
+        }
+        // Whoever wants the head alone has no use for the task.
+        let is_head = self.request.head.method() == Method::Head;
+        let task = if is_head { None } else { stream(&piece, coding, level) };
+        if !is_head && task.is_none() {
+            reply.piece = Some(piece);
+            return Outgoing::Whole(reply, None);
+        }
+        mark_compressed(fields, coding);
+        Outgoing::Stream(reply.status, task)
+    }
+
+    /// The same for the answer of a task that has given its head: whether its body is compressed, and so of
+    /// no known length.
+    pub(crate) fn press_task(
+        &self,
+        status: Status,
+        length: Option<u64>,
+        task: &mut Option<Box<dyn Task>>,
+        fields: &mut Vec<u8>,
+    ) -> bool {
+        let Some((coding, level)) = self.choose(status, length, fields) else { return false };
+        if status.is_bodyless() {
+            return false;
+        }
+        if self.request.head.method() != Method::Head {
+            let Some(press) = Press::take(coding, level, length) else { return false };
+            let Some(inner) = task.take() else { return false };
+            *task = Some(Box::new(Pressed::new(Source::Task(inner), press)));
+        }
+        mark_compressed(fields, coding);
+        true
+    }
+
+    /// What the answer gets; says in its head what it depends on.
+    fn choose(
+        &self,
+        status: Status,
+        length: Option<u64>,
+        fields: &mut Vec<u8>,
+    ) -> Option<(Coding, u8)> {
+        let settings = &self.table.location(self.exchange.location).settings;
+        let compression = &*settings.compression;
+        let mut depends = self.exchange.has_neighbours;
+        let mut coding = None;
+        if compression.is_on() && self.exchange.coding.is_none() {
+            let media_type = media_type(self.table, self.exchange).as_bytes();
+            let answer = Answer { status, length, fields, media_type };
+            let choice =
+                choose(compression, self.request.head, &answer, self.request.wall.unix_secs);
+            depends |= choice.depends;
+            coding = choice.coding;
+        }
+        if depends && compression.vary {
+            mark_varying(fields);
+        }
+        coding
+    }
+}
+
+/// A task that compresses a piece; `None` while too many others do.
+fn stream(piece: &Piece, coding: Coding, level: u8) -> Option<Box<dyn Task>> {
+    let source = match piece {
+        Piece::File(file, range) if file.content().is_none() => {
+            Source::File(file.shared_descriptor()?, range.clone())
+        }
+        piece => Source::Bytes(piece.in_memory()?.to_vec(), 0),
+    };
+    let press = Press::take(coding, level, Some(piece.len()))?;
+    Some(Box::new(Pressed::new(source, press)))
+}
+
+impl Connection {
+    /// Begins to send.
+    pub(crate) fn let_go(&mut self, outgoing: Outgoing, now: Moment) {
+        match outgoing {
+            Outgoing::Whole(reply, plain_bytes) => self.send(reply, plain_bytes, now),
+            Outgoing::Stream(status, task) => self.send_stream(status, task, now),
+        }
+    }
+
+    /// Sends the head of an answer whose body a task makes.
+    fn send_stream(&mut self, status: Status, task: Option<Box<dyn Task>>, now: Moment) {
+        let Some(busy) = &mut self.busy else { return };
+        let before = busy.scratch.out.len();
+        let length = BodyLength::Unknown;
+        let response = Response { status, fields: &busy.serving.fields, length };
+        let sends = self.engine.respond(&response, &mut busy.scratch, now);
+        if let Some(current) = &mut busy.serving.current {
+            current.head_bytes = (busy.scratch.out.len() - before) as u64;
+        }
+        match task.filter(|_| !matches!(sends, Sends::Nothing)) {
+            Some(task) => busy.task = Some(task),
+            None => self.finish(now),
+        }
+    }
+}
