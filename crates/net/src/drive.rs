@@ -444,7 +444,7 @@ impl Connection {
                 let is_long = range.end - range.start >= CORK_BYTES && busy.pace.is_none();
                 if !self.is_corked && is_long {
                     self.is_corked = true;
-                    self.stream.cork(true);
+                    begin_large(&self.stream, self.remote, &self.door);
                 }
                 let sent = self.stream.poll_send_file(cx, descriptor, range.start, count);
                 let Poll::Ready(sent) = sent else {
@@ -534,6 +534,16 @@ impl Connection {
                 message,
             );
         }
+    }
+}
+
+/// A large file begins to leave.
+fn begin_large(stream: &Stream, remote: Option<SocketAddr>, door: &Door) {
+    stream.cork(true);
+    let is_local = remote.is_some_and(|remote| remote.ip().to_canonical().is_loopback());
+    // Whoever came in by a local door has it already.
+    if is_local && !door.is_local() {
+        stream.stay_local();
     }
 }
 

@@ -32,6 +32,9 @@ const UNSENT_BYTES: u32 = 128 * 1024;
 /// A connection is accepted when its first bytes are there, which spares a wake-up and half of its cost; one
 /// that stays silent so long is accepted without them.
 const DEFER_SECS: u16 = 1;
+/// Within one machine nothing is congested, and an algorithm that paces what it sends (BBR) would cost more
+/// than the sending. This one is always there (`docs/adr/0018-local-congestion.md`).
+pub(crate) const LOCAL_CONGESTION: &[u8] = b"reno";
 /// How long the last connections of a door that closes may take to come in: all of them, and those that are
 /// silent. A deferred one comes in when the kernel asks its client again.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
@@ -324,6 +327,10 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             let socket = Socket::new(Domain::for_address(*at), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
             set_for_connections(&socket)?;
+            if at.ip().is_loopback() {
+                // Without it, all that is lost is the speed.
+                let _ = socket.set_tcp_congestion(LOCAL_CONGESTION);
+            }
             if options.reuseport {
                 socket.set_reuse_port(true)?;
             }

@@ -16,6 +16,8 @@ use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::listen::LOCAL_CONGESTION;
+
 /// A client's end.
 #[derive(Debug)]
 pub enum Stream {
@@ -116,6 +118,14 @@ impl Stream {
         // Not for a Unix socket, which has none.
         if let Some(fd) = self.tcp() {
             let _ = socket2::SockRef::from(&fd).set_tcp_cork(is_corked);
+        }
+    }
+
+    /// Sends without pacing: the client is on this machine.
+    pub fn stay_local(&self) {
+        if let Some(fd) = self.tcp() {
+            // Without it, all that is lost is the speed.
+            let _ = socket2::SockRef::from(&fd).set_tcp_congestion(LOCAL_CONGESTION);
         }
     }
 

@@ -108,6 +108,14 @@ impl Placed {
 }
 
 impl Door {
+    /// Whether only this machine can reach it.
+    pub fn is_local(&self) -> bool {
+        match &self.address {
+            ListenAddress::Tcp(address) => address.ip().is_loopback(),
+            ListenAddress::Unix(_) => true,
+        }
+    }
+
     /// The site that answers here now.
     pub fn placed(&self) -> Rc<Placed> {
         Rc::clone(&self.placed.borrow())
