@@ -5,6 +5,7 @@ mod access;
 pub(crate) mod answers;
 mod cgi;
 mod deeds;
+mod endpoint;
 mod files;
 mod heads;
 pub(crate) mod limits;
@@ -28,6 +29,8 @@ pub enum Context {
     Main,
     /// `events`
     Events,
+    /// `endpoint`
+    Endpoint,
     /// `http`
     Http,
     /// `server`
@@ -44,9 +47,10 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Main,
         Self::Events,
+        Self::Endpoint,
         Self::Http,
         Self::Server,
         Self::ServerIf,
@@ -60,6 +64,7 @@ impl Context {
         match self {
             Self::Main => "main",
             Self::Events => "events",
+            Self::Endpoint => "endpoint",
             Self::Http => "http",
             Self::Server => "server",
             Self::Location => "location",
@@ -103,6 +108,7 @@ impl Contexts {
 
 const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
+const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
@@ -213,6 +219,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Response heads", heads::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("Logs", logs::ROWS),
+    ("The native endpoint", endpoint::ROWS),
     ("Accepted without effect", unneeded::ROWS),
     ("Not built yet", not_built::ROWS),
 ];

@@ -11,10 +11,10 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, ErrorLog, ErrorPage, Expires,
-    FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main, Place,
-    Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types,
-    Workers, Zone,
+    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, Endpoint, ErrorLog, ErrorPage,
+    Expires, FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main,
+    Place, Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template,
+    Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -564,5 +564,6 @@ pub fn blank_main() -> Main {
         connections_max: None,
         connections_per_address: None,
         worker_shutdown_timeout: None,
+        endpoint: Endpoint::default(),
     }
 }

@@ -4,6 +4,7 @@
 mod access;
 mod cgi;
 mod deeds;
+mod endpoint;
 mod listing;
 mod lookup;
 mod rewrite;
@@ -23,6 +24,7 @@ pub use access::{
 };
 pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
 pub use deeds::{Conflict, Deeds, DeleteDirectories, Methods, Permissions, Sync};
+pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use rewrite::{
@@ -63,6 +65,8 @@ pub struct Main {
     pub connections_per_address: Option<usize>,
     /// `worker_shutdown_timeout`
     pub worker_shutdown_timeout: Option<Duration>,
+    /// The `endpoint` block.
+    pub endpoint: Endpoint,
 }
 
 /// How many workers.
@@ -139,6 +143,8 @@ pub struct ListenOptions {
     pub deferred: Option<bool>,
     /// `fastopen=`
     pub fastopen: Option<u32>,
+    /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
+    pub mode: Option<u32>,
 }
 
 /// Where to listen.

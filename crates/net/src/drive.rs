@@ -184,6 +184,8 @@ pub struct Connection {
     pub(crate) local: Option<IpAddr>,
     stream: Stream,
     admitted: Result<Option<Admitted>, TooMany>,
+    /// How many bytes have come.
+    pub(crate) received: u64,
     /// When bytes last moved.
     active: Moment,
     is_shut: bool,
@@ -222,6 +224,7 @@ impl Connection {
             local,
             stream,
             admitted,
+            received: 0,
             active: now,
             is_shut: false,
             has_input_ended: false,
@@ -279,7 +282,10 @@ impl Connection {
                         self.handle(&event, now);
                     }
                 }
-                Ok(_) => self.active = now,
+                Ok(count) => {
+                    self.active = now;
+                    self.received += count as u64;
+                }
                 Err(_) => return Poll::Ready(CloseReason::TransportLost),
             }
         }
@@ -514,7 +520,10 @@ impl Connection {
             Manner::Graceful
         });
         self.worker.sessions.borrow_mut().after(self.key, fact);
-        self.worker.shared.counters.close(reason);
+        let counters = &self.worker.shared.counters;
+        counters.close(reason);
+        counters.received_bytes.fetch_add(self.received, Ordering::Relaxed);
+        counters.sent_bytes.fetch_add(self.engine.sent_bytes(), Ordering::Relaxed);
         let placed = self.door.placed();
         if placed.site.log.wants(Level::Debug) {
             let message = format_args!("closed: {}", reason.tag());
@@ -534,7 +543,10 @@ impl Future for Connection {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let now = this.worker.clock.now();
-        let wish = this.worker.sessions.borrow().wish(this.key);
+        let (wish, errand) = this.worker.sessions.borrow_mut().orders(this.key);
+        if let Some(errand) = errand {
+            this.run_errand(errand, now);
+        }
         match wish {
             Wish::GoOn => {}
             Wish::Drain => this.drain(),
@@ -606,7 +618,10 @@ impl Future for Connection {
             let resumed = Deadline { at, kind: DeadlineKind::Send };
             deadline = deadline.filter(|deadline| deadline.at < at).or(Some(resumed));
         }
-        let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
+        let mut sessions = this.worker.sessions.borrow_mut();
+        this.note_moved(sessions.seat_mut(this.key));
+        let is_first = sessions.arm(this.key, cx.waker(), deadline);
+        drop(sessions);
         if is_first {
             this.worker.wake_timer();
         }

@@ -128,6 +128,11 @@ impl Serving {
         self.received += bytes as u64;
     }
 
+    /// When the first byte of this request was seen.
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
     /// Whether a request is being answered.
     pub fn is_answering(&self) -> bool {
         self.current.is_some()
@@ -413,6 +418,7 @@ impl Connection {
         busy.serving.places.clear();
         let Some(current) = busy.serving.current.take() else { return };
         let serving = &mut busy.serving;
+        self.worker.tally.borrow_mut().add(current.status, now.since(serving.since));
         let site = &current.placed.site;
         let settings = &site.location(serving.exchange.location).settings;
         if settings.access_logs.is_empty() && !serving.exchange.has_remarks() {

@@ -6,8 +6,8 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,12 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::drive::Busy;
+use crate::inquiry::Inquiry;
 use crate::listen::{self, Acceptor, Listener};
 use crate::repeat::Repeats;
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
+use crate::tally::Tally;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -44,13 +46,15 @@ pub enum Order {
     Retire,
     /// End every session, then end.
     Stop,
+    /// Answer this.
+    Answer(Inquiry),
 }
 
 /// What all workers share.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Numbers connections.
-    pub connections: AtomicU64,
+    /// Numbers sessions of every protocol.
+    pub connections: Arc<AtomicU64>,
     /// What happened so far.
     pub counters: Counters,
     /// How many workers there are.
@@ -63,6 +67,8 @@ pub struct Shared {
     pub user_files: UserFiles,
     /// Who computes passwords.
     pub hashers: Arc<Hashers>,
+    /// What the requests of workers that have ended came to.
+    pub past: Mutex<Tally>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.
@@ -148,6 +154,8 @@ pub struct Worker {
     pub verdicts: RefCell<Verdicts>,
     /// Programs that go on without their client.
     pub runs: Runs,
+    /// What the requests here came to.
+    pub tally: RefCell<Tally>,
     /// What all workers share.
     pub shared: Arc<Shared>,
     /// Distinguishes request ids: random at the start, counted on.
@@ -188,6 +196,7 @@ impl Worker {
             sessions_max: Cell::new(usize::MAX),
             verdicts: RefCell::default(),
             runs: Runs::default(),
+            tally: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
@@ -217,6 +226,10 @@ impl Worker {
                         self.wish_all(Wish::Drain);
                         close(&mut entrances).await;
                     }
+                    Some(Order::Answer(inquiry)) => {
+                        let doors = entrances.iter().map(|entrance| Rc::clone(&entrance.door));
+                        self.attend(inquiry, &doors.collect::<Vec<_>>());
+                    }
                     Some(Order::Stop) | None => {
                         self.wish_all(Wish::Force);
                         for entrance in entrances.drain(..) {
@@ -234,6 +247,8 @@ impl Worker {
             }
         }
         timer.abort();
+        let past = &self.shared.past;
+        past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.tally.borrow());
     }
 
     fn is_over(&self) -> bool {

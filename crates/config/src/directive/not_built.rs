@@ -7,7 +7,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("load_module", "A module of nginx cannot be loaded"),
     not_built("stream", "Proxying of TCP and UDP").with_body(Body::Entries),
     not_built("mail", "Proxying of mail").with_body(Body::Entries),
-    not_built("endpoint", "The native endpoint (ours)").with_body(Body::Entries),
     not_built("upstream", "A group of servers to proxy to").with_body(Body::Entries),
     not_built("proxy_pass", "Passes requests to another server"),
     not_built("proxy_cache", "Caches answers of another server"),
