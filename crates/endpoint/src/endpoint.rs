@@ -81,6 +81,24 @@ pub struct Counters {
     pub expired: u64,
 }
 
+impl Counters {
+    /// What happened here and there.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            connected: self.connected + other.connected,
+            admitted: self.admitted + other.admitted,
+            refused: self.refused + other.refused,
+            requests: self.requests + other.requests,
+            answered_with_open_channel: self.answered_with_open_channel
+                + other.answered_with_open_channel,
+            dropped_unanswered: self.dropped_unanswered + other.dropped_unanswered,
+            panicked: self.panicked + other.panicked,
+            expired: self.expired + other.expired,
+        }
+    }
+}
+
 /// Services and sessions of one thread.
 pub struct Endpoint {
     pub(crate) config: Config,

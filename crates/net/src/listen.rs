@@ -244,6 +244,16 @@ impl Sockets {
         }
     }
 
+    /// The same for the files that none of these has.
+    pub fn remove_files_but_all(&self, next: &[&Self]) {
+        let mut kept = Self::default();
+        for opened in next.iter().flat_map(|sockets| &sockets.open) {
+            let (address, holder) = (opened.address.clone(), opened.holder);
+            kept.open.push(Opened { address, sockets: Vec::new(), holder });
+        }
+        self.remove_files_but(&kept);
+    }
+
     /// Whether there are sockets for this address.
     pub fn has(&self, address: &ListenAddress) -> bool {
         self.find(address).is_some()

@@ -191,7 +191,7 @@ fn a_new_process_that_never_serves_is_given_up() {
 fn sockets_are_given_to_the_new_process_alone() {
     // O4
     let (server, _current) = start(&config("listen 127.0.0.1:{port};"));
-    let name = format!("sekisho/{}", server.id());
+    let name = format!("sekisho/{}/handover", server.id());
     for question in ["sockets\n", "ready\n", "nonsense\n", "reload", ""] {
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let mut stream = UnixStream::connect_addr(&address).expect("it listens");
@@ -240,7 +240,7 @@ fn somebody_with_fewer_rights_can_be_replaced_too() {
 /// answer when the new one serves.
 fn take_over_from_us(tree: &Tree, answer: &str) -> Child {
     let from = std::process::id();
-    let name = SocketAddr::from_abstract_name(format!("sekisho/{from}")).expect("a name");
+    let name = SocketAddr::from_abstract_name(format!("sekisho/{from}/handover")).expect("a name");
     let control = UnixListener::bind_addr(&name).expect("it is free");
     let path = tree.path("old.sock");
     // From the round before.
