@@ -106,8 +106,6 @@ pub struct Http1 {
     output: Output,
     request: Request,
     requests: u64,
-    /// Bytes that the client took.
-    sent_bytes: u64,
     /// What the client must do next, and by when.
     read: Option<Deadline>,
     /// By when the client must have taken bytes.
@@ -137,7 +135,6 @@ impl Http1 {
             output: Output::Awaited,
             request: Request::UNKNOWN,
             requests: 0,
-            sent_bytes: 0,
             read: None,
             send: None,
             latest: None,
@@ -404,11 +401,6 @@ impl Http1 {
         self.requests
     }
 
-    /// How many bytes the client took.
-    pub const fn sent_bytes(&self) -> u64 {
-        self.sent_bytes
-    }
-
     /// Whether the connection ends after the response in work, as far as is known.
     pub const fn will_close(&self) -> bool {
         self.closing.is_some() || !matches!(self.stage, Stage::Open)
@@ -590,7 +582,6 @@ impl Engine for Http1 {
 
     /// Every attempt to write is told, also one that moved nothing: the send deadline hangs on it.
     fn transmitted(&mut self, moved: u64, pending: bool, now: Moment) {
-        self.sent_bytes += moved;
         if matches!(self.stage, Stage::Closed(_)) {
             return;
         }

@@ -184,8 +184,9 @@ pub struct Connection {
     pub(crate) local: Option<IpAddr>,
     stream: Stream,
     admitted: Result<Option<Admitted>, TooMany>,
-    /// How many bytes have come.
+    /// How many bytes have come, and how many have left beside those of files.
     pub(crate) received: u64,
+    sent: u64,
     /// When bytes last moved.
     active: Moment,
     is_shut: bool,
@@ -225,6 +226,7 @@ impl Connection {
             stream,
             admitted,
             received: 0,
+            sent: 0,
             active: now,
             is_shut: false,
             has_input_ended: false,
@@ -401,6 +403,7 @@ impl Connection {
                 };
                 let sent = sent?;
                 self.active = now;
+                self.sent += sent as u64;
                 busy.sent += sent;
                 busy.has_sent(sent as u64);
                 let pending = busy.sent < busy.scratch.out.len();
@@ -480,6 +483,11 @@ impl Connection {
         }
     }
 
+    /// How many bytes the client took.
+    pub(crate) const fn sent_bytes(&self) -> u64 {
+        self.sent.saturating_add(self.file_sent)
+    }
+
     /// When the last piece has gone, the response is complete.
     fn end_of_pieces(&mut self, now: Moment) {
         if self.busy.as_ref().is_some_and(|busy| busy.pieces.is_empty()) {
@@ -523,7 +531,7 @@ impl Connection {
         let counters = &self.worker.shared.counters;
         counters.close(reason);
         counters.received_bytes.fetch_add(self.received, Ordering::Relaxed);
-        counters.sent_bytes.fetch_add(self.engine.sent_bytes(), Ordering::Relaxed);
+        counters.sent_bytes.fetch_add(self.sent_bytes(), Ordering::Relaxed);
         let placed = self.door.placed();
         if placed.site.log.wants(Level::Debug) {
             let message = format_args!("closed: {}", reason.tag());

@@ -271,7 +271,7 @@ impl Connection {
 
     /// Notes in its seat what can be seen of it without asking.
     pub(crate) fn note_moved(&self, seat: &mut Seat) {
-        seat.moved = (self.received, self.engine.sent_bytes());
+        seat.moved = (self.received, self.sent_bytes());
         seat.requests = self.engine.requests();
     }
 }

@@ -39,7 +39,7 @@ fn a_full_server_refuses_others_and_can_still_be_steered() {
         let stream = UnixStream::connect(server.tree().path("s")).expect("it listens");
         Client::connect(stream, "next").is_ok()
     });
-    assert!(metric(&server, "sekisho_native_refused_total", None) >= 1.0);
+    assert!(metric(&server, "sekisho_native_refused_total", None) >= 1);
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(crate) fn busy_session(server: &Server, peer: &std::net::SocketAddr) -> Stri
 
 /// A number of `ctl metrics --json`.
 #[track_caller]
-pub(crate) fn metric(server: &Server, name: &str, label: Option<&str>) -> f64 {
+pub(crate) fn metric(server: &Server, name: &str, label: Option<&str>) -> u64 {
     let text = ctl_ok(server, &["metrics", "--json"]);
     let all: Value = serde_json::from_str(&text).expect("JSON");
     let families = all["metrics"].as_array().expect("a list");
@@ -67,7 +67,8 @@ pub(crate) fn metric(server: &Server, name: &str, label: Option<&str>) -> f64 {
         let labels = sample["labels"].as_object().expect("labels");
         sample["name"] == name && label.is_none_or(|value| labels.values().any(|of| of == value))
     };
-    samples.filter(is_meant).filter_map(|sample| sample["value"].as_f64()).sum()
+    let values = samples.filter(is_meant).filter_map(|sample| sample["value"].as_f64());
+    values.sum::<f64>() as u64
 }
 
 /// The admin seat of a server, by the client library.
