@@ -15,6 +15,7 @@ mod manners;
 mod not_built;
 mod process;
 pub(crate) mod rewrite;
+mod status;
 mod unneeded;
 
 use std::collections::HashMap;
@@ -219,6 +220,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Response heads", heads::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("Logs", logs::ROWS),
+    ("Status pages", status::ROWS),
     ("The native endpoint", endpoint::ROWS),
     ("Accepted without effect", unneeded::ROWS),
     ("Not built yet", not_built::ROWS),

@@ -430,6 +430,9 @@ impl Level {
         let mut settings = self.settings.clone();
         // These hold only where they stand.
         settings.try_files = None;
+        if !matches!(context, Context::LocationIf | Context::LimitExcept) {
+            settings.status = None;
+        }
         settings.rewriting.script = None;
         settings.internal = false;
         settings.limit_except = None;
@@ -509,6 +512,7 @@ fn blank_settings() -> Settings {
         cgi: None,
         rewriting: Rewriting::default(),
         deeds: None,
+        status: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,
         internal: false,

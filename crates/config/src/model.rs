@@ -69,6 +69,17 @@ pub struct Main {
     pub endpoint: Endpoint,
 }
 
+/// `status`, `stub_status`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatusForm {
+    /// A live page for people.
+    Page,
+    /// Prometheus's text format.
+    Prometheus,
+    /// nginx's few lines.
+    Counts,
+}
+
 /// How many workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Workers {
@@ -277,6 +288,8 @@ pub struct Settings {
     pub cgi: Option<Arc<Cgi>>,
     /// `dav_methods`, `upload_store` and their companions; `None` where nothing may be changed.
     pub deeds: Option<Arc<Deeds>>,
+    /// `status`, `stub_status`: the answer is how the server is.
+    pub status: Option<StatusForm>,
 
     // What is answered.
     /// `rewrite`, `set`, `if`, `break`, `return` and what goes with them.

@@ -12,6 +12,7 @@ pub mod listing;
 pub mod password;
 pub mod reply;
 pub mod static_file;
+pub mod status;
 pub mod task;
 pub mod wait;
 

@@ -308,7 +308,7 @@ impl Connection {
             connection,
             request_id,
         };
-        if matches!(action, Action::Cgi | Action::Deed(_)) {
+        if matches!(action, Action::Cgi | Action::Deed(_) | Action::Status(_)) {
             let is_first = asked.is_request;
             let body = (self.engine.request_has_body(), self.engine.body_length());
             let job = Job { table, request: &request, exchange, is_first, body };
@@ -536,9 +536,12 @@ fn make(
             Reply::empty(deed::options(settings, fields))
         }
         // The caller has dealt with these already.
-        Action::Close | Action::Cgi | Action::Deed(_) | Action::Listing | Action::Wait(_) => {
-            Reply::empty(Status::NO_CONTENT)
-        }
+        Action::Close
+        | Action::Cgi
+        | Action::Deed(_)
+        | Action::Status(_)
+        | Action::Listing
+        | Action::Wait(_) => Reply::empty(Status::NO_CONTENT),
     }
 }
 

@@ -7,16 +7,18 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sekisho_config::{Level, ListenAddress};
 use sekisho_handler::cgi::{Runs, Seats};
 use sekisho_handler::password::{UserFiles, Verdicts};
+use sekisho_handler::status::Question;
 use sekisho_handler::wait::Hashers;
 use sekisho_handler::{FileCache, listing};
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
@@ -67,6 +69,8 @@ pub struct Shared {
     pub user_files: UserFiles,
     /// Who computes passwords.
     pub hashers: Arc<Hashers>,
+    /// Who knows how the server is.
+    pub status: OnceLock<UnboundedSender<Question>>,
     /// What the requests of workers that have ended came to.
     pub past: Mutex<Tally>,
 }

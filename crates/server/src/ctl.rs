@@ -5,7 +5,7 @@ mod ask;
 mod call;
 mod metrics;
 mod reach;
-mod show;
+pub(crate) mod show;
 mod top;
 
 use std::io::Write;
@@ -19,6 +19,7 @@ use sekisho_endpoint::{CallError, Code, control};
 
 use crate::Problem;
 use ask::Server;
+pub(crate) use metrics::prometheus;
 
 /// How often `--watch` looks.
 const WATCH_EVERY: Duration = Duration::from_secs(1);

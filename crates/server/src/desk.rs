@@ -11,6 +11,7 @@ mod host;
 mod http;
 mod metrics;
 mod roster;
+mod status;
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -116,9 +117,13 @@ impl Desk {
         let (orders, inbox) = unbounded_channel();
         let (outbox, words) = unbounded_channel();
         let farewell = Farewell(outbox.clone());
+        let (ask, questions) = unbounded_channel();
+        // There is one desk in a process.
+        let _ = shared.status.set(ask);
         let body = move || {
             let _farewell = farewell;
-            host::run(seat.map(|Seat(listener)| listener), started, shared, inbox, outbox);
+            let seat = seat.map(|Seat(listener)| listener);
+            host::run(seat, started, shared, (inbox, questions), outbox);
         };
         let thread = std::thread::Builder::new()
             .name("desk".to_owned())

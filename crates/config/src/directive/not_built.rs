@@ -66,7 +66,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("slice", "Cuts answers into slices"),
     not_built("mirror", "Copies requests"),
     not_built("mirror_request_body", "Copies bodies"),
-    not_built("stub_status", "A page with counts"),
     not_built("perl", "Perl"),
     not_built("js_import", "JavaScript"),
     not_built("js_content", "JavaScript"),

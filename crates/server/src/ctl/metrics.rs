@@ -56,7 +56,7 @@ fn write(options: &Options, metrics: &Metrics) -> Result<(), Failure> {
 }
 
 /// Prometheus's text format.
-pub(super) fn prometheus(metrics: &Metrics) -> String {
+pub(crate) fn prometheus(metrics: &Metrics) -> String {
     let mut out = String::new();
     for family in &metrics.families {
         let Family { name, help, kind, samples } = family;

@@ -171,7 +171,7 @@ pub(super) fn label(session: &Session) -> String {
 }
 
 /// Its state, and whether it was asked to end.
-pub(super) fn state(session: &Session) -> String {
+pub(crate) fn state(session: &Session) -> String {
     if session.asked.is_empty() {
         session.state.clone()
     } else {
@@ -180,7 +180,7 @@ pub(super) fn state(session: &Session) -> String {
 }
 
 /// Which deadline is armed, and how long until then.
-pub(super) fn deadline(session: &Session) -> String {
+pub(crate) fn deadline(session: &Session) -> String {
     if session.deadline.is_empty() {
         return "-".to_owned();
     }
@@ -188,7 +188,7 @@ pub(super) fn deadline(session: &Session) -> String {
 }
 
 /// What it does, in a few words.
-pub(super) fn current(session: &Session) -> String {
+pub(crate) fn current(session: &Session) -> String {
     match session.requests.as_slice() {
         [] => "-".to_owned(),
         [one] => what(one),
@@ -209,7 +209,7 @@ fn or_dash(text: &str) -> String {
 }
 
 /// `1.5s`, `2m03s`, `4h05m`, `3d02h`
-pub(super) fn age(millis: u64) -> String {
+pub(crate) fn age(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {
         0..10 => format!("{}.{}s", seconds, millis % 1000 / 100),
@@ -221,7 +221,7 @@ pub(super) fn age(millis: u64) -> String {
 }
 
 /// `812`, `1.2K`, `34M`
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     let mut value = count as f64;
     for unit in ["", "K", "M", "G", "T"] {
         if value < 1024.0 {

@@ -11,6 +11,7 @@ use sekisho_endpoint::{
     CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer, Policy, RequestId, Seats,
     Services,
 };
+use sekisho_handler::status::Question;
 use sekisho_lifecycle::Manner;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_native::frame::Kind;
@@ -28,6 +29,7 @@ use super::control::Control;
 use super::gate::{REFUSAL, Steerers};
 use super::http::HttpService;
 use super::roster::Roster;
+use super::status;
 use super::{Order, Rules, Word};
 
 /// Without descriptors, accepting pauses this long (O5).
@@ -71,7 +73,7 @@ pub(super) fn run(
     seat: Option<StdUnixListener>,
     started: Instant,
     shared: Arc<Shared>,
-    orders: UnboundedReceiver<Order>,
+    (orders, questions): (UnboundedReceiver<Order>, UnboundedReceiver<Question>),
     main: UnboundedSender<Word>,
 ) {
     let mut builder = Builder::new_current_thread();
@@ -88,7 +90,10 @@ pub(super) fn run(
         is_ending: Cell::new(false),
         ending: Notify::new(),
     });
-    runtime.block_on(host.obey(seat, orders));
+    runtime.block_on(async move {
+        tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
+        host.obey(seat, orders).await;
+    });
 }
 
 impl Host {

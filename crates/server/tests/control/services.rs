@@ -187,3 +187,44 @@ fn metrics_say_what_happened_once_or_as_a_stream() {
     while seat.next_record(&ticket).expect("a record").is_some() {}
     seat.answer(ticket).expect("its one answer");
 }
+
+#[test]
+fn a_status_page_shows_the_sessions_and_prometheus_gets_its_numbers() {
+    // O7
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/slow", "#!/bin/sh\nsleep 600\n");
+    let server = serve(
+        tree,
+        "location /cgi-bin/ { cgi on; } location = /status { status page; } \
+         location = /metrics { status prometheus; } location = /counts { stub_status; } \
+         location = /denied { status page; deny all; }",
+    );
+    let mut busy = server.connect();
+    busy.send("GET /cgi-bin/slow?<b> HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("the program", LONG, || !server.children().is_empty());
+    let mut client = server.connect();
+    let page = client.get("/status");
+    assert_eq!((page.status, page.field("Cache-Control")), (200, Some("no-store")));
+    assert!(page.field("Content-Type").is_some_and(|value| value.starts_with("text/html")));
+    let text = page.text();
+    assert!(text.contains("GET /cgi-bin/slow?&lt;b&gt;"), "{text}");
+    assert!(
+        text.contains(&busy.local_address().to_string()) && text.contains("cgi_timeout"),
+        "{text}"
+    );
+    let metrics = client.get("/metrics").text();
+    assert!(metrics.contains("sekisho_cgi_running 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("sekisho_sessions{protocol=\"http1\",state=\"processing\"} 2\n"),
+        "{metrics}"
+    );
+    let counts = client.get("/counts").text();
+    assert!(
+        counts.starts_with("Active connections: 2 \nserver accepts handled requests\n 2 2 "),
+        "{counts}"
+    );
+    let head = client.send("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").read_head_response();
+    assert!(head.status == 200 && head.body.is_empty());
+    assert_eq!(client.get("/denied").status, 403);
+    assert_eq!(client.request("POST", "/status", "Content-Length: 0\r\n").status, 405);
+}

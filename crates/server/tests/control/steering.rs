@@ -51,7 +51,8 @@ fn a_running_program_of_an_http_client_is_cancelled_and_the_client_gets_one_answ
     assert_eq!(ctl(&server, &["session", "cancel", &id]).code(), 7, "nothing runs there");
     assert_eq!(metric(&server, "sekisho_requests_cancelled_total", None), 1);
     assert_eq!(metric(&server, "sekisho_responses_total", Some("5xx")), 1);
-    assert!(server.log("error.log").contains(&format!("cancel of session {id} by uid")));
+    let line = format!("cancel of session {id} by uid");
+    eventually("the line in the log", LONG, || server.log("error.log").contains(&line));
 }
 
 #[test]
