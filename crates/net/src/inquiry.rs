@@ -39,11 +39,23 @@ pub enum Inquiry {
     Cancel(u64, Option<u64>, oneshot::Sender<Option<bool>>),
     /// This session shall end. The answer is whether it is here.
     ShutDown(u64, Wish, oneshot::Sender<bool>),
-    /// A connection from within, on behalf of a native session: it is served like any other that came to
-    /// this address, or to the first one.
-    Connect(StdUnixStream, u64, Option<ListenAddress>),
+    /// A connection from within, on behalf of a native session: it is served like any other.
+    Connect(Visit),
     /// What happened so far?
     Measure(oneshot::Sender<Measured>),
+}
+
+/// A connection from within the process.
+#[derive(Debug)]
+pub struct Visit {
+    /// Our end of it.
+    pub stream: StdUnixStream,
+    /// The native session that it is made for.
+    pub on_behalf_of: u64,
+    /// The address of that session's client, where it has one: what holds for it holds here.
+    pub remote: Option<SocketAddr>,
+    /// The address that it comes to; the first one where none is named.
+    pub address: Option<ListenAddress>,
 }
 
 /// Which sessions are meant.
@@ -150,11 +162,11 @@ impl Worker {
                 sessions.wish_where(wish, |seat| seat.id == id);
                 let _ = answer.send(is_here);
             }
-            Inquiry::Connect(stream, on_behalf_of, address) => {
-                let meant =
-                    |door: &&Rc<Door>| address.as_ref().is_none_or(|at| door.address == *at);
-                if let Some(door) = doors.iter().find(meant) {
-                    self.connect(stream, on_behalf_of, door);
+            Inquiry::Connect(visit) => {
+                let wanted = visit.address.as_ref();
+                let is_meant = |door: &&Rc<Door>| wanted.is_none_or(|at| door.address == *at);
+                if let Some(door) = doors.iter().find(is_meant) {
+                    self.connect(visit.stream, visit.on_behalf_of, visit.remote, door);
                 }
             }
             Inquiry::Measure(answer) => {
@@ -182,14 +194,20 @@ impl Worker {
     }
 
     /// Serves a connection that comes from within the process.
-    fn connect(self: &Rc<Self>, stream: StdUnixStream, on_behalf_of: u64, door: &Rc<Door>) {
+    fn connect(
+        self: &Rc<Self>,
+        stream: StdUnixStream,
+        on_behalf_of: u64,
+        remote: Option<SocketAddr>,
+        door: &Rc<Door>,
+    ) {
         let Ok(stream) = UnixStream::from_std(stream) else { return };
         let local = match door.address {
             ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
             _ => None,
         };
         let stream = Stream::Unix(stream);
-        let connection = Connection::new(Rc::clone(self), Rc::clone(door), stream, None, local);
+        let connection = Connection::new(Rc::clone(self), Rc::clone(door), stream, remote, local);
         connection.came_from_within(on_behalf_of);
         self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
         listen::begin(connection);

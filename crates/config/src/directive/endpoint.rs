@@ -141,6 +141,10 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
         Fault::at(word, format!("{reason} in \"{}\" of the \"listen\" directive", word.shown()))
     };
     let found = addresses(&word.text).map_err(wrong)?;
+    if matches!(found[..], [ListenAddress::Tcp(_), ..]) && !has_port(d.text(word)?) {
+        // HTTP's port is not ours.
+        return Err(Fault::at(word, "a native endpoint has no port of its own: say one"));
+    }
     let mut options = ListenOptions::default();
     for word in &d.args()[1..] {
         let text = d.text(word)?;
@@ -171,6 +175,13 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
         listens.push((address, options.clone()));
     }
     Ok(())
+}
+
+/// Whether an address says its port.
+fn has_port(text: &str) -> bool {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let host = text.rsplit_once(':').map(|(host, _)| host);
+    is_number || host.is_some_and(|host| !host.contains(':') || host.ends_with(']'))
 }
 
 fn services(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {

@@ -227,7 +227,7 @@ impl Control {
 
 impl Host {
     /// A native session and its endpoint.
-    fn native(&self, id: u64) -> Option<(Rc<Endpoint>, SessionInfo)> {
+    pub(super) fn native(&self, id: u64) -> Option<(Rc<Endpoint>, SessionInfo)> {
         self.endpoints().into_iter().find_map(|endpoint| {
             let info = endpoint.show(id)?;
             Some((endpoint, info))

@@ -8,7 +8,8 @@ use std::time::Duration;
 use prost::Message;
 use sekisho_config::{ListenAddress, listen};
 use sekisho_endpoint::http::{Done, Field, Head, Request as Asked};
-use sekisho_endpoint::{Channel, Code, Request, Response, Service, Work};
+use sekisho_endpoint::{Channel, Code, Peer, Request, Response, Service, Work};
+use sekisho_net::inquiry::Visit;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
@@ -100,7 +101,13 @@ impl HttpService {
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         theirs.set_nonblocking(true).map_err(failed)?;
-        if !self.host.roster.connect(theirs, session, address) {
+        // Rules about addresses are about whoever asks, whichever way they came.
+        let remote = self.host.native(session).and_then(|(_, info)| match info.peer {
+            Peer::Tcp(address) => Some(address),
+            _ => None,
+        });
+        let visit = Visit { stream: theirs, on_behalf_of: session, remote, address };
+        if !self.host.roster.connect(visit) {
             return Err((Code::ServiceUnavailable, "there is no worker".to_owned()));
         }
         UnixStream::from_std(ours).map_err(failed)

@@ -1,13 +1,11 @@
 //! The workers, as the desk asks them: one question to each, all at once, and what they answer.
 
 use std::cell::{Cell, RefCell};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use sekisho_config::ListenAddress;
 use sekisho_endpoint::control;
 use sekisho_net::Order;
-use sekisho_net::inquiry::{Inquiry, Measured, Peer, View, Whom};
+use sekisho_net::inquiry::{Inquiry, Measured, Peer, View, Visit, Whom};
 use sekisho_net::session::Wish;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -75,19 +73,13 @@ impl Roster {
     }
 
     /// Hands a connection from within to one of them, in turn; whether there is one.
-    pub(super) fn connect(
-        &self,
-        stream: UnixStream,
-        on_behalf_of: u64,
-        address: Option<ListenAddress>,
-    ) -> bool {
+    pub(super) fn connect(&self, visit: Visit) -> bool {
         let workers = self.workers.borrow();
         let at = self.next.replace(self.next.get().wrapping_add(1));
         let Some((_, orders)) = workers.get(at.checked_rem(workers.len()).unwrap_or(0)) else {
             return false;
         };
-        let order = Order::Answer(Inquiry::Connect(stream, on_behalf_of, address));
-        orders.send(order).is_ok()
+        orders.send(Order::Answer(Inquiry::Connect(visit))).is_ok()
     }
 
     /// What they have counted.

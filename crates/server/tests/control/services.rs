@@ -228,3 +228,24 @@ fn a_status_page_shows_the_sessions_and_prometheus_gets_its_numbers() {
     assert_eq!(client.get("/denied").status, 403);
     assert_eq!(client.request("POST", "/status", "Content-Length: 0\r\n").status, 405);
 }
+
+#[test]
+fn rules_about_addresses_hold_for_whoever_asks_by_the_service() {
+    // E9
+    let config = with_endpoint(
+        "listen 127.0.0.1:{port2};",
+        "location /who { return 200 $remote_addr; }\
+         location /deny { deny 127.0.0.1; }",
+    );
+    let tree = Tree::new();
+    tree.file("root/deny/a.txt", "a");
+    let server = Server::start_in(tree, BINARY, &config);
+    let stream = std::net::TcpStream::connect(server.address_of(1)).expect("it listens");
+    let mut over_tcp = blocking::Client::connect(stream, "tcp").expect("admitted");
+    let mut local = native(&server, "s", "local");
+    assert_eq!(ask_http(&mut over_tcp, &get("/who")).1, b"127.0.0.1");
+    assert_eq!(ask_http(&mut local, &get("/who")).1, b"unix:");
+    let status = |head: Option<Head>| head.expect("a head").status;
+    assert_eq!(status(ask_http(&mut over_tcp, &get("/deny/a.txt")).0), 403);
+    assert_eq!(status(ask_http(&mut local, &get("/deny/a.txt")).0), 200);
+}
