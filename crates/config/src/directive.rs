@@ -6,6 +6,7 @@ pub(crate) mod answers;
 mod cgi;
 mod compression;
 mod deeds;
+mod endpoint;
 mod files;
 mod heads;
 pub(crate) mod limits;
@@ -15,6 +16,7 @@ mod manners;
 mod not_built;
 mod process;
 pub(crate) mod rewrite;
+mod status;
 mod unneeded;
 
 use std::collections::HashMap;
@@ -29,6 +31,8 @@ pub enum Context {
     Main,
     /// `events`
     Events,
+    /// `endpoint`
+    Endpoint,
     /// `http`
     Http,
     /// `server`
@@ -45,9 +49,10 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Main,
         Self::Events,
+        Self::Endpoint,
         Self::Http,
         Self::Server,
         Self::ServerIf,
@@ -61,6 +66,7 @@ impl Context {
         match self {
             Self::Main => "main",
             Self::Events => "events",
+            Self::Endpoint => "endpoint",
             Self::Http => "http",
             Self::Server => "server",
             Self::Location => "location",
@@ -104,6 +110,7 @@ impl Contexts {
 
 const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
+const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
@@ -215,6 +222,8 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("Logs", logs::ROWS),
+    ("Status pages", status::ROWS),
+    ("The native endpoint", endpoint::ROWS),
     ("Accepted without effect", unneeded::ROWS),
     ("Not built yet", not_built::ROWS),
 ];

@@ -11,10 +11,10 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, ErrorLog, ErrorPage, Expires,
-    FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main, Place,
-    Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types,
-    Workers, Zone,
+    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, Endpoint, ErrorLog, ErrorPage,
+    Expires, FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main,
+    Place, Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template,
+    Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -430,6 +430,9 @@ impl Level {
         let mut settings = self.settings.clone();
         // These hold only where they stand.
         settings.try_files = None;
+        if !matches!(context, Context::LocationIf | Context::LimitExcept) {
+            settings.status = None;
+        }
         settings.rewriting.script = None;
         settings.internal = false;
         settings.limit_except = None;
@@ -509,6 +512,7 @@ fn blank_settings() -> Settings {
         cgi: None,
         rewriting: Rewriting::default(),
         deeds: None,
+        status: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,
         internal: false,
@@ -565,5 +569,6 @@ pub fn blank_main() -> Main {
         connections_max: None,
         connections_per_address: None,
         worker_shutdown_timeout: None,
+        endpoint: Endpoint::default(),
     }
 }

@@ -269,6 +269,7 @@ mod tests {
             sndbuf: Some(1 << 20),
             deferred: Some(true),
             fastopen: Some(3),
+            mode: None,
         };
         assert_eq!(line.options, expected);
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);

@@ -5,6 +5,7 @@ mod access;
 mod cgi;
 mod compression;
 mod deeds;
+mod endpoint;
 mod listing;
 mod lookup;
 mod rewrite;
@@ -27,6 +28,7 @@ pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
 pub use deeds::{Conflict, Deeds, DeleteDirectories, Methods, Permissions, Sync};
+pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use rewrite::{
@@ -67,6 +69,19 @@ pub struct Main {
     pub connections_per_address: Option<usize>,
     /// `worker_shutdown_timeout`
     pub worker_shutdown_timeout: Option<Duration>,
+    /// The `endpoint` block.
+    pub endpoint: Endpoint,
+}
+
+/// `status`, `stub_status`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatusForm {
+    /// A live page for people.
+    Page,
+    /// Prometheus's text format.
+    Prometheus,
+    /// nginx's few lines.
+    Counts,
 }
 
 /// How many workers.
@@ -143,6 +158,8 @@ pub struct ListenOptions {
     pub deferred: Option<bool>,
     /// `fastopen=`
     pub fastopen: Option<u32>,
+    /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
+    pub mode: Option<u32>,
 }
 
 /// Where to listen.
@@ -275,6 +292,8 @@ pub struct Settings {
     pub cgi: Option<Arc<Cgi>>,
     /// `dav_methods`, `upload_store` and their companions; `None` where nothing may be changed.
     pub deeds: Option<Arc<Deeds>>,
+    /// `status`, `stub_status`: the answer is how the server is.
+    pub status: Option<StatusForm>,
 
     // What is answered.
     /// `rewrite`, `set`, `if`, `break`, `return` and what goes with them.

@@ -49,10 +49,18 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         walk.check_named_uses();
     }
     let Walk { scope, mut http, listens, .. } = walk;
+    let listens = listens.finish();
+    for (address, _) in &scope.main.endpoint.listens {
+        if listens.iter().any(|listen| listen.address == *address) {
+            let address = listens::shown(address);
+            let message = format!("the endpoint and a server both listen on {address}");
+            scope.reports.push(Report::error(scope.files, None, message));
+        }
+    }
     if scope.reports.has_errors() {
         return None;
     }
-    http.listens = listens.finish();
+    http.listens = listens;
     http.zones = scope.zones;
     Some(Config { main: scope.main, http })
 }
@@ -85,8 +93,17 @@ impl Walk<'_> {
                     let mut events = main.child(Context::Events, LocationMatch::Server);
                     self.fill(&mut events, body);
                 }
+                Body::Block(Context::Endpoint) => self.endpoint(&main, node),
                 _ => self.http(&main, body),
             }
+        }
+    }
+
+    fn endpoint(&mut self, main: &Level, node: &Node) {
+        let mut level = main.child(Context::Endpoint, LocationMatch::Server);
+        self.fill(&mut level, node.body.as_deref().unwrap_or_default());
+        if !level.says("listen") {
+            self.scope.warn(node.name.span, "this endpoint listens nowhere");
         }
     }
 

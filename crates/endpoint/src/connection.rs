@@ -164,6 +164,7 @@ impl<S: Stream> Connection<S> {
     /// Calls the service that a request is for.
     fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>) {
         self.endpoint.count(|counters| counters.requests += 1);
+        self.session.requests.update(|count| count + 1);
         let response = Response::new(Rc::clone(&self.session), id);
         let Some(found) = self.endpoint.services.find(service) else {
             let text = format!("there is no service {service}");

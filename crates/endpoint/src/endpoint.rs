@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_lifecycle::stay::Bug;
@@ -42,10 +43,9 @@ pub struct Config {
     pub gate: Rc<dyn Gate>,
     /// Who hears what happens.
     pub observer: Rc<dyn Observer>,
-    /// The number of the first session; each one gets the next, in steps of `id_step`.
-    pub first_id: u64,
-    /// More than one where several endpoints share the numbers.
-    pub id_step: u64,
+    /// The number of the last session; each one gets the next. Shared where several endpoints are one to
+    /// the world.
+    pub ids: Arc<AtomicU64>,
 }
 
 impl Default for Config {
@@ -55,8 +55,7 @@ impl Default for Config {
             seats: Seats::new(1024, 1, 256),
             gate: Rc::new(OwnUser),
             observer: Rc::new(Silent),
-            first_id: 1,
-            id_step: 1,
+            ids: Arc::default(),
         }
     }
 }
@@ -82,6 +81,24 @@ pub struct Counters {
     pub expired: u64,
 }
 
+impl Counters {
+    /// What happened here and there.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            connected: self.connected + other.connected,
+            admitted: self.admitted + other.admitted,
+            refused: self.refused + other.refused,
+            requests: self.requests + other.requests,
+            answered_with_open_channel: self.answered_with_open_channel
+                + other.answered_with_open_channel,
+            dropped_unanswered: self.dropped_unanswered + other.dropped_unanswered,
+            panicked: self.panicked + other.panicked,
+            expired: self.expired + other.expired,
+        }
+    }
+}
+
 /// Services and sessions of one thread.
 pub struct Endpoint {
     pub(crate) config: Config,
@@ -92,7 +109,6 @@ pub struct Endpoint {
     over: RefCell<Vec<u64>>,
     /// Input buffers that nobody uses: an idle session has none.
     buffers: RefCell<Vec<Vec<u8>>>,
-    next_id: Cell<u64>,
     counters: Cell<Counters>,
     closing: Cell<Option<Manner>>,
     /// Connections that are at work, admitted or not.
@@ -113,7 +129,6 @@ impl Endpoint {
     /// An endpoint without sessions.
     pub fn new(config: Config, services: Services) -> Rc<Self> {
         Rc::new(Self {
-            next_id: Cell::new(config.first_id),
             config,
             services,
             clock: Clock::new(),
@@ -131,8 +146,7 @@ impl Endpoint {
     pub fn serve<S: Stream>(self: &Rc<Self>, stream: S) -> Connection<S> {
         let engine = Server::new(Arc::clone(&self.config.policy), self.clock.now());
         self.count(|counters| counters.connected += 1);
-        let id = self.next_id.get();
-        self.next_id.set(id + self.config.id_step);
+        let id = self.config.ids.fetch_add(1, Ordering::Relaxed) + 1;
         let session = Session::new(self, id, engine, stream.peer());
         self.sessions.borrow_mut().insert(id, Rc::clone(&session));
         let greeting = self.config.seats.take(Rank::Greeting);

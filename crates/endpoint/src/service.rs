@@ -257,6 +257,11 @@ impl Channel {
         }
     }
 
+    /// The longest record.
+    pub fn record_bytes_max(&self) -> usize {
+        self.call.session.state.borrow().engine.agreed().record_bytes_max() as usize
+    }
+
     /// Whether anybody still reads.
     pub fn is_wanted(&self) -> bool {
         self.call.session.is_wanted(self.call.id)

@@ -1,7 +1,7 @@
 //! A session as its connection, its handlers and its endpoint share it: the engine, what is to leave, and
 //! who waits for what. All of them are on one thread; nobody keeps it borrowed while another is called.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub(crate) struct Session {
     pub(crate) state: RefCell<State>,
     pub(crate) clock: Clock,
     pub(crate) peer: Peer,
+    /// How many requests were admitted.
+    pub(crate) requests: Cell<u64>,
     endpoint: Weak<Endpoint>,
 }
 
@@ -73,6 +75,8 @@ pub struct SessionInfo {
     pub received_bytes: u64,
     /// Bytes that it took.
     pub sent_bytes: u64,
+    /// How many requests it has made.
+    pub requests_total: u64,
     /// Its requests, in the order in which they came.
     pub requests: Vec<RequestInfo>,
 }
@@ -128,6 +132,7 @@ impl Session {
             state: RefCell::new(state),
             clock: endpoint.clock,
             peer,
+            requests: Cell::new(0),
             endpoint: Rc::downgrade(endpoint),
         })
     }
@@ -256,6 +261,7 @@ impl Session {
             deadline: state.engine.next_deadline().map(|armed| (armed, armed.at.since(now))),
             received_bytes,
             sent_bytes,
+            requests_total: self.requests.get(),
             requests: requests.collect(),
         })
     }

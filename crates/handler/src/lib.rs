@@ -13,6 +13,7 @@ pub mod listing;
 pub mod password;
 pub mod reply;
 pub mod static_file;
+pub mod status;
 pub mod task;
 pub mod wait;
 

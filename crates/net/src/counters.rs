@@ -17,6 +17,12 @@ pub struct Counters {
     pub expired: [AtomicU64; DeadlineKind::ALL.len()],
     /// Responses broken off after their head had left.
     pub broken_off: AtomicU64,
+    /// Requests that an operator had cancelled.
+    pub cancelled: AtomicU64,
+    /// Bytes that came from those who have gone.
+    pub received_bytes: AtomicU64,
+    /// Bytes that those who have gone took.
+    pub sent_bytes: AtomicU64,
     /// Sessions that were ended by force in the middle of a request.
     pub forced: AtomicU64,
     /// Times that accepting had to pause for lack of descriptors or seats.

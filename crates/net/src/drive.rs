@@ -190,6 +190,9 @@ pub struct Connection {
     pub(crate) local: Option<IpAddr>,
     pub(crate) stream: Stream,
     admitted: Result<Option<Admitted>, TooMany>,
+    /// How many bytes have come, and how many have left beside those of files.
+    pub(crate) received: u64,
+    sent: u64,
     /// When bytes last moved.
     pub(crate) active: Moment,
     is_shut: bool,
@@ -228,6 +231,8 @@ impl Connection {
             local,
             stream,
             admitted,
+            received: 0,
+            sent: 0,
             active: now,
             is_shut: false,
             has_input_ended: false,
@@ -288,7 +293,10 @@ impl Connection {
                         self.handle(&event, now);
                     }
                 }
-                Ok(_) => self.active = now,
+                Ok(count) => {
+                    self.active = now;
+                    self.received += count as u64;
+                }
                 Err(_) => return Poll::Ready(CloseReason::TransportLost),
             }
         }
@@ -404,6 +412,7 @@ impl Connection {
                 };
                 let sent = sent?;
                 self.active = now;
+                self.sent += sent as u64;
                 busy.sent += sent;
                 busy.has_sent(sent as u64);
                 let pending = busy.sent < busy.scratch.out.len();
@@ -483,6 +492,11 @@ impl Connection {
         }
     }
 
+    /// How many bytes the client took.
+    pub(crate) const fn sent_bytes(&self) -> u64 {
+        self.sent.saturating_add(self.file_sent)
+    }
+
     /// When the last piece has gone, the response is complete.
     fn end_of_pieces(&mut self, now: Moment) {
         if self.busy.as_ref().is_some_and(|busy| busy.pieces.is_empty()) {
@@ -523,7 +537,10 @@ impl Connection {
             Manner::Graceful
         });
         self.worker.sessions.borrow_mut().after(self.key, fact);
-        self.worker.shared.counters.close(reason);
+        let counters = &self.worker.shared.counters;
+        counters.close(reason);
+        counters.received_bytes.fetch_add(self.received, Ordering::Relaxed);
+        counters.sent_bytes.fetch_add(self.sent_bytes(), Ordering::Relaxed);
         let placed = self.door.placed();
         if placed.site.log.wants(Level::Debug) {
             let message = format_args!("closed: {}", reason.tag());
@@ -553,7 +570,10 @@ impl Future for Connection {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let now = this.worker.clock.now();
-        let wish = this.worker.sessions.borrow().wish(this.key);
+        let (wish, errand) = this.worker.sessions.borrow_mut().orders(this.key);
+        if let Some(errand) = errand {
+            this.run_errand(errand, now);
+        }
         match wish {
             Wish::GoOn => {}
             Wish::Drain => this.drain(),
@@ -625,7 +645,10 @@ impl Future for Connection {
             let resumed = Deadline { at, kind: DeadlineKind::Send };
             deadline = deadline.filter(|deadline| deadline.at < at).or(Some(resumed));
         }
-        let is_first = this.worker.sessions.borrow_mut().arm(this.key, cx.waker(), deadline);
+        let mut sessions = this.worker.sessions.borrow_mut();
+        this.note_moved(sessions.seat_mut(this.key));
+        let is_first = sessions.arm(this.key, cx.waker(), deadline);
+        drop(sessions);
         if is_first {
             this.worker.wake_timer();
         }

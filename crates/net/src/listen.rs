@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::pin::Pin;
@@ -247,6 +247,16 @@ impl Sockets {
         }
     }
 
+    /// The same for the files that none of these has.
+    pub fn remove_files_but_all(&self, next: &[&Self]) {
+        let mut kept = Self::default();
+        for opened in next.iter().flat_map(|sockets| &sockets.open) {
+            let (address, holder) = (opened.address.clone(), opened.holder);
+            kept.open.push(Opened { address, sockets: Vec::new(), holder });
+        }
+        self.remove_files_but(&kept);
+    }
+
     /// Whether there are sockets for this address.
     pub fn has(&self, address: &ListenAddress) -> bool {
         self.find(address).is_some()
@@ -347,6 +357,10 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             remove_stale(path);
             socket.bind(&SockAddr::unix(path)?)?;
+            if let Some(mode) = options.mode {
+                // Nobody can connect before it listens.
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+            }
             socket
         }
     };
@@ -498,7 +512,7 @@ async fn pause(worker: &Worker, door: &Door, why: &str) {
 
 /// Lets a connection have its first turn here. One that has its answer and its end in it never becomes a
 /// task; the others do, and have their next turn there.
-fn begin(mut connection: Connection) {
+pub(crate) fn begin(mut connection: Connection) {
     let mut nobody = Context::from_waker(Waker::noop());
     let first = || Pin::new(&mut connection).poll(&mut nobody).is_ready();
     // A panic ends this connection, and not the door.

@@ -162,6 +162,7 @@ impl Connection {
         self.engine.respond(&response, &mut busy.scratch, now);
         self.engine.body(body, &mut busy.scratch);
         self.engine.finish(&mut busy.scratch, now);
+        self.worker.tally.borrow_mut().add(answer.status, now.since(busy.serving.since()));
         drop(repeats);
         self.release();
         true

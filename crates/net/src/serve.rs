@@ -131,6 +131,11 @@ impl Serving {
         self.received += bytes as u64;
     }
 
+    /// When the first byte of this request was seen.
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
     /// Whether a request is being answered.
     pub fn is_answering(&self) -> bool {
         self.current.is_some()
@@ -306,7 +311,7 @@ impl Connection {
             connection,
             request_id,
         };
-        if matches!(action, Action::Cgi | Action::Deed(_)) {
+        if matches!(action, Action::Cgi | Action::Deed(_) | Action::Status(_)) {
             let is_first = asked.is_request;
             let body = (self.engine.request_has_body(), self.engine.body_length());
             let job = Job { table, request: &request, exchange, is_first, body };
@@ -419,6 +424,7 @@ impl Connection {
         busy.serving.places.clear();
         let Some(current) = busy.serving.current.take() else { return };
         let serving = &mut busy.serving;
+        self.worker.tally.borrow_mut().add(current.status, now.since(serving.since));
         let site = &current.placed.site;
         let settings = &site.location(serving.exchange.location).settings;
         if settings.access_logs.is_empty() && !serving.exchange.has_remarks() {
@@ -544,9 +550,12 @@ fn make(
             Reply::empty(deed::options(settings, fields))
         }
         // The caller has dealt with these already.
-        Action::Close | Action::Cgi | Action::Deed(_) | Action::Listing | Action::Wait(_) => {
-            Reply::empty(Status::NO_CONTENT)
-        }
+        Action::Close
+        | Action::Cgi
+        | Action::Deed(_)
+        | Action::Status(_)
+        | Action::Listing
+        | Action::Wait(_) => Reply::empty(Status::NO_CONTENT),
     }
 }
 

@@ -13,6 +13,8 @@ use sekisho_lifecycle::session::{Fact, Order};
 use sekisho_lifecycle::{Deadline, Manner, Moment, Session};
 use slab::Slab;
 
+use crate::inquiry::Running;
+
 /// What the worker wants of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Wish {
@@ -36,6 +38,17 @@ impl Wish {
     }
 }
 
+/// What is asked of one session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Errand {
+    /// To say what it does.
+    pub is_asked: bool,
+    /// To cancel the request with this number.
+    pub cancel: Option<u64>,
+    /// The request that it has been asked to cancel.
+    pub was_cancelled: Option<u64>,
+}
+
 /// A session's seat in the worker: what can be seen of it from outside (L34).
 #[derive(Debug)]
 pub struct Seat {
@@ -47,6 +60,16 @@ pub struct Seat {
     pub since: Moment,
     /// Who it is; `None` for a Unix socket.
     pub remote: Option<SocketAddr>,
+    /// The native session that it was made for, if it was.
+    pub within: Option<u64>,
+    /// Bytes that came and that left, up to its last turn.
+    pub moved: (u64, u64),
+    /// Requests so far, up to its last turn.
+    pub requests: u64,
+    /// What is asked of it alone.
+    pub errand: Errand,
+    /// What it said when it was asked.
+    running: Option<Box<Running>>,
     session: Session,
     deadline: Option<Deadline>,
     waker: Option<Waker>,
@@ -63,6 +86,11 @@ impl Seat {
             door,
             since,
             remote,
+            within: None,
+            moved: (0, 0),
+            requests: 0,
+            errand: Errand::default(),
+            running: None,
             session: Session::Vacant,
             deadline: None,
             waker: None,
@@ -79,6 +107,22 @@ impl Seat {
     /// The deadline it has armed.
     pub fn deadline(&self) -> Option<Deadline> {
         self.deadline
+    }
+
+    /// What is wished of it.
+    pub fn wish(&self) -> Wish {
+        self.wish
+    }
+
+    /// What it said about its running request.
+    pub fn take_running(&mut self) -> Option<Running> {
+        self.running.take().map(|running| *running)
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
     }
 }
 
@@ -165,9 +209,60 @@ impl Sessions {
         is_first
     }
 
+    /// The same, to write into.
+    pub fn seat_mut(&mut self, key: Key) -> &mut Seat {
+        &mut self.seats[key.0]
+    }
+
+    /// Everyone who is here, to write into.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+        self.seats.iter_mut().map(|(_, seat)| seat)
+    }
+
     /// What is wished of a session.
     pub fn wish(&self, key: Key) -> Wish {
         self.seats[key.0].wish
+    }
+
+    /// What is wished of a session, and what is asked of it alone, which is told once.
+    pub fn orders(&mut self, key: Key) -> (Wish, Option<Errand>) {
+        let seat = &mut self.seats[key.0];
+        let errand = seat.errand;
+        if !errand.is_asked && errand.cancel.is_none() {
+            return (seat.wish, None);
+        }
+        seat.errand.cancel = None;
+        seat.errand.was_cancelled = errand.cancel.or(errand.was_cancelled);
+        (seat.wish, Some(Errand { was_cancelled: seat.errand.was_cancelled, ..errand }))
+    }
+
+    /// Asks some sessions what they do.
+    pub fn ask_where(&mut self, is_meant: impl Fn(&Seat) -> bool) {
+        for seat in self.iter_mut().filter(|seat| is_meant(seat)) {
+            seat.errand.is_asked = true;
+            seat.wake();
+        }
+    }
+
+    /// What a session that was asked does.
+    pub fn answer_errand(&mut self, key: Key, running: Option<Running>) {
+        let seat = &mut self.seats[key.0];
+        seat.errand.is_asked = false;
+        seat.running = running.map(Box::new);
+    }
+
+    /// Gives the session with this number an errand. `tell` says what is answered, and whether to wake it.
+    pub fn send_on_errand<T>(
+        &mut self,
+        id: u64,
+        tell: impl FnOnce(&mut Seat) -> (T, bool),
+    ) -> Option<T> {
+        let seat = self.iter_mut().find(|seat| seat.id == id)?;
+        let (answer, is_new) = tell(seat);
+        if is_new {
+            seat.wake();
+        }
+        Some(answer)
     }
 
     /// Wishes something of every session and wakes it. A wish is never weakened (L10).
@@ -180,9 +275,7 @@ impl Sessions {
         for (_, seat) in &mut self.seats {
             if wish > seat.wish && is_meant(seat) {
                 seat.wish = wish;
-                if let Some(waker) = &seat.waker {
-                    waker.wake_by_ref();
-                }
+                seat.wake();
             }
         }
     }

@@ -8,8 +8,8 @@ use sekisho_config::{Level, LocationId};
 use sekisho_handler::cgi::{Runs, Seats, Surroundings};
 use sekisho_handler::password::Question;
 use sekisho_handler::wait::{Asking, Delay};
-use sekisho_handler::{Progress, Task, cgi, deed};
-use sekisho_http::Status;
+use sekisho_handler::{Progress, Task, cgi, deed, status};
+use sekisho_http::{Method, Status};
 use sekisho_http1::{BodyLength, Response};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Engine, Moment};
@@ -105,6 +105,10 @@ impl Job<'_> {
                 let (has_body, body_bytes) = body;
                 let call = deed::Call { table, request, exchange, deed, has_body, body_bytes };
                 deed::start(&call, Rc::new(around), fields)
+            }
+            Action::Status(form) => {
+                let is_head = exchange.method == Method::Head;
+                status::start(around.worker.shared.status.get(), *form, is_head, now)
             }
             _ => Err(Status::INTERNAL_SERVER_ERROR),
         }

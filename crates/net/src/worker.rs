@@ -6,17 +6,19 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sekisho_config::{Level, ListenAddress};
 use sekisho_handler::cgi::{Runs, Seats};
 use sekisho_handler::password::{UserFiles, Verdicts};
+use sekisho_handler::status::Question;
 use sekisho_handler::wait::Hashers;
 use sekisho_handler::{FileCache, listing};
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
@@ -24,11 +26,13 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::drive::Busy;
+use crate::inquiry::Inquiry;
 use crate::listen::{self, Acceptor, Listener};
 use crate::repeat::Repeats;
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
 use crate::sluice::Sluice;
+use crate::tally::Tally;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -45,13 +49,15 @@ pub enum Order {
     Retire,
     /// End every session, then end.
     Stop,
+    /// Answer this.
+    Answer(Inquiry),
 }
 
 /// What all workers share.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Numbers connections.
-    pub connections: AtomicU64,
+    /// Numbers sessions of every protocol.
+    pub connections: Arc<AtomicU64>,
     /// What happened so far.
     pub counters: Counters,
     /// How many workers there are.
@@ -64,6 +70,10 @@ pub struct Shared {
     pub user_files: UserFiles,
     /// Who computes passwords.
     pub hashers: Arc<Hashers>,
+    /// Who knows how the server is.
+    pub status: OnceLock<UnboundedSender<Question>>,
+    /// What the requests of workers that have ended came to.
+    pub past: Mutex<Tally>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.
@@ -159,6 +169,8 @@ pub struct Worker {
     pub verdicts: RefCell<Verdicts>,
     /// Programs that go on without their client.
     pub runs: Runs,
+    /// What the requests here came to.
+    pub tally: RefCell<Tally>,
     /// What all workers share.
     pub shared: Arc<Shared>,
     /// Distinguishes request ids: random at the start, counted on.
@@ -200,6 +212,7 @@ impl Worker {
             sessions_max: Cell::new(usize::MAX),
             verdicts: RefCell::default(),
             runs: Runs::default(),
+            tally: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
@@ -229,6 +242,10 @@ impl Worker {
                         self.wish_all(Wish::Drain);
                         close(&mut entrances).await;
                     }
+                    Some(Order::Answer(inquiry)) => {
+                        let doors = entrances.iter().map(|entrance| Rc::clone(&entrance.door));
+                        self.attend(inquiry, &doors.collect::<Vec<_>>());
+                    }
                     Some(Order::Stop) | None => {
                         self.wish_all(Wish::Force);
                         for entrance in entrances.drain(..) {
@@ -246,6 +263,8 @@ impl Worker {
             }
         }
         timer.abort();
+        let past = &self.shared.past;
+        past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.tally.borrow());
     }
 
     fn is_over(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The answers there are, and what must be asked of the file system to find one.
 
-use sekisho_config::Settings;
+use sekisho_config::{Settings, StatusForm};
 use sekisho_http::Status;
 
 use crate::decide::Deed;
@@ -20,6 +20,8 @@ pub enum Action<F> {
     Deed(Deed),
     /// List the directory `exchange.file`; `exchange.status` as for a file.
     Listing,
+    /// How the server is.
+    Status(StatusForm),
     /// Redirect the client to `exchange.text`.
     Redirect(Status),
     /// Answer with `exchange.text` as the body; its media type is the location's.

@@ -314,6 +314,12 @@ impl<'a, F: Files> Decision<'a, F> {
             // What an alias stands for is no longer there: nginx answers so too.
             return Next::Fail(Status::INTERNAL_SERVER_ERROR);
         }
+        if let Some(form) = self.settings().status {
+            return match self.method_verdict() {
+                Ok(()) => Next::Done(Action::Status(form)),
+                Err(next) => next,
+            };
+        }
         if let Some(cgi) = self.settings().cgi.as_deref() {
             return self.program(cgi);
         }

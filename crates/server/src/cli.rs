@@ -61,6 +61,8 @@ pub(crate) struct Flags {
 pub(crate) enum Command {
     /// Serve a folder, without any configuration
     Serve(Serve),
+    /// See and steer a running server: its sessions, requests, metrics; reload, stop
+    Ctl(crate::ctl::Ctl),
 }
 
 /// What `sekisho serve` takes.

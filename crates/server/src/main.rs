@@ -3,8 +3,10 @@
 
 mod builtin;
 mod cli;
-mod control;
+mod ctl;
+mod desk;
 mod disk;
+mod handover;
 mod pid_file;
 mod reload;
 mod run;

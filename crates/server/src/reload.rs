@@ -10,9 +10,9 @@ use sekisho_net::listen::BindError;
 use sekisho_net::{Site, Sockets};
 
 use crate::pid_file::PidFile;
-use crate::run::{Server, machine, worker_count};
+use crate::run::{Server, endpoint_listeners, machine, rules, worker_count};
 use crate::service_manager::{self, State};
-use crate::{Problem, setup};
+use crate::{Problem, desk, setup};
 
 /// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it.
 const CLOSING_LIMIT: Duration = Duration::from_secs(1);
@@ -80,15 +80,29 @@ impl Server {
         let count = worker_count(&config);
         let site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
             .map_err(Problem::new)?;
+        let rules = rules(&config)?;
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
+        let endpoint_sockets = self
+            .endpoint_sockets
+            .reopen(&desk::listens(&config.main.endpoint), 1)
+            .map_err(|error| {
+                sockets.remove_files_but(&self.sockets);
+                Problem::new(error)
+            })?;
         let pid = config.main.pid.as_deref();
         let is_same_pid_file = self.pid_file.as_ref().map(PidFile::path) == pid;
         let wanted_pid_file = pid.filter(|_| !is_same_pid_file);
         let pid_file = wanted_pid_file.map(PidFile::write).transpose();
-        let prepared = pid_file.and_then(|file| Ok((file, self.workers.prepare(&sockets, count)?)));
-        let (pid_file, change) =
-            prepared.inspect_err(|_| sockets.remove_files_but(&self.sockets))?;
+        let listeners = endpoint_listeners(&endpoint_sockets);
+        let prepared = pid_file
+            .and_then(|file| Ok((file, listeners?, self.workers.prepare(&sockets, count)?)));
+        let (pid_file, listeners, change) = prepared.inspect_err(|_| {
+            sockets.remove_files_but(&self.sockets);
+            endpoint_sockets.remove_files_but(&self.endpoint_sockets);
+        })?;
         self.sockets.refuse_newcomers_but(&sockets);
+        self.endpoint_sockets.remove_files_but(&endpoint_sockets);
+        self.endpoint_sockets = endpoint_sockets;
         let is_gone = |listen: &&Listen| !sockets.has(&listen.address);
         let gone = self.site.config().http.listens.iter().filter(is_gone);
         let gone = gone.map(|listen| listen.address.clone()).collect();
@@ -99,6 +113,7 @@ impl Server {
             self.pid_file = pid_file;
         }
         self.commit(change);
+        self.open_desk(rules, listeners);
         self.sweep_leftovers();
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! A running server: its sockets, logs and workers, and what steers it: signals, the control socket, the
-//! end of workers, time. `reload.rs` has the change of configuration, `upgrade.rs` that of the binary.
+//! A running server: its sockets, logs and workers, and what steers it: signals, the desk, the socket for
+//! upgrades, the end of workers, time. `reload.rs` has the change of configuration, `upgrade.rs` that of the binary.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,14 @@ use sekisho_config::{Config, Level, ListenAddress, Workers as WorkerCount};
 use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
-use sekisho_net::listen::Inherited;
+use sekisho_net::listen::{Inherited, Listener};
 use sekisho_net::{Clock, Order, Site, Sockets, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::control::{self, Call, Control, Question};
+use crate::desk::{self, Desk, Rules, Seat, Steerers};
+use crate::handover::{self, Call, Handover, Question};
 use crate::pid_file::PidFile;
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
@@ -64,6 +65,7 @@ enum Word {
     Upgrade,
     ChildChanged,
     Called(Call),
+    AtDesk(desk::Word),
     WorkerEnded(Ended),
     TimePassed,
 }
@@ -75,7 +77,11 @@ pub(crate) struct Server {
     pub(crate) program: Program,
     runtime: Rc<Runtime>,
     signals: Signals,
-    pub(crate) control: Option<Control>,
+    pub(crate) handover: Option<Handover>,
+    /// Where native sessions are served and the server is steered.
+    pub(crate) desk: Desk,
+    /// The sockets of the `endpoint` block.
+    pub(crate) endpoint_sockets: Sockets,
     pub(crate) clock: Clock,
     pub(crate) logs: Arc<Logs>,
     pub(crate) sockets: Sockets,
@@ -95,6 +101,8 @@ pub(crate) struct Server {
     predecessor: Option<(u32, Sockets)>,
     /// When leftovers of uploads are looked for again.
     pub(crate) next_sweep: Option<Moment>,
+    /// The desk's sessions have not ended.
+    is_desk_left: bool,
     /// A new process serves on our sockets: they, their files and the service manager are its own.
     pub(crate) is_replaced: bool,
 }
@@ -118,25 +126,40 @@ impl Server {
         let (inherited, complaints) = inherited(offer.sockets, &config)?;
         let sockets =
             inherited.reopen(&config.http.listens, worker_count(&config)).map_err(Problem::new)?;
+        let endpoint_sockets =
+            inherited.reopen(&desk::listens(&config.main.endpoint), 1).map_err(|error| {
+                sockets.remove_files_but(&inherited);
+                Problem::new(error)
+            })?;
         let logs = Logs::new();
         let zones = Zones::default();
         let opened = open_rest(&config, &logs, &zones, offer.pid_file);
-        let (site, pid_file, control) = opened.inspect_err(|_| {
+        let opened = opened.inspect_err(|_| {
             sockets.remove_files_but(&inherited);
+            endpoint_sockets.remove_files_but(&inherited);
         })?;
+        let Opened { site, pid_file, handover, seat, rules } = opened;
         let started = Clock::machine_now();
+        let workers = Workers::new(started);
+        let (seat, seat_error) = match seat {
+            Ok(seat) => (Some(seat), None),
+            Err(error) => (None, Some(error)),
+        };
+        let desk = Desk::start(seat, started, workers.shared())?;
         let mut server = Self {
             plan,
             program,
             runtime: Rc::clone(&runtime),
             signals,
-            control: None,
+            handover: None,
+            desk,
+            endpoint_sockets,
             clock: Clock::new(started),
             logs,
             sockets,
             site: Arc::new(site),
             zones,
-            workers: Workers::new(started),
+            workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),
             cut_short: 0,
@@ -144,20 +167,34 @@ impl Server {
             upgrade: None,
             predecessor: predecessor.map(|predecessor| (predecessor, inherited)),
             next_sweep: None,
+            is_desk_left: true,
             is_replaced: false,
         };
         for complaint in complaints {
             server.log(Level::Warn, &format!("not used: {complaint}"));
         }
-        match control {
-            Ok(control) => server.control = Some(control),
-            Err(error) => server.log(Level::Warn, &format!("no control socket: {error}")),
+        match handover {
+            Ok(handover) => server.handover = Some(handover),
+            Err(error) => server.log(Level::Warn, &format!("no socket for upgrades: {error}")),
         }
-        if let Err(problem) = server.serve(worker_count(&config)) {
-            let inherited = server.predecessor.take().map(|(_, inherited)| inherited);
-            server.sockets.remove_files_but(&inherited.unwrap_or_default());
-            return Err(problem);
+        if let Some(error) = seat_error {
+            server.log(Level::Warn, &format!("no admin seat, `sekisho ctl` cannot ask: {error}"));
         }
+        let outcome = endpoint_listeners(&server.endpoint_sockets).and_then(|listeners| {
+            server.serve(worker_count(&config))?;
+            Ok(listeners)
+        });
+        match outcome {
+            Ok(listeners) => server.open_desk(rules, listeners),
+            Err(problem) => {
+                let inherited = server.predecessor.take().map(|(_, inherited)| inherited);
+                let inherited = inherited.unwrap_or_default();
+                server.sockets.remove_files_but(&inherited);
+                server.endpoint_sockets.remove_files_but(&inherited);
+                return Err(problem);
+            }
+        }
+        server.drain.after(Fact::Began, server.clock.now());
         server.sweep_leftovers();
         Ok(server)
     }
@@ -176,6 +213,7 @@ impl Server {
         {
             self.log(Level::Emerg, &format!("not wanted by process {predecessor}: {problem}"));
             self.sockets.remove_files_but(&sockets);
+            self.endpoint_sockets.remove_files_but(&sockets);
             drop(self.pid_file.take());
             self.logs.stop();
             return ExitCode::FAILURE;
@@ -188,6 +226,7 @@ impl Server {
         };
         self.log(Level::Notice, message);
         drop(self.pid_file.take());
+        self.desk.end();
         if outcome == Outcome::Abandoned {
             self.workers.kill_programs();
         } else {
@@ -199,7 +238,7 @@ impl Server {
 
     /// Tells the process whose place we take that it may go; an error when it does not want to.
     fn relieve(&self, predecessor: u32, sockets: &Sockets) -> Result<(), Problem> {
-        let (level, message) = match control::ask(predecessor, Question::Ready) {
+        let (level, message) = match handover::ask(predecessor, Question::Ready) {
             Ok(Some((true, _))) => (Level::Notice, format!("took over from process {predecessor}")),
             Ok(Some((false, text))) => return Err(Problem(text)),
             Ok(None) => (Level::Error, format!("process {predecessor} is gone")),
@@ -212,7 +251,7 @@ impl Server {
         };
         self.log(level, &message);
         // What it listened on and we do not is nobody's any more.
-        sockets.remove_files_but(&self.sockets);
+        sockets.remove_files_but_all(&[&self.sockets, &self.endpoint_sockets]);
         Ok(())
     }
 
@@ -236,7 +275,8 @@ impl Server {
                     self.look_after_upgrade();
                     DrainOrder::Nothing
                 }
-                Word::Called(call) => self.answer(call).await,
+                Word::Called(call) => self.answer(call),
+                Word::AtDesk(word) => self.serve_at_desk(word).await,
                 Word::WorkerEnded(ended) => self.worker_ended(&ended),
                 Word::TimePassed => self.time_passed(),
             };
@@ -267,10 +307,10 @@ impl Server {
                 None => std::future::pending().await,
             }
         };
-        let control = &mut self.control;
+        let handover = &mut self.handover;
         let call = async {
-            match control {
-                Some(control) => control.next().await,
+            match handover {
+                Some(handover) => handover.next().await,
                 None => std::future::pending().await,
             }
         };
@@ -283,6 +323,7 @@ impl Server {
             _ = self.signals.upgrade.recv() => Word::Upgrade,
             () = successor_ended => Word::ChildChanged,
             call = call => Word::Called(call),
+            word = self.desk.next() => Word::AtDesk(word),
             ended = self.workers.next_end() => Word::WorkerEnded(ended),
             () = time => Word::TimePassed,
         }
@@ -356,8 +397,13 @@ impl Server {
                         self.workers.tell_all(|| Order::Stop);
                     }
                 }
+                if !self.is_replaced {
+                    self.endpoint_sockets.remove_files_but(&Sockets::default());
+                }
+                self.desk.tell(desk::Order::ShutDown(manner));
                 // The workers have descriptors of their own, for as long as they need them.
                 self.sockets = Sockets::default();
+                self.endpoint_sockets = Sockets::default();
             }
             DrainOrder::Exit(outcome) => {
                 if !self.is_replaced {
@@ -369,12 +415,8 @@ impl Server {
         None
     }
 
-    async fn answer(&mut self, call: Call) -> DrainOrder {
+    fn answer(&mut self, call: Call) -> DrainOrder {
         match call.question {
-            Question::Reload => {
-                let verdict = self.reload().await;
-                call.answer(verdict.is_good, &verdict.text);
-            }
             Question::Sockets | Question::Ready if self.successor() != Some(call.pid) => {
                 call.answer(false, "no upgrade of yours is under way");
             }
@@ -385,6 +427,42 @@ impl Server {
             }
         }
         DrainOrder::Nothing
+    }
+
+    /// Does what somebody at the desk asks for.
+    async fn serve_at_desk(&mut self, word: desk::Word) -> DrainOrder {
+        match word {
+            desk::Word::Reload(answer) => {
+                let verdict = self.reload().await;
+                // Whoever does not wait for the verdict finds it in the log.
+                let _ = answer.send(verdict);
+                DrainOrder::Nothing
+            }
+            desk::Word::Stop(manner, answer) => {
+                let order = self.end(manner);
+                let _ = answer.send(());
+                order
+            }
+            desk::Word::Drained if self.is_desk_left => {
+                self.is_desk_left = false;
+                self.tell_drain(Fact::Ended)
+            }
+            desk::Word::Drained => DrainOrder::Nothing,
+            desk::Word::Ended => {
+                self.log(Level::Emerg, "the desk has ended: `sekisho ctl` cannot ask any more");
+                if std::mem::take(&mut self.is_desk_left) {
+                    return self.tell_drain(Fact::Ended);
+                }
+                DrainOrder::Nothing
+            }
+        }
+    }
+
+    /// Gives the desk its rules and its sockets.
+    pub(crate) fn open_desk(&self, rules: Rules, listeners: Vec<Listener>) {
+        self.desk.tell(desk::Order::Workers(self.workers.roster()));
+        let site = Arc::clone(&self.site);
+        self.desk.tell(desk::Order::Serve(Box::new(rules), listeners, site));
     }
 
     /// Gives every worker the current site and sockets; starts those that are missing, retires those too
@@ -432,7 +510,9 @@ fn inherited(
     config: &Config,
 ) -> Result<(Sockets, Vec<String>), Problem> {
     let (inherited, complaints) = if from_predecessor.is_empty() {
-        service_manager::inherited(&config.http.listens)
+        let mut listens = config.http.listens.clone();
+        listens.extend(desk::listens(&config.main.endpoint));
+        service_manager::inherited(&listens)
             .map_err(|error| Problem::new(format_args!("LISTEN_FDS: {error}")))?
     } else {
         (from_predecessor, Vec::new())
@@ -442,21 +522,43 @@ fn inherited(
     Ok((sockets, complaints))
 }
 
+/// What is open beside the sockets.
+struct Opened {
+    site: Site,
+    pid_file: Option<PidFile>,
+    handover: io::Result<Handover>,
+    seat: io::Result<Seat>,
+    rules: Rules,
+}
+
 /// Opens all but the sockets, and becomes who we shall be.
 fn open_rest(
     config: &Arc<Config>,
     logs: &Arc<Logs>,
     zones: &Zones,
     shared_pid_file: Option<(PathBuf, File)>,
-) -> Result<(Site, Option<PidFile>, io::Result<Control>), Problem> {
+) -> Result<Opened, Problem> {
+    let rules = rules(config)?;
     let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
-    let control = Control::open();
+    let (handover, seat) = (Handover::open(), Seat::open());
     if let Some((name, group)) = &config.main.user {
         user::become_user(name, group.as_deref())?;
     }
     logs.start().map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
-    Ok((site, pid_file, control))
+    Ok(Opened { site, pid_file, handover, seat, rules })
+}
+
+/// The sockets of the `endpoint` block as the desk gets them.
+pub(crate) fn endpoint_listeners(sockets: &Sockets) -> Result<Vec<Listener>, Problem> {
+    sockets.for_worker(0, 1).map_err(Problem::new)
+}
+
+/// What native sessions may do.
+pub(crate) fn rules(config: &Config) -> Result<Rules, Problem> {
+    let endpoint = config.main.endpoint.clone();
+    let steerers = Steerers::new(&endpoint)?;
+    Ok(Rules { endpoint, steerers, grace: config.main.worker_shutdown_timeout })
 }
 
 fn write_pid_file(

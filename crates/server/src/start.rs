@@ -11,18 +11,19 @@ use sekisho_config::ListenAddress;
 use sekisho_net::site::PRODUCT;
 
 use crate::cli::{Cli, Command, Flags, Serve, SignalName};
-use crate::control::Question;
 use crate::run::Server;
 use crate::setup::{self, Plan};
-use crate::{Problem, builtin, control, pid_file, upgrade};
+use crate::{Problem, builtin, ctl, pid_file, upgrade};
 
 const DEFAULT_PORT: u16 = 8080;
 
 /// Does what the command line asks for.
 pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     let flags = cli.flags;
-    if let Some(Command::Serve(serve)) = cli.command {
-        return serve_folder(&serve);
+    match cli.command {
+        Some(Command::Serve(serve)) => return serve_folder(&serve),
+        Some(Command::Ctl(ctl)) => return Ok(ctl::run(&ctl)),
+        None => {}
     }
     if flags.version || flags.build {
         println!("sekisho version: {PRODUCT}");
@@ -59,11 +60,9 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
 fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
     if matches!(name, SignalName::Reload) {
         let number = pid.as_raw_nonzero().get().unsigned_abs();
-        let verdict = control::ask(number, Question::Reload)
-            .map_err(|error| Problem::new(format_args!("process {number}: {error}")))?;
-        if let Some((is_good, text)) = verdict {
-            eprint!("{text}");
-            return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        if let Some(verdict) = ctl::reload(number)? {
+            eprint!("{}", verdict.text);
+            return Ok(if verdict.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         eprintln!("sekisho: process {number} cannot be asked; its error log has the verdict");
     }

@@ -17,7 +17,7 @@ use sekisho_lifecycle::{Manner, Moment};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::Problem;
-use crate::control::{self, Call, Offer};
+use crate::handover::{self, Call, Offer};
 use crate::pid_file::PidFile;
 use crate::run::Server;
 use crate::service_manager::{self, State};
@@ -132,8 +132,8 @@ impl Server {
     }
 
     fn try_upgrade(&mut self) -> Result<(), Problem> {
-        if self.control.is_none() {
-            return Err(Problem::new("there is no control socket to hand the sockets over by"));
+        if self.handover.is_none() {
+            return Err(Problem::new("there is no socket to hand the sockets over by"));
         }
         if let Some(pid_file) = &mut self.pid_file
             && let Err(error) = pid_file.put_aside()
@@ -157,7 +157,11 @@ impl Server {
 
     /// Hands the sockets to the new process.
     pub(crate) fn give_sockets(&mut self, call: Call) {
-        match self.sockets.hand_over() {
+        let both = self.sockets.hand_over().and_then(|mut sockets| {
+            sockets.extend(self.endpoint_sockets.hand_over()?);
+            Ok(sockets)
+        });
+        match both {
             Ok(sockets) => {
                 let pid_file = self.pid_file.as_ref().and_then(PidFile::share);
                 call.give(Offer { sockets, pid_file });
@@ -224,7 +228,7 @@ impl Inheritance {
     /// Takes over the sockets of the process that has started us for that, if one has.
     pub(crate) fn take() -> Result<Option<Self>, Problem> {
         let Some(from) = predecessor() else { return Ok(None) };
-        let offer = control::take_sockets(from).map_err(|error| {
+        let offer = handover::take_sockets(from).map_err(|error| {
             Problem::new(format_args!("cannot take over from process {from}: {error}"))
         })?;
         Ok(Some(Self { from, offer }))

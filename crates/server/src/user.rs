@@ -23,6 +23,33 @@ pub(crate) fn become_user(user: &str, group: Option<&str>) -> Result<(), Problem
         .map_err(|error| Problem::new(format_args!("cannot become user \"{user}\": {error}")))
 }
 
+/// The number of a user.
+pub(crate) fn uid(name: &str) -> Option<u32> {
+    look_up("/etc/passwd", name, 2)
+}
+
+/// The numbers of a group's members: those that it lists, and those whose own group it is.
+pub(crate) fn members(group: &str) -> Option<Vec<u32>> {
+    let groups = std::fs::read_to_string("/etc/group").ok()?;
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    members_of(&groups, &users, group)
+}
+
+fn members_of(groups: &str, users: &str, group: &str) -> Option<Vec<u32>> {
+    let gid = find(groups, group, 2)?;
+    let line = groups.lines().find(|line| line.split(':').next() == Some(group))?;
+    let listed = line.split(':').nth(3).unwrap_or_default().split(',');
+    let mut uids: Vec<u32> = listed.filter_map(|name| find(users, name.trim(), 2)).collect();
+    for line in users.lines() {
+        let fields: Vec<&str> = line.split(':').collect();
+        let number = |at: usize| fields.get(at).and_then(|text: &&str| text.parse::<u32>().ok());
+        if number(3) == Some(gid) {
+            uids.extend(number(2));
+        }
+    }
+    Some(uids)
+}
+
 fn look_up_user(name: &str) -> Option<(u32, u32)> {
     Some((look_up("/etc/passwd", name, 2)?, look_up("/etc/passwd", name, 3)?))
 }
@@ -42,6 +69,15 @@ fn find(text: &str, name: &str, field: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_those_it_lists_and_those_whose_own_it_is() {
+        let groups = "adm:x:4:ann,bob\nempty:x:5:\n";
+        let users = "ann:x:10:99::/:/\nbob:x:11:99::/:/\neve:x:12:4::/:/\nsam:x:13:99::/:/\n";
+        assert_eq!(members_of(groups, users, "adm"), Some(vec![10, 11, 12]));
+        assert_eq!(members_of(groups, users, "empty"), Some(vec![]));
+        assert_eq!(members_of(groups, users, "none"), None);
+    }
 
     #[test]
     fn numbers_are_found_by_name() {

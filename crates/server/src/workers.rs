@@ -82,6 +82,17 @@ impl Workers {
         }
     }
 
+    /// What they share.
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Those who can be asked, retired ones included, by their names.
+    pub(crate) fn roster(&self) -> Vec<(String, UnboundedSender<Order>)> {
+        let hands = self.hands.iter().chain(&self.retired);
+        hands.map(|hand| (format!("worker-{}", hand.id), hand.orders.clone())).collect()
+    }
+
     /// Ends every program that runs: nobody is waited for any more.
     pub(crate) fn kill_programs(&self) {
         self.shared.seats.kill_all();

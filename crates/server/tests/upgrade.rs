@@ -188,10 +188,36 @@ fn a_new_process_that_never_serves_is_given_up() {
 }
 
 #[test]
+fn the_sockets_of_the_endpoint_are_handed_over_too() {
+    // O4, E9
+    let endpoint = "endpoint { listen unix:{dir}/native; listen 127.0.0.1:{port2}; }";
+    let config = format!("{endpoint}\n{}", config("listen 127.0.0.1:{port};"));
+    let (mut server, current) = start(&config);
+    let path = server.tree().path("native");
+    let connect = || {
+        let stream = UnixStream::connect(&path).expect("it listens");
+        stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
+        sekisho_endpoint::blocking::Client::connect(stream, "test").expect("admitted")
+    };
+    let mut before = connect();
+    assert_eq!(before.call(3, b"x").expect("answered"), b"x");
+    let new = current.upgrade();
+    assert!(before.call(3, b"x").is_err(), "its session has come to its end");
+    assert_eq!(connect().call(3, b"y").expect("answered"), b"y");
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    assert_eq!(connect().call(3, b"z").expect("answered"), b"z");
+    let listed = run(BINARY, &["ctl", "--pid", &new.to_string(), "sessions"], LONG);
+    assert_eq!(listed.code(), 0, "{}", listed.stderr);
+    current.signal(Signal::QUIT);
+    eventually("its end", LONG, || is_over(new));
+    assert!(!path.exists(), "the socket's file is gone");
+}
+
+#[test]
 fn sockets_are_given_to_the_new_process_alone() {
     // O4
     let (server, _current) = start(&config("listen 127.0.0.1:{port};"));
-    let name = format!("sekisho/{}", server.id());
+    let name = format!("sekisho/{}/handover", server.id());
     for question in ["sockets\n", "ready\n", "nonsense\n", "reload", ""] {
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let mut stream = UnixStream::connect_addr(&address).expect("it listens");
@@ -240,7 +266,7 @@ fn somebody_with_fewer_rights_can_be_replaced_too() {
 /// answer when the new one serves.
 fn take_over_from_us(tree: &Tree, answer: &str) -> Child {
     let from = std::process::id();
-    let name = SocketAddr::from_abstract_name(format!("sekisho/{from}")).expect("a name");
+    let name = SocketAddr::from_abstract_name(format!("sekisho/{from}/handover")).expect("a name");
     let control = UnixListener::bind_addr(&name).expect("it is free");
     let path = tree.path("old.sock");
     // From the round before.

@@ -143,7 +143,7 @@ fn key(name: &ServerName) -> String {
     }
 }
 
-fn shown(address: &ListenAddress) -> String {
+pub(super) fn shown(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) => address.to_string(),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),

@@ -197,6 +197,7 @@ fn main_settings() -> Main {
         connections_max: None,
         connections_per_address: None,
         worker_shutdown_timeout: None,
+        endpoint: sekisho_config::Endpoint::default(),
     }
 }
 
@@ -218,6 +219,7 @@ fn settings() -> Settings {
         cgi: None,
         rewriting: Rewriting::default(),
         deeds: None,
+        status: None,
         error_pages: [].into(),
         recursive_error_pages: false,
         internal: false,
@@ -538,6 +540,7 @@ impl Asked {
                 let (root, rest) = (root.escape_ascii(), rest.escape_ascii());
                 format!("{} {root}|{rest}", deed_name(deed))
             }
+            Action::Status(form) => format!("status {form:?}"),
             Action::Listing => format!("listing {}{as_error}", exchange.file.escape_ascii()),
             Action::Redirect(status) => format!("redirect {status} {text}"),
             Action::Text(status) => format!("text {status} {text}"),

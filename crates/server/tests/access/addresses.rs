@@ -1,6 +1,6 @@
 //! Addresses as they come in by real sockets.
 
-use sekisho_testkit::{Server, Tree, have, run};
+use sekisho_testkit::{Server, Tree, eventually, have, run};
 
 use crate::common::{BINARY, LONG, http};
 
@@ -53,6 +53,6 @@ fn whoever_is_refused_may_ask_again_and_the_log_says_why() {
         assert_eq!(client.get("/a.txt").status, 200);
     }
     let line = "access forbidden by rule, client: 127.0.0.1, request id: ";
-    let log = server.log("error.log");
-    assert_eq!(log.matches(line).count(), 3, "{log}");
+    // The log is written by a thread of its own.
+    eventually("three lines", LONG, || server.log("error.log").matches(line).count() == 3);
 }

@@ -1,7 +1,7 @@
-//! The control socket: an abstract Unix socket named `sekisho/<pid>` that takes one line and gives one
-//! answer. Over it `-s reload` learns its verdict, and a new process takes over the sockets of the old
-//! one. Only root and our own user are listened to; whoever asks makes sure that the process it meant
-//! answers.
+//! The handover to a new process: an abstract Unix socket named `sekisho/<pid>/handover` that takes one line
+//! and gives one answer, with descriptors. All else is asked at the admin seat (`desk.rs`), whose protocol
+//! has no descriptors. Only root and our own user are listened to; whoever asks makes sure that the process
+//! it meant answers.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -45,8 +45,6 @@ const FAILED: &str = "failed";
 /// What can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Question {
-    /// Read the configuration again.
-    Reload,
     /// Give me your sockets.
     Sockets,
     /// I serve; you may go.
@@ -54,11 +52,10 @@ pub(crate) enum Question {
 }
 
 impl Question {
-    const ALL: [Self; 3] = [Self::Reload, Self::Sockets, Self::Ready];
+    const ALL: [Self; 2] = [Self::Sockets, Self::Ready];
 
     const fn word(self) -> &'static str {
         match self {
-            Self::Reload => "reload",
             Self::Sockets => "sockets",
             Self::Ready => "ready",
         }
@@ -84,13 +81,13 @@ pub(crate) struct Call {
     stream: tokio::net::UnixStream,
 }
 
-/// Our own control socket.
+/// Our own socket for it.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct Handover {
     calls: mpsc::Receiver<Call>,
 }
 
-impl Control {
+impl Handover {
     /// Opens the socket of this process. Called inside of a runtime.
     pub(crate) fn open() -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&address(std::process::id())?)?;
@@ -347,7 +344,7 @@ fn call(pid: u32, question: Question) -> io::Result<Option<UnixStream>> {
 }
 
 fn address(pid: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("sekisho/{pid}"))
+    SocketAddr::from_abstract_name(format!("sekisho/{pid}/handover"))
 }
 
 #[cfg(test)]

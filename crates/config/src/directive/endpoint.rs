@@ -1,0 +1,235 @@
+//! The native endpoint: its addresses, its limits, and who may steer the server through it.
+
+use super::{Context, ENDPOINT, MAIN, Row, active, block, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::listen::addresses;
+use crate::model::{Admin, BuiltIn, ListenAddress, ListenOptions};
+use crate::report::did_you_mean;
+use crate::value;
+
+/// A request's slot is a number of 16 bits.
+const REQUESTS_MAX: usize = 1 << 16;
+/// Below this not even a list of sessions gets through.
+const BYTES_MIN: u64 = 4096;
+const BYTES_MAX: u64 = 1 << 30;
+
+pub(super) const ROWS: &[Row] = &[
+    block("endpoint", MAIN, "", Context::Endpoint, "The native endpoint (ours)").once(),
+    active(
+        "listen",
+        ENDPOINT,
+        "address [option] ...",
+        "",
+        "An address for native sessions (ours): `ADDRESS:PORT`, or `unix:PATH` with `mode=0660` for the file; `backlog=N`",
+        listen,
+    )
+    .repeated(),
+    active(
+        "services",
+        ENDPOINT,
+        "control|http|echo ...",
+        "control http echo",
+        "The built-in services that are offered at these addresses (ours)",
+        services,
+    ),
+    active(
+        "admin",
+        ENDPOINT,
+        "user|group|uid name ...",
+        "",
+        "Who may steer the server over a local socket, beside root and the server's own user (ours)",
+        admin,
+    )
+    .repeated(),
+    active(
+        "credential_file",
+        ENDPOINT,
+        "file|off",
+        "off",
+        "Whoever shows what stands in this file may steer the server from anywhere, over TCP too (ours)",
+        |_, d, s| {
+            let file = &d.arg(0).text;
+            s.main.endpoint.credential_file = (**file != *b"off").then(|| s.path(file));
+            Ok(())
+        },
+    ),
+    active(
+        "sessions_max",
+        ENDPOINT,
+        "number",
+        "1024",
+        "How many sessions there may be; one more is told `RESOURCE_LIMIT_REACHED` (ours)",
+        |_, d, s| set(&mut s.main.endpoint.sessions_max, count(d, u32::MAX as usize)),
+    ),
+    active(
+        "admin_sessions",
+        ENDPOINT,
+        "number",
+        "8",
+        "How many sessions of those who steer there may be beside them, however full the server is (ours)",
+        |_, d, s| set(&mut s.main.endpoint.admin_sessions, count(d, u32::MAX as usize)),
+    ),
+    active(
+        "requests_per_session",
+        ENDPOINT,
+        "number",
+        "256",
+        "How many requests of a session may run at once (ours)",
+        |_, d, s| set(&mut s.main.endpoint.requests_per_session, count(d, REQUESTS_MAX)),
+    ),
+    active(
+        "channels_per_session",
+        ENDPOINT,
+        "number",
+        "64",
+        "How many channels of a session may be undrained at once (ours)",
+        |_, d, s| set(&mut s.main.endpoint.channels_per_session, count(d, REQUESTS_MAX)),
+    ),
+    active(
+        "frame_bytes_max",
+        ENDPOINT,
+        "size",
+        "1m",
+        "The longest request, result or record (ours)",
+        |_, d, s| set(&mut s.main.endpoint.frame_bytes_max, bytes(d)),
+    ),
+    active(
+        "channel_bytes_max",
+        ENDPOINT,
+        "size",
+        "256k",
+        "How much of a channel the server holds for a client that does not take it (ours)",
+        |_, d, s| set(&mut s.main.endpoint.channel_bytes_max, bytes(d)),
+    ),
+    active(
+        "handshake_timeout",
+        ENDPOINT,
+        "time|off",
+        "10s",
+        "From connecting to the end of the first message; bytes do not extend it (ours)",
+        |_, d, s| set(&mut s.main.endpoint.handshake_timeout, d.deadline(0)),
+    ),
+    active(
+        "frame_timeout",
+        ENDPOINT,
+        "time|off",
+        "10s",
+        "From a frame's first byte to its last; each 16 KiB buy the same time again (ours)",
+        |_, d, s| set(&mut s.main.endpoint.frame_timeout, d.deadline(0)),
+    ),
+    active(
+        "session_timeout",
+        ENDPOINT,
+        "time|off",
+        "300s",
+        "How long a session lives without traffic (ours)",
+        |_, d, s| set(&mut s.main.endpoint.session_timeout, d.deadline(0)),
+    ),
+    active(
+        "session_lifetime_max",
+        ENDPOINT,
+        "time",
+        "1h",
+        "How far from now a session may have its life extended (ours)",
+        |_, d, s| set(&mut s.main.endpoint.session_lifetime_max, d.time(0)),
+    ),
+];
+
+fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let wrong = |reason: String| {
+        Fault::at(word, format!("{reason} in \"{}\" of the \"listen\" directive", word.shown()))
+    };
+    let found = addresses(&word.text).map_err(wrong)?;
+    if matches!(found[..], [ListenAddress::Tcp(_), ..]) && !has_port(d.text(word)?) {
+        // HTTP's port is not ours.
+        return Err(Fault::at(word, "a native endpoint has no port of its own: say one"));
+    }
+    let mut options = ListenOptions::default();
+    for word in &d.args()[1..] {
+        let text = d.text(word)?;
+        let wrong = || Fault::at(word, format!("invalid parameter \"{text}\""));
+        match text.split_once('=') {
+            Some(("mode", mode)) => {
+                if !matches!(found[..], [ListenAddress::Unix(_)]) {
+                    return Err(Fault::at(word, "\"mode\" is for the file of a Unix socket"));
+                }
+                let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
+                options.mode = Some(mode.ok_or_else(wrong)?);
+            }
+            Some(("backlog", number)) => {
+                let number = value::number(number).ok().and_then(|n| u32::try_from(n).ok());
+                options.backlog = Some(number.filter(|n| *n > 0).ok_or_else(wrong)?);
+            }
+            _ => {
+                let known = ["mode=", "backlog="];
+                return Err(wrong().help(did_you_mean(text, known.into_iter())));
+            }
+        }
+    }
+    let listens = &mut s.main.endpoint.listens;
+    for address in found {
+        if listens.iter().any(|(other, _)| *other == address) {
+            return Err(Fault::at(word, format!("a duplicate listen {}", word.shown())));
+        }
+        listens.push((address, options.clone()));
+    }
+    Ok(())
+}
+
+/// Whether an address says its port.
+fn has_port(text: &str) -> bool {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let host = text.rsplit_once(':').map(|(host, _)| host);
+    is_number || host.is_some_and(|host| !host.contains(':') || host.ends_with(']'))
+}
+
+fn services(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut wanted = Vec::new();
+    for word in d.args() {
+        let text = d.text(word)?;
+        let Some(service) = BuiltIn::ALL.into_iter().find(|service| service.name() == text) else {
+            let names = BuiltIn::ALL.into_iter().map(BuiltIn::name);
+            let fault = d.invalid(word, "must be \"control\", \"http\" or \"echo\"");
+            return Err(fault.help(did_you_mean(text, names)));
+        };
+        if !wanted.contains(&service) {
+            wanted.push(service);
+        }
+    }
+    wanted.sort_unstable();
+    s.main.endpoint.services = wanted;
+    Ok(())
+}
+
+fn admin(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    for word in &d.args()[1..] {
+        let text = d.text(word)?;
+        let admin = match &*d.arg(0).text {
+            b"user" => Admin::User(text.to_owned()),
+            b"group" => Admin::Group(text.to_owned()),
+            b"uid" => Admin::Uid(
+                value::number(text)
+                    .ok()
+                    .and_then(|number| u32::try_from(number).ok())
+                    .ok_or_else(|| d.invalid(word, "is no number of a user"))?,
+            ),
+            _ => return Err(d.invalid(d.arg(0), "must be \"user\", \"group\" or \"uid\"")),
+        };
+        s.main.endpoint.admins.push(admin);
+    }
+    Ok(())
+}
+
+fn count(d: &Directive<'_>, max: usize) -> Result<u32, Fault> {
+    let count = d.count(0)?;
+    if count > max {
+        return Err(d.invalid(d.arg(0), &format!("must be from 1 to {max}")));
+    }
+    Ok(count as u32)
+}
+
+fn bytes(d: &Directive<'_>) -> Result<u32, Fault> {
+    let size = Some(d.size(0)?).filter(|size| (BYTES_MIN..=BYTES_MAX).contains(size));
+    size.map(|size| size as u32).ok_or_else(|| d.invalid(d.arg(0), "must be from 4k to 1g"))
+}

@@ -1,0 +1,76 @@
+//! The native endpoint: where its sessions come in, who may steer, and what each may use.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{ListenAddress, ListenOptions};
+
+/// The `endpoint` block. Without one nothing is listened on; the limits hold for the server's own control
+/// socket all the same.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Endpoint {
+    /// `listen`
+    pub listens: Vec<(ListenAddress, ListenOptions)>,
+    /// `services`
+    pub services: Vec<BuiltIn>,
+    /// `admin`: who may steer, beside root and the server's own user.
+    pub admins: Vec<Admin>,
+    /// `credential_file`: whoever shows what it holds may steer from anywhere.
+    pub credential_file: Option<PathBuf>,
+    /// `sessions_max`
+    pub sessions_max: u32,
+    /// `admin_sessions`
+    pub admin_sessions: u32,
+    /// `requests_per_session`
+    pub requests_per_session: u32,
+    /// `channels_per_session`
+    pub channels_per_session: u32,
+    /// `frame_bytes_max`
+    pub frame_bytes_max: u32,
+    /// `channel_bytes_max`
+    pub channel_bytes_max: u32,
+    /// `handshake_timeout`
+    pub handshake_timeout: Option<Duration>,
+    /// `frame_timeout`
+    pub frame_timeout: Option<Duration>,
+    /// `session_timeout`
+    pub session_timeout: Option<Duration>,
+    /// `session_lifetime_max`
+    pub session_lifetime_max: Duration,
+}
+
+/// A service that the server has in it (E9).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum BuiltIn {
+    /// `control`: sees and steers every session.
+    Control,
+    /// `http`: any HTTP request.
+    Http,
+    /// `echo`: the answer is the request.
+    Echo,
+}
+
+impl BuiltIn {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Control, Self::Http, Self::Echo];
+
+    /// As it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Http => "http",
+            Self::Echo => "echo",
+        }
+    }
+}
+
+/// Somebody who may steer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Admin {
+    /// `admin user NAME`
+    User(String),
+    /// `admin group NAME`
+    Group(String),
+    /// `admin uid NUMBER`
+    Uid(u32),
+}

@@ -1,0 +1,297 @@
+//! The service `control` as its callers see it (E9): its number and its messages. The server in this
+//! project offers it; what it does is described in `docs/control.md`.
+//!
+//! A request is an [`Ask`]. A field that a later version adds is skipped by an earlier one; a number once
+//! given is never given to something else.
+
+use prost::{Message, Oneof};
+
+/// The number under which servers offer it.
+pub const NUMBER: u32 = 1;
+
+/// What is asked.
+#[derive(Clone, PartialEq, Message)]
+pub struct Ask {
+    /// One of these.
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub what: Option<What>,
+}
+
+/// What may be asked.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum What {
+    /// Every session: records of [`Sessions`] through the channel, then [`Listed`].
+    #[prost(message, tag = "1")]
+    List(List),
+    /// One session: [`Outcome`].
+    #[prost(message, tag = "2")]
+    Show(Reference),
+    /// A running request shall be cancelled: [`Outcome`].
+    #[prost(message, tag = "3")]
+    Cancel(Cancel),
+    /// A session shall end: [`Outcome`].
+    #[prost(message, tag = "4")]
+    ShutDown(ShutDown),
+    /// The configuration shall be read again: [`Verdict`].
+    #[prost(message, tag = "5")]
+    Reload(Reload),
+    /// The server shall end: [`Verdict`], before it does.
+    #[prost(message, tag = "6")]
+    Stop(Stop),
+    /// What happened so far: [`Metrics`], once or again and again.
+    #[prost(message, tag = "7")]
+    Measure(Measure),
+}
+
+/// Every session.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct List {}
+
+/// A session.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Reference {
+    /// `:id`, or a label.
+    #[prost(string, tag = "1")]
+    pub reference: String,
+}
+
+/// A running request.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Cancel {
+    /// Whose: `:id`, or a label.
+    #[prost(string, tag = "1")]
+    pub reference: String,
+    /// Its number in the session; zero for all that run.
+    #[prost(uint64, tag = "2")]
+    pub request: u64,
+}
+
+/// The end of a session.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ShutDown {
+    /// Whose: `:id`, or a label.
+    #[prost(string, tag = "1")]
+    pub reference: String,
+    /// Whether running requests are cancelled.
+    #[prost(bool, tag = "2")]
+    pub forceful: bool,
+}
+
+/// A reload.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Reload {}
+
+/// The end of the server.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Stop {
+    /// Whether running requests are cancelled.
+    #[prost(bool, tag = "1")]
+    pub forceful: bool,
+}
+
+/// Numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Measure {
+    /// Zero for one answer. Otherwise a record so often through the channel, until the request is cancelled.
+    #[prost(uint32, tag = "1")]
+    pub every_millis: u32,
+}
+
+/// Some of the sessions, in one record.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Sessions {
+    /// They.
+    #[prost(message, repeated, tag = "1")]
+    pub sessions: Vec<Session>,
+}
+
+/// The end of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Listed {
+    /// How many sessions were listed.
+    #[prost(uint64, tag = "1")]
+    pub count: u64,
+    /// How many workers did not answer in time.
+    #[prost(uint32, tag = "2")]
+    pub silent_workers: u32,
+}
+
+/// A session, of whatever protocol (L34).
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Session {
+    /// Its number, unique in the server.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// `http1` or `native`.
+    #[prost(string, tag = "2")]
+    pub protocol: String,
+    /// What it calls itself; HTTP has no such name.
+    #[prost(string, tag = "3")]
+    pub label: String,
+    /// Which program it is.
+    #[prost(string, tag = "4")]
+    pub application: String,
+    /// Who is at the other end, for people.
+    #[prost(string, tag = "5")]
+    pub peer: String,
+    /// Whether it has an admin seat.
+    #[prost(bool, tag = "6")]
+    pub admin: bool,
+    /// `idle`, `p_n`, `c_n`, `shutdown`.
+    #[prost(string, tag = "7")]
+    pub state: String,
+    /// The strongest shutdown that was asked for: `graceful`, `forceful` or nothing.
+    #[prost(string, tag = "8")]
+    pub asked: String,
+    /// How long it has been here.
+    #[prost(uint64, tag = "9")]
+    pub age_millis: u64,
+    /// Which deadline is armed, by the name of its directive; empty for none.
+    #[prost(string, tag = "10")]
+    pub deadline: String,
+    /// How long until then.
+    #[prost(uint64, tag = "11")]
+    pub deadline_millis: u64,
+    /// Bytes that came from it.
+    #[prost(uint64, tag = "12")]
+    pub received_bytes: u64,
+    /// Bytes that it took.
+    #[prost(uint64, tag = "13")]
+    pub sent_bytes: u64,
+    /// How many requests it has made, where that is counted.
+    #[prost(uint64, tag = "14")]
+    pub requests_total: u64,
+    /// Which thread serves it.
+    #[prost(string, tag = "15")]
+    pub worker: String,
+    /// Those that run, or whose channel is not drained.
+    #[prost(message, repeated, tag = "16")]
+    pub requests: Vec<Request>,
+}
+
+/// A request of a session (L34).
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Request {
+    /// Its number in the session.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Who works on it: a handler of HTTP, or a service.
+    #[prost(string, tag = "2")]
+    pub handler: String,
+    /// HTTP: its method.
+    #[prost(string, tag = "3")]
+    pub method: String,
+    /// HTTP: what it asks for.
+    #[prost(string, tag = "4")]
+    pub target: String,
+    /// Where it stands, as the lifecycle calls it.
+    #[prost(string, tag = "5")]
+    pub state: String,
+    /// How long ago it came.
+    #[prost(uint64, tag = "6")]
+    pub age_millis: u64,
+    /// Who wants it cancelled; empty if nobody does.
+    #[prost(string, tag = "7")]
+    pub cancelled: String,
+    /// HTTP: the status of the answer, once that has begun; zero before.
+    #[prost(uint32, tag = "8")]
+    pub status: u32,
+    /// HTTP: its id in the logs.
+    #[prost(string, tag = "9")]
+    pub request_id: String,
+}
+
+/// What came of an order for one session.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Outcome {
+    /// See [`Finding`].
+    #[prost(enumeration = "Finding", tag = "1")]
+    pub finding: i32,
+    /// The session that was meant, or those that could have been.
+    #[prost(message, repeated, tag = "2")]
+    pub sessions: Vec<Session>,
+    /// How many requests were told to cancel.
+    #[prost(uint64, tag = "3")]
+    pub cancelled: u64,
+}
+
+/// How an order for one session went.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, prost::Enumeration)]
+#[repr(i32)]
+pub enum Finding {
+    /// It was done.
+    Done = 0,
+    /// There is no such session.
+    NotFound = 1,
+    /// Several sessions have this label.
+    Ambiguous = 2,
+    /// The session runs no such request.
+    NothingRuns = 3,
+}
+
+/// How a change of the whole server went.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Verdict {
+    /// Whether it was, or will be, done.
+    #[prost(bool, tag = "1")]
+    pub is_good: bool,
+    /// All there is to say about it.
+    #[prost(string, tag = "2")]
+    pub text: String,
+}
+
+/// What happened so far, as Prometheus knows it.
+#[derive(Clone, PartialEq, Message)]
+pub struct Metrics {
+    /// Families of numbers.
+    #[prost(message, repeated, tag = "1")]
+    pub families: Vec<Family>,
+}
+
+/// Numbers of one name.
+#[derive(Clone, PartialEq, Message)]
+pub struct Family {
+    /// The name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// What it means.
+    #[prost(string, tag = "2")]
+    pub help: String,
+    /// `counter`, `gauge` or `histogram`.
+    #[prost(string, tag = "3")]
+    pub kind: String,
+    /// The numbers.
+    #[prost(message, repeated, tag = "4")]
+    pub samples: Vec<Sample>,
+}
+
+/// One number.
+#[derive(Clone, PartialEq, Message)]
+pub struct Sample {
+    /// What follows the family's name: `_bucket`, `_sum`, `_count` or nothing.
+    #[prost(string, tag = "1")]
+    pub suffix: String,
+    /// What it is about.
+    #[prost(message, repeated, tag = "2")]
+    pub labels: Vec<Label>,
+    /// How much.
+    #[prost(double, tag = "3")]
+    pub value: f64,
+}
+
+/// What a number is about.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Label {
+    /// In which respect.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Which.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+impl From<What> for Ask {
+    fn from(what: What) -> Self {
+        Self { what: Some(what) }
+    }
+}

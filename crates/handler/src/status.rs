@@ -1,0 +1,117 @@
+//! The pages about the server itself (`status`, `stub_status`): asked of whoever knows all workers, and
+//! answered when that one has answered.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use sekisho_config::StatusForm;
+use sekisho_http::Status;
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+use crate::task::{Outbox, Progress, Task};
+
+/// How long the answer may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Asks how the server is.
+#[derive(Debug)]
+pub struct Question {
+    /// In which form.
+    pub form: StatusForm,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<Vec<u8>>,
+}
+
+/// A page that waits for its answer.
+#[derive(Debug)]
+struct StatusTask {
+    form: StatusForm,
+    stage: Stage,
+    by: Moment,
+    is_head: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting(oneshot::Receiver<Vec<u8>>),
+    Answered(Vec<u8>),
+    Over,
+    Failed,
+}
+
+/// Asks, and makes a page of the answer.
+pub fn start(
+    asked: Option<&UnboundedSender<Question>>,
+    form: StatusForm,
+    is_head: bool,
+    now: Moment,
+) -> Result<Box<dyn Task>, Status> {
+    let asked = asked.ok_or(Status::SERVICE_UNAVAILABLE)?;
+    let (answer, answered) = oneshot::channel();
+    asked.send(Question { form, answer }).map_err(|_| Status::SERVICE_UNAVAILABLE)?;
+    Ok(Box::new(StatusTask { form, stage: Stage::Waiting(answered), by: now + LIMIT, is_head }))
+}
+
+impl Task for StatusTask {
+    fn name(&self) -> &'static str {
+        "status"
+    }
+
+    fn take(&mut self, _: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
+        bytes.len()
+    }
+
+    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {}
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Waiting(mut answered) => match Pin::new(&mut answered).poll(cx) {
+                Poll::Ready(Ok(text)) => {
+                    let media_type = match self.form {
+                        StatusForm::Page => "text/html; charset=utf-8",
+                        StatusForm::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+                        StatusForm::Counts => "text/plain",
+                    };
+                    out.fields.extend_from_slice(b"Content-Type: ");
+                    out.fields.extend_from_slice(media_type.as_bytes());
+                    out.fields.extend_from_slice(b"\r\nCache-Control: no-store\r\n");
+                    let length = text.len() as u64;
+                    self.stage = if self.is_head { Stage::Over } else { Stage::Answered(text) };
+                    Poll::Ready(Progress::Head(Status::OK, Some(length)))
+                }
+                Poll::Ready(Err(_)) => Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
+                Poll::Pending if self.by.is_due(now) => {
+                    Poll::Ready(Progress::Fail(Status::GATEWAY_TIMEOUT))
+                }
+                Poll::Pending => {
+                    self.stage = Stage::Waiting(answered);
+                    Poll::Pending
+                }
+            },
+            Stage::Answered(text) => {
+                out.body.extend_from_slice(&text);
+                Poll::Ready(Progress::Body)
+            }
+            Stage::Over => Poll::Ready(Progress::Done),
+            Stage::Failed => Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
+        }
+    }
+
+    fn hold(&mut self, _: bool, _: Moment) {}
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        let is_waiting = matches!(self.stage, Stage::Waiting(_));
+        is_waiting.then_some(Deadline { at: self.by, kind: DeadlineKind::Program })
+    }
+
+    fn cancel(&mut self, _: Cause, _: Moment) {
+        if let Stage::Waiting(_) = self.stage {
+            self.stage = Stage::Failed;
+        }
+    }
+}

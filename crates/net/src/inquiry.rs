@@ -1,0 +1,317 @@
+//! What is asked of a worker from outside: who is here (L34), and an order for one of them (E9). A worker
+//! shares nothing, so it is asked by its order channel and answers by one of the asker's.
+//!
+//! What a session is doing is known to its connection alone. It is not written down for every request: a
+//! session that is asked about is woken, and writes it into its seat.
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sekisho_config::ListenAddress;
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, Moment, Session};
+use sekisho_route::RequestIdSeed;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use crate::drive::Connection;
+use crate::listen;
+use crate::session::{Errand, Seat, Wish};
+use crate::stream::Stream;
+use crate::tally::Tally;
+use crate::worker::{Door, Worker};
+
+/// The longest target that is shown.
+const TARGET_BYTES_MAX: usize = 1024;
+/// How many turns of the worker a session that was asked may take to answer.
+const TURNS: u32 = 3;
+
+/// What is asked.
+#[derive(Debug)]
+pub enum Inquiry {
+    /// Who is here?
+    Sessions(Whom, oneshot::Sender<Vec<View>>),
+    /// The running request of this session, if it is that one, shall be cancelled (L31). The answer is
+    /// whether it is here and runs; `None` where the session is not here.
+    Cancel(u64, Option<u64>, oneshot::Sender<Option<bool>>),
+    /// This session shall end. The answer is whether it is here.
+    ShutDown(u64, Wish, oneshot::Sender<bool>),
+    /// A connection from within, on behalf of a native session: it is served like any other.
+    Connect(Visit),
+    /// What happened so far?
+    Measure(oneshot::Sender<Measured>),
+}
+
+/// A connection from within the process.
+#[derive(Debug)]
+pub struct Visit {
+    /// Our end of it.
+    pub stream: StdUnixStream,
+    /// The native session that it is made for.
+    pub on_behalf_of: u64,
+    /// The address of that session's client, where it has one: what holds for it holds here.
+    pub remote: Option<SocketAddr>,
+    /// The address that it comes to; the first one where none is named.
+    pub address: Option<ListenAddress>,
+}
+
+/// Which sessions are meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whom {
+    /// All of them.
+    All,
+    /// The one with this number.
+    One(u64),
+}
+
+/// Who is at the other end of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// A client with an address.
+    Address(SocketAddr),
+    /// A client at a Unix socket.
+    Unix,
+    /// The service `http`, on behalf of the native session with this number.
+    Within(u64),
+}
+
+/// A session as it can be seen from outside (L34).
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Its number.
+    pub id: u64,
+    /// Who it is.
+    pub peer: Peer,
+    /// How long it has been here.
+    pub age: Duration,
+    /// Where it stands.
+    pub state: Session,
+    /// What was wished of it.
+    pub wish: Wish,
+    /// Its next deadline, and how long until then.
+    pub deadline: Option<(Deadline, Duration)>,
+    /// Bytes that came from it and that it took, up to its last turn.
+    pub moved: (u64, u64),
+    /// How many requests it has made.
+    pub requests: u64,
+    /// The one that runs.
+    pub running: Option<Running>,
+}
+
+/// A running request as it can be seen from outside (L34).
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its number in the session.
+    pub number: u64,
+    /// Its id in the logs.
+    pub request_id: u128,
+    /// Its method.
+    pub method: String,
+    /// What it asks for.
+    pub target: String,
+    /// Who works on it.
+    pub handler: &'static str,
+    /// How long ago its first byte came.
+    pub age: Duration,
+    /// The status of its answer, once that has begun.
+    pub status: Option<u16>,
+    /// Whether an operator wants it cancelled.
+    pub is_cancelled: bool,
+}
+
+/// What a worker has counted.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Of all requests so far.
+    pub tally: Tally,
+    /// Sessions that are idle, that work, and that end.
+    pub sessions: [u64; 3],
+    /// Bytes that came from those who are here and that they took.
+    pub moved: (u64, u64),
+    /// Programs that go on without their client.
+    pub programs_alone: usize,
+}
+
+impl Worker {
+    /// Answers what is asked. `doors` are those that are open.
+    pub(crate) fn attend(self: &Rc<Self>, inquiry: Inquiry, doors: &[Rc<Door>]) {
+        // Whoever does not wait for the answer does not get it.
+        match inquiry {
+            Inquiry::Sessions(whom, answer) => {
+                let worker = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    let _ = answer.send(worker.look(whom).await);
+                });
+            }
+            Inquiry::Cancel(id, request, answer) => {
+                let found = self.sessions.borrow_mut().send_on_errand(id, |seat| {
+                    if !is_running(seat) || request.is_some_and(|number| number != seat.requests) {
+                        return (false, false);
+                    }
+                    let is_new = seat.errand.cancel.replace(seat.requests) != Some(seat.requests);
+                    (true, is_new)
+                });
+                let _ = answer.send(found);
+            }
+            Inquiry::ShutDown(id, wish, answer) => {
+                let mut sessions = self.sessions.borrow_mut();
+                let is_here = sessions.iter().any(|seat| seat.id == id);
+                sessions.wish_where(wish, |seat| seat.id == id);
+                let _ = answer.send(is_here);
+            }
+            Inquiry::Connect(visit) => {
+                let wanted = visit.address.as_ref();
+                let is_meant = |door: &&Rc<Door>| wanted.is_none_or(|at| door.address == *at);
+                if let Some(door) = doors.iter().find(is_meant) {
+                    self.connect(visit.stream, visit.on_behalf_of, visit.remote, door);
+                }
+            }
+            Inquiry::Measure(answer) => {
+                let _ = answer.send(self.measure());
+            }
+        }
+    }
+
+    async fn look(&self, whom: Whom) -> Vec<View> {
+        let is_meant = |seat: &Seat| match whom {
+            Whom::All => true,
+            Whom::One(id) => seat.id == id,
+        };
+        self.sessions.borrow_mut().ask_where(|seat| is_meant(seat) && is_running(seat));
+        for _ in 0..TURNS {
+            // Those who were woken are polled before this one is again.
+            tokio::task::yield_now().await;
+            if !self.sessions.borrow().iter().any(|seat| seat.errand.is_asked) {
+                break;
+            }
+        }
+        let now = self.clock.now();
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.iter_mut().filter(|seat| is_meant(seat)).map(|seat| view(seat, now)).collect()
+    }
+
+    /// Serves a connection that comes from within the process.
+    fn connect(
+        self: &Rc<Self>,
+        stream: StdUnixStream,
+        on_behalf_of: u64,
+        remote: Option<SocketAddr>,
+        door: &Rc<Door>,
+    ) {
+        let Ok(stream) = UnixStream::from_std(stream) else { return };
+        let local = match door.address {
+            ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
+            _ => None,
+        };
+        let stream = Stream::Unix(stream);
+        let connection = Connection::new(Rc::clone(self), Rc::clone(door), stream, remote, local);
+        connection.came_from_within(on_behalf_of);
+        self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        listen::begin(connection);
+    }
+
+    fn measure(&self) -> Measured {
+        let mut measured = Measured {
+            tally: self.tally.borrow().clone(),
+            programs_alone: self.runs.alone(),
+            ..Measured::default()
+        };
+        for seat in self.sessions.borrow().iter() {
+            let at = match seat.session() {
+                Session::Vacant | Session::Idle => 0,
+                Session::Processing(_) => 1,
+                Session::Closing(..) | Session::Shutdown => 2,
+            };
+            measured.sessions[at] += 1;
+            measured.moved.0 += seat.moved.0;
+            measured.moved.1 += seat.moved.1;
+        }
+        measured
+    }
+}
+
+impl Connection {
+    /// Does what was asked of it alone.
+    pub(crate) fn run_errand(&mut self, errand: Errand, now: Moment) {
+        if errand.cancel == Some(self.engine.requests()) {
+            self.cancel(now);
+        }
+        if errand.is_asked {
+            let running = self.running(errand.was_cancelled == Some(self.engine.requests()), now);
+            self.worker.sessions.borrow_mut().answer_errand(self.key, running);
+        }
+    }
+
+    /// An operator wants the running request to end. Whoever works on it gives its one answer (L31); where
+    /// the answer is on its way already, it is broken off.
+    fn cancel(&mut self, now: Moment) {
+        let is_answering = self.busy.as_ref().is_some_and(|busy| busy.serving.is_answering());
+        if is_answering {
+            self.worker.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+            if !self.cancel_task(Cause::Operator, now) {
+                self.break_off(now);
+            }
+        }
+    }
+
+    fn running(&self, is_cancelled: bool, now: Moment) -> Option<Running> {
+        let busy = self.busy.as_ref()?;
+        let current = busy.serving.current.as_ref()?;
+        let head = &busy.scratch.head;
+        let shown = |bytes: &[u8]| {
+            let end = bytes.len().min(TARGET_BYTES_MAX);
+            bytes[..end].escape_ascii().to_string()
+        };
+        let RequestIdSeed(request_id) = current.request_id;
+        Some(Running {
+            number: self.engine.requests(),
+            request_id,
+            method: shown(head.method_name()),
+            target: shown(head.target()),
+            handler: match (&busy.task, busy.pieces.is_empty()) {
+                (Some(task), _) => task.name(),
+                (None, false) => "file",
+                (None, true) => "answer",
+            },
+            age: now.since(busy.serving.since()),
+            status: (current.head_bytes > 0).then(|| current.status.code()),
+            is_cancelled,
+        })
+    }
+
+    /// It was made for the service `http`.
+    fn came_from_within(&self, on_behalf_of: u64) {
+        self.worker.sessions.borrow_mut().seat_mut(self.key).within = Some(on_behalf_of);
+    }
+
+    /// Notes in its seat what can be seen of it without asking.
+    pub(crate) fn note_moved(&self, seat: &mut Seat) {
+        seat.moved = (self.received, self.sent_bytes());
+        seat.requests = self.engine.requests();
+    }
+}
+
+fn is_running(seat: &Seat) -> bool {
+    seat.session().running() > 0
+}
+
+fn view(seat: &mut Seat, now: Moment) -> View {
+    View {
+        id: seat.id,
+        peer: match (seat.within, seat.remote) {
+            (Some(session), _) => Peer::Within(session),
+            (None, Some(address)) => Peer::Address(address),
+            (None, None) => Peer::Unix,
+        },
+        age: now.since(seat.since),
+        state: seat.session(),
+        wish: seat.wish(),
+        deadline: seat.deadline().map(|deadline| (deadline, deadline.at.since(now))),
+        moved: seat.moved,
+        requests: seat.requests,
+        running: seat.take_running(),
+    }
+}

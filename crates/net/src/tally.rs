@@ -1,0 +1,71 @@
+//! What a worker's requests came to: statuses and how long they took. Plain numbers of one thread, added up
+//! when somebody asks.
+
+use std::time::Duration;
+
+use sekisho_http::Status;
+
+/// The upper ends of the latency buckets, in microseconds.
+pub const BUCKETS_MICROS: [u64; 12] = [
+    100, 500, 1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000,
+    60_000_000,
+];
+
+/// Requests, counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Answers by the first digit of their status; others at 0.
+    pub statuses: [u64; 6],
+    /// How many took at most so long and longer than the bucket before; the last has the rest.
+    pub latencies: [u64; BUCKETS_MICROS.len() + 1],
+    /// How long all of them took together.
+    pub latency_sum: Duration,
+}
+
+impl Tally {
+    /// A request is over.
+    pub fn add(&mut self, status: Status, took: Duration) {
+        let digit = usize::from(status.code() / 100);
+        self.statuses[if digit < self.statuses.len() { digit } else { 0 }] += 1;
+        let micros = took.as_micros() as u64;
+        let at = BUCKETS_MICROS.iter().position(|end| micros <= *end);
+        self.latencies[at.unwrap_or(BUCKETS_MICROS.len())] += 1;
+        self.latency_sum += took;
+    }
+
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Self) {
+        let both = |to: &mut [u64], from: &[u64]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        };
+        both(&mut self.statuses, &other.statuses);
+        both(&mut self.latencies, &other.latencies);
+        self.latency_sum += other.latency_sum;
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.latencies.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_is_in_one_bucket_and_one_class() {
+        // O7
+        let mut tally = Tally::default();
+        tally.add(Status::OK, Duration::ZERO);
+        tally.add(Status::NOT_FOUND, Duration::from_micros(100));
+        tally.add(Status::BAD_GATEWAY, Duration::from_micros(101));
+        tally.add(Status::OK, Duration::from_secs(61));
+        assert_eq!(tally.statuses, [0, 0, 2, 0, 1, 1]);
+        assert_eq!((tally.latencies[0], tally.latencies[1], tally.latencies[12]), (2, 1, 1));
+        let mut both = tally.clone();
+        both.merge(&tally);
+        assert_eq!((both.count(), both.statuses[2]), (8, 4));
+        assert_eq!(both.latency_sum, tally.latency_sum * 2);
+    }
+}

@@ -1,0 +1,370 @@
+//! `sekisho ctl`: sees and steers a running server, over the native protocol and its service `control`.
+//! Tables for people, JSON for scripts, and an exit status that says what went wrong.
+
+mod ask;
+mod call;
+mod metrics;
+mod reach;
+pub(crate) mod show;
+mod top;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use sekisho_endpoint::control::{Finding, Outcome, Verdict, What};
+use sekisho_endpoint::{CallError, Code, control};
+
+use crate::Problem;
+use ask::Server;
+pub(crate) use metrics::prometheus;
+
+/// How often `--watch` looks.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// What `sekisho ctl` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Ctl {
+    #[command(flatten)]
+    target: Target,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which server is meant. Without any of these: the one that runs, if only one does.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The server with this configuration file
+    #[arg(short = 'c', long = "config", value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// The prefix that the server was started with
+    #[arg(short = 'p', long = "prefix", value_name = "DIR", global = true)]
+    prefix: Option<PathBuf>,
+    /// The server with this process id
+    #[arg(long, value_name = "N", global = true, conflicts_with_all = ["config", "prefix"])]
+    pid: Option<u32>,
+    /// The server that listens here: a path of a Unix socket, or ADDRESS:PORT
+    #[arg(long, value_name = "PATH|ADDR", global = true, conflicts_with_all = ["config", "prefix", "pid"])]
+    socket: Option<String>,
+    /// Show what stands in this file (`credential_file` of the server)
+    #[arg(long, value_name = "FILE", global = true)]
+    credential_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the sessions of every protocol
+    Sessions(Listing),
+    /// See or steer one session
+    Session {
+        #[command(subcommand)]
+        command: SessionCommand,
+    },
+    /// List the requests that run
+    Requests(Listing),
+    /// Read the configuration again, and say how that went
+    Reload,
+    /// End the server when its running requests have ended
+    Stop {
+        /// Cancel running requests
+        #[arg(long)]
+        forceful: bool,
+    },
+    /// Show what happened so far
+    Metrics(metrics::Options),
+    /// Call a service
+    Call(call::Options),
+    /// A live view of all sessions
+    Top {
+        /// Seconds between two looks
+        #[arg(long, default_value = "1", value_name = "SECONDS")]
+        every: f64,
+    },
+}
+
+/// How to list.
+#[derive(Debug, Args)]
+struct Listing {
+    /// Look again every second
+    #[arg(long)]
+    watch: bool,
+    /// For programs: one JSON document (with --watch one a line)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum SessionCommand {
+    /// Show all there is to see
+    Show {
+        /// `:id`, or a label
+        #[arg(required = true, value_name = "REF")]
+        sessions: Vec<String>,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Cancel the running requests; each still gets its one answer
+    Cancel {
+        /// `:id`, or a label
+        #[arg(required = true, value_name = "REF")]
+        sessions: Vec<String>,
+        /// Only the request with this number in the session
+        #[arg(long, value_name = "N")]
+        request: Option<u64>,
+    },
+    /// End the session
+    Shutdown {
+        /// `:id`, or a label
+        #[arg(required = true, value_name = "REF")]
+        sessions: Vec<String>,
+        /// Let running requests finish (this is the default)
+        #[arg(long, conflicts_with = "forceful")]
+        graceful: bool,
+        /// Cancel running requests
+        #[arg(long)]
+        forceful: bool,
+    },
+}
+
+/// Why it was not done. Each has its exit status (docs/control.md).
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server would not, or could not.
+    Failed(String),
+    /// There is no server, or it cannot be reached.
+    NoServer(String),
+    /// It may not be asked by us.
+    NotAllowed(String),
+    /// There is no such session.
+    NotFound(String),
+    /// Several servers or sessions could be meant.
+    Ambiguous(String),
+    /// The session runs no such request.
+    NothingRuns(String),
+    /// Whoever reads our output has gone.
+    NobodyReads,
+}
+
+impl Failure {
+    const fn status(&self) -> u8 {
+        match self {
+            Self::NobodyReads => 0,
+            Self::Failed(_) => 1,
+            Self::NoServer(_) => 3,
+            Self::NotAllowed(_) => 4,
+            Self::NotFound(_) => 5,
+            Self::Ambiguous(_) => 6,
+            Self::NothingRuns(_) => 7,
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::NobodyReads => "",
+            Self::Failed(text)
+            | Self::NoServer(text)
+            | Self::NotAllowed(text)
+            | Self::NotFound(text)
+            | Self::Ambiguous(text)
+            | Self::NothingRuns(text) => text,
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Failed { code: Code::PermissionError, text }
+            | CallError::Ended { code: Some(Code::PermissionError), text } => {
+                Self::NotAllowed(text)
+            }
+            CallError::Transport(why) => Self::NoServer(format!("the connection failed: {why}")),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Self::NobodyReads;
+        }
+        Self::Failed(error.to_string())
+    }
+}
+
+/// Does what the command line asks for.
+pub(crate) fn run(ctl: &Ctl) -> ExitCode {
+    match act(ctl) {
+        Ok(code) => code,
+        Err(failure) => {
+            if !failure.text().is_empty() {
+                eprintln!("sekisho: {}", failure.text());
+            }
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+/// Asks a process for a reload; `None` when it cannot be asked.
+pub(crate) fn reload(pid: u32) -> Result<Option<Verdict>, Problem> {
+    let verdict = reach::seat(pid).and_then(|socket| {
+        let mut server = Server::connect(socket, Vec::new(), "reload")?;
+        server.verdict(What::Reload(control::Reload {}))
+    });
+    match verdict {
+        Ok(verdict) => Ok(Some(verdict)),
+        Err(Failure::NoServer(_)) => Ok(None),
+        Err(failure) => Err(Problem::new(format_args!("process {pid}: {}", failure.text()))),
+    }
+}
+
+fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
+    let mut server = reach::server(&ctl.target)?;
+    match &ctl.command {
+        Command::Sessions(how) => watch(how, &mut server, &mut |server, out| {
+            let sessions = server.sessions()?;
+            if how.json {
+                show::json_line(&show::sessions_json(&sessions), out, how.watch)?;
+            } else {
+                show::sessions(&sessions, out)?;
+            }
+            Ok(())
+        }),
+        Command::Requests(how) => watch(how, &mut server, &mut |server, out| {
+            let sessions = server.sessions()?;
+            if how.json {
+                show::json_line(&show::requests_json(&sessions), out, how.watch)?;
+            } else {
+                show::requests(&sessions, out)?;
+            }
+            Ok(())
+        }),
+        Command::Session { command } => session(command, &mut server),
+        Command::Reload => {
+            let verdict = server.verdict(What::Reload(control::Reload {}))?;
+            eprint!("{}", verdict.text);
+            if !verdict.is_good {
+                return Err(Failure::Failed(String::new()));
+            }
+            println!("reloaded");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Stop { forceful } => {
+            server.verdict(What::Stop(control::Stop { forceful: *forceful }))?;
+            println!("{}", if *forceful { "stopping" } else { "draining" });
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Metrics(options) => metrics::run(options, &mut server),
+        Command::Call(options) => call::run(options, server),
+        Command::Top { every } => {
+            let every = Duration::try_from_secs_f64(*every).unwrap_or(WATCH_EVERY);
+            top::run(&mut server, every.max(Duration::from_millis(100)))
+        }
+    }
+}
+
+/// What makes one look's output.
+type Look<'a> = &'a mut dyn FnMut(&mut Server, &mut dyn Write) -> Result<(), Failure>;
+
+/// Looks once, or again and again.
+fn watch(how: &Listing, server: &mut Server, look: Look<'_>) -> Result<ExitCode, Failure> {
+    use std::io::IsTerminal;
+    let stdout = std::io::stdout();
+    let is_terminal = stdout.is_terminal();
+    loop {
+        let mut out = Vec::new();
+        if how.watch && !how.json && is_terminal {
+            // From the top, over what was there.
+            out.extend_from_slice(b"\x1b[H\x1b[2J");
+        }
+        look(server, &mut out)?;
+        if how.watch && !how.json && !is_terminal {
+            out.push(b'\n');
+        }
+        let mut stdout = stdout.lock();
+        stdout.write_all(&out)?;
+        stdout.flush()?;
+        if !how.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        drop(stdout);
+        reach::pause(WATCH_EVERY);
+    }
+}
+
+/// Every session that is named; what fails is said for each, and the first failure is the exit status.
+fn session(command: &SessionCommand, server: &mut Server) -> Result<ExitCode, Failure> {
+    let (SessionCommand::Show { sessions, .. }
+    | SessionCommand::Cancel { sessions, .. }
+    | SessionCommand::Shutdown { sessions, .. }) = command;
+    let mut first_failure = None;
+    for reference in sessions {
+        if let Err(failure) = one_session(command, reference, server) {
+            if matches!(failure, Failure::NoServer(_) | Failure::NotAllowed(_)) {
+                return Err(failure);
+            }
+            eprintln!("sekisho: {}", failure.text());
+            first_failure.get_or_insert(failure.status());
+        }
+    }
+    Ok(first_failure.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+fn one_session(
+    command: &SessionCommand,
+    reference: &str,
+    server: &mut Server,
+) -> Result<(), Failure> {
+    let whom = reference.to_owned();
+    let order = match command {
+        SessionCommand::Show { .. } => What::Show(control::Reference { reference: whom }),
+        SessionCommand::Cancel { request, .. } => {
+            What::Cancel(control::Cancel { reference: whom, request: request.unwrap_or_default() })
+        }
+        SessionCommand::Shutdown { forceful, .. } => {
+            What::ShutDown(control::ShutDown { reference: whom, forceful: *forceful })
+        }
+    };
+    let outcome: Outcome = server.ask(order)?;
+    let names = || {
+        let names = outcome.sessions.iter();
+        names.map(|of| format!(":{} ({})", of.id, of.peer)).collect::<Vec<_>>().join(", ")
+    };
+    match outcome.finding() {
+        Finding::Done => {}
+        Finding::NotFound => return Err(Failure::NotFound(format!("no session {reference}"))),
+        Finding::Ambiguous => {
+            let text = format!("several sessions are called \"{reference}\": {}", names());
+            return Err(Failure::Ambiguous(text));
+        }
+        Finding::NothingRuns => {
+            let text = format!("session {reference} runs no such request");
+            return Err(Failure::NothingRuns(text));
+        }
+    }
+    let out = &mut std::io::stdout().lock();
+    match command {
+        SessionCommand::Show { json: true, .. } => {
+            for session in &outcome.sessions {
+                show::json_line(&show::session_json(session), out, false)?;
+            }
+        }
+        SessionCommand::Show { .. } => {
+            for session in &outcome.sessions {
+                show::session(session, out)?;
+            }
+        }
+        SessionCommand::Cancel { .. } => {
+            writeln!(out, "{}: {} told to cancel", names(), outcome.cancelled)?;
+        }
+        SessionCommand::Shutdown { forceful, .. } => {
+            let manner = if *forceful { "forceful" } else { "graceful" };
+            writeln!(out, "{}: {manner} shutdown", names())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Finding the server that is meant, and connecting to it.
+
+use std::fs;
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use sekisho_config::ListenAddress;
+
+use super::ask::Server;
+use super::{Failure, Target};
+use crate::cli::Flags;
+use crate::setup::Plan;
+use crate::{desk, pid_file};
+
+/// How long an answer may take: a reload reads files, and a machine may be busy.
+const ANSWER_LIMIT: Duration = Duration::from_mins(1);
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(unix) => unix.read(into),
+            Self::Tcp(tcp) => tcp.read(into),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(unix) => unix.as_fd(),
+            Self::Tcp(tcp) => tcp.as_fd(),
+        }
+    }
+}
+
+/// A session with the server that is meant.
+pub(super) fn server(target: &Target) -> Result<Server, Failure> {
+    let credential = target.credential_file.as_deref().map(read_credential).transpose()?;
+    let socket = match target {
+        Target { socket: Some(at), .. } => socket(at)?,
+        Target { pid: Some(pid), .. } => seat(*pid)?,
+        Target { config: None, prefix: None, .. } => seat(the_only_one()?)?,
+        target => configured(target)?,
+    };
+    Server::connect(socket, credential.unwrap_or_default(), "ctl")
+}
+
+/// The admin seat of a process.
+pub(super) fn seat(pid: u32) -> Result<Socket, Failure> {
+    let nobody = || Failure::NoServer(format!("process {pid} is no server that can be asked"));
+    let address = desk::seat_address(pid)?;
+    let stream = UnixStream::connect_addr(&address).map_err(|_| nobody())?;
+    // Anybody may take a name that nobody has.
+    let peer = socket_peercred(&stream).map_err(|_| nobody())?;
+    if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
+        return Err(nobody());
+    }
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    Ok(Socket::Unix(stream))
+}
+
+/// A path, `unix:PATH`, or an address.
+fn socket(at: &str) -> Result<Socket, Failure> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::NotAllowed(format!("{at}: {error}")),
+        _ => Failure::NoServer(format!("{at}: {error}")),
+    };
+    if let Ok(address) = at.parse() {
+        let stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT).map_err(failed)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        return Ok(Socket::Tcp(stream));
+    }
+    let path = at.strip_prefix("unix:").unwrap_or(at);
+    let stream = UnixStream::connect(path).map_err(failed)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    Ok(Socket::Unix(stream))
+}
+
+/// The server that has this configuration: by its pid file, or by an address of its endpoint.
+fn configured(target: &Target) -> Result<Socket, Failure> {
+    let flags =
+        Flags { config: target.config.clone(), prefix: target.prefix.clone(), ..Flags::default() };
+    let failed = |problem: crate::Problem| Failure::Failed(problem.to_string());
+    let plan = Plan::from_flags(&flags).map_err(failed)?;
+    let config = plan.read_or_report().map_err(failed)?;
+    if let Some(path) = &config.main.pid {
+        let pid =
+            pid_file::server(path).map_err(|problem| Failure::NoServer(problem.to_string()))?;
+        return seat(pid.as_raw_nonzero().get().unsigned_abs());
+    }
+    let addresses = config.main.endpoint.listens.iter().map(|(address, _)| address);
+    let local = addresses.filter_map(|address| match address {
+        ListenAddress::Unix(path) => path.to_str(),
+        ListenAddress::Tcp(_) => None,
+    });
+    match local.into_iter().next() {
+        Some(path) => socket(path),
+        None => Err(Failure::NoServer(
+            "the configuration has neither a pid file nor an endpoint on a Unix socket to find the \
+             server by; name it with --pid"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The server that runs on this machine, if only one does.
+fn the_only_one() -> Result<u32, Failure> {
+    let sockets = fs::read_to_string("/proc/net/unix")?;
+    let mut servers: Vec<u32> = seats(&sockets).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    match servers[..] {
+        [one] => Ok(one),
+        [] => Err(Failure::NoServer("no server runs on this machine".to_owned())),
+        _ => {
+            let names: Vec<String> = servers.iter().map(|pid| named(*pid)).collect();
+            let text = format!("several servers run, name one with --pid: {}", names.join("; "));
+            Err(Failure::Ambiguous(text))
+        }
+    }
+}
+
+/// The processes that have an admin seat, as the kernel lists sockets.
+fn seats(sockets: &str) -> impl Iterator<Item = u32> {
+    sockets.lines().filter_map(|line| line.rsplit_once("@sekisho/")?.1.trim_end().parse().ok())
+}
+
+/// A process and how it was started.
+fn named(pid: u32) -> String {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    format!("{pid} ({})", words.join(" "))
+}
+
+fn read_credential(path: &Path) -> Result<Vec<u8>, Failure> {
+    let text = fs::read(path)
+        .map_err(|error| Failure::Failed(format!("{}: {error}", PathBuf::from(path).display())))?;
+    Ok(text.trim_ascii().to_vec())
+}
+
+/// Rests between two looks.
+pub(super) fn pause(length: Duration) {
+    let length = rustix::time::Timespec {
+        tv_sec: length.as_secs() as i64,
+        tv_nsec: i64::from(length.subsec_nanos()),
+    };
+    // Interrupted early, the next look comes early.
+    let _ = rustix::thread::nanosleep(&length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_found_by_the_names_of_their_sockets() {
+        // E10
+        let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
+            0000: 00000002 00000000 00010000 0001 01 111 @sekisho/42\n\
+            0000: 00000002 00000000 00010000 0001 01 112 @sekisho/42/handover\n\
+            0000: 00000002 00000000 00010000 0001 01 113 /run/@sekisho/x\n\
+            0000: 00000003 00000000 00000000 0001 03 114 @sekisho/42\n\
+            0000: 00000002 00000000 00010000 0001 01 115\n";
+        assert_eq!(seats(sockets).collect::<Vec<_>>(), [42, 42]);
+    }
+}

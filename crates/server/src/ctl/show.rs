@@ -1,0 +1,306 @@
+//! Sessions and requests as people and programs read them. The names of the JSON fields are promised in
+//! docs/control.md.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use sekisho_endpoint::control::{Request, Session};
+use serde_json::{Value, json};
+
+/// A table of sessions.
+pub(super) fn sessions(sessions: &[Session], out: &mut dyn Write) -> io::Result<()> {
+    let mut rows = vec![
+        ["ID", "PROTOCOL", "LABEL", "PEER", "STATE", "AGE", "DEADLINE", "IN", "OUT", "REQUEST"]
+            .map(str::to_owned),
+    ];
+    for session in sessions {
+        rows.push([
+            format!(":{}", session.id),
+            session.protocol.clone(),
+            label(session),
+            session.peer.clone(),
+            state(session),
+            age(session.age_millis),
+            deadline(session),
+            bytes(session.received_bytes),
+            bytes(session.sent_bytes),
+            current(session),
+        ]);
+    }
+    table(&rows, &[5, 7, 8], out)
+}
+
+/// A table of running requests.
+pub(super) fn requests(sessions: &[Session], out: &mut dyn Write) -> io::Result<()> {
+    let mut rows = vec![
+        ["SESSION", "REQUEST", "PEER", "HANDLER", "STATE", "STATUS", "AGE", "CANCELLED", "WHAT"]
+            .map(str::to_owned),
+    ];
+    for session in sessions {
+        for request in &session.requests {
+            rows.push([
+                format!(":{}", session.id),
+                request.id.to_string(),
+                session.peer.clone(),
+                request.handler.clone(),
+                request.state.clone(),
+                if request.status == 0 { "-".to_owned() } else { request.status.to_string() },
+                age(request.age_millis),
+                or_dash(&request.cancelled),
+                what(request),
+            ]);
+        }
+    }
+    table(&rows, &[1, 6], out)
+}
+
+/// All there is to see of one session.
+pub(super) fn session(session: &Session, out: &mut dyn Write) -> io::Result<()> {
+    let mut lines = vec![
+        ("session", format!(":{}", session.id)),
+        ("protocol", session.protocol.clone()),
+        ("label", or_dash(&session.label)),
+        ("application", or_dash(&session.application)),
+        ("peer", session.peer.clone()),
+        ("admin", if session.admin { "yes" } else { "no" }.to_owned()),
+        ("state", state(session)),
+        ("age", age(session.age_millis)),
+        ("deadline", deadline(session)),
+        ("received", format!("{} bytes", session.received_bytes)),
+        ("sent", format!("{} bytes", session.sent_bytes)),
+        ("requests", session.requests_total.to_string()),
+        ("worker", session.worker.clone()),
+    ];
+    for request in &session.requests {
+        let mut text = format!(
+            "{}: {} by {}, {} for {}",
+            request.id,
+            what(request),
+            request.handler,
+            request.state,
+            age(request.age_millis)
+        );
+        if request.status != 0 {
+            _ = write!(text, ", answered with {}", request.status);
+        }
+        if !request.cancelled.is_empty() {
+            _ = write!(text, ", cancelled by {}", request.cancelled);
+        }
+        if !request.request_id.is_empty() {
+            _ = write!(text, ", id {}", request.request_id);
+        }
+        lines.push(("running", text));
+    }
+    for (name, value) in lines {
+        writeln!(out, "{name:<12} {value}")?;
+    }
+    Ok(())
+}
+
+/// A JSON document: in one line where more follow.
+pub(super) fn json_line(value: &Value, out: &mut dyn Write, is_compact: bool) -> io::Result<()> {
+    if is_compact { writeln!(out, "{value}") } else { writeln!(out, "{value:#}") }
+}
+
+/// `{"sessions": […]}`
+pub(super) fn sessions_json(sessions: &[Session]) -> Value {
+    json!({ "sessions": sessions.iter().map(session_json).collect::<Vec<_>>() })
+}
+
+/// `{"requests": […]}`
+pub(super) fn requests_json(sessions: &[Session]) -> Value {
+    let requests = sessions.iter().flat_map(|session| {
+        session.requests.iter().map(|request| {
+            let mut value = request_json(request);
+            value["session"] = session.id.into();
+            value["peer"] = session.peer.as_str().into();
+            value
+        })
+    });
+    json!({ "requests": requests.collect::<Vec<_>>() })
+}
+
+/// A session for programs.
+pub(super) fn session_json(session: &Session) -> Value {
+    let deadline = (!session.deadline.is_empty())
+        .then(|| json!({ "kind": session.deadline, "in_ms": session.deadline_millis }));
+    json!({
+        "id": session.id,
+        "protocol": session.protocol,
+        "label": session.label,
+        "application": session.application,
+        "peer": session.peer,
+        "admin": session.admin,
+        "state": session.state,
+        "shutdown": some(&session.asked),
+        "age_ms": session.age_millis,
+        "deadline": deadline,
+        "received_bytes": session.received_bytes,
+        "sent_bytes": session.sent_bytes,
+        "requests_total": session.requests_total,
+        "worker": session.worker,
+        "requests": session.requests.iter().map(request_json).collect::<Vec<_>>(),
+    })
+}
+
+fn request_json(request: &Request) -> Value {
+    json!({
+        "id": request.id,
+        "handler": request.handler,
+        "method": some(&request.method),
+        "target": some(&request.target),
+        "state": request.state,
+        "status": (request.status != 0).then_some(request.status),
+        "age_ms": request.age_millis,
+        "cancelled": some(&request.cancelled),
+        "request_id": some(&request.request_id),
+    })
+}
+
+fn some(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// What a session calls itself, and which program it is.
+pub(super) fn label(session: &Session) -> String {
+    match (session.label.as_str(), session.application.as_str()) {
+        ("", "") => "-".to_owned(),
+        ("", application) => format!("({application})"),
+        (label, _) => label.to_owned(),
+    }
+}
+
+/// Its state, and whether it was asked to end.
+pub(crate) fn state(session: &Session) -> String {
+    if session.asked.is_empty() {
+        session.state.clone()
+    } else {
+        format!("{} {}", session.state, session.asked)
+    }
+}
+
+/// Which deadline is armed, and how long until then.
+pub(crate) fn deadline(session: &Session) -> String {
+    if session.deadline.is_empty() {
+        return "-".to_owned();
+    }
+    format!("{} {}", session.deadline, age(session.deadline_millis))
+}
+
+/// What it does, in a few words.
+pub(crate) fn current(session: &Session) -> String {
+    match session.requests.as_slice() {
+        [] => "-".to_owned(),
+        [one] => what(one),
+        [first, rest @ ..] => format!("{} and {} more", what(first), rest.len()),
+    }
+}
+
+/// What a request is.
+pub(super) fn what(request: &Request) -> String {
+    if request.method.is_empty() {
+        return request.handler.clone();
+    }
+    format!("{} {}", request.method, request.target)
+}
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-" } else { text }.to_owned()
+}
+
+/// `1.5s`, `2m03s`, `4h05m`, `3d02h`
+pub(crate) fn age(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0..10 => format!("{}.{}s", seconds, millis % 1000 / 100),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86400, seconds % 86400 / 3600),
+    }
+}
+
+/// `812`, `1.2K`, `34M`
+pub(crate) fn bytes(count: u64) -> String {
+    let mut value = count as f64;
+    for unit in ["", "K", "M", "G", "T"] {
+        if value < 1024.0 {
+            let has_point = value < 10.0 && !unit.is_empty();
+            return if has_point {
+                format!("{value:.1}{unit}")
+            } else {
+                format!("{value:.0}{unit}")
+            };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.0}P")
+}
+
+/// Columns side by side; those named are numbers. Nothing that a peer says about itself reaches the
+/// terminal as a command.
+fn table<const N: usize>(
+    rows: &[[String; N]],
+    numbers: &[usize],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let rows: Vec<[String; N]> =
+        rows.iter().map(|row| row.each_ref().map(|cell| tame(cell))).collect();
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            if numbers.contains(&column) {
+                _ = write!(line, "{cell:>width$}  ");
+            } else {
+                _ = write!(line, "{cell:<width$}  ");
+            }
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Text from a peer without control characters.
+pub(super) fn tame(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_and_sizes_are_short() {
+        let table = [(0, "0.0s"), (1560, "1.5s"), (59_999, "59s"), (123_000, "2m03s")];
+        for (millis, expected) in table {
+            assert_eq!(age(millis), expected);
+        }
+        assert_eq!((age(14_700_000), age(266_400_000)), ("4h05m".into(), "3d02h".into()));
+        let table =
+            [(0, "0"), (1023, "1023"), (1229, "1.2K"), (34 << 20, "34M"), (5 << 40, "5.0T")];
+        for (count, expected) in table {
+            assert_eq!(bytes(count), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_peer_says_is_no_command_to_the_terminal() {
+        // V: terminal escapes in labels
+        let session = Session { label: "\x1b[2Jx".to_owned(), ..Session::default() };
+        let mut out = Vec::new();
+        sessions(&[session], &mut out).expect("a vector takes all");
+        assert!(!out.contains(&0x1b), "{}", String::from_utf8_lossy(&out));
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let mut out = Vec::new();
+        let rows = [["A", "N"], ["long", "1"]].map(|row| row.map(str::to_owned));
+        table(&rows, &[1], &mut out).expect("a vector takes all");
+        assert_eq!(String::from_utf8_lossy(&out), "A     N\nlong  1\n");
+    }
+}

@@ -1,0 +1,171 @@
+//! The desk: one thread that serves native sessions (E1–E9), at the addresses of the `endpoint` block and at
+//! the server's own admin seat, an abstract Unix socket named `sekisho/<pid>` that every server has. From
+//! here every session of every protocol is seen and steered: the workers are asked by their order channels,
+//! what concerns the whole server is asked of the main thread.
+//!
+//! It is a thread of its own so that it answers when the workers are busy, full or gone.
+
+mod control;
+mod gate;
+mod host;
+mod http;
+mod metrics;
+mod roster;
+mod status;
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sekisho_config::{Endpoint, Listen, ServerId};
+use sekisho_lifecycle::Manner;
+use sekisho_net::listen::Listener;
+use sekisho_net::worker::Shared;
+use sekisho_net::{Order as WorkerOrder, Site};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::Problem;
+use crate::reload::Verdict;
+
+pub(crate) use gate::Steerers;
+
+/// How long the thread may take to say goodbye when the process ends.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
+
+/// What the main thread tells the desk.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Serve these addresses under these rules from now on, and write into this site's log.
+    Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
+    /// These are the workers.
+    Workers(Vec<(String, UnboundedSender<WorkerOrder>)>),
+    /// Take nobody new at the addresses, and end their sessions. Whoever steers may stay.
+    ShutDown(Manner),
+    /// The process ends: everybody goes.
+    End,
+}
+
+/// What native sessions may do, and for how long a graceful end waits for them.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) steerers: Steerers,
+    pub(crate) grace: Option<Duration>,
+}
+
+/// What somebody at the desk asks of the whole server.
+#[derive(Debug)]
+pub(crate) enum Word {
+    /// Read the configuration again.
+    Reload(oneshot::Sender<Verdict>),
+    /// End.
+    Stop(Manner, oneshot::Sender<()>),
+    /// The sessions of the addresses have ended, as ordered.
+    Drained,
+    /// The thread has ended.
+    Ended,
+}
+
+/// The desk, seen from the main thread.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    orders: UnboundedSender<Order>,
+    words: UnboundedReceiver<Word>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The socket of the admin seat: opened early, while we may still be root.
+#[derive(Debug)]
+pub(crate) struct Seat(UnixListener);
+
+impl Seat {
+    /// Opens the seat of this process.
+    pub(crate) fn open() -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&seat_address(std::process::id())?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self(listener))
+    }
+}
+
+/// Where the admin seat of a process is.
+pub(crate) fn seat_address(pid: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("sekisho/{pid}"))
+}
+
+/// The addresses of the block as sockets are opened for.
+pub(crate) fn listens(endpoint: &Endpoint) -> Vec<Listen> {
+    let listen = |(address, options): &(_, sekisho_config::ListenOptions)| Listen {
+        address: Clone::clone(address),
+        default_server: ServerId(0),
+        servers: Vec::new(),
+        options: options.clone(),
+    };
+    endpoint.listens.iter().map(listen).collect()
+}
+
+impl Desk {
+    /// Starts the thread.
+    pub(crate) fn start(
+        seat: Option<Seat>,
+        started: Instant,
+        shared: Arc<Shared>,
+    ) -> Result<Self, Problem> {
+        let (orders, inbox) = unbounded_channel();
+        let (outbox, words) = unbounded_channel();
+        let farewell = Farewell(outbox.clone());
+        let (ask, questions) = unbounded_channel();
+        // There is one desk in a process.
+        let _ = shared.status.set(ask);
+        let body = move || {
+            let _farewell = farewell;
+            let seat = seat.map(|Seat(listener)| listener);
+            host::run(seat, started, shared, (inbox, questions), outbox);
+        };
+        let thread = std::thread::Builder::new()
+            .name("desk".to_owned())
+            .spawn(body)
+            .map_err(|error| Problem::new(format_args!("cannot start the desk: {error}")))?;
+        Ok(Self { orders, words, thread: Some(thread) })
+    }
+
+    /// Tells it something. One that has ended is not told; its end is known elsewhere.
+    pub(crate) fn tell(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+
+    /// The next word from it.
+    pub(crate) async fn next(&mut self) -> Word {
+        match self.words.recv().await {
+            Some(word) => word,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Lets everybody go and waits for it, but not for ever.
+    pub(crate) fn end(&mut self) {
+        self.tell(Order::End);
+        let Some(thread) = self.thread.take() else { return };
+        let (done, ended) = std::sync::mpsc::channel();
+        let waiter = std::thread::Builder::new().spawn(move || {
+            // One that panicked has said so on stderr.
+            let _ = thread.join();
+            let _ = done.send(());
+        });
+        if waiter.is_ok() {
+            let _ = ended.recv_timeout(GOODBYE_LIMIT);
+        }
+    }
+}
+
+/// Tells of the thread's end, however it comes.
+struct Farewell(UnboundedSender<Word>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let _ = self.0.send(Word::Ended);
+    }
+}

@@ -1,0 +1,331 @@
+//! The service `control` (E9): lists, shows, cancels and ends sessions of every protocol, reloads and stops
+//! the server, and tells what happened. Only for sessions with an admin seat.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use prost::Message;
+use sekisho_config::Level;
+use sekisho_endpoint::control::{
+    Ask, Finding, Listed, Measure, Metrics, Outcome, Session, Sessions, What,
+};
+use sekisho_endpoint::{
+    Channel, Code, Endpoint, Manner, Request, RequestId, Response, Service, SessionInfo, Work,
+    WriteError, control,
+};
+use sekisho_net::inquiry::Whom;
+use sekisho_net::session::Wish;
+use tokio::sync::oneshot;
+
+use super::Word;
+use super::gate::REFUSAL;
+use super::host::{Host, shown_peer};
+use super::metrics;
+use super::roster::millis;
+
+/// Sessions are sent in records of about this size.
+const BATCH_BYTES: usize = 16 * 1024;
+/// The shortest pause between two records of metrics.
+const MEASURE_EVERY_MIN: Duration = Duration::from_millis(50);
+
+type Failure = (Code, String);
+
+/// The service.
+pub(super) struct Control {
+    host: Rc<Host>,
+}
+
+impl Control {
+    pub(super) fn new(host: Rc<Host>) -> Self {
+        Self { host }
+    }
+}
+
+impl Service for Control {
+    fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
+        Work::later(async move {
+            let answer = self.answer(&request, &response).await;
+            // Whoever has gone does not get it.
+            let _ = match answer {
+                Ok(body) => response.body(&body),
+                Err((code, text)) => response.error(code, &text),
+            };
+        })
+    }
+}
+
+impl Control {
+    async fn answer(&self, request: &Request, response: &Response) -> Result<Vec<u8>, Failure> {
+        let (endpoint, caller) = self.host.native(request.session()).ok_or_else(gone)?;
+        drop(endpoint);
+        if !caller.is_admin {
+            return Err((Code::PermissionError, REFUSAL.to_owned()));
+        }
+        let ask = Ask::decode(request.body())
+            .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
+        let Some(what) = ask.what else {
+            return Err((Code::UnsupportedOperation, "nothing that is known here".to_owned()));
+        };
+        let who = shown_peer(&caller.peer);
+        match what {
+            What::List(_) => Ok(self.list(response).await?.encode_to_vec()),
+            What::Show(of) => Ok(self.show(&of.reference).await.encode_to_vec()),
+            What::Cancel(order) => {
+                let outcome = self.cancel(&order).await;
+                self.note(&who, "cancel", &order.reference, &outcome);
+                Ok(outcome.encode_to_vec())
+            }
+            What::ShutDown(order) => {
+                let outcome = self.shut_down(&order).await;
+                self.note(&who, "shutdown", &order.reference, &outcome);
+                Ok(outcome.encode_to_vec())
+            }
+            What::Reload(_) => {
+                self.host.log(Level::Notice, None, format_args!("reload asked for by {who}"));
+                let verdict = self.ask_main(Word::Reload).await?;
+                let verdict = control::Verdict { is_good: verdict.is_good, text: verdict.text };
+                Ok(fitting(verdict).encode_to_vec())
+            }
+            What::Stop(stop) => {
+                let manner = if stop.forceful { Manner::Forceful } else { Manner::Graceful };
+                self.host.log(Level::Notice, None, format_args!("stop asked for by {who}"));
+                self.ask_main(|answer| Word::Stop(manner, answer)).await?;
+                let verdict = control::Verdict { is_good: true, text: String::new() };
+                Ok(verdict.encode_to_vec())
+            }
+            What::Measure(measure) => {
+                Ok(self.measure(measure, response).await?.unwrap_or_default().encode_to_vec())
+            }
+        }
+    }
+
+    /// What an operator did is in the log.
+    fn note(&self, who: &str, what: &str, reference: &str, outcome: &Outcome) {
+        if outcome.finding() == Finding::Done {
+            let message = format_args!("{what} of session {} by {who}", reference.escape_debug());
+            self.host.log(Level::Notice, None, message);
+        }
+    }
+
+    async fn ask_main<T>(
+        &self,
+        word: impl FnOnce(oneshot::Sender<T>) -> Word,
+    ) -> Result<T, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || (Code::ServiceUnavailable, "the server is about to end".to_owned());
+        self.host.main.send(word(answer)).map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())
+    }
+
+    /// Every session, through the channel.
+    async fn list(&self, response: &Response) -> Result<Listed, Failure> {
+        let channel = response.acquire_channel().map_err(no_channel)?;
+        let (mut sessions, silent_workers) = self.host.roster.sessions(Whom::All).await;
+        sessions.extend(self.host.native_sessions());
+        sessions.sort_unstable_by_key(|session| session.id);
+        let count = sessions.len() as u64;
+        let sent = send(&channel, sessions).await;
+        response.release_channel(channel);
+        sent.map_err(|error| (Code::ResourceLimitReached, error.to_string()))?;
+        Ok(Listed { count, silent_workers })
+    }
+
+    async fn show(&self, reference: &str) -> Outcome {
+        match self.find(reference).await {
+            Ok(session) => done(session),
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn cancel(&self, order: &control::Cancel) -> Outcome {
+        let session = match self.find(&order.reference).await {
+            Ok(session) => session,
+            Err(outcome) => return outcome,
+        };
+        let only = Some(order.request).filter(|number| *number > 0);
+        let cancelled = match self.host.native(session.id) {
+            Some((endpoint, info)) => {
+                let ids = info.requests.iter().map(|request| request.id);
+                let meant = ids.filter(|id| only.is_none_or(|only| only == number(*id)));
+                meant.filter(|id| endpoint.cancel(session.id, *id)).count() as u64
+            }
+            None => u64::from(self.host.roster.cancel(session.id, only).await == Some(true)),
+        };
+        let finding = if cancelled == 0 { Finding::NothingRuns } else { Finding::Done };
+        Outcome { finding: finding.into(), cancelled, ..done(session) }
+    }
+
+    async fn shut_down(&self, order: &control::ShutDown) -> Outcome {
+        let session = match self.find(&order.reference).await {
+            Ok(session) => session,
+            Err(outcome) => return outcome,
+        };
+        let is_here = if let Some((endpoint, _)) = self.host.native(session.id) {
+            let manner = if order.forceful { Manner::Forceful } else { Manner::Graceful };
+            endpoint.shut_down(session.id, manner)
+        } else {
+            let wish = if order.forceful { Wish::Force } else { Wish::Drain };
+            self.host.roster.shut_down(session.id, wish).await
+        };
+        if is_here { done(session) } else { none() }
+    }
+
+    /// The session that is meant by `:id` or by a label; a label that several have means none of them.
+    async fn find(&self, reference: &str) -> Result<Session, Outcome> {
+        if let Some(number) = reference.strip_prefix(':') {
+            let Ok(id) = number.parse() else { return Err(none()) };
+            if let Some((_, info)) = self.host.native(id) {
+                return Ok(shown(info));
+            }
+            return self.host.roster.sessions(Whom::One(id)).await.0.pop().ok_or_else(none);
+        }
+        let mut found = self.host.native_sessions();
+        found.retain(|session| session.label == reference && !reference.is_empty());
+        match found.pop() {
+            None => Err(none()),
+            Some(one) if found.is_empty() => Ok(one),
+            Some(last) => {
+                found.push(last);
+                let finding = Finding::Ambiguous.into();
+                Err(Outcome { finding, sessions: found, cancelled: 0 })
+            }
+        }
+    }
+
+    /// What happened so far; once, or again and again through the channel.
+    async fn measure(
+        &self,
+        measure: Measure,
+        response: &Response,
+    ) -> Result<Option<Metrics>, Failure> {
+        if measure.every_millis == 0 {
+            return Ok(Some(metrics::gather(&self.host).await));
+        }
+        let every = Duration::from_millis(measure.every_millis.into()).max(MEASURE_EVERY_MIN);
+        let channel = response.acquire_channel().map_err(no_channel)?;
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut sent = Ok(());
+        while sent.is_ok() && channel.is_wanted() && !self.host.is_ending.get() {
+            tokio::select! {
+                _ = ticks.tick() => {
+                    let record = metrics::gather(&self.host).await.encode_to_vec();
+                    tokio::select! {
+                        written = channel.write(&record) => sent = written,
+                        () = response.cancelled() => break,
+                    }
+                }
+                () = response.cancelled() => break,
+                () = self.host.ending.notified() => break,
+            }
+        }
+        response.release_channel(channel);
+        sent.map_err(|error| (Code::ResourceLimitReached, error.to_string()))?;
+        Ok(None)
+    }
+}
+
+impl Host {
+    /// A native session and its endpoint.
+    pub(super) fn native(&self, id: u64) -> Option<(Rc<Endpoint>, SessionInfo)> {
+        self.endpoints().into_iter().find_map(|endpoint| {
+            let info = endpoint.show(id)?;
+            Some((endpoint, info))
+        })
+    }
+
+    /// Every native session.
+    pub(super) fn native_sessions(&self) -> Vec<Session> {
+        self.endpoints().iter().flat_map(|endpoint| endpoint.list()).map(shown).collect()
+    }
+}
+
+/// Sends sessions, as many in a record as are well put together.
+async fn send(channel: &Channel, sessions: Vec<Session>) -> Result<(), WriteError> {
+    let most = BATCH_BYTES.min(channel.record_bytes_max());
+    let mut batch = Sessions::default();
+    let mut bytes = 0;
+    for session in sessions {
+        // A tag and a length come before each.
+        let more = session.encoded_len() + 8;
+        if bytes + more > most && !batch.sessions.is_empty() {
+            channel.write(&std::mem::take(&mut batch).encode_to_vec()).await?;
+            bytes = 0;
+        }
+        bytes += more;
+        batch.sessions.push(session);
+    }
+    if !batch.sessions.is_empty() {
+        channel.write(&batch.encode_to_vec()).await?;
+    }
+    Ok(())
+}
+
+/// A native session as it is shown.
+fn shown(info: SessionInfo) -> Session {
+    let requests = info.requests.into_iter().map(|request| control::Request {
+        id: number(request.id),
+        handler: request.service_name.unwrap_or_else(|| format!("service {}", request.service)),
+        method: String::new(),
+        target: String::new(),
+        state: request.state.to_string(),
+        age_millis: millis(request.age),
+        cancelled: request.cancelled.map_or("", |cause| cause.tag()).to_owned(),
+        status: 0,
+        request_id: String::new(),
+    });
+    Session {
+        id: info.id,
+        protocol: "native".to_owned(),
+        peer: shown_peer(&info.peer),
+        label: info.label,
+        application: info.application,
+        admin: info.is_admin,
+        state: info.state.to_string(),
+        asked: match info.asked {
+            None => "",
+            Some(Manner::Graceful) => "graceful",
+            Some(Manner::Forceful) => "forceful",
+        }
+        .to_owned(),
+        age_millis: millis(info.age),
+        deadline: info.deadline.map_or("", |(deadline, _)| deadline.kind.tag()).to_owned(),
+        deadline_millis: info.deadline.map_or(0, |(_, left)| millis(left)),
+        received_bytes: info.received_bytes,
+        sent_bytes: info.sent_bytes,
+        requests_total: info.requests_total,
+        worker: "desk".to_owned(),
+        requests: requests.collect(),
+    }
+}
+
+/// A request's number as it is shown: from 1 on, as HTTP's are.
+const fn number(RequestId(id): RequestId) -> u64 {
+    id + 1
+}
+
+fn done(session: Session) -> Outcome {
+    Outcome { finding: Finding::Done.into(), sessions: vec![session], cancelled: 0 }
+}
+
+fn none() -> Outcome {
+    Outcome { finding: Finding::NotFound.into(), ..Outcome::default() }
+}
+
+fn gone() -> Failure {
+    (Code::SessionClosed, "the session is gone".to_owned())
+}
+
+fn no_channel(error: sekisho_endpoint::AcquireError) -> Failure {
+    (Code::ResourceLimitReached, error.to_string())
+}
+
+/// A verdict that fits in a frame: the beginning of a long one says enough.
+fn fitting(mut verdict: control::Verdict) -> control::Verdict {
+    const TEXT_BYTES_MAX: usize = 3072;
+    if verdict.text.len() > TEXT_BYTES_MAX {
+        verdict.text.truncate(verdict.text.floor_char_boundary(TEXT_BYTES_MAX));
+        verdict.text.push_str("\n… the error log has the rest\n");
+    }
+    verdict
+}

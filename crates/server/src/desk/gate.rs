@@ -1,0 +1,139 @@
+//! Who may steer the server: root, its own user, whom the configuration names, and whoever shows the
+//! credential. Names are looked up when a configuration comes into use.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use sekisho_config::{Admin, Endpoint};
+use sekisho_endpoint::{Code, Gate, Greeting, Peer};
+
+use crate::{Problem, user};
+
+/// The shortest credential: less can be guessed.
+const CREDENTIAL_BYTES_MIN: usize = 16;
+/// The longest: what a greeting has room for.
+const CREDENTIAL_BYTES_MAX: usize = 2048;
+
+/// Those who may steer.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct Steerers {
+    uids: Vec<u32>,
+    credential: Option<Vec<u8>>,
+}
+
+impl Steerers {
+    /// Those whom the configuration names.
+    pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, Problem> {
+        let mut uids = Vec::new();
+        for admin in &endpoint.admins {
+            match admin {
+                Admin::Uid(uid) => uids.push(*uid),
+                Admin::User(name) => uids.push(user::uid(name).ok_or_else(|| {
+                    Problem::new(format_args!("admin: user \"{name}\" is not in /etc/passwd"))
+                })?),
+                Admin::Group(name) => uids.extend(user::members(name).ok_or_else(|| {
+                    Problem::new(format_args!("admin: group \"{name}\" is not in /etc/group"))
+                })?),
+            }
+        }
+        let credential = endpoint.credential_file.as_deref().map(read_credential).transpose()?;
+        Ok(Self { uids, credential })
+    }
+
+    /// Whether this user may, over a local socket.
+    pub(super) fn has(&self, uid: u32) -> bool {
+        uid == 0 || uid == rustix::process::geteuid().as_raw() || self.uids.contains(&uid)
+    }
+
+    fn may_steer(&self, greeting: &Greeting, peer: &Peer) -> bool {
+        let is_known = match peer {
+            Peer::Local { uid, .. } => self.has(*uid),
+            Peer::Loopback => true,
+            Peer::Tcp(_) | Peer::Unknown => false,
+        };
+        is_known || self.credential.as_ref().is_some_and(|own| is_same(own, &greeting.credential))
+    }
+
+    /// At the addresses of the block: everybody comes in, and to the admin seat who may steer.
+    pub(super) fn gate(self) -> Rc<dyn Gate> {
+        Rc::new(move |greeting: &Greeting, peer: &Peer| {
+            if greeting.wants_admin && !self.may_steer(greeting, peer) {
+                return Err((Code::PermissionError, REFUSAL.to_owned()));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What somebody who may not steer is told.
+pub(super) const REFUSAL: &str =
+    "only root, the server's own user and those named by \"admin\" may steer this server";
+
+fn read_credential(path: &Path) -> Result<Vec<u8>, Problem> {
+    let problem =
+        |why: &dyn std::fmt::Display| Problem::new(format_args!("{}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|error| problem(&error))?;
+    let credential = text.trim_ascii().to_vec();
+    if !(CREDENTIAL_BYTES_MIN..=CREDENTIAL_BYTES_MAX).contains(&credential.len()) {
+        return Err(problem(&format_args!(
+            "a credential has from {CREDENTIAL_BYTES_MIN} to {CREDENTIAL_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(credential)
+}
+
+/// Compares without telling by the time it takes how much was right.
+fn is_same(own: &[u8], shown: &[u8]) -> bool {
+    let differences = own.iter().zip(shown).fold(0, |all, (own, shown)| all | (own ^ shown));
+    own.len() == shown.len() && std::hint::black_box(differences) == 0
+}
+
+impl std::fmt::Debug for Steerers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The credential is nobody's business.
+        f.debug_struct("Steerers").field("uids", &self.uids).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn greeting(credential: &[u8]) -> Greeting {
+        Greeting {
+            label: String::new(),
+            application: String::new(),
+            credential: credential.to_vec(),
+            wants_admin: true,
+            minor: 0,
+            frame_bytes_max: 0,
+            channel_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn who_may_steer_is_known_by_socket_or_by_credential() {
+        // E4, E9
+        let own = rustix::process::geteuid().as_raw();
+        let other = own.wrapping_add(4711);
+        let named = own.wrapping_add(4712);
+        let steerers = Steerers { uids: vec![named], credential: Some(b"0123456789abcdef".into()) };
+        let local = |uid| Peer::Local { uid, pid: None };
+        let tcp = Peer::Tcp("127.0.0.1:1".parse().expect("an address"));
+        for (peer, credential, expected) in [
+            (local(0), &b""[..], true),
+            (local(own), b"", true),
+            (local(named), b"", true),
+            (local(other), b"", false),
+            (tcp, b"", false),
+            (tcp, b"0123456789abcdeX", false),
+            (tcp, b"0123456789abcde", false),
+            (tcp, b"0123456789abcdef", true),
+            (Peer::Unknown, b"", false),
+        ] {
+            assert_eq!(steerers.may_steer(&greeting(credential), &peer), expected, "{peer:?}");
+        }
+        let without = Steerers::default();
+        assert!(!without.may_steer(&greeting(b""), &tcp), "no credential is not an empty one");
+    }
+}

@@ -1,0 +1,369 @@
+//! The desk's thread: its endpoints, who comes in where, and what the main thread orders.
+
+use std::cell::{Cell, RefCell};
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sekisho_config::{BuiltIn, Level, ListenAddress};
+use sekisho_endpoint::{
+    CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer, Policy, RequestId, Seats,
+    Services,
+};
+use sekisho_handler::status::Question;
+use sekisho_lifecycle::Manner;
+use sekisho_lifecycle::stay::Bug;
+use sekisho_native::frame::Kind;
+use sekisho_native::message::{Bye, write};
+use sekisho_net::listen::Listener;
+use sekisho_net::worker::Shared;
+use sekisho_net::{Clock, Site};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinHandle;
+
+use super::control::Control;
+use super::gate::{REFUSAL, Steerers};
+use super::http::HttpService;
+use super::roster::Roster;
+use super::status;
+use super::{Order, Rules, Word};
+
+/// Without descriptors, accepting pauses this long (O5).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Peers that have only just connected: so many at the addresses, and so many at the admin seat.
+const GREETINGS: u32 = 256;
+const SEAT_GREETINGS: u32 = 16;
+/// How long everybody has to take the goodbye.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// What the tasks of the desk share.
+pub(super) struct Host {
+    /// The workers.
+    pub(super) roster: Roster,
+    /// What all workers share.
+    pub(super) shared: Arc<Shared>,
+    /// The process's clock, and the site whose log is written.
+    clock: Clock,
+    site: RefCell<Option<Arc<Site>>>,
+    /// The main thread.
+    pub(super) main: UnboundedSender<Word>,
+    /// Every endpoint that has, or may get, sessions: the seat's, that of the block, and those of earlier
+    /// configurations that drain.
+    endpoints: RefCell<Vec<Rc<Endpoint>>>,
+    /// What earlier endpoints counted.
+    past: Cell<sekisho_endpoint::Counters>,
+    /// Whether the server is about to end.
+    pub(super) is_ending: Cell<bool>,
+    pub(super) ending: Notify,
+}
+
+/// The endpoint of the block, under its rules.
+struct Public {
+    rules: Rules,
+    endpoint: Rc<Endpoint>,
+    accepting: Vec<(u64, JoinHandle<()>)>,
+}
+
+/// Runs the desk on this thread until it is told to end.
+pub(super) fn run(
+    seat: Option<StdUnixListener>,
+    started: Instant,
+    shared: Arc<Shared>,
+    (orders, questions): (UnboundedReceiver<Order>, UnboundedReceiver<Question>),
+    main: UnboundedSender<Word>,
+) {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
+    let Ok(runtime) = runtime else { return };
+    let host = Rc::new(Host {
+        roster: Roster::default(),
+        shared,
+        clock: Clock::new(started),
+        site: RefCell::default(),
+        main,
+        endpoints: RefCell::default(),
+        past: Cell::default(),
+        is_ending: Cell::new(false),
+        ending: Notify::new(),
+    });
+    runtime.block_on(async move {
+        tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
+        host.obey(seat, orders).await;
+    });
+}
+
+impl Host {
+    async fn obey(
+        self: Rc<Self>,
+        mut seat: Option<StdUnixListener>,
+        mut orders: UnboundedReceiver<Order>,
+    ) {
+        let mut own: Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> = None;
+        let mut public: Option<Public> = None;
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Serve(rules, listeners, site) => {
+                    *self.site.borrow_mut() = Some(site);
+                    match &own {
+                        Some((known, _)) => *known.borrow_mut() = (*rules).clone(),
+                        None => own = seat.take().and_then(|seat| self.open_seat(seat, &rules)),
+                    }
+                    public = Some(self.serve(public, *rules, listeners));
+                }
+                Order::Workers(workers) => self.roster.set(workers),
+                Order::ShutDown(manner) => {
+                    self.is_ending.set(true);
+                    self.ending.notify_waiters();
+                    let host = Rc::clone(&self);
+                    let kept = own.as_ref().map(|(_, endpoint)| Rc::clone(endpoint));
+                    for (_, accepting) in public.iter_mut().flat_map(|it| it.accepting.drain(..)) {
+                        accepting.abort();
+                    }
+                    tokio::task::spawn_local(async move {
+                        host.shut_down(manner, kept.as_ref()).await;
+                        let _ = host.main.send(Word::Drained);
+                    });
+                }
+                Order::End => break,
+            }
+        }
+        self.is_ending.set(true);
+        self.ending.notify_waiters();
+        // First what is being said, such as the answer to whoever stopped us; then everybody goes.
+        let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Graceful, None)).await;
+        let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Forceful, None)).await;
+    }
+
+    /// Ends the sessions of all endpoints but one.
+    async fn shut_down(&self, manner: Manner, kept: Option<&Rc<Endpoint>>) {
+        let endpoints: Vec<_> = self.endpoints();
+        let ending = endpoints.iter().filter(|it| kept.is_none_or(|kept| !Rc::ptr_eq(it, kept)));
+        futures_util::future::join_all(ending.map(|endpoint| endpoint.shut_down_all(manner))).await;
+    }
+
+    /// Writes a line into the error log.
+    pub(super) fn log(&self, level: Level, session: Option<u64>, message: std::fmt::Arguments<'_>) {
+        let site = self.site.borrow();
+        if let Some(site) = site.as_ref().filter(|site| site.log.wants(level)) {
+            site.log.write(level, self.clock.stamp(self.clock.now()), session, message);
+        }
+    }
+
+    /// How long the server has been running.
+    pub(super) fn uptime(&self) -> Duration {
+        self.clock.now().since(sekisho_lifecycle::Moment::ZERO)
+    }
+
+    /// Every endpoint.
+    pub(super) fn endpoints(&self) -> Vec<Rc<Endpoint>> {
+        self.endpoints.borrow().clone()
+    }
+
+    /// What happened at all of them so far.
+    pub(super) fn counters(&self) -> sekisho_endpoint::Counters {
+        let endpoints = self.endpoints.borrow();
+        let all = endpoints.iter().map(|endpoint| endpoint.counters());
+        all.fold(self.past.get(), sekisho_endpoint::Counters::plus)
+    }
+
+    /// The admin seat: its own endpoint, so that nobody at the addresses can take its places.
+    fn open_seat(
+        self: &Rc<Self>,
+        seat: StdUnixListener,
+        rules: &Rules,
+    ) -> Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> {
+        let listener = UnixListener::from_std(seat).ok()?;
+        let seats = rules.endpoint.admin_sessions;
+        let config = Config {
+            policy: Arc::new(policy(rules)),
+            seats: Seats::new(seats, seats, SEAT_GREETINGS),
+            // Who has no business here is turned away before.
+            gate: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
+            observer: Rc::new(Scribe(Rc::clone(self))),
+            ids: Arc::clone(&self.shared.connections),
+        };
+        let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL)));
+        let rules = Rc::new(RefCell::new(rules.clone()));
+        let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
+        tokio::task::spawn_local(async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let steerers = &known.borrow().steerers;
+                        if is_welcome(&stream, steerers) {
+                            tokio::task::spawn_local(serving.serve(stream));
+                        } else {
+                            turn_away(&stream);
+                        }
+                    }
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                }
+            }
+        });
+        Some((rules, endpoint))
+    }
+
+    /// Takes up a configuration. Where the rules are the same, sessions go on; where not, those of the old
+    /// ones end when their requests have, and are ended by force when their time is over.
+    fn serve(
+        self: &Rc<Self>,
+        before: Option<Public>,
+        rules: Rules,
+        listeners: Vec<Listener>,
+    ) -> Public {
+        let before = before.map(|mut before| {
+            before.accepting.retain(|(_, accepting)| {
+                accepting.abort();
+                false
+            });
+            before
+        });
+        let endpoint = match before {
+            Some(before) if before.rules.is_same_but_addresses(&rules) => before.endpoint,
+            before => {
+                if let Some(before) = before {
+                    self.retire(before.endpoint, before.rules.grace);
+                }
+                let limits = &rules.endpoint;
+                let config = Config {
+                    policy: Arc::new(policy(&rules)),
+                    seats: Seats::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
+                    gate: rules.steerers.clone().gate(),
+                    observer: Rc::new(Scribe(Rc::clone(self))),
+                    ids: Arc::clone(&self.shared.connections),
+                };
+                self.add(Endpoint::new(config, self.services(&limits.services)))
+            }
+        };
+        let mut accepting = Vec::new();
+        for Listener { address, cookie, socket } in listeners {
+            let endpoint = Rc::clone(&endpoint);
+            // A socket that cannot be waited for is as good as none; it was open a moment ago.
+            let task = match address {
+                ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
+                    .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
+                ListenAddress::Unix(_) => UnixListener::from_std(socket.into())
+                    .map(|listener| tokio::task::spawn_local(endpoint.listen_unix(listener))),
+            };
+            accepting.extend(task.ok().map(|task| (cookie, task)));
+        }
+        Public { rules, endpoint, accepting }
+    }
+
+    fn retire(self: &Rc<Self>, endpoint: Rc<Endpoint>, grace: Option<Duration>) {
+        let host = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let graceful = endpoint.shut_down_all(Manner::Graceful);
+            let is_over = if let Some(grace) = grace {
+                tokio::time::timeout(grace, graceful).await.is_ok()
+            } else {
+                graceful.await;
+                true
+            };
+            if !is_over {
+                endpoint.shut_down_all(Manner::Forceful).await;
+            }
+            host.past.set(host.past.get().plus(endpoint.counters()));
+            host.endpoints.borrow_mut().retain(|other| !Rc::ptr_eq(other, &endpoint));
+        });
+    }
+
+    fn add(&self, endpoint: Rc<Endpoint>) -> Rc<Endpoint> {
+        self.endpoints.borrow_mut().push(Rc::clone(&endpoint));
+        endpoint
+    }
+
+    fn services(self: &Rc<Self>, offered: &[BuiltIn]) -> Services {
+        use sekisho_endpoint::{control, http};
+        let mut services = Services::default();
+        for service in offered {
+            // Their numbers and names differ.
+            let _ = match service {
+                BuiltIn::Control => {
+                    services.add(control::NUMBER, "control", Rc::new(Control::new(Rc::clone(self))))
+                }
+                BuiltIn::Http => {
+                    services.add(http::NUMBER, "http", Rc::new(HttpService::new(Rc::clone(self))))
+                }
+                BuiltIn::Echo => services.add(Echo::NUMBER, "echo", Rc::new(Echo)),
+            };
+        }
+        services
+    }
+}
+
+impl Rules {
+    fn is_same_but_addresses(&self, other: &Self) -> bool {
+        let mut endpoint = other.endpoint.clone();
+        endpoint.listens.clone_from(&self.endpoint.listens);
+        self.steerers == other.steerers && self.endpoint == endpoint
+    }
+}
+
+/// Writes into the error log what happens: every end has its reason there (O6).
+struct Scribe(Rc<Host>);
+
+impl Observer for Scribe {
+    fn opened(&self, session: u64, label: &str, peer: &Peer) {
+        let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
+        self.0.log(Level::Debug, Some(session), message);
+    }
+
+    fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
+        let message = format_args!("closed: {}, native, {}", reason.tag(), shown_peer(peer));
+        self.0.log(Level::Debug, Some(session), message);
+    }
+
+    fn bug(&self, session: u64, request: RequestId, bug: Bug) {
+        let what = match bug {
+            Bug::AnsweredWithOpenChannel => "answered while its channel was open",
+            Bug::DroppedUnanswered => "went without an answer",
+        };
+        let message = format_args!("a service {what}: request {request}");
+        self.0.log(Level::Error, Some(session), message);
+    }
+}
+
+/// A peer as people read it.
+pub(super) fn shown_peer(peer: &Peer) -> String {
+    match peer {
+        Peer::Tcp(address) => address.to_string(),
+        Peer::Local { uid, pid: Some(pid) } => format!("uid {uid}, pid {pid}"),
+        Peer::Local { uid, pid: None } => format!("uid {uid}"),
+        Peer::Loopback => "this process".to_owned(),
+        Peer::Unknown => "unknown".to_owned(),
+    }
+}
+
+fn policy(rules: &Rules) -> Policy {
+    let limits = &rules.endpoint;
+    Policy {
+        frame_bytes_max: limits.frame_bytes_max,
+        requests_max: limits.requests_per_session,
+        channels_max: limits.channels_per_session,
+        channel_bytes_max: limits.channel_bytes_max,
+        handshake_timeout: limits.handshake_timeout,
+        frame_timeout: limits.frame_timeout,
+        session_timeout: limits.session_timeout,
+        session_extension_max: limits.session_lifetime_max,
+        ..Policy::default()
+    }
+}
+
+fn is_welcome(stream: &tokio::net::UnixStream, steerers: &Steerers) -> bool {
+    stream.peer_cred().is_ok_and(|of| steerers.has(of.uid()))
+}
+
+/// Says why, and holds nothing for somebody who has no business here.
+fn turn_away(stream: &tokio::net::UnixStream) {
+    let mut out = Vec::new();
+    let code = Code::PermissionError.number();
+    let bye = Bye { code, text: REFUSAL.to_owned(), major: 0, minor: 0 };
+    write(&mut out, Kind::Bye, 0, &bye);
+    // A fresh socket has room for it.
+    let _ = stream.try_write(&out);
+}

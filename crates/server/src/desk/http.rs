@@ -1,0 +1,426 @@
+//! The service `http` (E9): an HTTP request without HTTP's connection. It goes through a connection within
+//! the process to a worker, which serves it as it serves any other, so that there is no second way.
+
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::rc::Rc;
+use std::time::Duration;
+
+use prost::Message;
+use sekisho_config::{ListenAddress, listen};
+use sekisho_endpoint::http::{Done, Field, Head, Request as Asked};
+use sekisho_endpoint::{Channel, Code, Peer, Request, Response, Service, Work};
+use sekisho_net::inquiry::Visit;
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+use super::host::Host;
+
+/// The longest head of an answer.
+const HEAD_BYTES_MAX: usize = 256 * 1024;
+const FIELDS_MAX: usize = 256;
+/// Bodies are sent in records of at most this size.
+const RECORD_BYTES: usize = 32 * 1024;
+/// The longest line of a chunked body.
+const LINE_BYTES_MAX: usize = 4096;
+/// How often a worker that is about to end may hand the request to the next.
+const TRIES: u32 = 3;
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+type Failure = (Code, String);
+
+/// The service.
+pub(super) struct HttpService {
+    host: Rc<Host>,
+}
+
+impl HttpService {
+    pub(super) fn new(host: Rc<Host>) -> Self {
+        Self { host }
+    }
+}
+
+impl Service for HttpService {
+    fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
+        Work::later(async move {
+            let outcome = self.serve(&request, &response).await;
+            // Whoever has gone does not get it.
+            let _ = match outcome {
+                Ok(done) => response.body(&done.encode_to_vec()),
+                Err((code, text)) => response.error(code, &text),
+            };
+        })
+    }
+}
+
+impl HttpService {
+    async fn serve(&self, request: &Request, response: &Response) -> Result<Done, Failure> {
+        let asked = Asked::decode(request.body())
+            .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
+        let (bytes, is_head) = written(&asked)?;
+        let bytes = Rc::new(bytes);
+        let address = read_address(&asked.address)?;
+        let channel = response
+            .acquire_channel()
+            .map_err(|error| (Code::ResourceLimitReached, error.to_string()))?;
+        let outcome = tokio::select! {
+            done = self.relay(request.session(), address, &bytes, is_head, &channel) => done,
+            () = response.cancelled() => {
+                Err((Code::OperationCancelled, "the request was cancelled".to_owned()))
+            }
+        };
+        response.release_channel(channel);
+        outcome
+    }
+
+    async fn relay(
+        &self,
+        session: u64,
+        address: Option<ListenAddress>,
+        bytes: &Rc<Vec<u8>>,
+        is_head: bool,
+        channel: &Channel,
+    ) -> Result<Done, Failure> {
+        for _ in 0..TRIES {
+            let stream = Rc::new(self.connect(session, address.clone())?);
+            // It goes on while the answer comes: whoever streams takes the one only as the other leaves.
+            let _sending = Sending::start(Rc::clone(&stream), Rc::clone(bytes));
+            let mut answer = Answer::new(stream);
+            if let Some(head) = answer.head().await? {
+                return answer.relay(head, is_head, channel).await;
+            }
+            // The worker that it was given to has closed its doors: a reload has made it one too many.
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        let text = "nobody serves HTTP at this address".to_owned();
+        Err((Code::ServiceUnavailable, text))
+    }
+
+    /// A connection to a worker.
+    fn connect(&self, session: u64, address: Option<ListenAddress>) -> Result<UnixStream, Failure> {
+        let failed = |error: std::io::Error| (Code::SystemError, error.to_string());
+        let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        theirs.set_nonblocking(true).map_err(failed)?;
+        // Rules about addresses are about whoever asks, whichever way they came.
+        let remote = self.host.native(session).and_then(|(_, info)| match info.peer {
+            Peer::Tcp(address) => Some(address),
+            _ => None,
+        });
+        let visit = Visit { stream: theirs, on_behalf_of: session, remote, address };
+        if !self.host.roster.connect(visit) {
+            return Err((Code::ServiceUnavailable, "there is no worker".to_owned()));
+        }
+        UnixStream::from_std(ours).map_err(failed)
+    }
+}
+
+/// The request on its way; whoever drops it wants it to go no further.
+struct Sending(JoinHandle<()>);
+
+impl Sending {
+    fn start(stream: Rc<UnixStream>, bytes: Rc<Vec<u8>>) -> Self {
+        Self(tokio::task::spawn_local(async move { send(&stream, &bytes).await }))
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Sends the request. Whoever does not take it all may have answered already.
+async fn send(stream: &UnixStream, mut bytes: &[u8]) {
+    while !bytes.is_empty() && stream.writable().await.is_ok() {
+        match stream.try_write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn read_address(text: &str) -> Result<Option<ListenAddress>, Failure> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let found = listen::addresses(text.as_bytes())
+        .map_err(|why| (Code::InvalidRequest, format!("address: {why}")))?;
+    Ok(found.into_iter().next())
+}
+
+/// The request as it is on the wire, and whether its answer has no body.
+fn written(asked: &Asked) -> Result<(Vec<u8>, bool), Failure> {
+    let wrong = |what: &str| (Code::InvalidRequest, format!("{what} is not in order"));
+    let or = |text: &str, other: &str| if text.is_empty() { other } else { text }.to_owned();
+    let (method, target) = (or(&asked.method, "GET"), or(&asked.target, "/"));
+    if !method.bytes().all(is_token) {
+        return Err(wrong("the method"));
+    }
+    if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(wrong("the target"));
+    }
+    let mut out = format!("{method} {target} HTTP/1.1\r\nConnection: close\r\n").into_bytes();
+    let mut has_host = false;
+    for Field { name, value } in &asked.fields {
+        let is_value = value.iter().all(|byte| !matches!(byte, 0..=8 | 10..=31 | 127));
+        if name.is_empty() || !name.bytes().all(is_token) || !is_value {
+            return Err(wrong("a field"));
+        }
+        let lower = name.to_ascii_lowercase();
+        let framing = ["connection", "content-length", "transfer-encoding", "keep-alive", "expect"];
+        if framing.contains(&lower.as_str()) || lower == "upgrade" || lower == "te" {
+            let text = format!("the field \"{name}\" frames the message and is ours to write");
+            return Err((Code::InvalidRequest, text));
+        }
+        has_host |= lower == "host";
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    if !has_host {
+        out.extend_from_slice(b"Host: localhost\r\n");
+    }
+    if !asked.body.is_empty() || matches!(method.as_str(), "POST" | "PUT") {
+        out.extend_from_slice(format!("Content-Length: {}\r\n", asked.body.len()).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&asked.body);
+    Ok((out, method == "HEAD"))
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// How the end of a body is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Framing {
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+/// The answer, as it comes.
+struct Answer {
+    stream: Rc<UnixStream>,
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Answer {
+    fn new(stream: Rc<UnixStream>) -> Self {
+        Self { stream, bytes: Vec::new(), taken: 0 }
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    /// Reads more; `false` at the end.
+    async fn read(&mut self) -> Result<bool, Failure> {
+        if self.taken > 0 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        loop {
+            self.stream.readable().await.map_err(|error| broken(&error))?;
+            let before = self.bytes.len();
+            self.bytes.resize(before + RECORD_BYTES, 0);
+            let read = self.stream.try_read(&mut self.bytes[before..]);
+            self.bytes.truncate(before + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(count) => return Ok(count > 0),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(broken(&error)),
+            }
+        }
+    }
+
+    /// The head; `None` when nothing came at all.
+    async fn head(&mut self) -> Result<Option<(Head, Framing)>, Failure> {
+        loop {
+            while let Some((status, head, length)) = read_head(self.rest())? {
+                self.taken += length;
+                // What comes before the answer is none.
+                if status >= 200 {
+                    return Ok(Some(head));
+                }
+            }
+            if self.rest().len() > HEAD_BYTES_MAX {
+                return Err((Code::IoError, "the head of the answer is too long".to_owned()));
+            }
+            if !self.read().await? {
+                return if self.bytes.is_empty() { Ok(None) } else { Err(cut()) };
+            }
+        }
+    }
+
+    async fn relay(
+        mut self,
+        (head, framing): (Head, Framing),
+        is_head: bool,
+        channel: &Channel,
+    ) -> Result<Done, Failure> {
+        write(channel, &head.encode_to_vec()).await?;
+        let status = head.status;
+        let has_body = !is_head && status != 204 && status != 304;
+        let body_bytes = match framing {
+            _ if !has_body => 0,
+            Framing::Length(length) => self.relay_bytes(length, channel).await?,
+            Framing::UntilClose => self.relay_all(channel).await?,
+            Framing::Chunked => self.relay_chunks(channel).await?,
+        };
+        Ok(Done { status, body_bytes })
+    }
+
+    async fn relay_bytes(&mut self, length: u64, channel: &Channel) -> Result<u64, Failure> {
+        let most = RECORD_BYTES.min(channel.record_bytes_max());
+        let mut left = length;
+        while left > 0 {
+            if self.rest().is_empty() && !self.read().await? {
+                return Err(cut());
+            }
+            let count = self.rest().len().min(most).min(usize::try_from(left).unwrap_or(most));
+            write(channel, &self.rest()[..count]).await?;
+            self.taken += count;
+            left -= count as u64;
+        }
+        Ok(length)
+    }
+
+    async fn relay_all(&mut self, channel: &Channel) -> Result<u64, Failure> {
+        let mut sent = 0;
+        while !self.rest().is_empty() || self.read().await? {
+            sent += self.relay_bytes(self.rest().len() as u64, channel).await?;
+        }
+        Ok(sent)
+    }
+
+    async fn relay_chunks(&mut self, channel: &Channel) -> Result<u64, Failure> {
+        let mut sent = 0;
+        loop {
+            let line = self.line().await?;
+            let size = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+            let size = std::str::from_utf8(size).ok();
+            let size = size.and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(cut)?;
+            if size == 0 {
+                while !self.line().await?.is_empty() {}
+                return Ok(sent);
+            }
+            sent += self.relay_bytes(size, channel).await?;
+            if !self.line().await?.is_empty() {
+                return Err(cut());
+            }
+        }
+    }
+
+    async fn line(&mut self) -> Result<Vec<u8>, Failure> {
+        loop {
+            if let Some(end) = self.rest().iter().position(|byte| *byte == b'\n') {
+                let line = self.rest()[..end].trim_ascii_end().to_vec();
+                self.taken += end + 1;
+                return Ok(line);
+            }
+            if self.rest().len() > LINE_BYTES_MAX || !self.read().await? {
+                return Err(cut());
+            }
+        }
+    }
+}
+
+/// A status, its head, and how long that was.
+type ReadHead = (u32, (Head, Framing), usize);
+
+/// The head, if it is all there.
+fn read_head(bytes: &[u8]) -> Result<Option<ReadHead>, Failure> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut parsed = httparse::Response::new(&mut fields);
+    let length = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err((Code::IoError, format!("the answer: {error}"))),
+    };
+    let status = u32::from(parsed.code.unwrap_or_default());
+    let mut framing = Framing::UntilClose;
+    let mut kept = Vec::new();
+    for field in parsed.headers {
+        let value = field.value;
+        if field.name.eq_ignore_ascii_case("transfer-encoding") {
+            framing = Framing::Chunked;
+            continue;
+        }
+        if field.name.eq_ignore_ascii_case("content-length") && framing != Framing::Chunked {
+            let text = std::str::from_utf8(value).ok();
+            framing = Framing::Length(text.and_then(|text| text.parse().ok()).ok_or_else(cut)?);
+        }
+        if !field.name.eq_ignore_ascii_case("connection") {
+            kept.push(Field { name: field.name.to_owned(), value: value.to_vec() });
+        }
+    }
+    Ok(Some((status, (Head { status, fields: kept }, framing), length)))
+}
+
+async fn write(channel: &Channel, record: &[u8]) -> Result<(), Failure> {
+    channel.write(record).await.map_err(|error| (Code::ResourceLimitReached, error.to_string()))
+}
+
+fn broken(error: &std::io::Error) -> Failure {
+    (Code::IoError, error.to_string())
+}
+
+fn cut() -> Failure {
+    (Code::IoError, "the answer was broken off".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(name: &str, value: &str) -> Field {
+        Field { name: name.to_owned(), value: value.into() }
+    }
+
+    #[test]
+    fn a_request_is_written_whole_or_not_at_all() {
+        // E9, H9
+        let asked = |target: &str, fields: Vec<Field>| Asked {
+            target: target.to_owned(),
+            fields,
+            ..Asked::default()
+        };
+        let (bytes, is_head) = written(&asked("", Vec::new())).expect("in order");
+        let expected = "GET / HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n";
+        assert_eq!((String::from_utf8_lossy(&bytes).as_ref(), is_head), (expected, false));
+        for bad in [
+            asked("/a b", Vec::new()),
+            asked("/\r\nX: y", Vec::new()),
+            asked("/", vec![field("X", "y\r\nZ: 1")]),
+            asked("/", vec![field("X:", "y")]),
+            asked("/", vec![field("", "y")]),
+            asked("/", vec![field("Content-Length", "3")]),
+            asked("/", vec![field("transfer-encoding", "chunked")]),
+            Asked { method: "GET /x".to_owned(), ..Asked::default() },
+        ] {
+            assert_eq!(written(&bad).expect_err("refused").0, Code::InvalidRequest, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_answer_is_known_by_its_head() {
+        let framing = |fields: &str| {
+            let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+            let (_, (_, framing), _) = read_head(text.as_bytes()).expect("good").expect("complete");
+            framing
+        };
+        assert_eq!(framing("Content-Length: 3\r\n"), Framing::Length(3));
+        assert_eq!(framing("Transfer-Encoding: chunked\r\n"), Framing::Chunked);
+        assert_eq!(framing("X: y\r\n"), Framing::UntilClose);
+        assert_eq!(read_head(b"HTTP/1.1 200 OK\r\nX").expect("good so far"), None);
+        assert!(read_head(b"nonsense\r\n\r\n").is_err());
+    }
+}

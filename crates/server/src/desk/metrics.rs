@@ -1,0 +1,182 @@
+//! What happened so far (O7), gathered from the workers and the endpoints, in Prometheus's terms.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sekisho_endpoint::control::{Family, Label, Metrics, Sample};
+use sekisho_lifecycle::{DeadlineKind, Session as State};
+use sekisho_net::tally::{BUCKETS_MICROS, Tally};
+
+use super::host::Host;
+
+/// Everything.
+#[expect(clippy::too_many_lines, reason = "it is a table")]
+pub(super) async fn gather(host: &Host) -> Metrics {
+    let workers = host.roster.measure().await;
+    let shared = &host.shared;
+    let counters = &shared.counters;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let mut tally = shared.past.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (mut here, mut received, mut sent) = ([0; 3], 0, 0);
+    let mut alone = 0;
+    for (_, measured) in &workers {
+        tally.merge(&measured.tally);
+        here.iter_mut().zip(measured.sessions).for_each(|(all, more)| *all += more);
+        received += measured.moved.0;
+        sent += measured.moved.1;
+        alone += measured.programs_alone;
+    }
+    let mut native = [0_u64; 3];
+    for info in host.endpoints().iter().flat_map(|endpoint| endpoint.list()) {
+        let at = match info.state {
+            State::Vacant | State::Idle => 0,
+            State::Processing(_) => 1,
+            State::Closing(..) | State::Shutdown => 2,
+        };
+        native[at] += 1;
+    }
+    let endpoint = host.counters();
+    let both = |name: &str, help: &str, kind: &str, http: f64, native: f64| {
+        let samples = vec![
+            sample("", &[("protocol", "http1")], http),
+            sample("", &[("protocol", "native")], native),
+        ];
+        family(name, help, kind, samples)
+    };
+    let one = |name: &str, help: &str, kind: &str, value: f64| {
+        family(name, help, kind, vec![sample("", &[], value)])
+    };
+    let families = vec![
+        one("sekisho_uptime_seconds", "Since the start", "gauge", host.uptime().as_secs_f64()),
+        one("sekisho_workers", "Workers that answer", "gauge", workers.len() as f64),
+        by_state(here, native),
+        both(
+            "sekisho_sessions_opened_total",
+            "Connections that came",
+            "counter",
+            count(&counters.accepted),
+            endpoint.connected as f64,
+        ),
+        both(
+            "sekisho_requests_total",
+            "Requests",
+            "counter",
+            count(&counters.requests),
+            endpoint.requests as f64,
+        ),
+        responses(&tally),
+        latency(&tally),
+        one(
+            "sekisho_received_bytes_total",
+            "Bytes that came from HTTP clients",
+            "counter",
+            received as f64 + count(&counters.received_bytes),
+        ),
+        one(
+            "sekisho_sent_bytes_total",
+            "Bytes that HTTP clients took",
+            "counter",
+            sent as f64 + count(&counters.sent_bytes),
+        ),
+        expired(&counters.expired),
+        one(
+            "sekisho_native_deadlines_total",
+            "Deadlines of native sessions that fell",
+            "counter",
+            endpoint.expired as f64,
+        ),
+        one(
+            "sekisho_requests_cancelled_total",
+            "Requests that an operator had cancelled",
+            "counter",
+            count(&counters.cancelled),
+        ),
+        one(
+            "sekisho_responses_broken_off_total",
+            "Responses that could not be completed",
+            "counter",
+            count(&counters.broken_off),
+        ),
+        one(
+            "sekisho_sessions_forced_total",
+            "Sessions ended by force in the middle of a request",
+            "counter",
+            count(&counters.forced),
+        ),
+        one(
+            "sekisho_accept_pauses_total",
+            "Times that accepting had to rest",
+            "counter",
+            count(&counters.accept_pauses),
+        ),
+        one(
+            "sekisho_native_refused_total",
+            "Native peers and requests that were refused",
+            "counter",
+            endpoint.refused as f64,
+        ),
+        one(
+            "sekisho_service_bugs_total",
+            "Services that broke their contract",
+            "counter",
+            (endpoint.answered_with_open_channel + endpoint.dropped_unanswered) as f64,
+        ),
+        one("sekisho_cgi_running", "Programs that run", "gauge", shared.seats.taken() as f64),
+        one("sekisho_cgi_alone", "Programs without their client", "gauge", alone as f64),
+    ];
+    Metrics { families }
+}
+
+fn by_state(http: [u64; 3], native: [u64; 3]) -> Family {
+    let mut samples = Vec::new();
+    for (protocol, counts) in [("http1", http), ("native", native)] {
+        for (state, count) in ["idle", "processing", "closing"].into_iter().zip(counts) {
+            let labels = [("protocol", protocol), ("state", state)];
+            samples.push(sample("", &labels, count as f64));
+        }
+    }
+    family("sekisho_sessions", "Sessions that are here", "gauge", samples)
+}
+
+fn responses(tally: &Tally) -> Family {
+    let classes = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+    let pairs = classes.into_iter().zip(tally.statuses);
+    let samples = pairs.map(|(class, count)| sample("", &[("class", class)], count as f64));
+    let help = "Answers to HTTP requests, by status";
+    family("sekisho_responses_total", help, "counter", samples.collect())
+}
+
+fn latency(tally: &Tally) -> Family {
+    let mut samples = Vec::new();
+    let mut below = 0;
+    for (end, count) in BUCKETS_MICROS.iter().zip(tally.latencies) {
+        below += count;
+        let end = (*end as f64 / 1e6).to_string();
+        samples.push(sample("_bucket", &[("le", &end)], below as f64));
+    }
+    samples.push(sample("_bucket", &[("le", "+Inf")], tally.count() as f64));
+    samples.push(sample("_sum", &[], tally.latency_sum.as_secs_f64()));
+    samples.push(sample("_count", &[], tally.count() as f64));
+    let help = "From a request's first byte to the end of its answer";
+    family("sekisho_request_seconds", help, "histogram", samples)
+}
+
+fn expired(counters: &[AtomicU64]) -> Family {
+    let samples = DeadlineKind::ALL.iter().zip(counters).map(|(kind, counter)| {
+        sample("", &[("kind", kind.tag())], counter.load(Ordering::Relaxed) as f64)
+    });
+    let help = "Deadlines of HTTP sessions that fell";
+    family("sekisho_deadlines_total", help, "counter", samples.collect())
+}
+
+fn family(name: &str, help: &str, kind: &str, samples: Vec<Sample>) -> Family {
+    Family { name: name.to_owned(), help: help.to_owned(), kind: kind.to_owned(), samples }
+}
+
+fn sample(suffix: &str, labels: &[(&str, &str)], value: f64) -> Sample {
+    let label = |(name, value): &(&str, &str)| Label {
+        name: (*name).to_owned(),
+        value: (*value).to_owned(),
+    };
+    Sample { suffix: suffix.to_owned(), labels: labels.iter().map(label).collect(), value }
+}

@@ -1,0 +1,135 @@
+//! The workers, as the desk asks them: one question to each, all at once, and what they answer.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use sekisho_endpoint::control;
+use sekisho_net::Order;
+use sekisho_net::inquiry::{Inquiry, Measured, Peer, View, Visit, Whom};
+use sekisho_net::session::Wish;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+/// How long a worker may take to answer: one that is at work on something long is listed another time.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The workers.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    workers: RefCell<Vec<(String, UnboundedSender<Order>)>>,
+    next: Cell<usize>,
+}
+
+impl Roster {
+    /// These are the workers from now on.
+    pub(super) fn set(&self, workers: Vec<(String, UnboundedSender<Order>)>) {
+        *self.workers.borrow_mut() = workers;
+    }
+
+    /// Asks every worker; those that have ended have nothing to say. And how many did not answer in time.
+    async fn ask<T>(
+        &self,
+        question: impl Fn(oneshot::Sender<T>) -> Inquiry,
+    ) -> (Vec<(String, T)>, u32) {
+        let mut asked = Vec::new();
+        for (name, orders) in &*self.workers.borrow() {
+            let (answer, answered) = oneshot::channel();
+            if orders.send(Order::Answer(question(answer))).is_ok() {
+                asked.push((name.clone(), answered));
+            }
+        }
+        let by = tokio::time::Instant::now() + PATIENCE;
+        let (mut answers, mut silent) = (Vec::new(), 0);
+        for (name, answered) in asked {
+            match tokio::time::timeout_at(by, answered).await {
+                Ok(Ok(answer)) => answers.push((name, answer)),
+                Ok(Err(_)) => {}
+                Err(_) => silent += 1,
+            }
+        }
+        (answers, silent)
+    }
+
+    /// Their sessions, and how many workers did not answer in time.
+    pub(super) async fn sessions(&self, whom: Whom) -> (Vec<control::Session>, u32) {
+        let (answers, silent) = self.ask(|answer| Inquiry::Sessions(whom, answer)).await;
+        let mut sessions = Vec::new();
+        for (worker, views) in answers {
+            sessions.extend(views.into_iter().map(|view| shown(view, &worker)));
+        }
+        (sessions, silent)
+    }
+
+    /// Cancels the running request of a session; `None` when nobody has the session.
+    pub(super) async fn cancel(&self, session: u64, request: Option<u64>) -> Option<bool> {
+        let (answers, _) = self.ask(|answer| Inquiry::Cancel(session, request, answer)).await;
+        answers.into_iter().find_map(|(_, answer)| answer)
+    }
+
+    /// Ends a session; whether anybody has it.
+    pub(super) async fn shut_down(&self, session: u64, wish: Wish) -> bool {
+        let (answers, _) = self.ask(|answer| Inquiry::ShutDown(session, wish, answer)).await;
+        answers.into_iter().any(|(_, is_here)| is_here)
+    }
+
+    /// Hands a connection from within to one of them, in turn; whether there is one.
+    pub(super) fn connect(&self, visit: Visit) -> bool {
+        let workers = self.workers.borrow();
+        let at = self.next.replace(self.next.get().wrapping_add(1));
+        let Some((_, orders)) = workers.get(at.checked_rem(workers.len()).unwrap_or(0)) else {
+            return false;
+        };
+        orders.send(Order::Answer(Inquiry::Connect(visit))).is_ok()
+    }
+
+    /// What they have counted.
+    pub(super) async fn measure(&self) -> Vec<(String, Measured)> {
+        self.ask(Inquiry::Measure).await.0
+    }
+}
+
+/// An HTTP session as it is shown.
+fn shown(view: View, worker: &str) -> control::Session {
+    let requests = view.running.map(|running| control::Request {
+        id: running.number,
+        handler: running.handler.to_owned(),
+        method: running.method,
+        target: running.target,
+        state: sekisho_lifecycle::Request::Processing.to_string(),
+        age_millis: millis(running.age),
+        cancelled: if running.is_cancelled { "operator".to_owned() } else { String::new() },
+        status: running.status.map_or(0, u32::from),
+        request_id: format!("{:032x}", running.request_id),
+    });
+    control::Session {
+        id: view.id,
+        protocol: "http1".to_owned(),
+        label: String::new(),
+        application: String::new(),
+        peer: match view.peer {
+            Peer::Address(address) => address.to_string(),
+            Peer::Unix => "unix".to_owned(),
+            Peer::Within(session) => format!("session :{session}"),
+        },
+        admin: false,
+        state: view.state.to_string(),
+        asked: match view.wish {
+            Wish::GoOn => "",
+            Wish::Drain => "graceful",
+            Wish::Force => "forceful",
+        }
+        .to_owned(),
+        age_millis: millis(view.age),
+        deadline: view.deadline.map_or("", |(deadline, _)| deadline.kind.tag()).to_owned(),
+        deadline_millis: view.deadline.map_or(0, |(_, left)| millis(left)),
+        received_bytes: view.moved.0,
+        sent_bytes: view.moved.1,
+        requests_total: view.requests,
+        worker: worker.to_owned(),
+        requests: requests.into_iter().collect(),
+    }
+}
+
+pub(super) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}

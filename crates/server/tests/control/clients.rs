@@ -1,0 +1,56 @@
+//! Other clients: the one in Python, and the live view in a terminal.
+
+use std::path::Path;
+
+use sekisho_testkit::{Server, Tree, have, run};
+
+use crate::common::{BINARY, LONG};
+use crate::support::with_endpoint;
+
+fn python(script: &str, arguments: &[&str]) -> sekisho_testkit::Finished {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python");
+    let script = folder.join(script).display().to_string();
+    run("python3", &[&["-B", script.as_str()], arguments].concat(), LONG * 3)
+}
+
+#[test]
+fn the_python_client_speaks_with_the_server() {
+    // E10
+    if !have("python3") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.file("root/a.txt", "from a file");
+    tree.script("root/cgi-bin/slow", "#!/bin/sh\nsleep 600\n");
+    let config = with_endpoint(
+        "listen 127.0.0.1:{port2}; sessions_max 3;",
+        "location /cgi-bin/ { cgi on; } location / { }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let socket = server.tree().path("s").display().to_string();
+    for address in [socket, server.address_of(1).to_string()] {
+        let done = python("tests/test_client.py", &[&address]);
+        assert_eq!(done.code(), 0, "{address}: {}{}", done.stdout, done.stderr);
+        assert!(done.stderr.contains("OK"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn the_live_view_shows_sessions_and_leaves_the_terminal_as_it_was() {
+    // E10
+    if !have("python3") {
+        return;
+    }
+    let server = Server::start(BINARY, &with_endpoint("", "return 200;"));
+    let mut client = server.connect();
+    assert_eq!(client.get("/").status, 200);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control/terminal.py");
+    let (script, pid) = (script.display().to_string(), server.id().to_string());
+    let peer = client.local_address().to_string();
+    let done = run("python3", &["-B", &script, BINARY, &pid, &peer], LONG * 3);
+    assert_eq!(done.code(), 0, "{}{}", done.stdout, done.stderr);
+    client.expect_closed(LONG);
+    // Without a terminal there is nothing to show it on.
+    let none = crate::support::ctl(&server, &["top"]);
+    assert_eq!(none.code(), 1, "{}", none.stderr);
+}

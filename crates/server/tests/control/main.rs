@@ -1,0 +1,12 @@
+//! Seeing and steering a running server: `sekisho ctl`, the `endpoint` block and its services, over the real
+//! binary.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod clients;
+mod many;
+mod seats;
+mod services;
+mod steering;
+mod support;
