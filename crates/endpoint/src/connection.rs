@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -195,7 +196,7 @@ impl<S: Stream> Connection<S> {
     /// Writes what there is. Whether anything left.
     fn flush(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
         let mut has_moved = false;
-        let mut is_lost = false;
+        let mut lost = None;
         loop {
             let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
             let Some(stream) = self.stream.as_mut().filter(|_| engine.stage() == Stage::Open)
@@ -221,8 +222,8 @@ impl<S: Stream> Connection<S> {
                     }
                     engine.transmitted(moved as u64, is_pending, now);
                 }
-                Poll::Ready(_) => {
-                    is_lost = true;
+                Poll::Ready(failed) => {
+                    lost = Some(failed.err().map_or(ErrorKind::WriteZero, |error| error.kind()));
                     break;
                 }
                 Poll::Pending => {
@@ -231,10 +232,10 @@ impl<S: Stream> Connection<S> {
                 }
             }
         }
-        if is_lost {
-            self.lose(now);
+        if let Some(kind) = lost {
+            self.lose(kind, now);
         }
-        has_moved || is_lost
+        has_moved || lost.is_some()
     }
 
     /// Reads more. Whether anything happened.
@@ -261,15 +262,21 @@ impl<S: Stream> Connection<S> {
                 self.filled += count;
                 true
             }
-            Poll::Ready(Err(_)) => {
-                self.lose(now);
+            Poll::Ready(Err(error)) => {
+                self.lose(error.kind(), now);
                 true
             }
         }
     }
 
-    fn lose(&mut self, now: Moment) {
-        self.session.state.borrow_mut().engine.transport_lost(CloseReason::TransportLost, now);
+    fn lose(&mut self, kind: ErrorKind, now: Moment) {
+        let reason = match kind {
+            // Shared memory in which something stands that cannot be (E7).
+            ErrorKind::InvalidData => CloseReason::OutOfSync,
+            ErrorKind::PermissionDenied => CloseReason::NotAdmitted,
+            _ => CloseReason::TransportLost,
+        };
+        self.session.state.borrow_mut().engine.transport_lost(reason, now);
     }
 
     /// Does with the transport what the engine's stage says.
