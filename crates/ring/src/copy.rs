@@ -10,7 +10,7 @@ pub(crate) const WORD: usize = size_of::<u64>();
 
 /// Writes `bytes` from the byte `at` on. Nobody else writes these words; whoever reads its neighbours in the
 /// first and last word finds them unchanged.
-pub(crate) fn put<W: Word>(words: &[W], at: usize, bytes: &[u8]) {
+pub fn put<W: Word>(words: &[W], at: usize, bytes: &[u8]) {
     let (first, shift) = (at / WORD, at % WORD);
     let (edge, rest) = bytes.split_at(edge_len(shift, bytes.len()));
     let mut words = words[first..].iter();
@@ -31,7 +31,7 @@ pub(crate) fn put<W: Word>(words: &[W], at: usize, bytes: &[u8]) {
 }
 
 /// Reads into `bytes` from the byte `at` on.
-pub(crate) fn get<W: Word>(words: &[W], at: usize, bytes: &mut [u8]) {
+pub fn get<W: Word>(words: &[W], at: usize, bytes: &mut [u8]) {
     let (first, shift) = (at / WORD, at % WORD);
     let (edge, rest) = bytes.split_at_mut(edge_len(shift, bytes.len()));
     let mut words = words[first..].iter();

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::copy;
+
 /// Eight bytes that are read and written as one.
 pub trait Word {
     /// Reads it.
@@ -18,6 +20,14 @@ pub trait Memory {
     type Word: Word;
     /// All of them.
     fn words(&self) -> &[Self::Word];
+    /// Copies bytes in, from the byte `at` on. Nobody else writes these words.
+    fn put(&self, at: usize, bytes: &[u8]) {
+        copy::put(self.words(), at, bytes);
+    }
+    /// Copies bytes out, from the byte `at` on.
+    fn get(&self, at: usize, bytes: &mut [u8]) {
+        copy::get(self.words(), at, bytes);
+    }
     /// What was written before it is seen by whoever passes its own fence later.
     fn fence(&self);
 }
@@ -61,6 +71,14 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
 
     fn words(&self) -> &[M::Word] {
         (**self).words()
+    }
+
+    fn put(&self, at: usize, bytes: &[u8]) {
+        (**self).put(at, bytes);
+    }
+
+    fn get(&self, at: usize, bytes: &mut [u8]) {
+        (**self).get(at, bytes);
     }
 
     fn fence(&self) {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::copy::{self, WORD};
+use crate::copy::WORD;
 use crate::layout::{ENDED, HEAD, Place, READER_WAITS, TAIL, WRITER_WAITS};
 use crate::memory::{Memory, Word};
 
@@ -76,7 +76,7 @@ struct Side<M> {
     memory: M,
     /// In words.
     control: usize,
-    /// In words.
+    /// In bytes, as the size.
     data: usize,
     bytes: usize,
 }
@@ -216,7 +216,7 @@ impl<M: Memory> Side<M> {
         let words = memory.words().len();
         let has_room = control / WORD + WRITER_WAITS < words
             && (data / WORD).checked_add(bytes / WORD)? <= words;
-        let side = Self { memory, control: control / WORD, data: data / WORD, bytes };
+        let side = Self { memory, control: control / WORD, data, bytes };
         (is_good && has_room).then_some(side)
     }
 
@@ -238,10 +238,6 @@ impl<M: Memory> Side<M> {
         sleeps
     }
 
-    fn data(&self) -> &[M::Word] {
-        &self.memory.words()[self.data..self.data + self.bytes / WORD]
-    }
-
     fn at(&self, position: u64) -> usize {
         position as usize & (self.bytes - 1)
     }
@@ -250,15 +246,19 @@ impl<M: Memory> Side<M> {
     fn put(&self, position: u64, bytes: &[u8]) {
         let at = self.at(position);
         let (first, second) = bytes.split_at(bytes.len().min(self.bytes - at));
-        copy::put(self.data(), at, first);
-        copy::put(self.data(), 0, second);
+        self.memory.put(self.data + at, first);
+        if !second.is_empty() {
+            self.memory.put(self.data, second);
+        }
     }
 
     fn get(&self, position: u64, bytes: &mut [u8]) {
         let at = self.at(position);
         let first = bytes.len().min(self.bytes - at);
         let (first, second) = bytes.split_at_mut(first);
-        copy::get(self.data(), at, first);
-        copy::get(self.data(), 0, second);
+        self.memory.get(self.data + at, first);
+        if !second.is_empty() {
+            self.memory.get(self.data, second);
+        }
     }
 }

@@ -44,6 +44,60 @@ impl SharedMemory {
         let start = NonNull::new(start.cast()).ok_or_else(|| unfit("mapped to nowhere"))?;
         Ok(Self { start, words: bytes / size_of::<AtomicU64>() })
     }
+
+    /// Copies bytes into the memory, from the byte `at` on, as one instruction where the machine has it; whether it
+    /// has. Nothing can be said about the order in which others see them.
+    pub fn write(&self, at: usize, from: &[u8]) -> bool {
+        let to = self.place(at, from.len());
+        // SAFETY: the memory has so many bytes from `to` on, as was just looked up, and `from` is a slice. They do
+        // not overlap: nobody gets a plain slice of the mapping.
+        unsafe { copy_bytes(from.as_ptr(), to, from.len()) }
+    }
+
+    /// Copies bytes out of the memory, from the byte `at` on, as one instruction where the machine has it; whether
+    /// it has.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
+        let from = self.place(at, into.len());
+        // SAFETY: the same, the other way round.
+        unsafe { copy_bytes(from, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Where so many bytes begin; there are so many.
+    fn place(&self, at: usize, len: usize) -> *mut u8 {
+        let bytes = self.words * size_of::<AtomicU64>();
+        assert!(at.checked_add(len).is_some_and(|end| end <= bytes), "within the memory");
+        // SAFETY: `at` lies within the mapping, or just behind its end.
+        unsafe { self.start.as_ptr().cast::<u8>().add(at) }
+    }
+}
+
+/// Copies bytes of which another process may write some, or read some, at the same time. The compiler knows nothing
+/// of what the instruction does but that it touches memory; so nothing is undefined, whatever is copied, as it would
+/// be for an ordinary copy.
+///
+/// # Safety
+/// So many bytes can be read from `from` and written to `to` by this process, and they do not overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) -> bool {
+    // SAFETY: it reads and writes just these bytes, as the caller has promised; the direction flag is clear, as it is
+    // in every function; the three registers are all that it changes.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            inout("rcx") len => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    true
+}
+
+/// # Safety
+/// Nothing is done here.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn copy_bytes(_: *const u8, _: *mut u8, _: usize) -> bool {
+    false
 }
 
 fn file_bytes(fd: libc::c_int) -> io::Result<u64> {
@@ -120,6 +174,30 @@ mod tests {
         assert_eq!((one.len(), other.len()), (1024, 512));
         one[511].store(7, Ordering::Relaxed);
         assert_eq!(other[511].load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn bytes_are_copied_in_and_out_as_they_are() {
+        // E7
+        let file = file(4096, libc::F_SEAL_SHRINK);
+        let memory = SharedMemory::map(&file, 4096).expect("mapped");
+        let bytes: Vec<u8> = (0..1000).map(|byte| byte as u8).collect();
+        if !memory.write(13, &bytes) {
+            return;
+        }
+        let mut back = vec![0; 1000];
+        assert!(memory.read(13, &mut back));
+        assert_eq!(back, bytes);
+        assert_eq!(memory[1].load(Ordering::Relaxed).to_le_bytes(), [0, 0, 0, 0, 0, 0, 1, 2]);
+        assert!(memory.read(4096, &mut []) && memory.write(3096, &bytes));
+    }
+
+    #[test]
+    #[should_panic(expected = "within the memory")]
+    fn nothing_is_copied_beyond_the_memory() {
+        // E7
+        let file = file(4096, libc::F_SEAL_SHRINK);
+        SharedMemory::map(&file, 4096).expect("mapped").write(4090, &[0; 7]);
     }
 
     #[test]

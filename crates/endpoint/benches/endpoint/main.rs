@@ -2,7 +2,7 @@
 //!
 //! Echoes of 64 bytes and channels of records over every transport, beside what the bare machine can do and
 //! beside gRPC. The scenarios take turns within a round, and of several rounds the middle counts: the machine
-//! may be noisy, but then it is so for all. Arguments: `--rounds N`, `--count N`, `--only TEXT`, `--one-core`.
+//! may be noisy, but then it is so for all. Arguments: `--rounds N`, `--count N`, `--only NAME`, `--one-core`.
 //! `SEKISHO_BENCH_TONIC` names the program of `bench/tonic`.
 #![forbid(unsafe_code)]
 
@@ -63,10 +63,18 @@ impl Bench {
         }
     }
 
+    /// Whether a scenario is asked for; a star at the end stands for anything.
+    fn is_wanted(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| match only.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == only,
+        })
+    }
+
     fn round(&self, results: &mut Results) {
         let (count, cores) = (self.count, self.cores);
         let mut run = |name: &str, scenario: &mut dyn FnMut() -> Sample| {
-            if self.only.as_ref().is_none_or(|only| name.contains(only)) {
+            if self.is_wanted(name) {
                 results.entry(name.to_owned()).or_default().push(scenario());
             }
         };

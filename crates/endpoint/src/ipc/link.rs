@@ -7,8 +7,10 @@ use std::sync::Arc;
 use sekisho_ring::{Consumer, Corrupt, Memory, Moved, Producer, Read, Rings};
 use sekisho_sys::SharedMemory;
 
-/// So much is written before the other side is told: it may begin while the rest is copied.
+/// So much is moved before the other side can see it, if it is awake: it may go on while the rest is copied.
 const STEP_BYTES: usize = 16 * 1024;
+/// What is no longer than this is copied word by word: one instruction for all takes a while to begin.
+const WORDS_BYTES: usize = 512;
 
 /// Mapped memory as rings know it.
 #[derive(Clone, Debug)]
@@ -19,6 +21,18 @@ impl Memory for Mapped {
 
     fn words(&self) -> &[Self::Word] {
         &self.0
+    }
+
+    fn put(&self, at: usize, bytes: &[u8]) {
+        if bytes.len() <= WORDS_BYTES || !self.0.write(at, bytes) {
+            sekisho_ring::put(&self.0, at, bytes);
+        }
+    }
+
+    fn get(&self, at: usize, bytes: &mut [u8]) {
+        if bytes.len() <= WORDS_BYTES || !self.0.read(at, bytes) {
+            sekisho_ring::get(&self.0, at, bytes);
+        }
     }
 
     fn fence(&self) {
@@ -46,32 +60,43 @@ impl Link {
 
     /// Copies out what is there; `ring` rings the other side's bell.
     pub(crate) fn read(&mut self, into: &mut [u8], ring: impl Fn()) -> io::Result<Option<usize>> {
-        match self.consumer.read(into).map_err(corrupt)? {
-            Read::Some(Moved { bytes, must_ring }) => {
-                if must_ring {
-                    ring();
+        let (mut count, mut must_ring, mut is_ended) = (0, false, false);
+        for step in into.chunks_mut(STEP_BYTES) {
+            let len = step.len();
+            match self.consumer.read(step).map_err(corrupt)? {
+                Read::Some(moved) => {
+                    count += moved.bytes;
+                    must_ring |= moved.must_ring;
+                    if moved.bytes == len {
+                        continue;
+                    }
                 }
-                Ok(Some(bytes))
+                Read::Empty => {}
+                Read::Ended => is_ended = true,
             }
-            Read::Empty => Ok(None),
-            Read::Ended => Ok(Some(0)),
+            break;
         }
+        if must_ring {
+            ring();
+        }
+        Ok((count > 0 || is_ended).then_some(count))
     }
 
     /// Writes what there is room for.
     pub(crate) fn write(&mut self, bytes: &[u8], ring: impl Fn()) -> io::Result<usize> {
-        let mut written = 0;
+        let (mut count, mut must_ring) = (0, false);
         for step in bytes.chunks(STEP_BYTES) {
-            let moved = self.producer.write(step).map_err(corrupt)?;
-            if moved.must_ring {
-                ring();
-            }
-            written += moved.bytes;
-            if moved.bytes < step.len() {
+            let Moved { bytes, must_ring: rings } = self.producer.write(step).map_err(corrupt)?;
+            count += bytes;
+            must_ring |= rings;
+            if bytes < step.len() {
                 break;
             }
         }
-        Ok(written)
+        if must_ring {
+            ring();
+        }
+        Ok(count)
     }
 
     /// Whether the reader may sleep now.

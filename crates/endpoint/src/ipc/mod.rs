@@ -47,7 +47,7 @@ pub enum Access {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { request_bytes: 64 << 10, answer_bytes: 64 << 10, access: Access::default() }
+        Self { request_bytes: 64 << 10, answer_bytes: 128 << 10, access: Access::default() }
     }
 }
 

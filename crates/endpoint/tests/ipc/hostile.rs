@@ -155,11 +155,13 @@ fn corruption_ends_the_session_at_once_and_with_a_reason() {
                 let mut wire = Vec::new();
                 let head = Head { word: Echo::NUMBER, ..Head::of_slot(Kind::Request, 0) };
                 // The server looks at the other's position when it has no room for this.
-                for _ in 0..2 {
-                    frame::write(&mut wire, head, &vec![7; 32000]);
+                for slot in 0..20 {
+                    frame::write(&mut wire, Head { slot, ..head }, &vec![7; 1000]);
                 }
+                let stream = Head { word: ENDLESS, ..Head::of_slot(Kind::Request, 20) };
+                frame::write(&mut wire, stream, b"");
                 raw.memory[144].store(1 << 40, Ordering::Relaxed);
-                raw.write(&wire[..60000]);
+                raw.write(&wire);
             },
             CloseReason::OutOfSync,
         ),

@@ -4,5 +4,6 @@
 
 mod handshake;
 mod hostile;
+mod idle;
 mod killed;
 mod support;

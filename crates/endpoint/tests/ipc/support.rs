@@ -197,7 +197,7 @@ impl Raw {
             return Err(io::ErrorKind::InvalidData.into());
         };
         assert_eq!((bytes.len(), &bytes[..8]), (32, &b"SEKI-IPC"[..]));
-        let memory = SharedMemory::map(&memory_file, 4096 + 2 * 65536)?;
+        let memory = SharedMemory::map(&memory_file, 4096 + 3 * 65536)?;
         Ok(Self {
             socket: Some(socket),
             memory_file: Some(memory_file),
