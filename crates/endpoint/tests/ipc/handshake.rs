@@ -3,7 +3,10 @@
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -54,16 +57,54 @@ fn a_peer_that_says_nothing_or_half_of_it_is_gone_after_the_deadline() {
     server.stop();
 }
 
+const STRANGER_PATH: &str = "SEKISHO_TEST_STRANGER_PATH";
+/// Nobody, on most systems; and neither root nor, as a rule, us.
+const STRANGER: u32 = 65534;
+
+/// Not a test of its own: what a process of another user sees.
+#[test]
+fn stranger() {
+    let Some(path) = std::env::var_os(STRANGER_PATH) else { return };
+    let shared = ipc::BlockingStream::connect(connect(path.as_ref()));
+    println!("stranger: {:?}", shared.map(drop).map_err(|error| error.kind()));
+}
+
 #[test]
 fn only_the_users_that_may_connect_get_memory() {
-    // E7. The tests may run as any user: one that is neither us nor root is only ever made up.
+    // E7
     let _alone = alone();
-    let config = ipc::Config { access: ipc::Access::Users(vec![12345]), ..ipc::Config::default() };
-    let mut server = Server::start(config);
-    let mut client = server.client();
-    assert_eq!(client.call(Echo::NUMBER, b"x").expect("served"), b"x");
-    drop(client);
-    server.stop();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can run a process of another user");
+        return;
+    }
+    for (access, wanted) in [
+        (ipc::Access::OwnUser, "Err(PermissionDenied)"),
+        (ipc::Access::Users(vec![STRANGER + 1]), "Err(PermissionDenied)"),
+        (ipc::Access::Users(vec![STRANGER]), "Ok(())"),
+        (ipc::Access::Anybody, "Ok(())"),
+    ] {
+        let mut server = Server::start(ipc::Config { access, ..ipc::Config::default() });
+        for path in [server.path(), server.path().parent().expect("a folder").to_owned()] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("set");
+        }
+        let ran = Command::new(std::env::current_exe().expect("it runs"))
+            .args(["--exact", "handshake::stranger", "--nocapture"])
+            .env(STRANGER_PATH, server.path())
+            .uid(STRANGER)
+            .output();
+        let Ok(output) = ran else {
+            println!("skipped: the test's own program is not for other users");
+            server.stop();
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains(&format!("stranger: {wanted}")), "{said}");
+        server.ended(1);
+        let is_refused = server.ends.lock().expect("whole")[..] == [CloseReason::NotAdmitted];
+        assert_eq!(is_refused, wanted != "Ok(())");
+        assert_eq!(server.client().call(Echo::NUMBER, b"x").expect("served"), b"x");
+        server.stop();
+    }
 }
 
 /// A server that sends these bytes and descriptors to whoever comes.
