@@ -1,5 +1,6 @@
-//! The client for programs without a runtime: the same session over a connected TCP or Unix socket. How long
-//! a wait may last is the socket's affair (`set_read_timeout`).
+//! The client for programs without a runtime: the same session over a connected TCP or Unix socket, or through
+//! shared memory ([`crate::ipc::BlockingStream`]). How long a wait may last is the transport's affair
+//! (`set_read_timeout`).
 //!
 //! A server takes no more requests from a peer that does not take its answers. So where a request cannot
 //! leave at once, answers are read meanwhile.
@@ -16,7 +17,37 @@ use sekisho_lifecycle::Manner;
 use crate::core::{CallError, Core, Options};
 
 /// How long the socket may take neither a byte nor give one while a request waits to leave.
-const STALL_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connected transport that blocks.
+pub trait Transport {
+    /// Waits for bytes, and reads what is there; zero is the end.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize>;
+    /// Writes what goes at once; `WouldBlock` where that is nothing.
+    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Waits until something can be written or read; whether there is something to read.
+    fn wait(&mut self, timeout: Duration) -> io::Result<bool>;
+}
+
+impl<S: Read + AsFd> Transport for S {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Read::read(self, into)
+    }
+
+    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        Ok(rustix::net::send(self, bytes, flags)?)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: 0 };
+        let mut ready = [PollFd::new(self, PollFlags::IN | PollFlags::OUT)];
+        match rustix::event::poll(&mut ready, Some(&timeout))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(ready[0].revents().contains(PollFlags::IN)),
+        }
+    }
+}
 
 /// A session with a server.
 #[derive(Debug)]
@@ -29,7 +60,7 @@ pub struct Client<S> {
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ticket(usize);
 
-impl<S: Read + AsFd> Client<S> {
+impl<S: Transport> Client<S> {
     /// Says hello and waits for the answer.
     pub fn connect(stream: S, options: impl Into<Options>) -> Result<Self, CallError> {
         let mut client = Self { core: Core::new(&options.into()), stream };
@@ -124,15 +155,11 @@ impl<S: Read + AsFd> Client<S> {
             if self.core.output().is_empty() {
                 return Ok(());
             }
-            let mut ready = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::OUT)];
-            match rustix::event::poll(&mut ready, Some(&STALL_TIMEOUT)) {
-                Ok(0) => return Err(CallError::Transport(io::ErrorKind::TimedOut.into())),
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(CallError::Transport(error.into())),
-                Ok(_) => {}
-            }
-            if ready[0].revents().contains(PollFlags::IN) {
-                self.read()?;
+            match self.stream.wait(STALL_TIMEOUT) {
+                Ok(true) => self.read()?,
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(CallError::Transport(error)),
             }
         }
     }
@@ -140,11 +167,10 @@ impl<S: Read + AsFd> Client<S> {
     /// Writes what the socket takes at once.
     fn write_some(&mut self) {
         while !self.core.output().is_empty() {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::send(&self.stream, self.core.output(), flags) {
+            match self.stream.write_some(self.core.output()) {
                 Ok(count) => self.core.wrote(count),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // What the server said before it went may still be read.
                 Err(_) => {
                     let rest = self.core.output().len();

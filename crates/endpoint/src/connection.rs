@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -26,8 +27,10 @@ use crate::stream::Stream;
 
 /// So many events are handled before other sessions get their turn.
 const TURN_EVENTS: u32 = 256;
-/// Buffers that have grown beyond this are not kept.
-const KEEP_BYTES: usize = 128 * 1024;
+/// Output that has grown beyond this is not kept.
+const KEEP_BYTES: usize = 512 * 1024;
+/// The same for a session in which nothing happens.
+const KEEP_IDLE_BYTES: usize = 16 * 1024;
 
 type Working = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -50,6 +53,8 @@ pub struct Connection<S> {
     body: Vec<u8>,
     works: FuturesUnordered<CatchUnwind<AssertUnwindSafe<Working>>>,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// The timer knows whom to wake, and when.
+    is_armed: bool,
     is_shut: bool,
 }
 
@@ -82,6 +87,7 @@ impl<S: Stream> Connection<S> {
             body: Vec::new(),
             works: FuturesUnordered::new(),
             sleep: None,
+            is_armed: false,
             is_shut: false,
         }
     }
@@ -183,6 +189,9 @@ impl<S: Stream> Connection<S> {
 
     /// Polls the services that have something to do. Whether one of them came to its end.
     fn work(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.works.is_empty() {
+            return false;
+        }
         let mut has_moved = false;
         while let Poll::Ready(Some(ended)) = self.works.poll_next_unpin(cx) {
             has_moved = true;
@@ -196,7 +205,7 @@ impl<S: Stream> Connection<S> {
     /// Writes what there is. Whether anything left.
     fn flush(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
         let mut has_moved = false;
-        let mut is_lost = false;
+        let mut lost = None;
         loop {
             let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
             let Some(stream) = self.stream.as_mut().filter(|_| engine.stage() == Stage::Open)
@@ -222,8 +231,8 @@ impl<S: Stream> Connection<S> {
                     }
                     engine.transmitted(moved as u64, is_pending, now);
                 }
-                Poll::Ready(_) => {
-                    is_lost = true;
+                Poll::Ready(failed) => {
+                    lost = Some(failed.err().map_or(ErrorKind::WriteZero, |error| error.kind()));
                     break;
                 }
                 Poll::Pending => {
@@ -232,10 +241,10 @@ impl<S: Stream> Connection<S> {
                 }
             }
         }
-        if is_lost {
-            self.lose(now);
+        if let Some(kind) = lost {
+            self.lose(kind, now);
         }
-        has_moved || is_lost
+        has_moved || lost.is_some()
     }
 
     /// Reads more. Whether anything happened.
@@ -262,15 +271,21 @@ impl<S: Stream> Connection<S> {
                 self.filled += count;
                 true
             }
-            Poll::Ready(Err(_)) => {
-                self.lose(now);
+            Poll::Ready(Err(error)) => {
+                self.lose(error.kind(), now);
                 true
             }
         }
     }
 
-    fn lose(&mut self, now: Moment) {
-        self.session.state.borrow_mut().engine.transport_lost(CloseReason::TransportLost, now);
+    fn lose(&mut self, kind: ErrorKind, now: Moment) {
+        let reason = match kind {
+            // Shared memory in which something stands that cannot be (E7).
+            ErrorKind::InvalidData => CloseReason::OutOfSync,
+            ErrorKind::PermissionDenied => CloseReason::NotAdmitted,
+            _ => CloseReason::TransportLost,
+        };
+        self.session.state.borrow_mut().engine.transport_lost(reason, now);
     }
 
     /// Does with the transport what the engine's stage says.
@@ -307,11 +322,17 @@ impl<S: Stream> Connection<S> {
         let at: Instant = self.session.clock.instant(deadline.at);
         match &mut self.sleep {
             // A timer that is early is put right when it falls: most deadlines only ever move later.
-            Some(sleep) if sleep.deadline() <= at && !sleep.is_elapsed() => {}
+            Some(sleep) if sleep.deadline() <= at && !sleep.is_elapsed() => {
+                if self.is_armed {
+                    return false;
+                }
+            }
             Some(sleep) => sleep.as_mut().reset(at),
             None => self.sleep = Some(Box::pin(tokio::time::sleep_until(at))),
         }
-        self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
+        let is_due = self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
+        self.is_armed = !is_due;
+        is_due
     }
 }
 
@@ -325,10 +346,12 @@ impl<S: Stream> Future for Connection<S> {
             state.is_polling = true;
             if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 state.waker = Some(cx.waker().clone());
+                this.is_armed = false;
             }
         }
         loop {
             let now = this.session.clock.now();
+            this.session.state.borrow_mut().now = now;
             this.turn(cx, now);
             // Data that came in the same turn has won (T3).
             let is_due = |deadline: sekisho_lifecycle::Deadline| deadline.at.is_due(now);
@@ -348,6 +371,12 @@ impl<S: Stream> Future for Connection<S> {
             if this.filled == 0 && !this.input.is_empty() {
                 this.endpoint.give_back_buffer(std::mem::take(&mut this.input));
             }
+            if this.works.is_empty() {
+                let out = &mut this.session.state.borrow_mut().scratch.out;
+                if out.is_empty() && out.capacity() > KEEP_IDLE_BYTES {
+                    *out = Vec::new();
+                }
+            }
             if !this.wait(cx) {
                 this.session.state.borrow_mut().is_polling = false;
                 return Poll::Pending;
@@ -362,7 +391,7 @@ impl<S> Drop for Connection<S> {
         {
             let state = &mut *self.session.state.borrow_mut();
             state.engine.transport_lost(CloseReason::TransportLost, now);
-            state.is_polling = true;
+            (state.is_polling, state.now) = (true, now);
             state.waker = None;
         }
         // Handlers that are dropped drop their handles.

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::admission::{Gate, OwnUser, Rank, Seat, Seats};
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::ipc;
 use crate::observer::{Observer, Silent};
 use crate::service::Services;
 use crate::session::{Session, SessionInfo};
@@ -173,6 +174,18 @@ impl Endpoint {
             match accepted {
                 Ok((stream, _)) => {
                     tokio::task::spawn_local(self.serve(stream));
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    /// Accepts connections on a Unix socket and serves them through shared memory (E7).
+    pub async fn listen_ipc(self: Rc<Self>, listener: UnixListener, config: ipc::Config) {
+        while let Some(accepted) = self.accept(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => {
+                    tokio::task::spawn_local(self.serve(ipc::Stream::accept(stream, &config)));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }

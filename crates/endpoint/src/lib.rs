@@ -1,4 +1,4 @@
-//! Services over TCP, Unix sockets and in-process, and live control of every session.
+//! Services over TCP, Unix sockets, shared memory and in-process, and live control of every session.
 //!
 //! A [`Service`] is called by its number with a [`Request`] and a [`Response`], and does not know the
 //! transport. An [`Endpoint`] holds the services and the sessions of one thread; each session is one future
@@ -33,6 +33,7 @@ mod core;
 mod echo;
 mod endpoint;
 pub mod http;
+pub mod ipc;
 pub mod loopback;
 mod observer;
 mod service;

@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) waker: Option<Waker>,
     /// The connection is at work and will look by itself.
     pub(crate) is_polling: bool,
+    /// The time at which its turn began.
+    pub(crate) now: Moment,
     /// The connection is gone.
     pub(crate) is_over: bool,
     waiters: Vec<(RequestId, Waker)>,
@@ -123,6 +125,7 @@ impl Session {
             member: None,
             waker: None,
             is_polling: false,
+            now: Moment::ZERO,
             is_over: false,
             waiters: Vec::new(),
             flags: Vec::new(),
@@ -142,8 +145,9 @@ impl Session {
         &self,
         command: impl FnOnce(&mut Server, &mut Scratch, Moment) -> T,
     ) -> T {
-        let now = self.clock.now();
         let mut state = self.state.borrow_mut();
+        // Within a turn it is the turn's time: one look at the clock for all that a turn does.
+        let now = if state.is_polling { state.now } else { self.clock.now() };
         let State { engine, scratch, .. } = &mut *state;
         let done = command(engine, scratch, now);
         if !state.is_polling

@@ -1,8 +1,12 @@
 //! The one crate with unsafe code: calls that the machine offers and no safe crate does. Each block says
 //! why it is sound.
 
+mod memory;
 mod socket;
 mod spawn;
+mod watch;
 
+pub use memory::SharedMemory;
 pub use socket::defer_accept;
 pub use spawn::{Process, spawn};
+pub use watch::watch;

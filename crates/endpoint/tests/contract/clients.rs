@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use sekisho_endpoint::{Client, Manner, blocking};
+use sekisho_endpoint::{Client, Manner, blocking, ipc};
 
 use crate::world::{ECHO, Loopback, STREAM, World, run};
 
@@ -46,7 +46,32 @@ fn a_unix_socket_is_listened_to_by_both_clients() {
     });
 }
 
-fn talk<S: std::io::Read + std::os::fd::AsFd>(mut client: blocking::Client<S>) {
+#[test]
+fn shared_memory_is_listened_for_by_both_clients() {
+    // E7, E10
+    run(async {
+        let world = World::<Loopback>::new();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("endpoint");
+        let listener = tokio::net::UnixListener::bind(&path).expect("bound");
+        let config = ipc::Config::default();
+        tokio::task::spawn_local(Rc::clone(&world.endpoint).listen_ipc(listener, config));
+        let stream = tokio::net::UnixStream::connect(&path).await.expect("connected");
+        let stream = ipc::Stream::connect(stream);
+        let client = Client::connect(stream, "async").await.expect("admitted");
+        assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
+        let blocking = tokio::task::spawn_blocking(move || {
+            let stream = std::os::unix::net::UnixStream::connect(path).expect("connected");
+            let stream = ipc::BlockingStream::connect(stream).expect("shared");
+            talk(blocking::Client::connect(stream, "blocking").expect("admitted"));
+        });
+        blocking.await.expect("the client is content");
+        world.endpoint.shut_down_all(Manner::Graceful).await;
+        assert!(client.ended().await.is_err());
+    });
+}
+
+fn talk<S: blocking::Transport>(mut client: blocking::Client<S>) {
     for number in 0..100_u8 {
         assert_eq!(client.call(ECHO, &[number]).expect("a result"), [number]);
     }
@@ -95,5 +120,6 @@ fn a_client_can_be_shared_between_threads() {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Client<tokio::net::TcpStream>>();
     is_shared::<Client<sekisho_endpoint::loopback::End>>();
+    is_shared::<Client<ipc::Stream>>();
     is_shared::<sekisho_endpoint::Call<tokio::net::UnixStream>>();
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sekisho_endpoint::{
     Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint, Greeting,
-    Observer, Options, Peer, Policy, Request, RequestId, Response, Seats, Services, Stream,
+    Observer, Options, Peer, Policy, Request, RequestId, Response, Seats, Services, Stream, ipc,
     loopback, service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
@@ -31,6 +31,7 @@ pub(crate) trait Transport: 'static {
 pub(crate) struct Loopback;
 pub(crate) struct Tcp;
 pub(crate) struct Unix;
+pub(crate) struct Ipc;
 
 impl Transport for Loopback {
     type Stream = loopback::End;
@@ -59,6 +60,13 @@ impl Transport for Unix {
     }
 }
 
+impl Transport for Ipc {
+    type Stream = ipc::Stream;
+    async fn pair() -> (ipc::Stream, ipc::Stream) {
+        ipc::pair(&ipc::Config::default()).expect("a pair")
+    }
+}
+
 /// Each row becomes one test for each transport. `T` is the transport.
 macro_rules! contract {
     ($($(#[$meta:meta])* async fn $name:ident() $body:block)*) => {
@@ -77,6 +85,11 @@ macro_rules! contract {
                 #[test]
                 fn over_tcp() {
                     crate::world::run(row::<crate::world::Tcp>());
+                }
+
+                #[test]
+                fn over_ipc() {
+                    crate::world::run(row::<crate::world::Ipc>());
                 }
 
                 #[test]

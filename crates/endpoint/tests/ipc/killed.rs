@@ -1,0 +1,102 @@
+//! Clients that are killed, as real processes, in the middle of everything.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+use sekisho_endpoint::{Echo, blocking, ipc};
+
+use crate::support::{Dice, ENDLESS, PATIENT, Server, alone, connect, held, pause, rounds};
+
+/// Where the process is told which server it is to trouble.
+const PATH: &str = "SEKISHO_TEST_IPC_PATH";
+
+/// Not a test of its own: what the killed processes run.
+#[test]
+fn client_process() {
+    let Some(path) = std::env::var_os(PATH) else { return };
+    let mut dice = Dice(u64::from(std::process::id()) << 20 | 1);
+    println!("here");
+    loop {
+        let Ok(stream) = ipc::BlockingStream::connect(connect(path.as_ref())) else { continue };
+        let Ok(mut client) = blocking::Client::connect(stream, "doomed") else { continue };
+        for _ in 0..dice.roll(50) {
+            let size = [0, 64, 3000, 300_000][dice.roll(4) as usize];
+            match dice.roll(4) {
+                0 => drop(client.call(Echo::NUMBER, &vec![7; size])),
+                1 => {
+                    let Ok(ticket) = client.request(ENDLESS, b"") else { break };
+                    for _ in 0..dice.roll(100) {
+                        let _ = client.next_record(&ticket);
+                    }
+                    client.abandon(ticket);
+                }
+                2 => {
+                    let Ok(ticket) = client.request(PATIENT, &vec![7; size]) else { break };
+                    client.abandon(ticket);
+                }
+                _ => {
+                    let tickets: Vec<_> =
+                        (0..20).flat_map(|_| client.request(Echo::NUMBER, &[7; 100])).collect();
+                    for ticket in tickets {
+                        let _ = client.answer(ticket);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn start(server: &Server) -> Child {
+    let program = std::env::current_exe().expect("it runs");
+    let mut child = Command::new(program)
+        .args(["--exact", "killed::client_process", "--nocapture"])
+        .env(PATH, server.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started");
+    let mut said = child.stdout.take().expect("a pipe");
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while !line.ends_with(b"here\n") && said.read(&mut byte).expect("read") == 1 {
+        line.push(byte[0]);
+    }
+    child
+}
+
+#[test]
+fn killed_processes_leave_nothing_behind() {
+    // E7, L12, L13
+    let _alone = alone();
+    let before = held();
+    let mut server = Server::start(ipc::Config::default());
+    let mut honest = server.client();
+    let mut dice = Dice(0x0dd0_5eed_0dd0_5eed);
+    let mut running: Vec<Child> = Vec::new();
+    for round in 0..rounds(40, 10_000) {
+        running.push(start(&server));
+        if running.len() > 3 {
+            let at = dice.roll(running.len() as u64) as usize;
+            let mut child = running.swap_remove(at);
+            pause(dice.roll(4));
+            child.kill().expect("killed");
+            child.wait().expect("gone");
+        }
+        if round % 20 == 0 {
+            assert_eq!(honest.call(Echo::NUMBER, b"still there?").expect("it is"), b"still there?");
+        }
+    }
+    for mut child in running {
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+    }
+    drop(honest);
+    crate::support::until(|| server.seats.taken() == (0, 0));
+    // While the server still runs: its listener and its runtime are what is left.
+    crate::support::until(|| held().1 == before.1);
+    let ended = server.ends.lock().expect("whole").len();
+    server.stop();
+    drop(server);
+    assert_eq!(held(), before, "descriptors and shared memory");
+    println!("{ended} sessions have ended");
+}

@@ -1,0 +1,22 @@
+//! Rings of bytes in memory that is shared with a process nobody trusts (E7).
+//!
+//! A ring goes one way: a [`Producer`] here, a [`Consumer`] there. Each side keeps its own position to itself
+//! and only ever *tells* it through the memory; the other's position is read once into a local, checked, and
+//! then used. So whatever the other side writes there, nothing is read or written beyond the ring, and what
+//! comes out is bytes that were copied before anybody looks at them, or [`Corrupt`].
+//!
+//! Who finds nothing to do says so in the memory and looks once more before it sleeps; who has done something
+//! looks whether the other sleeps, and says that its bell must be rung ([`Moved::must_ring`]). Between the two
+//! stands a fence on both sides, so one of them sees the other (`tests/loom.rs`). Bells, descriptors and maps are
+//! the caller's affair: here is no unsafe code and no system call.
+#![forbid(unsafe_code)]
+
+mod copy;
+mod layout;
+mod memory;
+mod ring;
+
+pub use copy::{get, put};
+pub use layout::{CONTROL_BYTES, HEAD_BYTES, Place, RING_BYTES_MAX, RING_BYTES_MIN, Rings};
+pub use memory::{Memory, Word};
+pub use ring::{Consumer, Corrupt, Moved, Producer, Read};
