@@ -270,6 +270,7 @@ mod tests {
             deferred: Some(true),
             fastopen: Some(3),
             mode: None,
+            ipc: false,
         };
         assert_eq!(line.options, expected);
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);

@@ -158,6 +158,8 @@ pub struct ListenOptions {
     pub deferred: Option<bool>,
     /// `fastopen=`
     pub fastopen: Option<u32>,
+    /// `ipc`: sessions at this Unix socket go through shared memory.
+    pub ipc: bool,
     /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
     pub mode: Option<u32>,
 }

@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "address [option] ...",
         "",
-        "An address for native sessions (ours): `ADDRESS:PORT`, or `unix:PATH` with `mode=0660` for the file; `backlog=N`",
+        "An address for native sessions (ours): `ADDRESS:PORT`, or `unix:PATH` with `mode=0660` for the file and `ipc` for shared memory; `backlog=N`",
         listen,
     )
     .repeated(),
@@ -150,6 +150,12 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
         let text = d.text(word)?;
         let wrong = || Fault::at(word, format!("invalid parameter \"{text}\""));
         match text.split_once('=') {
+            None if text == "ipc" => {
+                if !matches!(found[..], [ListenAddress::Unix(_)]) {
+                    return Err(Fault::at(word, "\"ipc\" begins at a Unix socket"));
+                }
+                options.ipc = true;
+            }
             Some(("mode", mode)) => {
                 if !matches!(found[..], [ListenAddress::Unix(_)]) {
                     return Err(Fault::at(word, "\"mode\" is for the file of a Unix socket"));
@@ -162,7 +168,7 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
                 options.backlog = Some(number.filter(|n| *n > 0).ok_or_else(wrong)?);
             }
             _ => {
-                let known = ["mode=", "backlog="];
+                let known = ["ipc", "mode=", "backlog="];
                 return Err(wrong().help(did_you_mean(text, known.into_iter())));
             }
         }

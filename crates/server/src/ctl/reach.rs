@@ -102,7 +102,8 @@ fn configured(target: &Target) -> Result<Socket, Failure> {
             pid_file::server(path).map_err(|problem| Failure::NoServer(problem.to_string()))?;
         return seat(pid.as_raw_nonzero().get().unsigned_abs());
     }
-    let addresses = config.main.endpoint.listens.iter().map(|(address, _)| address);
+    let listens = config.main.endpoint.listens.iter().filter(|(_, options)| !options.ipc);
+    let addresses = listens.map(|(address, _)| address);
     let local = addresses.filter_map(|address| match address {
         ListenAddress::Unix(path) => path.to_str(),
         ListenAddress::Tcp(_) => None,

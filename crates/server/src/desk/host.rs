@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sekisho_config::{BuiltIn, Level, ListenAddress};
 use sekisho_endpoint::{
     CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer, Policy, RequestId, Seats,
-    Services,
+    Services, ipc,
 };
 use sekisho_handler::status::Question;
 use sekisho_lifecycle::Manner;
@@ -242,10 +242,19 @@ impl Host {
         let mut accepting = Vec::new();
         for Listener { address, cookie, socket } in listeners {
             let endpoint = Rc::clone(&endpoint);
+            let listens = &rules.endpoint.listens;
+            let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
             // A socket that cannot be waited for is as good as none; it was open a moment ago.
             let task = match address {
                 ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
+                // Whoever can open the socket may begin; the gate decides who may steer, as everywhere.
+                ListenAddress::Unix(_) if is_ipc => {
+                    let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
+                    UnixListener::from_std(socket.into()).map(|listener| {
+                        tokio::task::spawn_local(endpoint.listen_ipc(listener, config))
+                    })
+                }
                 ListenAddress::Unix(_) => UnixListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_unix(listener))),
             };

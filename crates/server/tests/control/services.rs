@@ -1,15 +1,17 @@
 //! The services `echo`, `http` and `control`, called from the command line and from programs.
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use prost::Message;
 use sekisho_endpoint::control::{Ask, Measure, Metrics, What};
 use sekisho_endpoint::http::{Done, Field, Head, Request};
-use sekisho_endpoint::{Code, blocking};
+use sekisho_endpoint::ipc::BlockingStream;
+use sekisho_endpoint::{Code, Echo, blocking};
 use sekisho_testkit::{Server, Tree, eventually};
 
-use crate::common::{BINARY, LONG, pattern, serve};
+use crate::common::{BINARY, LONG, http, pattern, serve};
 use crate::support::{admin, ctl, ctl_ok, metric, native, sessions, with_endpoint};
 
 /// An HTTP request by the service: the head, the body, and the end or its error.
@@ -248,4 +250,25 @@ fn rules_about_addresses_hold_for_whoever_asks_by_the_service() {
     let status = |head: Option<Head>| head.expect("a head").status;
     assert_eq!(status(ask_http(&mut over_tcp, &get("/deny/a.txt")).0), 403);
     assert_eq!(status(ask_http(&mut local, &get("/deny/a.txt")).0), 200);
+}
+
+#[test]
+fn a_session_through_shared_memory_is_one_like_the_others() {
+    // E7, E9
+    let config = "endpoint { listen unix:{dir}/ipc ipc; services echo; }";
+    let server = Server::start(
+        BINARY,
+        &format!("{config}\n{}", http("server { listen 127.0.0.1:{port}; }")),
+    );
+    let socket = || UnixStream::connect(server.tree().path("ipc"));
+    eventually("the socket", LONG, || socket().is_ok());
+    let stream = BlockingStream::connect(socket().expect("a socket")).expect("shared memory");
+    let mut client = blocking::Client::connect(stream, "through memory").expect("a session");
+    for bytes in [0, 64, 300_000] {
+        assert_eq!(client.call(Echo::NUMBER, &pattern(bytes)).expect("an answer"), pattern(bytes));
+    }
+    let listed = ctl_ok(&server, &["sessions"]);
+    assert!(listed.contains("through memory"), "{listed}");
+    assert!(ctl_ok(&server, &["session", "shutdown", "--graceful", "through memory"]).len() < 1000);
+    eventually("its end", LONG, || !ctl_ok(&server, &["sessions"]).contains("through memory"));
 }
