@@ -32,8 +32,11 @@ pub struct BlockingStream {
 impl BlockingStream {
     /// Shares memory with the server that is connected.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
-        let flags = SendFlags::NOSIGNAL;
-        rustix::net::send(&socket, &greeting::hello(), flags)?;
+        match rustix::net::send(&socket, &greeting::hello(), SendFlags::NOSIGNAL) {
+            // A server that refuses us need not have waited for our word; its own says why.
+            Ok(_) | Err(Errno::PIPE) => {}
+            Err(error) => return Err(error.into()),
+        }
         let mut incoming = Incoming::default();
         let (rings, offer) = loop {
             wait_for(&socket, Some(CONNECT_TIMEOUT))?;

@@ -103,6 +103,8 @@ impl Stream {
                 while *sent < HELLO_BYTES {
                     match socket.try_write(&hello[*sent..]) {
                         Ok(count) => *sent += count,
+                        // A server that refuses us need not have waited for our word; its own says why.
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                             ready!(socket.poll_write_ready(cx))?;
                         }
