@@ -18,14 +18,15 @@ mod temp;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
-use sekisho_config::{Deeds, Level, Settings};
+use sekisho_config::{Cgi, Deeds, Level, Settings};
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
-use sekisho_route::{Deed, Exchange, Request, Table};
+use sekisho_route::{Deed, Exchange, Request, Store, Table};
 use tokio::task::JoinHandle;
 
 use crate::cgi::Surroundings;
@@ -65,7 +66,7 @@ pub fn start(
 ) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
     let begun = match &settings.deeds {
-        Some(deeds) => begin(call, deeds),
+        Some(deeds) => begin(call, deeds, &around),
         None => Err(Failure::of(Status::FORBIDDEN)),
     };
     match begun {
@@ -89,7 +90,7 @@ pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
     answer.status
 }
 
-fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, deeds: &Deeds, around: &Rc<dyn Surroundings>) -> Result<Stage, Failure> {
     if call.has_body && !takes_body(call.deed) {
         // nginx's answer: whatever the body is meant to say, it is not understood.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
@@ -100,16 +101,47 @@ fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
         Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
         Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to)?)),
         Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to)?)),
-        Deed::Store(_) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
-            resume::create(call, deeds)
+        Deed::Store(place) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
+            resume::create(call, deeds, &Programs::of(call, place, around))
         }
-        Deed::Store(place) => Ok(Stage::Receiving(store::begin(call, deeds, place)?)),
+        Deed::Store(place) => {
+            let programs = Programs::of(call, place, around);
+            Ok(Stage::Receiving(store::begin(call, deeds, place, programs)?))
+        }
         Deed::Resume(place) => resume::resume(call, deeds, place),
     }
 }
 
 fn takes_body(deed: &Deed) -> bool {
     matches!(deed, Deed::Put | Deed::Store(_) | Deed::Resume(_))
+}
+
+/// Which names in a store are programs: who may store files may not run them, nor make anybody else run them.
+#[derive(Debug)]
+struct Programs {
+    /// Where the store is.
+    cgi: Option<Arc<Cgi>>,
+    /// Under the path by which its files can be asked for: another location may answer there.
+    address: Option<Vec<u8>>,
+    around: Rc<dyn Surroundings>,
+}
+
+impl Programs {
+    fn of(call: &Call<'_>, store: &Store, around: &Rc<dyn Surroundings>) -> Self {
+        Self {
+            cgi: call.settings().cgi.clone(),
+            address: store.address.clone(),
+            around: Rc::clone(around),
+        }
+    }
+
+    /// A file of this name must not come to be.
+    fn refuse(&self, name: &[u8]) -> Result<(), Failure> {
+        let is_own = self.cgi.as_deref().is_some_and(|cgi| cgi.is_program(name));
+        let path = self.address.as_ref().map(|address| [address.as_slice(), name].concat());
+        let is_run = is_own || path.is_some_and(|path| self.around.is_run(&path, name));
+        if is_run { Err(Failure::of(Status::FORBIDDEN)) } else { Ok(()) }
+    }
 }
 
 /// A successful end.

@@ -20,7 +20,7 @@ use super::conditions::Conditions;
 use super::land::{self, Rules};
 use super::note::{self, Note};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Job, Outcome, Receiver, Stage};
+use super::{Answer, Call, Failure, Job, Outcome, Programs, Receiver, Stage};
 
 /// What the names of unfinished uploads begin with.
 pub(super) const PREFIX: &str = ".sekisho-partial-";
@@ -50,8 +50,12 @@ pub(super) fn describe(max_bytes: Option<u64>) -> Answer {
 }
 
 /// POST: an upload is begun.
-pub(super) fn create(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
-    spoken(begin(call, deeds))
+pub(super) fn create(
+    call: &Call<'_>,
+    deeds: &Deeds,
+    programs: &Programs,
+) -> Result<Stage, Failure> {
+    spoken(begin(call, deeds, programs))
 }
 
 /// HEAD, PATCH and DELETE: it is asked for, goes on, or is given up.
@@ -71,7 +75,7 @@ fn check_version(head: &Head) -> Result<(), Failure> {
     Err(Failure::of(Status::PRECONDITION_FAILED).field("Tus-Version", VERSION))
 }
 
-fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, Failure> {
     let head = call.request.head;
     check_version(head)?;
     let length = number(head, b"upload-length").ok_or(Status::BAD_REQUEST)?;
@@ -90,9 +94,7 @@ fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
     let id = temp::random();
     let name = name.unwrap_or_else(|| format!("upload-{seconds}-{}", &id[..8]));
     let shelf = Shelf::find(call, deeds, &id)?;
-    if call.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(name.as_bytes())) {
-        return Err(Failure::of(Status::FORBIDDEN));
-    }
+    programs.refuse(name.as_bytes())?;
     let note = Note { length, name, metadata: metadata.to_vec(), is_done: false };
     let mut location = Vec::new();
     target::encode_path(&call.exchange.path, &mut location);
