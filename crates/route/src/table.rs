@@ -122,6 +122,16 @@ impl Table {
         self.find_location(server, path, &mut Captures::default())
     }
 
+    /// Whether a server has locations of its own for paths below a folder.
+    pub(crate) fn has_locations_below(&self, server: ServerId, folder: &[u8]) -> bool {
+        self.config().http.locations.iter().any(|location| match &location.matches {
+            LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => {
+                location.server == server && path.len() > folder.len() && path.starts_with(folder)
+            }
+            _ => false,
+        })
+    }
+
     pub(crate) fn find_location(
         &self,
         server: ServerId,
