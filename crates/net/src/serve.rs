@@ -131,6 +131,11 @@ impl Serving {
         self.received += bytes as u64;
     }
 
+    /// What it had of `limit_conn` is for others.
+    pub(crate) fn leave_places(&mut self) {
+        self.places.clear();
+    }
+
     /// Whether a request is being answered.
     pub fn is_answering(&self) -> bool {
         self.current.is_some()
@@ -416,7 +421,9 @@ impl Connection {
         self.release();
         let facts = self.facts();
         let Some(busy) = &mut self.busy else { return };
-        busy.serving.places.clear();
+        if !busy.is_paced() {
+            busy.serving.leave_places();
+        }
         let Some(current) = busy.serving.current.take() else { return };
         let serving = &mut busy.serving;
         let site = &current.placed.site;
