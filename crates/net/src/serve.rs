@@ -585,7 +585,6 @@ fn write_remarks(
     }
 }
 
-/// Writes into the error log what an operator wants to know about an answer that went wrong.
 /// Writes into the error log what an operator wants to know about an answer that went wrong. Whether there
 /// was anything to write, even if it was left out because there are enough such lines.
 #[expect(clippy::too_many_arguments, reason = "it gathers what the log line tells")]

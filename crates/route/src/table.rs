@@ -156,7 +156,6 @@ impl Table {
         [location, server].iter().any(|one| one.settings.rewriting.script.is_some())
     }
 
-    /// Whether a location's files lie where no variable has a say.
     /// Whether this path is the very one that the location is called by.
     pub(crate) fn is_path_of(&self, id: LocationId, path: &[u8]) -> bool {
         match &self.location(id).matches {
@@ -165,6 +164,7 @@ impl Table {
         }
     }
 
+    /// Whether a location's files lie where no variable has a say.
     pub(crate) fn is_place_fixed(&self, id: LocationId) -> bool {
         place::template_of(&self.location(id).settings.place).as_literal().is_some()
     }
