@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{BINARY, LONG, http, pattern, serve, site};
-use sekisho_testkit::{Client, End, Response, Server, Stopwatch, Tree, eventually, pause};
+use sekisho_testkit::{Client, End, Response, Server, Stopwatch, Tree, eventually, noise, pause};
 
 const HOST: &str = "Host: localhost\r\n";
 
@@ -196,16 +196,6 @@ fn without_descriptors_nothing_spins_and_service_returns() {
     let mut client = server.connect();
     assert_eq!(client.get("/a.txt").text(), "hello");
     assert_eq!(first.get("/a.txt").text(), "hello");
-}
-
-/// Bytes that do not get shorter.
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut seed = 7_u64;
-    let mut next = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 40) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
 }
 
 #[test]
