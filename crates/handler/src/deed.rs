@@ -19,6 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
@@ -200,6 +201,8 @@ impl Failure {
                 Status::CONFLICT
             }
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
+            // By ourselves; see `Stop`.
+            Errno::CANCELED => return Self::of(Status::SERVICE_UNAVAILABLE),
             _ => Status::INTERNAL_SERVER_ERROR,
         };
         let error = std::io::Error::from(errno);
@@ -251,15 +254,36 @@ struct Job {
     work: Box<dyn FnOnce() -> Outcome + Send>,
     /// Whether it may take so long that others must not wait for it.
     is_slow: bool,
+    stop: Stop,
+}
+
+/// By which work that takes long is told to end. Whoever has been told leaves nothing.
+#[derive(Clone, Debug, Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    fn tell(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// To be asked between two steps.
+    fn check(&self) -> Result<(), Errno> {
+        if self.0.load(Ordering::Relaxed) { Err(Errno::CANCELED) } else { Ok(()) }
+    }
 }
 
 impl Job {
     fn quick(work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self { work: Box::new(work), is_slow: false }
+        Self::slow_if(false, work)
     }
 
     fn slow_if(is_slow: bool, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self { work: Box::new(work), is_slow }
+        Self { work: Box::new(work), is_slow, stop: Stop::default() }
+    }
+
+    /// One that takes long, and asks `stop` whether it shall go on.
+    fn stopped_by(stop: Stop, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
+        Self { work: Box::new(work), is_slow: true, stop }
     }
 }
 
@@ -287,7 +311,7 @@ enum Stage {
     /// The body, if there is one, has come.
     Ready(Job),
     /// Somebody else does it; it is done also if nobody waits for it.
-    Working(JoinHandle<Outcome>),
+    Working(JoinHandle<Outcome>, Stop),
     /// It is over, and nobody knows yet.
     Ended(Outcome),
     /// The head has been given, with these bytes to follow.
@@ -299,7 +323,9 @@ enum Stage {
 impl DeedTask {
     fn work(&mut self, job: Job) {
         self.stage = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) if job.is_slow => Stage::Working(runtime.spawn_blocking(job.work)),
+            Ok(runtime) if job.is_slow => {
+                Stage::Working(runtime.spawn_blocking(job.work), job.stop)
+            }
             _ => Stage::Ended((job.work)()),
         };
     }
@@ -350,9 +376,9 @@ impl Task for DeedTask {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Ready(job) => self.work(job),
-                Stage::Working(mut handle) => match Pin::new(&mut handle).poll(cx) {
+                Stage::Working(mut handle, stop) => match Pin::new(&mut handle).poll(cx) {
                     Poll::Pending => {
-                        self.stage = Stage::Working(handle);
+                        self.stage = Stage::Working(handle, stop);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(outcome)) => self.stage = Stage::Ended(outcome),
@@ -393,9 +419,13 @@ impl Task for DeedTask {
     }
 
     fn cancel(&mut self, _cause: Cause, _now: Moment) {
-        // What is being done already is done in a moment, and answered for.
-        if matches!(self.stage, Stage::Receiving(_) | Stage::Ready(_)) {
-            self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
+        match &self.stage {
+            Stage::Receiving(_) | Stage::Ready(_) => {
+                self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
+            }
+            // What is being done already is done in a moment, or ends where it stands, and is answered for.
+            Stage::Working(_, stop) => stop.tell(),
+            Stage::Ended(_) | Stage::Answered(_) | Stage::Over => {}
         }
     }
 }
