@@ -180,8 +180,12 @@ impl Shelf {
 
     /// The note appears, or replaces the one before, in one step.
     fn write_note(&self, note: &Note) -> Result<(), Failure> {
+        let bytes = note.to_bytes();
+        if bytes.len() > note::BYTES_MAX {
+            return Err(Failure::of(Status::HEADER_TOO_LARGE));
+        }
         let written = Temp::new(&self.folder).and_then(|mut temp| {
-            temp.write(&note.to_bytes())?;
+            temp.write(&bytes)?;
             temp.replace(&self.folder, self.note_name().as_bytes())
         });
         written.map_err(|errno| self.fail(errno))
