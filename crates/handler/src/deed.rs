@@ -18,14 +18,16 @@ mod temp;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
-use sekisho_config::{Deeds, Level, Settings};
+use sekisho_config::{Cgi, Deeds, Level, Settings};
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
-use sekisho_route::{Deed, Exchange, Request, Table};
+use sekisho_route::{Deed, Exchange, Request, Store, Table};
 use tokio::task::JoinHandle;
 
 use crate::cgi::Surroundings;
@@ -65,7 +67,7 @@ pub fn start(
 ) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
     let begun = match &settings.deeds {
-        Some(deeds) => begin(call, deeds),
+        Some(deeds) => begin(call, deeds, &around),
         None => Err(Failure::of(Status::FORBIDDEN)),
     };
     match begun {
@@ -89,7 +91,7 @@ pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
     answer.status
 }
 
-fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, deeds: &Deeds, around: &Rc<dyn Surroundings>) -> Result<Stage, Failure> {
     if call.has_body && !takes_body(call.deed) {
         // nginx's answer: whatever the body is meant to say, it is not understood.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
@@ -100,16 +102,47 @@ fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
         Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
         Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to)?)),
         Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to)?)),
-        Deed::Store(_) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
-            resume::create(call, deeds)
+        Deed::Store(place) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
+            resume::create(call, deeds, &Programs::of(call, place, around))
         }
-        Deed::Store(place) => Ok(Stage::Receiving(store::begin(call, deeds, place)?)),
+        Deed::Store(place) => {
+            let programs = Programs::of(call, place, around);
+            Ok(Stage::Receiving(store::begin(call, deeds, place, programs)?))
+        }
         Deed::Resume(place) => resume::resume(call, deeds, place),
     }
 }
 
 fn takes_body(deed: &Deed) -> bool {
     matches!(deed, Deed::Put | Deed::Store(_) | Deed::Resume(_))
+}
+
+/// Which names in a store are programs: who may store files may not run them, nor make anybody else run them.
+#[derive(Debug)]
+struct Programs {
+    /// Where the store is.
+    cgi: Option<Arc<Cgi>>,
+    /// Under the path by which its files can be asked for: another location may answer there.
+    address: Option<Vec<u8>>,
+    around: Rc<dyn Surroundings>,
+}
+
+impl Programs {
+    fn of(call: &Call<'_>, store: &Store, around: &Rc<dyn Surroundings>) -> Self {
+        Self {
+            cgi: call.settings().cgi.clone(),
+            address: store.address.clone(),
+            around: Rc::clone(around),
+        }
+    }
+
+    /// A file of this name must not come to be.
+    fn refuse(&self, name: &[u8]) -> Result<(), Failure> {
+        let is_own = self.cgi.as_deref().is_some_and(|cgi| cgi.is_program(name));
+        let path = self.address.as_ref().map(|address| [address.as_slice(), name].concat());
+        let is_run = is_own || path.is_some_and(|path| self.around.is_run(&path, name));
+        if is_run { Err(Failure::of(Status::FORBIDDEN)) } else { Ok(()) }
+    }
 }
 
 /// A successful end.
@@ -168,6 +201,8 @@ impl Failure {
                 Status::CONFLICT
             }
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
+            // By ourselves; see `Stop`.
+            Errno::CANCELED => return Self::of(Status::SERVICE_UNAVAILABLE),
             _ => Status::INTERNAL_SERVER_ERROR,
         };
         let error = std::io::Error::from(errno);
@@ -219,15 +254,36 @@ struct Job {
     work: Box<dyn FnOnce() -> Outcome + Send>,
     /// Whether it may take so long that others must not wait for it.
     is_slow: bool,
+    stop: Stop,
+}
+
+/// By which work that takes long is told to end. Whoever has been told leaves nothing.
+#[derive(Clone, Debug, Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    fn tell(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// To be asked between two steps.
+    fn check(&self) -> Result<(), Errno> {
+        if self.0.load(Ordering::Relaxed) { Err(Errno::CANCELED) } else { Ok(()) }
+    }
 }
 
 impl Job {
     fn quick(work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self { work: Box::new(work), is_slow: false }
+        Self::slow_if(false, work)
     }
 
     fn slow_if(is_slow: bool, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self { work: Box::new(work), is_slow }
+        Self { work: Box::new(work), is_slow, stop: Stop::default() }
+    }
+
+    /// One that takes long, and asks `stop` whether it shall go on.
+    fn stopped_by(stop: Stop, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
+        Self { work: Box::new(work), is_slow: true, stop }
     }
 }
 
@@ -255,7 +311,7 @@ enum Stage {
     /// The body, if there is one, has come.
     Ready(Job),
     /// Somebody else does it; it is done also if nobody waits for it.
-    Working(JoinHandle<Outcome>),
+    Working(JoinHandle<Outcome>, Stop),
     /// It is over, and nobody knows yet.
     Ended(Outcome),
     /// The head has been given, with these bytes to follow.
@@ -267,7 +323,9 @@ enum Stage {
 impl DeedTask {
     fn work(&mut self, job: Job) {
         self.stage = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) if job.is_slow => Stage::Working(runtime.spawn_blocking(job.work)),
+            Ok(runtime) if job.is_slow => {
+                Stage::Working(runtime.spawn_blocking(job.work), job.stop)
+            }
             _ => Stage::Ended((job.work)()),
         };
     }
@@ -318,9 +376,9 @@ impl Task for DeedTask {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Ready(job) => self.work(job),
-                Stage::Working(mut handle) => match Pin::new(&mut handle).poll(cx) {
+                Stage::Working(mut handle, stop) => match Pin::new(&mut handle).poll(cx) {
                     Poll::Pending => {
-                        self.stage = Stage::Working(handle);
+                        self.stage = Stage::Working(handle, stop);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(outcome)) => self.stage = Stage::Ended(outcome),
@@ -361,9 +419,13 @@ impl Task for DeedTask {
     }
 
     fn cancel(&mut self, _cause: Cause, _now: Moment) {
-        // What is being done already is done in a moment, and answered for.
-        if matches!(self.stage, Stage::Receiving(_) | Stage::Ready(_)) {
-            self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
+        match &self.stage {
+            Stage::Receiving(_) | Stage::Ready(_) => {
+                self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
+            }
+            // What is being done already is done in a moment, or ends where it stands, and is answered for.
+            Stage::Working(_, stop) => stop.tell(),
+            Stage::Ended(_) | Stage::Answered(_) | Stage::Over => {}
         }
     }
 }

@@ -39,7 +39,7 @@ const AT_ONCE_MAX: usize = 2048;
 
 /// What a listing needs of the server around it.
 pub trait Surroundings: fmt::Debug {
-    /// Whether an address is answered under the same settings as the listing.
+    /// Whether an address is answered under the same settings as the listing, whatever it is called.
     fn is_ours(&self, path: &[u8]) -> bool;
     /// Writes a line about the request into its error log.
     fn report(&self, level: Level, message: fmt::Arguments<'_>);
@@ -179,15 +179,16 @@ fn page(call: &Call<'_>) -> Page {
     Page {
         path: call.path.to_vec(),
         order: order(call, &Form::Html),
-        offers: offers(settings),
+        offers: offers(call),
         exact_size: settings.autoindex_exact_size,
         offset_secs: if settings.autoindex_localtime { call.utc_offset_secs } else { 0 },
     }
 }
 
 /// What can be done here beside looking. Who may do it is found out when it is tried.
-fn offers(settings: &Settings) -> Offers {
-    let archives = offered_archives(settings);
+fn offers(call: &Call<'_>) -> Offers {
+    let settings = call.settings;
+    let archives = offered_archives(call);
     let only_looks = Offers { zip: archives.zip, tar: archives.tar, ..Offers::default() };
     let Some(deeds) = settings.deeds.as_deref() else { return only_looks };
     let is_allowed =
@@ -206,7 +207,7 @@ fn offers(settings: &Settings) -> Offers {
 
 /// The archive that is asked for (`?download=zip`), if it is offered.
 fn archive_kind(call: &Call<'_>) -> Option<Kind> {
-    let archives = offered_archives(call.settings);
+    let archives = offered_archives(call);
     match order::argument(call.query, b"download") {
         Some(b"zip") if archives.zip => Some(Kind::Zip),
         Some(b"tar") if archives.tar => Some(Kind::Tar),
@@ -215,9 +216,10 @@ fn archive_kind(call: &Call<'_>) -> Option<Kind> {
 }
 
 /// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: what they
-/// are made of is not for everybody (V26).
-fn offered_archives(settings: &Settings) -> Archives {
-    if settings.cgi.is_some() { Archives::default() } else { settings.listing.archives }
+/// are made of is not for everybody (V26). Nor where what can be fetched depends on how it is called.
+fn offered_archives(call: &Call<'_>) -> Archives {
+    let is_open = call.settings.cgi.is_none() && call.around.is_ours(call.path);
+    if is_open { call.settings.listing.archives } else { Archives::default() }
 }
 
 fn write_fields(form: &Form, settings: &Settings, fields: &mut Vec<u8>) {

@@ -155,6 +155,7 @@ impl Connection {
     /// Sends the head of an answer whose body a task makes.
     fn send_stream(&mut self, status: Status, task: Option<Box<dyn Task>>, now: Moment) {
         let Some(busy) = &mut self.busy else { return };
+        busy.begin_pace(now);
         let before = busy.scratch.out.len();
         let length = BodyLength::Unknown;
         let response = Response { status, fields: &busy.serving.fields, length };

@@ -143,8 +143,9 @@ impl Busy {
         }
     }
 
-    /// Whether an answer leaves more slowly than it could: the next one waits for it.
-    fn is_paced(&self) -> bool {
+    /// Whether an answer leaves more slowly than it could: the next one waits for it, and so does whoever
+    /// wants its place.
+    pub(crate) fn is_paced(&self) -> bool {
         self.pace.is_some() && self.sent < self.scratch.out.len()
     }
 
@@ -419,6 +420,9 @@ impl Connection {
                 if !pending {
                     busy.scratch.out.clear();
                     busy.sent = 0;
+                    if !busy.serving.is_answering() {
+                        busy.serving.leave_places();
+                    }
                 }
                 self.engine.transmitted(sent as u64, pending || more, now);
             } else if let Some(piece) = busy.pieces.front_mut() {

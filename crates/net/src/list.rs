@@ -22,7 +22,7 @@ struct Surroundings {
 impl listing::Surroundings for Surroundings {
     fn is_ours(&self, path: &[u8]) -> bool {
         let table = self.around.placed.site.table();
-        table.location_of(self.server, path) == self.around.location
+        table.is_alike(self.server, self.around.location, path)
     }
 
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {

@@ -136,6 +136,11 @@ impl Serving {
         self.since
     }
 
+    /// What it had of `limit_conn` is for others.
+    pub(crate) fn leave_places(&mut self) {
+        self.places.clear();
+    }
+
     /// Whether a request is being answered.
     pub fn is_answering(&self) -> bool {
         self.current.is_some()
@@ -421,7 +426,9 @@ impl Connection {
         self.release();
         let facts = self.facts();
         let Some(busy) = &mut self.busy else { return };
-        busy.serving.places.clear();
+        if !busy.is_paced() {
+            busy.serving.leave_places();
+        }
         let Some(current) = busy.serving.current.take() else { return };
         let serving = &mut busy.serving;
         self.worker.tally.borrow_mut().add(current.status, now.since(serving.since));
@@ -587,7 +594,6 @@ fn write_remarks(
     }
 }
 
-/// Writes into the error log what an operator wants to know about an answer that went wrong.
 /// Writes into the error log what an operator wants to know about an answer that went wrong. Whether there
 /// was anything to write, even if it was left out because there are enough such lines.
 #[expect(clippy::too_many_arguments, reason = "it gathers what the log line tells")]

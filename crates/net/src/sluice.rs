@@ -105,6 +105,7 @@ impl Connection {
             let Some(file) = task.sink() else { break Poll::Ready(Ok(())) };
             let drained = sluice.drain(file, filled);
             taken += filled;
+            busy.serving.received(filled as usize);
             let has_failed = drained.is_err();
             task.sunk(drained);
             if has_failed {

@@ -54,6 +54,10 @@ impl Surroundings for Around {
         &self.worker.shared.seats
     }
 
+    fn is_run(&self, path: &[u8], file: &[u8]) -> bool {
+        self.placed.site.table().is_run(self.location, path, file)
+    }
+
     fn ended_alone(&self) {
         self.worker.vacated.notify_waiters();
     }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+mod alike;
 mod assigned;
 mod capture;
 pub mod compression;

@@ -122,6 +122,16 @@ impl Table {
         self.find_location(server, path, &mut Captures::default())
     }
 
+    /// Whether a server has locations of its own for paths below a folder.
+    pub(crate) fn has_locations_below(&self, server: ServerId, folder: &[u8]) -> bool {
+        self.config().http.locations.iter().any(|location| match &location.matches {
+            LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => {
+                location.server == server && path.len() > folder.len() && path.starts_with(folder)
+            }
+            _ => false,
+        })
+    }
+
     pub(crate) fn find_location(
         &self,
         server: ServerId,
@@ -146,7 +156,6 @@ impl Table {
         [location, server].iter().any(|one| one.settings.rewriting.script.is_some())
     }
 
-    /// Whether a location's files lie where no variable has a say.
     /// Whether this path is the very one that the location is called by.
     pub(crate) fn is_path_of(&self, id: LocationId, path: &[u8]) -> bool {
         match &self.location(id).matches {
@@ -155,6 +164,7 @@ impl Table {
         }
     }
 
+    /// Whether a location's files lie where no variable has a say.
     pub(crate) fn is_place_fixed(&self, id: LocationId) -> bool {
         place::template_of(&self.location(id).settings.place).as_literal().is_some()
     }

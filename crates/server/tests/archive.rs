@@ -221,3 +221,42 @@ fn a_large_archive_needs_little_memory() {
     let during = server.rss_bytes();
     assert!(during < before + (16 << 20), "from {before} to {during}");
 }
+
+/// F4: what a script or a password keeps back by its path is in no archive and shown as no README, and neither is
+/// offered; one that asks only who comes is the same for all.
+#[test]
+fn an_archive_has_nothing_that_a_script_keeps_back() {
+    let tree = Tree::new();
+    for folder in ["script", "inner", "rewritten", "password", "client"] {
+        tree.file(&format!("root/{folder}/a.key"), "guarded");
+        tree.file(&format!("root/{folder}/README"), "guarded");
+    }
+    tree.file("users", "u:{PLAIN}p\n");
+    let config = common::http(
+        "map $uri $realm { ~key$ keys; default off; }
+         server {
+         listen 127.0.0.1:{port}; root {root}; autoindex on; autoindex_archive zip tar; autoindex_readme on;
+         if ($host = other) { return 403; }
+         location /script/ { if ($uri ~ (key|README)$) { return 403; } }
+         location /inner/ { if ($http_x_who) { rewrite (key|README)$ /none; } }
+         location /rewritten/ { rewrite ^/rewritten/(a.key|README)$ /none; }
+         location /password/ { auth_basic $realm; auth_basic_user_file {dir}/users; }
+         location /client/ { if ($http_x_who = nobody) { return 403; } }
+         }",
+    );
+    let server = Server::start_in(tree, common::BINARY, &config);
+    let mut client = server.connect();
+    for (folder, is_open) in [
+        ("script", false),
+        ("inner", false),
+        ("rewritten", false),
+        ("password", false),
+        ("client", true),
+    ] {
+        let page = client.request("GET", &format!("/{folder}/"), "").text();
+        assert_eq!(page.contains("?download="), is_open, "{folder}: {page}");
+        assert_eq!(page.contains("guarded"), is_open, "{folder}: {page}");
+        let archive = client.get(&format!("/{folder}/?download=tar")).text();
+        assert_eq!(archive.contains("guarded"), is_open, "{folder}");
+    }
+}

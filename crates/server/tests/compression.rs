@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::{BINARY, http, serve};
 use decode::{CODINGS, Decoder, decoded, text};
-use sekisho_testkit::{Framing, Response, Server, Tree, run};
+use sekisho_testkit::{Framing, Response, Server, Tree, noise, run};
 
 /// Everything is compressed that can be.
 const ALL: &str = "gzip on; gzip_types *; brotli on; brotli_types *; zstd on; zstd_types *;";
@@ -53,7 +53,7 @@ fn every_size_comes_back_whole_in_every_coding() {
     let tree = Tree::new();
     for size in sizes {
         tree.file(&format!("root/text-{size}.txt"), text(size));
-        tree.file(&format!("root/noise-{size}.txt"), decode::noise(size));
+        tree.file(&format!("root/noise-{size}.txt"), noise(size));
     }
     let server = serve(tree, ALL);
     for coding in CODINGS {

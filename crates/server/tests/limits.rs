@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{BINARY, LONG, http, pattern, serve, site};
-use sekisho_testkit::{Client, End, Response, Server, Stopwatch, Tree, eventually, pause};
+use sekisho_testkit::{Client, End, Response, Server, Stopwatch, Tree, eventually, noise, pause};
 
 const HOST: &str = "Host: localhost\r\n";
 
@@ -204,23 +204,32 @@ fn an_answer_leaves_no_faster_than_its_rate() {
     let tree = Tree::new();
     tree.file("root/small.bin", pattern(20_000));
     tree.file("root/large.bin", pattern(300_000));
+    tree.file("root/noise.txt", noise(40_000));
     tree.script("root/count.cgi", "#!/bin/sh\nprintf 'Content-Type: a/b\\n\\n%020000d' 0\n");
     let server = serve(
         tree,
-        "cgi_extension .cgi; limit_rate 20k;
+        "cgi_extension .cgi; limit_rate 20k; gzip_types text/plain;
+         location = /noise.txt { gzip on; limit_rate 40k; }
          location = /large.bin { limit_rate 200k; limit_rate_after 100k; }
          location /free/ { limit_rate 0; return 200 ok; }",
     );
-    let rows =
-        [("/small.bin", 20_000, 0.97), ("/count.cgi", 20_000, 0.97), ("/large.bin", 300_000, 0.95)];
+    let rows = [
+        ("/small.bin", Some(20_000), 0.97),
+        ("/count.cgi", Some(20_000), 0.97),
+        ("/large.bin", Some(300_000), 0.95),
+        // Compressed as it leaves.
+        ("/noise.txt", None, 0.95),
+    ];
     for (target, bytes, seconds) in rows {
         let mut client = server.connect();
         let watch = Stopwatch::start();
-        client
-            .send(format!("GET {target} HTTP/1.1\r\n{HOST}\r\nGET /free/ HTTP/1.1\r\n{HOST}\r\n"));
+        client.send(format!(
+            "GET {target} HTTP/1.1\r\n{HOST}Accept-Encoding: gzip\r\n\r\nGET /free/ HTTP/1.1\r\n{HOST}\r\n"
+        ));
         assert_eq!(server.connect().get("/free/").text(), "ok", "others do not wait for it");
         let response = client.read_response();
-        assert_eq!(response.body.len(), bytes, "{target}");
+        assert!(bytes.is_none_or(|bytes| bytes == response.body.len()), "{target}");
+        assert_eq!(response.field("content-encoding").is_some(), bytes.is_none(), "{target}");
         assert!(watch.elapsed().as_secs_f64() >= seconds, "{target}: {:?}", watch.elapsed());
         assert_eq!(client.read_response().text(), "ok", "the next one comes behind it");
     }

@@ -331,3 +331,23 @@ fn a_flood_of_missing_files_does_not_flood_the_log() {
     assert!((1..400).contains(&count), "{count} lines");
     assert!(client.with_patience(Duration::from_secs(1)).received().is_empty());
 }
+
+#[test]
+fn the_length_of_a_request_counts_a_body_that_goes_straight_into_its_file() {
+    // O6
+    const BYTES: usize = 1 << 20;
+    let server = start(
+        "log_format l '$request_length';",
+        "access_log {dir}/access.log l; client_max_body_size 0; dav_methods PUT;",
+    );
+    let mut client = server.connect();
+    let head = format!(
+        "PUT /long HTTP/1.1\r\n{HOST}Content-Length: {BYTES}\r\nExpect: 100-continue\r\n\r\n"
+    );
+    client.send(&head);
+    let go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    assert_eq!(client.read_bytes(go_on.len()), go_on.as_bytes());
+    client.send(vec![b'x'; BYTES]);
+    assert_eq!(client.read_response().status, 201);
+    assert_eq!(lines(&server, "access.log", 1), [(head.len() + BYTES).to_string()]);
+}

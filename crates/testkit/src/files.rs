@@ -125,6 +125,16 @@ fn make_parent(path: &Path) {
     }
 }
 
+/// Bytes that do not get shorter by compression; the same every time.
+pub fn noise(bytes: usize) -> Vec<u8> {
+    let mut seed = 7_u64;
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 40) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ pub mod server;
 
 pub use client::{Client, End, ReadError};
 pub use clock::{Stopwatch, eventually, pause, wait_for};
-pub use files::Tree;
+pub use files::{Tree, noise};
 pub use program::{Finished, have, run};
 pub use response::{Framing, Response};
 pub use rustix::process::Signal;

@@ -62,6 +62,12 @@ impl Cgi {
         }
     }
 
+    /// Whether whoever asks for a file of this name starts a program: the file itself, or one that is told
+    /// about it (`cgi_pass`).
+    pub fn is_given(&self, file: &[u8]) -> bool {
+        matches!(self.programs, Programs::One(_)) || self.is_program(file)
+    }
+
     /// What the program in this file is run by; `None` when it is run itself.
     pub fn interpreter_of(&self, file: &[u8]) -> Option<&Interpreter> {
         let own = self.extension_of(file).and_then(|listed| listed.interpreter.as_ref());

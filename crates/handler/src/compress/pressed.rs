@@ -18,7 +18,7 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 
 use super::{Encoder, Press, SHARED, Stream};
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{Outbox, Progress, Task, rest};
 
 /// How much of a file one piece has.
 const PIECE_BYTES: usize = 128 * 1024;
@@ -272,8 +272,7 @@ impl Task for Pressed {
         loop {
             if self.turn_bytes >= TURN_BYTES {
                 self.turn_bytes = 0;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                return rest(cx);
             }
             match std::mem::replace(&mut self.stage, Stage::Broken) {
                 // The head no longer says how long it is, so nobody else would see that some is missing.

@@ -13,7 +13,7 @@ use super::beneath::{self, Spot};
 use super::conditions::Conditions;
 use super::copy::{self, Tree};
 use super::land::{self, Rules};
-use super::{Answer, Call, Failure, Job, Outcome, delete};
+use super::{Answer, Call, Failure, Job, Outcome, Stop, delete};
 use crate::file_cache::files_changed;
 
 /// MKCOL
@@ -56,7 +56,7 @@ pub(super) fn copy(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<J
         Some(b"0") => false,
         Some(_) => return Err(Failure::of(Status::BAD_REQUEST)),
     };
-    Ok(Job::slow_if(true, move || change.copy(is_deep)))
+    Ok(Job::stopped_by(change.stop.clone(), move || change.copy(is_deep)))
 }
 
 /// MOVE
@@ -65,7 +65,7 @@ pub(super) fn rename(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result
     if !matches!(call.request.head.named(b"depth"), None | Some(b"infinity")) {
         return Err(Failure::of(Status::BAD_REQUEST));
     }
-    Ok(Job::slow_if(true, move || change.rename()))
+    Ok(Job::stopped_by(change.stop.clone(), move || change.rename()))
 }
 
 /// From here to there.
@@ -80,6 +80,7 @@ struct Change {
     folders: DeleteDirectories,
     file: Vec<u8>,
     location: Vec<u8>,
+    stop: Stop,
 }
 
 impl Change {
@@ -132,26 +133,28 @@ impl Change {
         let rules = Rules { conflict: Conflict::Replace, ..Rules::of(deeds) };
         let folders = deeds.delete_directories;
         let location = encoded(&to.path);
-        Ok(Self { from, to: there, source, old, rules, folders, file, location })
+        let stop = Stop::default();
+        Ok(Self { from, to: there, source, old, rules, folders, file, location, stop })
     }
 
     fn copy(self, is_deep: bool) -> Outcome {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "copy", &self.file);
         match beneath::kind(&self.source) {
             FileType::Directory => {
-                let tree = Tree::new(&self.to.folder).map_err(fail)?;
+                let tree = Tree::new(&self.to.folder, &self.stop).map_err(fail)?;
                 tree.copy_folder(&self.from.folder, &self.from.name, is_deep).map_err(fail)?;
                 self.replace_folder(tree.inside(), Tree::NAME).map_err(fail)?;
             }
             FileType::Symlink => {
-                let tree = Tree::new(&self.to.folder).map_err(fail)?;
+                let tree = Tree::new(&self.to.folder, &self.stop).map_err(fail)?;
                 tree.copy_link(&self.from.folder, &self.from.name).map_err(fail)?;
                 rustix::fs::renameat(tree.inside(), Tree::NAME, &*self.to.folder, &*self.to.name)
                     .map_err(fail)?;
             }
             _ => {
                 let file = copy::open_file(&self.from.folder, &self.from.name).map_err(fail)?;
-                let (temp, stat) = copy::copy_file(&file, &self.to.folder).map_err(fail)?;
+                let (temp, stat) =
+                    copy::copy_file(&file, &self.to.folder, &self.stop).map_err(fail)?;
                 let rules = copy::rules(&self.rules, &stat);
                 let none = Conditions::default();
                 land::land(temp, &self.to, &none, &rules, &self.file)?;

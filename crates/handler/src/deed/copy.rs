@@ -10,7 +10,7 @@ use sekisho_config::Permissions;
 
 use super::land::Rules;
 use super::temp::{self, Temp};
-use super::{beneath, delete};
+use super::{Stop, beneath, delete};
 
 /// How deep folders may lie within each other to be copied.
 const DEPTH_MAX: usize = 128;
@@ -32,16 +32,21 @@ pub(super) fn open_file(folder: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno>
 }
 
 /// A copy of a file that has yet to appear in this folder.
-pub(super) fn copy_file(file: &OwnedFd, to: &Arc<OwnedFd>) -> Result<(Temp, Stat), Errno> {
+pub(super) fn copy_file(
+    file: &OwnedFd,
+    to: &Arc<OwnedFd>,
+    stop: &Stop,
+) -> Result<(Temp, Stat), Errno> {
     let stat = rustix::fs::fstat(file)?;
     let mut temp = Temp::new(to)?;
     loop {
+        stop.check()?;
         match rustix::fs::copy_file_range(file, None, temp.descriptor()?, None, PIECE_BYTES) {
             Ok(0) => break,
             Ok(count) => temp.written(count as u64),
             Err(Errno::INTR) => {}
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                copy_rest(file, &mut temp)?;
+                copy_rest(file, &mut temp, stop)?;
                 break;
             }
             Err(errno) => return Err(errno),
@@ -50,9 +55,10 @@ pub(super) fn copy_file(file: &OwnedFd, to: &Arc<OwnedFd>) -> Result<(Temp, Stat
     Ok((temp, stat))
 }
 
-fn copy_rest(file: &OwnedFd, temp: &mut Temp) -> Result<(), Errno> {
+fn copy_rest(file: &OwnedFd, temp: &mut Temp, stop: &Stop) -> Result<(), Errno> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
+        stop.check()?;
         match rustix::io::read(file, &mut *buffer) {
             Ok(0) => return Ok(()),
             Ok(count) => temp.write(&buffer[..count])?,
@@ -75,13 +81,14 @@ pub(super) struct Tree {
     folder: Arc<OwnedFd>,
     name: String,
     own: Arc<OwnedFd>,
+    stop: Stop,
 }
 
 impl Tree {
     /// What the copy is called in it.
     pub(super) const NAME: &[u8] = b"copy";
 
-    pub(super) fn new(folder: &Arc<OwnedFd>) -> Result<Self, Errno> {
+    pub(super) fn new(folder: &Arc<OwnedFd>, stop: &Stop) -> Result<Self, Errno> {
         for _ in 0..TRIES {
             let name = format!("{}{}", temp::PREFIX, temp::random());
             rustix::fs::mkdirat(&**folder, &name, Mode::RWXU)?;
@@ -92,7 +99,8 @@ impl Tree {
             };
             // A sweep that came between making and locking has taken it for a dead server's.
             if temp::lock(own.as_fd()) && rustix::fs::fstat(&*own)?.st_nlink > 0 {
-                return Ok(Self { folder: Arc::clone(folder), name, own });
+                let (folder, stop) = (Arc::clone(folder), stop.clone());
+                return Ok(Self { folder, name, own, stop });
             }
         }
         Err(Errno::BUSY)
@@ -152,6 +160,7 @@ impl Tree {
             // Unfinished uploads, and this copy itself.
             return Ok(());
         }
+        self.stop.check()?;
         let Some(stat) = beneath::look(source, name)? else { return Ok(()) };
         match beneath::kind(&stat) {
             FileType::Directory if depth == 0 => Err(Errno::LOOP),
@@ -160,7 +169,7 @@ impl Tree {
                 self.copy_into(&inner, to, name, depth)
             }
             FileType::RegularFile => {
-                let (mut temp, stat) = copy_file(&open_file(source, name)?, to)?;
+                let (mut temp, stat) = copy_file(&open_file(source, name)?, to, &self.stop)?;
                 let file = temp.descriptor()?;
                 rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
                 let time = rustix::fs::Timespec {

@@ -1,6 +1,6 @@
 //! What is known about an unfinished upload, as lines of a small file that survives a restart.
 
-/// More than a note can have: its parts come from a request's head.
+/// What a note may have: as much as most heads, which its parts come from.
 pub(super) const BYTES_MAX: usize = 64 << 10;
 const FIRST_LINE: &str = "sekisho upload 1";
 

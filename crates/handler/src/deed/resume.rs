@@ -20,7 +20,7 @@ use super::conditions::Conditions;
 use super::land::{self, Rules};
 use super::note::{self, Note};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Job, Outcome, Receiver, Stage};
+use super::{Answer, Call, Failure, Job, Outcome, Programs, Receiver, Stage};
 
 /// What the names of unfinished uploads begin with.
 pub(super) const PREFIX: &str = ".sekisho-partial-";
@@ -50,8 +50,12 @@ pub(super) fn describe(max_bytes: Option<u64>) -> Answer {
 }
 
 /// POST: an upload is begun.
-pub(super) fn create(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
-    spoken(begin(call, deeds))
+pub(super) fn create(
+    call: &Call<'_>,
+    deeds: &Deeds,
+    programs: &Programs,
+) -> Result<Stage, Failure> {
+    spoken(begin(call, deeds, programs))
 }
 
 /// HEAD, PATCH and DELETE: it is asked for, goes on, or is given up.
@@ -71,7 +75,7 @@ fn check_version(head: &Head) -> Result<(), Failure> {
     Err(Failure::of(Status::PRECONDITION_FAILED).field("Tus-Version", VERSION))
 }
 
-fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, Failure> {
     let head = call.request.head;
     check_version(head)?;
     let length = number(head, b"upload-length").ok_or(Status::BAD_REQUEST)?;
@@ -90,9 +94,7 @@ fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Stage, Failure> {
     let id = temp::random();
     let name = name.unwrap_or_else(|| format!("upload-{seconds}-{}", &id[..8]));
     let shelf = Shelf::find(call, deeds, &id)?;
-    if call.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(name.as_bytes())) {
-        return Err(Failure::of(Status::FORBIDDEN));
-    }
+    programs.refuse(name.as_bytes())?;
     let note = Note { length, name, metadata: metadata.to_vec(), is_done: false };
     let mut location = Vec::new();
     target::encode_path(&call.exchange.path, &mut location);
@@ -178,8 +180,12 @@ impl Shelf {
 
     /// The note appears, or replaces the one before, in one step.
     fn write_note(&self, note: &Note) -> Result<(), Failure> {
+        let bytes = note.to_bytes();
+        if bytes.len() > note::BYTES_MAX {
+            return Err(Failure::of(Status::HEADER_TOO_LARGE));
+        }
         let written = Temp::new(&self.folder).and_then(|mut temp| {
-            temp.write(&note.to_bytes())?;
+            temp.write(&bytes)?;
             temp.replace(&self.folder, self.note_name().as_bytes())
         });
         written.map_err(|errno| self.fail(errno))

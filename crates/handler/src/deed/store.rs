@@ -3,10 +3,9 @@
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Stat};
-use sekisho_config::{Cgi, Conflict, Deeds};
+use sekisho_config::{Conflict, Deeds};
 use sekisho_http::multipart::{self, Event, Form, Limits, Malformed};
 use sekisho_http::{Head, Known, Status, file_name, parameters, target};
 use sekisho_route::Store;
@@ -15,7 +14,7 @@ use super::beneath::{self, Spot};
 use super::conditions::Conditions;
 use super::land::{self, Landed, Rules};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Job, Outcome, Receiver};
+use super::{Answer, Call, Failure, Job, Outcome, Programs, Receiver};
 use crate::file_cache::files_changed;
 
 /// How long the head of a part may be.
@@ -30,6 +29,7 @@ struct Stored {
     /// Whether the part at hand is a file.
     is_file: bool,
     place: Place,
+    programs: Programs,
 }
 
 /// What is the same for all files.
@@ -38,7 +38,6 @@ struct Place {
     /// A name in the store, to be replaced by each file's own.
     spot: Spot,
     rules: Rules,
-    cgi: Option<Arc<Cgi>>,
     folder: Vec<u8>,
     /// What the folder is called from outside.
     address: Option<Vec<u8>>,
@@ -59,11 +58,12 @@ pub(super) fn begin(
     call: &Call<'_>,
     deeds: &Deeds,
     store: &Store,
+    programs: Programs,
 ) -> Result<Box<dyn Receiver>, Failure> {
     let head = call.request.head;
     let content_type = head.known(Known::ContentType).unwrap_or_default();
     let place = Place::find(call, deeds, store)?;
-    let mut stored = Stored { files: Vec::new(), form: None, is_file: false, place };
+    let mut stored = Stored { files: Vec::new(), form: None, is_file: false, place, programs };
     if multipart::is_form(content_type) {
         let boundary = multipart::boundary(content_type).ok_or(Status::BAD_REQUEST)?;
         let limits = Limits { parts_max: deeds.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
@@ -92,7 +92,6 @@ impl Place {
         Ok(Self {
             spot,
             rules: Rules::of(deeds),
-            cgi: settings.cgi.clone(),
             folder,
             address: store.address.clone(),
             back: way_back(call),
@@ -123,9 +122,7 @@ impl Stored {
             name = String::from_utf8_lossy(&file_name::numbered(wanted.as_bytes(), number)).into();
         }
         let file = place.file(name.as_bytes());
-        if place.cgi.as_deref().is_some_and(|cgi| cgi.is_program(&file)) {
-            return Err(Failure::of(Status::FORBIDDEN));
-        }
+        self.programs.refuse(name.as_bytes())?;
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "store", &file);
         let spot = place.spot(&name);
         check_conflict(spot.look().map_err(fail)?.as_ref(), place.rules.conflict)?;
@@ -172,11 +169,12 @@ impl Receiver for Stored {
     }
 
     fn finish(self: Box<Self>) -> Job {
-        Job::slow_if(self.place.rules.is_slow(), move || {
-            if let Some(form) = &self.form {
+        let Self { files, form, place, .. } = *self;
+        Job::slow_if(place.rules.is_slow(), move || {
+            if let Some(form) = &form {
                 form.finish().map_err(Failure::from)?;
             }
-            finish(self.files, &self.place)
+            finish(files, &place)
         })
     }
 }

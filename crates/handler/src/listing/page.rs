@@ -161,7 +161,7 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
         out.extend_from_slice(b"<td><time datetime=\"");
         text::push_time(facts.modified, out);
         out.extend_from_slice(b"\">");
-        let civil = date::civil(facts.modified + i64::from(self.offset_secs));
+        let civil = date::civil(facts.modified.saturating_add(i64::from(self.offset_secs)));
         text::push_date(civil, out);
         out.push(b' ');
         date::push_two(civil.hour, out);
@@ -365,6 +365,17 @@ mod tests {
 <tr class=\"d\"><td><a href=\"./d/\">d/</a><td>-\
 <td><time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 09:49</time>\n"
         );
+    }
+
+    /// Clients may give their files any time (`X-OC-Mtime`), and some file systems keep it.
+    #[test]
+    fn the_last_time_there_is_is_shown_anywhere_in_the_world() {
+        for offset_secs in [50_400, 0, -43_200] {
+            let page = Page { offset_secs, ..page("/") };
+            let mut out = Vec::new();
+            page.row(b"a", false, Facts { size: 0, modified: i64::MAX }, &mut out);
+            assert!(String::from_utf8(out).expect("text").contains("9999-12-31T23:59:59Z"));
+        }
     }
 
     #[test]

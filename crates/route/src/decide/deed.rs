@@ -143,6 +143,13 @@ impl<F: Files> Decision<'_, F> {
         if (path.last() == Some(&b'/')) != (self.exchange.path.last() == Some(&b'/')) {
             return Err(Status::CONFLICT);
         }
+        let holds_others = |folder: &[u8]| {
+            folder.ends_with(b"/") && self.table.has_locations_below(self.exchange.server, folder)
+        };
+        if holds_others(&self.exchange.path) || holds_others(&path) {
+            // What lies there is not this location's to take along or to put in place.
+            return Err(Status::FORBIDDEN);
+        }
         let (file, mapped) = self.mapped_elsewhere(&mut path)?;
         let root = source.root_bytes;
         let is_same_root =

@@ -98,6 +98,28 @@ fn what_is_stored_does_not_become_a_program() {
     assert_eq!(moved, "move to /srv/p/b.txt from /srv|/p/a.txt");
 }
 
+/// V18: what another location guards, or runs, is not copied out of it or moved into it with the folder around.
+#[test]
+fn a_folder_that_holds_another_location_is_not_taken_along() {
+    let table = server(
+        "dav_methods COPY MOVE;
+         location /d/guarded/ { deny all; }
+         location = /e/run/one { cgi_pass /srv/run.cgi; }",
+    );
+    for (line, destination, expected) in [
+        ("COPY /d/", "/f/", "error 403"),
+        ("MOVE /d/", "/f/", "error 403"),
+        ("MOVE /f/", "/d/", "error 403"),
+        ("MOVE /f/", "/e/", "error 403"),
+        ("MOVE /f/", "/e/run/", "error 403"),
+        ("MOVE /f/", "/e/other/", "move to /srv/e/other/ from /srv|/f/"),
+        ("MOVE /d/f/", "/d/g/", "move to /srv/d/g/ from /srv|/d/f/"),
+        ("COPY /d/f", "/d/g", "copy to /srv/d/g from /srv|/d/f"),
+    ] {
+        assert_eq!(ask(&table, line, &[("Destination", destination)]), expected, "{line}");
+    }
+}
+
 /// V18, and as nginx.
 #[test]
 fn a_destination_lies_in_the_same_location() {

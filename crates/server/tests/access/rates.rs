@@ -136,3 +136,25 @@ fn pipelined_requests_take_one_place_after_the_other() {
         assert_eq!(client.read_response().status, 200);
     }
 }
+
+#[test]
+fn an_answer_that_leaves_slowly_keeps_its_place_until_it_has_left() {
+    let server = start(&config(
+        1,
+        ZONES,
+        "limit_conn places 1; limit_conn_status 429; location /slow/ { alias {root}/; limit_rate 1; }",
+    ));
+    let status = |path: &str| server.connect().get(path).status;
+    let mut slow = server.connect();
+    slow.send("GET /slow/a.txt?k=x HTTP/1.1\r\nHost: x\r\n\r\n");
+    slow.read_bytes(1);
+    assert_eq!(status("/a.txt?k=x"), 429, "it is in memory, and on its way");
+    assert_eq!(status("/a.txt?k=y"), 200);
+    drop(slow);
+    eventually("a free place", LONG, || status("/a.txt?k=x") == 200);
+    let kept = start(&config(1, ZONES, "limit_conn places 1; limit_rate 20k;"));
+    let mut client = kept.connect();
+    for _ in 0..3 {
+        assert_eq!(client.get("/a.txt?k=x").status, 200, "what has left has left its place");
+    }
+}

@@ -20,16 +20,6 @@ pub(crate) fn text(bytes: usize) -> Vec<u8> {
     text
 }
 
-/// What cannot be compressed.
-pub(crate) fn noise(bytes: usize) -> Vec<u8> {
-    let mut seed = 7_u64;
-    let mut next = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 40) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
-}
-
 /// The body without its coding.
 #[track_caller]
 pub(crate) fn decoded(response: &Response) -> Vec<u8> {

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use sekisho_testkit::{Client, End, ReadError, Server, Tree, eventually, have, run, wait_for};
+use sekisho_testkit::{
+    Client, End, ReadError, Server, Tree, eventually, have, noise, run, wait_for,
+};
 
 use crate::common::{LONG, serve};
-use crate::decode::{CODINGS, Decoder, decoded, noise, text};
+use crate::decode::{CODINGS, Decoder, decoded, text};
 use crate::{ALL, get};
 
 const MIB: usize = 1 << 20;
@@ -320,24 +322,14 @@ fn whoever_goes_away_ends_the_work() {
         };
         eventually("the end of the work", LONG, || server.children().is_empty());
         let is_at_rest = || {
-            let before = cpu_ticks(&server);
+            let before = server.cpu_ticks();
             sekisho_testkit::pause(Duration::from_millis(200));
-            cpu_ticks(&server) <= before + 1
+            server.cpu_ticks() <= before + 1
         };
         assert!(wait_for(LONG, is_at_rest), "{target}");
         // The cache may hold it for itself, for a while.
         assert!(wait_for(LONG, || !holds("large.txt")), "{target}");
     }
-}
-
-/// How much processor time the server has used.
-fn cpu_ticks(server: &Server) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).expect("it runs");
-    let (_, rest) = stat.rsplit_once(')').expect("a name");
-    let number = |at: usize| -> u64 {
-        rest.split_ascii_whitespace().nth(at).and_then(|word| word.parse().ok()).unwrap_or(0)
-    };
-    number(11) + number(12)
 }
 
 /// V28: those who do not read what they asked for cannot fill the memory.

@@ -1,8 +1,8 @@
 //! MKCOL, COPY and MOVE.
 
-use sekisho_testkit::{Client, Server, Tree};
+use sekisho_testkit::{Client, Server, Tree, eventually};
 
-use crate::common::{pattern, serve};
+use crate::common::{LONG, pattern, serve};
 
 const ALL: &str = "dav_methods PUT DELETE MKCOL COPY MOVE;";
 
@@ -130,4 +130,24 @@ fn folders_are_copied_and_moved_whole() {
     assert_eq!(tree.names("root/r"), ["two"]);
     assert_eq!(tree.names("root/r/two"), ["1", "more"]);
     assert_eq!(tree.names("root"), ["a.txt", "b.txt", "d", "flat", "moved", "out", "r", "target"]);
+}
+
+/// O4, F5: a copy that takes long ends with the server; it is answered for, and leaves nothing.
+#[test]
+fn a_forced_end_does_not_wait_for_a_copy() {
+    let mut server = files(ALL);
+    let large = std::fs::File::create(server.tree().path("root/d/large")).expect("a file");
+    large.set_len(32 << 30).expect("a length");
+    let mut client = server.connect();
+    client.send("COPY /d/ HTTP/1.1\r\nHost: localhost\r\nDestination: /target/copy/\r\n\r\n");
+    let is_at_work = |server: &Server| !server.tree().names("root/target").is_empty();
+    eventually("the copy", LONG, || is_at_work(&server));
+    server.term();
+    let status = client.read_response().status;
+    server.wait_exit(LONG);
+    let names = server.tree().names("root/target");
+    // A file system that shares blocks is quicker than anybody can stop it.
+    let expected: &[&str] = if status == 201 { &["copy"] } else { &[] };
+    assert!(matches!(status, 201 | 503), "{status}");
+    assert_eq!(names, expected);
 }

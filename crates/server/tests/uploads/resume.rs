@@ -290,3 +290,17 @@ fn tus_js_client_uploads_and_resumes() {
         !tree.names("in").iter().any(unfinished)
     });
 }
+
+/// V29: what is said of an upload is kept as it was said, or the upload is refused at once.
+#[test]
+fn more_metadata_than_can_be_kept_is_refused() {
+    let server = serve(tree(), &format!("large_client_header_buffers 4 256k; {SITE}"));
+    let mut client = server.connect();
+    let metadata = |bytes: usize| format!("Upload-Metadata: x {}\r\n", "A".repeat(bytes));
+    let fields = format!("Upload-Length: 4\r\n{}", metadata(70_000));
+    assert_eq!(tus(&mut client, "POST", "/up/", &fields, b"").status, 431);
+    assert_eq!(server.tree().names("in"), [""; 0]);
+    let upload = create(&mut client, "/up/", 4, &metadata(60_000));
+    assert_eq!(offset(&mut client, &upload).as_deref(), Some("0"));
+    assert_eq!(patch(&mut client, &upload, 0, b"body").status, 204);
+}

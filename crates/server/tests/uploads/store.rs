@@ -188,3 +188,26 @@ fn curl_uploads_in_its_three_ways() {
     }
     assert_eq!(run(&["-T", file, &server.url("/put.bin")]).as_deref(), Some("204"));
 }
+
+/// F5, V26: who may store files may not have them run, whichever location would.
+#[test]
+fn what_another_location_would_run_is_not_stored() {
+    let server = files(
+        "location /in { upload_store {root}/up; upload_resumable on; }
+         location /up/tool/ { }
+         location ~ \\.sh$ { cgi_extension .sh /bin/sh; }
+         location = /up/passed { cgi_pass {root}/a.cgi; }",
+    );
+    let mut client = server.connect();
+    let body = form(&[("f", Some("a.txt"), b"text"), ("g", Some("x.sh"), b"echo")]);
+    assert_eq!(client.request_with_body("POST", "/in", FORM, body).status, 403);
+    let mut client = server.connect();
+    let tus = "Tus-Resumable: 1.0.0\r\nUpload-Length: 4\r\nUpload-Metadata: filename eC5zaA==\r\n";
+    assert_eq!(client.request("POST", "/in", tus).status, 403);
+    for (name, status) in [("x.sh", 403), ("passed", 403), ("x.sh.txt", 201), ("tool", 201)] {
+        let mut client = server.connect();
+        let target = format!("/in?name={name}");
+        assert_eq!(client.request_with_body("POST", &target, "", "echo").status, status, "{name}");
+    }
+    assert_eq!(server.tree().names("root/up"), ["tool", "x.sh.txt"]);
+}

@@ -1,0 +1,71 @@
+//! Whether one path stands for another: what a listing shows of the files below it (an archive, a README) must be
+//! no more than each of them shows by itself.
+
+use sekisho_config::{Condition, LocationId, ServerId, Settings, Step, Template, Variable};
+
+use crate::table::Table;
+
+impl Table {
+    /// Whether a client that was let in to something in this location would be let in to this path, too: the same
+    /// location answers for it, and neither a script nor a password there goes by the path.
+    pub fn is_alike(&self, server: ServerId, location: LocationId, path: &[u8]) -> bool {
+        let own = &self.location(location).settings;
+        let outer = &self.location(self.server(server).root).settings;
+        self.location_of(server, path) == location
+            && is_for_every_path(own)
+            && is_for_every_path(outer)
+    }
+
+    /// Whether a file of this name at this path, on the server of this location, would be a program or what a
+    /// program is given.
+    pub fn is_run(&self, location: LocationId, path: &[u8], file: &[u8]) -> bool {
+        let there = self.location_of(self.location(location).server, path);
+        let cgi = self.location(there).settings.cgi.as_deref();
+        cgi.is_some_and(|cgi| cgi.is_given(file))
+    }
+}
+
+/// Whether neither the script nor the password of a level goes by the path that is asked for.
+fn is_for_every_path(settings: &Settings) -> bool {
+    let script = settings.rewriting.script.as_deref();
+    let password = settings.access.as_deref().and_then(|access| access.password.as_ref());
+    let is_fixed = |template: &Template| template.as_literal().is_some();
+    script.is_none_or(|script| are_for_every_path(&script.steps))
+        && password.is_none_or(|rule| is_fixed(&rule.realm) && is_fixed(&rule.file.path))
+}
+
+/// Whether these steps do with every path what they have done with one that got through them. A `return` that was
+/// not met is met by nobody, if the conditions before it are the same for all.
+fn are_for_every_path(steps: &[Step]) -> bool {
+    steps.iter().all(|step| match step {
+        Step::Set(..) | Step::Break | Step::Return(_) => true,
+        Step::Rewrite(_) => false,
+        Step::If(branch) => is_of_client(&branch.condition) && are_for_every_path(&branch.steps),
+    })
+}
+
+/// Whether a condition asks only who the client is and how it came, not what for.
+fn is_of_client(condition: &Condition) -> bool {
+    use Variable as V;
+    let (variable, value) = match condition {
+        Condition::Is(variable) | Condition::Matches { variable, .. } => (variable, None),
+        Condition::Equals { variable, value, .. } => (variable, Some(value)),
+        Condition::File { .. } => return false,
+    };
+    let is_client = matches!(
+        variable,
+        V::BinaryRemoteAddr
+            | V::Cookie(_)
+            | V::Host
+            | V::Http(_)
+            | V::Https
+            | V::RemoteAddr
+            | V::RequestMethod
+            | V::Scheme
+            | V::ServerAddr
+            | V::ServerName
+            | V::ServerPort
+            | V::ServerProtocol
+    );
+    is_client && value.is_none_or(|value| value.as_literal().is_some())
+}
