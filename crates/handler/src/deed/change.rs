@@ -200,7 +200,9 @@ impl Change {
         }
         if self.folders == DeleteDirectories::Empty {
             // A rename over a folder that is not empty fails.
-            return rustix::fs::renameat(folder, name, &*to.folder, &*to.name);
+            return delete::when_empty(&to.folder, &to.name, || {
+                rustix::fs::renameat(folder, name, &*to.folder, &*to.name)
+            });
         }
         let flags = RenameFlags::EXCHANGE;
         rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags)?;

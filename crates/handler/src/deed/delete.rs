@@ -9,11 +9,13 @@ use sekisho_http::Status;
 
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
-use super::{Answer, Call, Failure, Job, land, temp};
+use super::{Answer, Call, Failure, Job, land, resume, temp};
 use crate::file_cache::files_changed;
 
 /// How deep folders may lie within each other for all of them to be removed.
 const DEPTH_MAX: usize = 128;
+/// A folder with more notes than these is not empty.
+const NOTES_MAX: usize = 10_000;
 
 /// Looks whether it may go, and how.
 pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
@@ -41,12 +43,15 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
             (_, true, None | Some(b"infinity")) => {}
             (_, true, Some(_)) => return Err(Failure::of(Status::BAD_REQUEST)),
         }
-        return Ok(Job::slow_if(how == DeleteDirectories::Recursive, move || {
+        let is_slow = how == DeleteDirectories::Recursive || deeds.resumable.is_some();
+        return Ok(Job::slow_if(is_slow, move || {
             let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
             conditions.check(Some(&there))?;
             match how {
                 DeleteDirectories::Recursive => remove_tree(&spot.folder, &spot.name),
-                _ => rustix::fs::unlinkat(&*spot.folder, spot.name, AtFlags::REMOVEDIR),
+                _ => when_empty(&spot.folder, &spot.name, || {
+                    rustix::fs::unlinkat(&*spot.folder, &*spot.name, AtFlags::REMOVEDIR)
+                }),
             }
             .map_err(fail)?;
             files_changed();
@@ -81,6 +86,37 @@ fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
     match depth_min.checked_sub(1) {
         None => true,
         Some(before) => slashes.nth(before).is_some_and(|(at, _)| at + 1 < path.len()),
+    }
+}
+
+/// Does what needs an empty folder. Notes about uploads that have their names already are no content: nobody sees
+/// them, so they go when nothing else is there.
+pub(super) fn when_empty(
+    folder: &OwnedFd,
+    name: &[u8],
+    deed: impl Fn() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match deed() {
+        Err(errno @ (Errno::NOTEMPTY | Errno::EXIST)) => {
+            let opened = open_to_read(folder, name)?;
+            let mut notes = Vec::new();
+            for entry in Dir::read_from(&opened)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes();
+                if matches!(name, b"." | b"..") {
+                    continue;
+                }
+                if notes.len() == NOTES_MAX || !resume::is_finished(&opened, name) {
+                    return Err(errno);
+                }
+                notes.push(name.to_vec());
+            }
+            for note in notes {
+                rustix::fs::unlinkat(&opened, note, AtFlags::empty())?;
+            }
+            deed()
+        }
+        done => done,
     }
 }
 
