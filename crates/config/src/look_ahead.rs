@@ -8,42 +8,85 @@ use std::fmt::Write as _;
 const WORDS_BYTES_MAX: usize = 100;
 
 /// The same expression without its look-ahead; `None` where that cannot be done. It can where `(?!…)` holds plain
-/// words, stands outside of all groups, and nothing or all of the rest follows: `.*`, `(.*)$`, `.+` and the like.
-/// The groups stay what they are; only where the whole match ends may differ.
+/// words, and nothing or all of the rest follows in its alternative: `.*`, `(.*)$`, `.+` and the like. The groups stay
+/// what they are; only where the whole match ends may differ.
 pub(crate) fn without_look_ahead(source: &str) -> Option<String> {
-    let at = outer_look_ahead(source)?;
+    let (at, depth) = look_ahead(source)?;
     let (before, inside) = (&source[..at], &source[at + 3..]);
-    let (words, tail) = words(inside)?;
-    let tail = Tail::of(tail)?;
+    let (words, behind) = words(inside)?;
+    let (tail, others) = Tail::of(behind)?;
+    if !is_last(others, depth) || (depth > 0 && tail.rest.is_empty()) {
+        return None;
+    }
     let mut out = format!("{before}{}", tail.open);
     words.guard(!tail.is_some, tail.end == "$", &mut out);
-    out.push_str(tail.rest);
-    out.push_str(tail.end);
+    for piece in [tail.rest, tail.end, others] {
+        out.push_str(piece);
+    }
     Some(out)
 }
 
-/// Where the only `(?!` stands, if it is in no group and there is no choice around it.
-fn outer_look_ahead(source: &str) -> Option<usize> {
-    let (mut depth, mut is_class, mut found) = (0_u32, false, None);
-    let mut bytes = source.bytes().enumerate();
-    while let Some((at, byte)) = bytes.next() {
+/// Where the only `(?!` stands, and in how many groups.
+fn look_ahead(source: &str) -> Option<(usize, usize)> {
+    let mut found = None;
+    for (at, byte, depth) in marks(source) {
+        if byte == b'(' && source[at..].starts_with("(?!") && found.replace((at, depth)).is_some() {
+            return None;
+        }
+    }
+    found
+}
+
+/// The parentheses and bars that mean something, each with the groups around it.
+fn marks(source: &str) -> impl Iterator<Item = (usize, u8, usize)> {
+    let (mut depth, mut is_class, mut is_escaped) = (0_usize, false, false);
+    source.bytes().enumerate().filter_map(move |(at, byte)| {
+        if is_escaped {
+            is_escaped = false;
+            return None;
+        }
         match byte {
-            b'\\' => drop(bytes.next()),
+            b'\\' => is_escaped = true,
             b']' => is_class = false,
             _ if is_class => {}
             b'[' => is_class = true,
             b'(' => {
-                if source[at..].starts_with("(?!") && (depth > 0 || found.replace(at).is_some()) {
-                    return None;
-                }
                 depth += 1;
+                return Some((at, byte, depth - 1));
             }
-            b')' => depth = depth.checked_sub(1)?,
-            b'|' if depth == 0 => return None,
+            b')' => {
+                depth = depth.saturating_sub(1);
+                return Some((at, byte, depth));
+            }
+            b'|' => return Some((at, byte, depth)),
             _ => {}
         }
+        None
+    })
+}
+
+/// Whether nothing follows but other alternatives: of the group, and of those around it.
+fn is_last(mut text: &str, depth: usize) -> bool {
+    for _ in 0..depth {
+        if text.starts_with('|') {
+            // Where this group closes: the first parenthesis that nothing here has opened.
+            let mut open = 0_usize;
+            let close = marks(text).find_map(|(at, byte, _)| {
+                match byte {
+                    b'(' => open += 1,
+                    b')' if open == 0 => return Some(at),
+                    b')' => open -= 1,
+                    _ => {}
+                }
+                None
+            });
+            let Some(close) = close else { return false };
+            text = &text[close..];
+        }
+        let Some(rest) = text.strip_prefix(')') else { return false };
+        text = rest;
     }
-    found
+    text.is_empty() || text.starts_with('|')
 }
 
 /// Words by their bytes; a node without children ends one.
@@ -122,29 +165,27 @@ struct Tail<'s> {
 }
 
 impl<'s> Tail<'s> {
-    fn of(text: &'s str) -> Option<Self> {
-        let (body, end) = match text.strip_suffix('$') {
-            Some(body) => (body, "$"),
-            None => (text, ""),
+    /// Reads it off, and what follows it.
+    fn of(text: &'s str) -> Option<(Self, &'s str)> {
+        let start = match text.strip_prefix("(?") {
+            Some(rest) => 3 + rest.find(['>', ':'])?,
+            None => usize::from(text.starts_with('(')),
         };
-        let (open, inner) = match body.strip_suffix(')') {
-            Some(group) => {
-                let start = if let Some(rest) = group.strip_prefix("(?") {
-                    2 + rest.find(['>', ':'])? + 1
-                } else {
-                    1
-                };
-                group.split_at_checked(start)?
+        let (open, text) = text.split_at(start);
+        let (is_some, text) = match (text.strip_prefix(".*"), text.strip_prefix(".+")) {
+            (Some(text), _) => (false, text),
+            (_, Some(text)) => (true, text),
+            _ if open.is_empty() => {
+                return Some((Self { open, rest: "", end: "", is_some: false }, text));
             }
-            None => ("", body),
-        };
-        let (rest, is_some) = match inner {
-            "" if open.is_empty() && end.is_empty() => ("", false),
-            ".*" => (if open.is_empty() { ".*" } else { ".*)" }, false),
-            ".+" => (if open.is_empty() { ".*" } else { ".*)" }, true),
             _ => return None,
         };
-        Some(Self { open, rest, end, is_some })
+        let (rest, text) = match open {
+            "" => (".*", text),
+            _ => (".*)", text.strip_prefix(')')?),
+        };
+        let end = if text.starts_with('$') { "$" } else { "" };
+        Some((Self { open, rest, end, is_some }, &text[end.len()..]))
     }
 }
 
@@ -210,11 +251,37 @@ mod tests {
     }
 
     #[test]
+    fn it_may_stand_at_the_end_of_an_alternative() {
+        // Of the configuration that Drupal sites share.
+        let source = r"\.(inc|po)(~|\.sw[op])?$|/(\.(?!well-known).*)|Entries.*|/#.*#$";
+        for (text, is_match) in [
+            ("/a.inc~", true),
+            ("/.git/x", true),
+            ("/Entries", true),
+            ("/#x#", true),
+            ("/.well-known/x", false),
+            ("/a.php", false),
+        ] {
+            assert_eq!(captured(source, false, text).is_some(), is_match, "{text}");
+        }
+        let groups = captured(source, false, "/.git/x").unwrap();
+        assert_eq!(groups, [None, None, Some(".git/x".to_owned())]);
+        for (text, is_match) in [("xab", false), ("xac", true), ("xa", true), ("xd)", true)] {
+            let found = captured(r"x(?:a(?!b).*|d[)])|y", false, text);
+            assert_eq!(found.is_some(), is_match, "{text}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_said_otherwise_is_left_alone() {
         for source in [
             r"a(?!b)c",
             r"(a(?!b))",
-            r"a(?!b)|c",
+            r"(a(?!b).*)c",
+            r"(a(?!b).*|c)d",
+            r"(a(?!b).*)?",
+            r"((a(?!b).*)|c)+",
+            r"(a(?!b).*",
             r"a(?!b*).*",
             r"a(?!(b)).*",
             r"a(?!).*",
