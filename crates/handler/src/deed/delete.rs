@@ -21,7 +21,10 @@ const NOTES_MAX: usize = 10_000;
 pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
     let exchange = call.exchange;
     if !is_deep_enough(&exchange.path, deeds.delete_depth_min) {
-        return Err(Failure::of(Status::CONFLICT));
+        return Err(Failure::because(
+            Status::CONFLICT,
+            "DELETE was refused: less deep than min_delete_depth",
+        ));
     }
     let depth = call.request.head.named(b"depth");
     let file = exchange.file.clone();
@@ -30,7 +33,7 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
     let spot = Spot::find(&file, exchange.root_bytes, symlinks, false).map_err(fail)?;
     if spot.name.is_empty() {
         // The root itself is the configuration's.
-        return Err(Failure::of(Status::FORBIDDEN));
+        return Err(Failure::because(Status::FORBIDDEN, "DELETE was refused: it names the root"));
     }
     let Some(there) = spot.look().map_err(fail)? else { return Err(Status::NOT_FOUND.into()) };
     let conditions = Conditions::of(call.request.head);
@@ -38,10 +41,25 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
         let how = deeds.delete_directories;
         // As in nginx: a folder is named as one, and goes with all that is in it or not at all.
         match (how, spot.is_folder, depth) {
-            (DeleteDirectories::Off, ..) => return Err(Failure::of(Status::FORBIDDEN)),
-            (_, false, _) => return Err(Failure::of(Status::CONFLICT)),
+            (DeleteDirectories::Off, ..) => {
+                return Err(Failure::because(
+                    Status::FORBIDDEN,
+                    "DELETE was refused: a folder, and upload_delete_directories is off",
+                ));
+            }
+            (_, false, _) => {
+                return Err(Failure::because(
+                    Status::CONFLICT,
+                    "DELETE was refused: a folder, and no slash at the end",
+                ));
+            }
             (_, true, None | Some(b"infinity")) => {}
-            (_, true, Some(_)) => return Err(Failure::of(Status::BAD_REQUEST)),
+            (_, true, Some(_)) => {
+                return Err(Failure::because(
+                    Status::BAD_REQUEST,
+                    "DELETE was refused: Depth is not infinity",
+                ));
+            }
         }
         let is_slow = how == DeleteDirectories::Recursive || deeds.resumable.is_some();
         return Ok(Job::slow_if(is_slow, move || {
@@ -62,11 +80,17 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
         return Err(Failure::of(Status::NOT_FOUND));
     }
     if !matches!(depth, None | Some(b"0" | b"infinity")) {
-        return Err(Failure::of(Status::BAD_REQUEST));
+        return Err(Failure::because(
+            Status::BAD_REQUEST,
+            "DELETE was refused: Depth is neither 0 nor infinity",
+        ));
     }
     if !land::may_replace(&there) {
         // A device, a socket or a FIFO is no file of ours.
-        return Err(Failure::of(Status::FORBIDDEN));
+        return Err(Failure::because(
+            Status::FORBIDDEN,
+            "DELETE was refused: it names what is no file",
+        ));
     }
     Ok(Job::slow_if(temp::is_large(&there), move || {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);

@@ -73,7 +73,10 @@ pub(super) fn begin(
     let name = raw_name(head, &call.exchange.query, store);
     if name.is_none() && is_urlencoded(content_type) {
         // The fields of a form, and no file: `enctype="multipart/form-data"` was forgotten.
-        return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
+        return Err(Failure::because(
+            Status::UNSUPPORTED_MEDIA_TYPE,
+            "an upload was refused: fields of a form, and no name for them as a file",
+        ));
     }
     stored.begin_file(name)?;
     Ok(Box::new(stored))
@@ -124,7 +127,10 @@ impl Stored {
         }
         let file = place.file(name.as_bytes());
         if place.cgi.as_deref().is_some_and(|cgi| cgi.is_program(&file)) {
-            return Err(Failure::of(Status::FORBIDDEN));
+            return Err(Failure::because(
+                Status::FORBIDDEN,
+                "an upload was refused: its name would make it a program",
+            ));
         }
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "store", &file);
         let spot = place.spot(&name);
@@ -193,7 +199,10 @@ impl From<Malformed> for Failure {
 
 fn finish(files: Vec<File>, place: &Place) -> Outcome {
     if files.is_empty() {
-        return Err(Failure::of(Status::BAD_REQUEST));
+        return Err(Failure::because(
+            Status::BAD_REQUEST,
+            "an upload was refused: no file in the form",
+        ));
     }
     // What can be known before anything has happened is.
     for file in &files {
@@ -214,7 +223,10 @@ fn finish(files: Vec<File>, place: &Place) -> Outcome {
 fn check_conflict(there: Option<&Stat>, conflict: Conflict) -> Result<(), Failure> {
     match there {
         Some(there) if !land::may_replace(there) || conflict == Conflict::Refuse => {
-            Err(Failure::of(Status::CONFLICT))
+            Err(Failure::because(
+                Status::CONFLICT,
+                "an upload was refused: the name is taken, by a folder or by what may not be replaced",
+            ))
         }
         _ => Ok(()),
     }
