@@ -53,6 +53,10 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         return None;
     }
     http.listens = listens.finish();
+    if http.listens.is_empty() && !tree.is_cut {
+        let message = "there is no server: nobody is listened to";
+        scope.reports.push(Report::warning(scope.files, None, message));
+    }
     http.zones = scope.zones;
     Some(Config { main: scope.main, http })
 }
