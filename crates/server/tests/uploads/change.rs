@@ -45,7 +45,11 @@ fn why_a_change_was_refused_is_in_the_log() {
             _ => client.request(method, target, fields),
         };
         assert_eq!(seen.status, status, "{method} {target}");
-        eventually(why, LONG, || server.log("why.log").contains(why));
+        eventually(why, LONG, || {
+            let log = server.log("why.log");
+            let line = log.lines().find(|line| line.contains(why));
+            line.is_some_and(|line| line.contains(", client: 127.0.0.1, request id: "))
+        });
     }
 }
 
