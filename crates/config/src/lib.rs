@@ -16,6 +16,7 @@ pub mod template;
 pub mod value;
 
 mod guards;
+mod look_ahead;
 mod lookup;
 mod map;
 mod names;

@@ -6,6 +6,7 @@ mod cgi;
 mod compression;
 mod deeds;
 mod endpoint;
+mod expires;
 mod listing;
 mod lookup;
 mod rewrite;
@@ -29,6 +30,7 @@ pub use compression::{
 };
 pub use deeds::{Conflict, Deeds, DeleteDirectories, Methods, Permissions, Sync};
 pub use endpoint::{Admin, BuiltIn, Endpoint};
+pub use expires::Expires;
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use rewrite::{
@@ -521,23 +523,6 @@ pub struct AddHeader {
     pub value: Template,
     /// `always`: also for statuses other than 200, 201, 204, 206, 301, 302, 303, 304, 307, 308.
     pub always: bool,
-}
-
-/// `expires`
-#[derive(Clone, Debug)]
-pub enum Expires {
-    /// No `Expires` and no `Cache-Control`.
-    Off,
-    /// `Thu, 01 Jan 1970 00:00:01 GMT`, `no-cache`
-    Epoch,
-    /// `Thu, 31 Dec 2037 23:55:55 GMT`, ten years
-    Max,
-    /// So many seconds from now; negative means `no-cache`.
-    After(i64),
-    /// So many seconds from the file's modification.
-    Modified(i64),
-    /// `@15h30m`: seconds since midnight (UTC here).
-    Daily(u32),
 }
 
 /// `if_modified_since`

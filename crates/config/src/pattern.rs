@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use regex::bytes::RegexBuilder;
 
+use crate::look_ahead::without_look_ahead;
 use crate::model::Pattern;
 
 /// Memory that one compiled expression may take.
@@ -21,8 +22,7 @@ pub struct BadPattern {
 }
 
 /// What nginx users may miss, as a note.
-pub const NOT_OFFERED: &str =
-    "look-around and back references are not offered: matching takes linear time";
+pub const NOT_OFFERED: &str = "look-around and back references are not offered, as matching takes linear time; \"(?!word)\" is, before \".*\" or the end";
 
 /// Compiles an expression. Bytes are matched, and `.` is any byte, as in nginx; `(*UTF8)` in front
 /// makes it any character.
@@ -31,12 +31,19 @@ pub fn pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPatte
         return Err(BadPattern { reason: "it is too long".to_owned(), is_not_offered: false });
     }
     let utf8 = source.strip_prefix("(*UTF8)").or_else(|| source.strip_prefix("(*UTF)"));
-    let made = RegexBuilder::new(utf8.unwrap_or(source))
-        .unicode(utf8.is_some())
-        .case_insensitive(ignore_case)
-        .size_limit(COMPILED_BYTES_MAX)
-        .dfa_size_limit(COMPILED_BYTES_MAX)
-        .build();
+    let build = |text: &str| {
+        RegexBuilder::new(text)
+            .unicode(utf8.is_some())
+            .case_insensitive(ignore_case)
+            .size_limit(COMPILED_BYTES_MAX)
+            .dfa_size_limit(COMPILED_BYTES_MAX)
+            .build()
+    };
+    let text = utf8.unwrap_or(source);
+    let made = match build(text) {
+        Err(error) => without_look_ahead(text).and_then(|text| build(&text).ok()).ok_or(error),
+        made => made,
+    };
     match made {
         Ok(regex) => Ok(Arc::new(Pattern { source: source.to_owned(), regex })),
         Err(error) => {

@@ -61,6 +61,11 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         return None;
     }
     http.listens = listens;
+    let has_endpoint = !scope.main.endpoint.listens.is_empty();
+    if http.listens.is_empty() && !has_endpoint && !tree.is_cut {
+        let message = "there is no server: nobody is listened to";
+        scope.reports.push(Report::warning(scope.files, None, message));
+    }
     http.zones = scope.zones;
     Some(Config { main: scope.main, http })
 }

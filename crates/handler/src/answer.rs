@@ -48,7 +48,7 @@ pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Vec
     page(status, product, fields)
 }
 
-/// A text from the configuration.
+/// A text from the configuration; a status that has no body has no type either, as in nginx.
 pub fn text(
     status: Status,
     body: &[u8],
@@ -56,6 +56,9 @@ pub fn text(
     settings: &Settings,
     fields: &mut Vec<u8>,
 ) -> Reply {
+    if status.is_bodyless() {
+        return Reply::empty(status);
+    }
     media_type_field(media_type, settings, fields);
     Reply::of(status, Piece::Bytes(body.to_vec()))
 }

@@ -176,6 +176,7 @@ fn push_field(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
 struct Failure {
     status: Status,
     why: Option<String>,
+    level: Level,
     /// Field lines that belong to it.
     fields: Vec<u8>,
 }
@@ -183,7 +184,12 @@ struct Failure {
 impl Failure {
     /// The client's doing: nothing to tell.
     fn of(status: Status) -> Self {
-        Self { status, why: None, fields: Vec::new() }
+        Self { status, why: None, level: Level::Error, fields: Vec::new() }
+    }
+
+    /// The client's doing, and its status may mean several things: whoever wonders finds which at `info`.
+    fn because(status: Status, why: &str) -> Self {
+        Self { why: Some(why.to_owned()), level: Level::Info, ..Self::of(status) }
     }
 
     /// The system said no. `missing` is the status for a name that is not there.
@@ -207,7 +213,8 @@ impl Failure {
         };
         let error = std::io::Error::from(errno);
         let why = format!("{what} \"{}\" failed: {error}", file.escape_ascii());
-        Self { why: Some(why), ..Self::of(status) }
+        let level = if status.code() >= 500 { Level::Crit } else { Level::Error };
+        Self { why: Some(why), level, ..Self::of(status) }
     }
 
     fn field(mut self, name: &str, value: &[u8]) -> Self {
@@ -217,8 +224,7 @@ impl Failure {
 
     fn report(&self, around: &dyn Surroundings) {
         let Some(why) = &self.why else { return };
-        let level = if self.status.code() >= 500 { Level::Crit } else { Level::Error };
-        around.report(level, format_args!("{why}"));
+        around.report(self.level, format_args!("{why}"));
     }
 }
 

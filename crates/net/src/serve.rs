@@ -314,6 +314,7 @@ impl Connection {
             placed: Rc::clone(&placed),
             location: exchange.location,
             connection,
+            remote: facts.remote,
             request_id,
         };
         if matches!(action, Action::Cgi | Action::Deed(_) | Action::Status(_)) {

@@ -1,5 +1,6 @@
 //! A task at work on a request: its input is the request's body, its output the response.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,7 +20,7 @@ use sekisho_route::{
 
 use crate::compress::Asked;
 use crate::drive::Connection;
-use crate::serve::Ask;
+use crate::serve::{Ask, Client};
 use crate::site;
 use crate::worker::{Placed, Worker};
 
@@ -30,6 +31,7 @@ pub(crate) struct Around {
     pub(crate) placed: Rc<Placed>,
     pub(crate) location: LocationId,
     pub(crate) connection: u64,
+    pub(crate) remote: Option<SocketAddr>,
     pub(crate) request_id: RequestIdSeed,
 }
 
@@ -41,7 +43,8 @@ impl Surroundings for Around {
     fn report(&self, level: Level, message: std::fmt::Arguments<'_>) {
         let stamp = self.worker.clock.stamp(self.now());
         let RequestIdSeed(id) = self.request_id;
-        let message = format_args!("{message}, request id: {id:032x}");
+        let client = Client(self.remote);
+        let message = format_args!("{message}, {client}, request id: {id:032x}");
         let logger = self.placed.site.error_logger(self.location);
         logger.write(level, stamp, Some(self.connection), message);
     }
@@ -138,6 +141,7 @@ impl Connection {
 
     /// Waits for what the decision needs. The body stays where it is: nobody knows yet whose it is.
     pub(crate) fn wait(&mut self, wait: Wait, question: Option<Question>, now: Moment) {
+        let remote = self.facts().remote;
         let Some(busy) = &mut self.busy else { return };
         let Some(current) = &busy.serving.current else { return };
         let started = match (wait, question) {
@@ -148,6 +152,7 @@ impl Connection {
                     placed: Rc::clone(&current.placed),
                     location: busy.serving.exchange.location,
                     connection: self.id,
+                    remote,
                     request_id: current.request_id,
                 };
                 Asking::start(&self.worker.shared.hashers, question, Rc::new(around), now)

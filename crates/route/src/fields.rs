@@ -1,7 +1,7 @@
 //! Fields that the configuration adds to an answer: `add_header`, `expires`, and the media type. It
 //! must never let a value split the response.
 
-use sekisho_config::{Expires, Template};
+use sekisho_config::{Expires, Settings, Template};
 use sekisho_http::{Status, date};
 
 use crate::exchange::{Exchange, Request};
@@ -21,16 +21,28 @@ pub fn added_fields(
     let settings = &table.location(exchange.location).settings;
     let is_good =
         matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
+    let known = if asks_back(settings) { without_charset(out) } else { Vec::new() };
+    let sent = Sent { status: Some(status), fields: &known, ..Sent::default() };
     if is_good {
         if !matches!(settings.expires, Expires::Off | Expires::Epoch | Expires::Max) {
             exchange.is_particular.set(true);
         }
-        push_expires(&settings.expires, request.wall.unix_secs, modified, out);
+        let said = |value: &Template, is_modified| {
+            let mut text = Vec::new();
+            expand(value, table, request, exchange, Some(&sent), &mut text);
+            let text = std::str::from_utf8(&text).unwrap_or_default();
+            Expires::read(text, is_modified).unwrap_or(Expires::Off)
+        };
+        let (now, expires) = (request.wall.unix_secs, &settings.expires);
+        match expires {
+            Expires::By(value) => push_expires(&said(value, false), now, modified, out),
+            Expires::ModifiedBy(value) => push_expires(&said(value, true), now, modified, out),
+            plain => push_expires(plain, now, modified, out),
+        }
     }
     if exchange.passage.is_challenged {
         push_challenge(&exchange.passage.realm, out);
     }
-    let sent = Sent { status: Some(status), ..Sent::default() };
     for field in settings.add_headers.iter().filter(|field| is_good || field.always) {
         push_field(
             &field.name,
@@ -41,6 +53,33 @@ pub fn added_fields(
             out,
         );
     }
+}
+
+/// Whether a value might ask what the answer's head says so far.
+fn asks_back(settings: &Settings) -> bool {
+    matches!(settings.expires, Expires::By(_) | Expires::ModifiedBy(_))
+        || settings.add_headers.iter().any(|field| field.value.as_literal().is_none())
+}
+
+/// The field lines, with `Content-Type` as nginx has it at this time: the type, without a `charset`.
+fn without_charset(lines: &[u8]) -> Vec<u8> {
+    const TYPE: &[u8] = b"content-type:";
+    let mut out = Vec::with_capacity(lines.len());
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let is_type = line.get(..TYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(TYPE));
+        let (kind, parameter) = match line.iter().position(|byte| *byte == b';') {
+            Some(at) if is_type => line.split_at(at),
+            _ => (line, &[][..]),
+        };
+        let name = parameter.get(1..).unwrap_or_default().trim_ascii_start();
+        if name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"charset=")) {
+            out.extend_from_slice(kind);
+            out.extend_from_slice(b"\r\n");
+        } else {
+            out.extend_from_slice(line);
+        }
+    }
+    out
 }
 
 /// The media type for `exchange.path`: by its extension, or else the `default_type`.
@@ -104,7 +143,7 @@ fn push_expires(expires: &Expires, now: i64, modified: Option<i64>, out: &mut Ve
 
     // `None` is `no-cache`.
     let (at, max_age) = match *expires {
-        Expires::Off => return,
+        Expires::Off | Expires::By(_) | Expires::ModifiedBy(_) => return,
         Expires::Epoch => (EPOCH, None),
         Expires::Max => (END, Some(TEN_YEARS)),
         // nginx takes a distance of nothing as "now", whatever it is measured from.

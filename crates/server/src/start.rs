@@ -138,6 +138,11 @@ fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
     if let Err(error) = std::fs::read_dir(&dir) {
         return Err(Problem::new(format_args!("{}: {error}", serve.dir.display())));
     }
+    for listen in &serve.listen {
+        if let Err(wrong) = sekisho_config::listen::addresses(listen.as_bytes()) {
+            return Err(Problem::new(format_args!("--listen {listen}: {wrong}")));
+        }
+    }
     let text = builtin::folder(serve);
     let server = Server::start(Plan::builtin(text, dir.clone()))?;
     for address in server.addresses() {

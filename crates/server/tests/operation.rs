@@ -116,6 +116,10 @@ fn a_start_that_cannot_succeed_says_why_in_one_line() {
     let root = tree.root().display().to_string();
     let words = [&*address, "in use"];
     assert_refused(&sekisho(&["serve", &root, "--listen", &address]), &words);
+    for (listen, why) in [("foo", "names are not resolved"), ("99999", "invalid port")] {
+        let refused = sekisho(&["serve", &root, "--listen", listen]);
+        assert_refused(&refused, &[&format!("--listen {listen}: "), why]);
+    }
     tree.file("taken.conf", format!("events {{}} http {{ server {{ listen {address}; }} }}"));
     assert_refused(&sekisho(&["-c", &path("taken.conf")]), &words);
 

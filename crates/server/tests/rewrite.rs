@@ -21,6 +21,8 @@ fn files() -> Tree {
         ("root/dir/inner.txt", "inner"),
         ("root/page.html", "page"),
         ("root/stay.txt", "stay"),
+        ("root/a.png", "png"),
+        ("root/style.css", "css"),
         ("other/a.txt", "other a"),
         ("other/z.txt", "other z"),
         ("data/y", "data y"),
@@ -114,6 +116,28 @@ fn nginx_answers_the_same() {
         assert_eq!(ask(&own, row).status, status, "{row}");
         assert_ne!(ask(&theirs, row).status, status, "{row}");
     }
+}
+
+/// F7: the recipe for CORS that half of the web has copied: one type, no length, no body.
+#[test]
+fn a_preflight_by_if_has_the_fields_of_the_if_alone() {
+    let server = serve(
+        files(),
+        "location / {
+             if ($request_method = 'OPTIONS') {
+                 add_header 'Access-Control-Allow-Origin' '*';
+                 add_header 'Content-Type' 'text/plain; charset=utf-8';
+                 add_header 'Content-Length' 0;
+                 return 204;
+             }
+         }",
+    );
+    let answer = server.connect().request("OPTIONS", "/a.txt", "");
+    assert_eq!(answer.status, 204);
+    assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
+    let types = answer.fields_named("content-type");
+    assert_eq!(types, ["text/plain; charset=utf-8"]);
+    assert_eq!(answer.field("content-length"), None);
 }
 
 /// F7: what a front controller, a canonical host and a maintenance page come to on the wire.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Body, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{AddHeader, Expires, IfModifiedSince, ServerTokens};
-use crate::{types, value};
+use crate::types;
 
 pub(super) const ROWS: &[Row] = &[
     active("types", LEVELS, "", types::BUILT_IN, "Media types by file extension", types)
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "[modified] time|epoch|max|off",
         "off",
-        "Sets `Expires` and `Cache-Control`",
+        "Sets `Expires` and `Cache-Control`; with variables, what they say that is none of these sets nothing",
         expires,
     ),
     active("etag", LEVELS, "on|off", "on", "Whether files have an `ETag`", |l, d, _| {
@@ -160,6 +160,11 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     // These frame the message; a second one would break it.
     let framing =
         ["connection", "content-length", "transfer-encoding", "date", "trailer", "upgrade"];
+    if name.eq_ignore_ascii_case("content-length") && *d.arg(1).text == *b"0" {
+        // Many a recipe for CORS has it beside `return 204`, where no length may stand.
+        s.warn(d.arg(0).span, "\"Content-Length\" is left out: it is written by the server itself");
+        return Ok(());
+    }
     if framing.iter().any(|known| name.eq_ignore_ascii_case(known)) {
         return Err(d.invalid(d.arg(0), "is written by the server itself"));
     }
@@ -168,7 +173,7 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     Ok(())
 }
 
-fn expires(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+fn expires(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let first = d.text(d.arg(0))?;
     let is_modified = first == "modified" && d.args().len() == 2;
     let word = d.arg(d.args().len() - 1);
@@ -176,30 +181,11 @@ fn expires(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fa
     if d.args().len() == 2 && !is_modified {
         return Err(d.invalid(d.arg(0), "must be \"modified\" before a time"));
     }
-    if text.starts_with('$') {
-        return Err(d.not_built(word));
-    }
-    let seconds = |text: &str| {
-        let time = value::time(text).map_err(|wrong| d.invalid(word, wrong))?;
-        i64::try_from(time.as_secs()).map_err(|_| d.invalid(word, "is too large"))
-    };
-    l.settings.expires = match text {
-        "off" if !is_modified => Expires::Off,
-        "epoch" if !is_modified => Expires::Epoch,
-        "max" if !is_modified => Expires::Max,
-        _ => {
-            if let Some(daily) = text.strip_prefix('@').filter(|_| !is_modified) {
-                let daily = seconds(daily)?;
-                if daily > 86_400 {
-                    return Err(Fault::at(word, "daily time value must not be more than 24 hours"));
-                }
-                Expires::Daily((daily % 86_400) as u32)
-            } else {
-                let sign = if text.starts_with('-') { -1 } else { 1 };
-                let length = sign * seconds(text.strip_prefix(['-', '+']).unwrap_or(text))?;
-                if is_modified { Expires::Modified(length) } else { Expires::After(length) }
-            }
-        }
+    l.settings.expires = if text.contains('$') {
+        let value = d.template(word, s)?;
+        if is_modified { Expires::ModifiedBy(value) } else { Expires::By(value) }
+    } else {
+        Expires::read(text, is_modified).map_err(|wrong| d.invalid(word, wrong))?
     };
     Ok(())
 }

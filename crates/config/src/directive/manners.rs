@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Row] = &[
         "rate",
         "0",
         "How many bytes of an answer leave in a second; 0 for as many as can",
-        |l, d, _| set(&mut l.settings.limit_rate, d.size(0)),
+        |l, d, _| set(&mut l.settings.limit_rate, plain_size(d)),
     ),
     active(
         "limit_rate_after",
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         "size",
         "0",
         "From how many bytes on the rate is limited",
-        |l, d, _| set(&mut l.settings.limit_rate_after, d.size(0)),
+        |l, d, _| set(&mut l.settings.limit_rate_after, plain_size(d)),
     ),
     active(
         "send_timeout",
@@ -193,4 +193,10 @@ fn keepalive(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), 
         _ => d.deadline(1)?,
     };
     Ok(())
+}
+
+/// A size that nginx also reads from variables.
+fn plain_size(d: &Directive<'_>) -> Result<u64, Fault> {
+    let word = d.arg(0);
+    if word.text.contains(&b'$') { Err(d.not_built(word)) } else { d.size(0) }
 }

@@ -28,7 +28,7 @@ pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure
     }
     if !spot.is_folder {
         // nginx's answer: a folder is named as one.
-        return Err(Failure::of(Status::CONFLICT));
+        return Err(Failure::because(Status::CONFLICT, "MKCOL was refused: no slash at the end"));
     }
     Conditions::of(call.request.head).check(spot.look().map_err(fail)?.as_ref())?;
     let location = encoded(&exchange.path);
@@ -37,7 +37,12 @@ pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure
         let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
         match beneath::make_folder(&*spot.folder, &spot.name, mode) {
             Ok(()) => {}
-            Err(Errno::EXIST) => return Err(Failure::of(Status::METHOD_NOT_ALLOWED)),
+            Err(Errno::EXIST) => {
+                return Err(Failure::because(
+                    Status::METHOD_NOT_ALLOWED,
+                    "MKCOL was refused: the name is taken",
+                ));
+            }
             Err(errno) => return Err(fail(errno)),
         }
         files_changed();
@@ -54,7 +59,12 @@ pub(super) fn copy(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<J
     let is_deep = match call.request.head.named(b"depth") {
         None | Some(b"infinity") => true,
         Some(b"0") => false,
-        Some(_) => return Err(Failure::of(Status::BAD_REQUEST)),
+        Some(_) => {
+            return Err(Failure::because(
+                Status::BAD_REQUEST,
+                "COPY was refused: Depth is neither 0 nor infinity",
+            ));
+        }
     };
     Ok(Job::stopped_by(change.stop.clone(), move || change.copy(is_deep)))
 }
@@ -63,7 +73,10 @@ pub(super) fn copy(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<J
 pub(super) fn rename(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<Job, Failure> {
     let change = Change::find(call, deeds, to)?;
     if !matches!(call.request.head.named(b"depth"), None | Some(b"infinity")) {
-        return Err(Failure::of(Status::BAD_REQUEST));
+        return Err(Failure::because(
+            Status::BAD_REQUEST,
+            "MOVE was refused: Depth is not infinity",
+        ));
     }
     Ok(Job::stopped_by(change.stop.clone(), move || change.rename()))
 }
@@ -94,7 +107,10 @@ impl Change {
         let fail_there = |errno| Failure::by(errno, Status::CONFLICT, "open", &to.file);
         let there = Spot::find(&to.file, root, symlinks, false).map_err(fail_there)?;
         if from.name.is_empty() || there.name.is_empty() {
-            return Err(Failure::of(Status::FORBIDDEN));
+            return Err(Failure::because(
+                Status::FORBIDDEN,
+                "a change was refused: it names the root",
+            ));
         }
         let Some(source) = from.look().map_err(fail)? else {
             return Err(Failure::of(Status::NOT_FOUND));
@@ -103,18 +119,32 @@ impl Change {
         let is_folder = match beneath::kind(&source) {
             FileType::Directory => true,
             FileType::RegularFile | FileType::Symlink => false,
-            _ => return Err(Failure::of(Status::FORBIDDEN)),
+            _ => {
+                return Err(Failure::because(
+                    Status::FORBIDDEN,
+                    "a change was refused: it names what is no file",
+                ));
+            }
         };
         if is_folder != from.is_folder {
-            return Err(Failure::of(Status::CONFLICT));
+            return Err(Failure::because(
+                Status::CONFLICT,
+                "a change was refused: a folder without its slash, or a file with one",
+            ));
         }
         let old = there.look().map_err(fail_there)?;
         if let Some(old) = &old {
             if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino) {
-                return Err(Failure::of(Status::FORBIDDEN));
+                return Err(Failure::because(
+                    Status::FORBIDDEN,
+                    "a change was refused: the destination is the source",
+                ));
             }
             if !overwrites {
-                return Err(Failure::of(Status::PRECONDITION_FAILED));
+                return Err(Failure::because(
+                    Status::PRECONDITION_FAILED,
+                    "a change was refused: the destination is there, and Overwrite is F",
+                ));
             }
             let may_go = match beneath::kind(old) {
                 FileType::Directory => {
@@ -123,12 +153,18 @@ impl Change {
                 _ => !is_folder && land::may_replace(old),
             };
             if !may_go {
-                return Err(Failure::of(Status::CONFLICT));
+                return Err(Failure::because(
+                    Status::CONFLICT,
+                    "a change was refused: what is at the destination may not be replaced",
+                ));
             }
         }
         if is_folder && to.file.starts_with(&file) {
             // Into itself.
-            return Err(Failure::of(Status::CONFLICT));
+            return Err(Failure::because(
+                Status::CONFLICT,
+                "a change was refused: a folder into itself",
+            ));
         }
         let rules = Rules { conflict: Conflict::Replace, ..Rules::of(deeds) };
         let folders = deeds.delete_directories;
@@ -203,7 +239,9 @@ impl Change {
         }
         if self.folders == DeleteDirectories::Empty {
             // A rename over a folder that is not empty fails.
-            return rustix::fs::renameat(folder, name, &*to.folder, &*to.name);
+            return delete::when_empty(&to.folder, &to.name, || {
+                rustix::fs::renameat(folder, name, &*to.folder, &*to.name)
+            });
         }
         let flags = RenameFlags::EXCHANGE;
         rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags)?;
@@ -231,7 +269,10 @@ fn overwrites(head: &Head) -> Result<bool, Failure> {
     match head.named(b"overwrite") {
         None | Some(b"T" | b"t") => Ok(true),
         Some(b"F" | b"f") => Ok(false),
-        Some(_) => Err(Failure::of(Status::BAD_REQUEST)),
+        Some(_) => Err(Failure::because(
+            Status::BAD_REQUEST,
+            "a change was refused: Overwrite is neither T nor F",
+        )),
     }
 }
 

@@ -9,17 +9,22 @@ use sekisho_http::Status;
 
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
-use super::{Answer, Call, Failure, Job, land, temp};
+use super::{Answer, Call, Failure, Job, land, resume, temp};
 use crate::file_cache::files_changed;
 
 /// How deep folders may lie within each other for all of them to be removed.
 const DEPTH_MAX: usize = 128;
+/// A folder with more notes than these is not empty.
+const NOTES_MAX: usize = 10_000;
 
 /// Looks whether it may go, and how.
 pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
     let exchange = call.exchange;
     if !is_deep_enough(&exchange.path, deeds.delete_depth_min) {
-        return Err(Failure::of(Status::CONFLICT));
+        return Err(Failure::because(
+            Status::CONFLICT,
+            "DELETE was refused: less deep than min_delete_depth",
+        ));
     }
     let depth = call.request.head.named(b"depth");
     let file = exchange.file.clone();
@@ -28,7 +33,7 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
     let spot = Spot::find(&file, exchange.root_bytes, symlinks, false).map_err(fail)?;
     if spot.name.is_empty() {
         // The root itself is the configuration's.
-        return Err(Failure::of(Status::FORBIDDEN));
+        return Err(Failure::because(Status::FORBIDDEN, "DELETE was refused: it names the root"));
     }
     let Some(there) = spot.look().map_err(fail)? else { return Err(Status::NOT_FOUND.into()) };
     let conditions = Conditions::of(call.request.head);
@@ -36,17 +41,35 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
         let how = deeds.delete_directories;
         // As in nginx: a folder is named as one, and goes with all that is in it or not at all.
         match (how, spot.is_folder, depth) {
-            (DeleteDirectories::Off, ..) => return Err(Failure::of(Status::FORBIDDEN)),
-            (_, false, _) => return Err(Failure::of(Status::CONFLICT)),
+            (DeleteDirectories::Off, ..) => {
+                return Err(Failure::because(
+                    Status::FORBIDDEN,
+                    "DELETE was refused: a folder, and upload_delete_directories is off",
+                ));
+            }
+            (_, false, _) => {
+                return Err(Failure::because(
+                    Status::CONFLICT,
+                    "DELETE was refused: a folder, and no slash at the end",
+                ));
+            }
             (_, true, None | Some(b"infinity")) => {}
-            (_, true, Some(_)) => return Err(Failure::of(Status::BAD_REQUEST)),
+            (_, true, Some(_)) => {
+                return Err(Failure::because(
+                    Status::BAD_REQUEST,
+                    "DELETE was refused: Depth is not infinity",
+                ));
+            }
         }
-        return Ok(Job::slow_if(how == DeleteDirectories::Recursive, move || {
+        let is_slow = how == DeleteDirectories::Recursive || deeds.resumable.is_some();
+        return Ok(Job::slow_if(is_slow, move || {
             let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
             conditions.check(Some(&there))?;
             match how {
                 DeleteDirectories::Recursive => remove_tree(&spot.folder, &spot.name),
-                _ => rustix::fs::unlinkat(&*spot.folder, spot.name, AtFlags::REMOVEDIR),
+                _ => when_empty(&spot.folder, &spot.name, || {
+                    rustix::fs::unlinkat(&*spot.folder, &*spot.name, AtFlags::REMOVEDIR)
+                }),
             }
             .map_err(fail)?;
             files_changed();
@@ -57,11 +80,17 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
         return Err(Failure::of(Status::NOT_FOUND));
     }
     if !matches!(depth, None | Some(b"0" | b"infinity")) {
-        return Err(Failure::of(Status::BAD_REQUEST));
+        return Err(Failure::because(
+            Status::BAD_REQUEST,
+            "DELETE was refused: Depth is neither 0 nor infinity",
+        ));
     }
     if !land::may_replace(&there) {
         // A device, a socket or a FIFO is no file of ours.
-        return Err(Failure::of(Status::FORBIDDEN));
+        return Err(Failure::because(
+            Status::FORBIDDEN,
+            "DELETE was refused: it names what is no file",
+        ));
     }
     Ok(Job::slow_if(temp::is_large(&there), move || {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
@@ -81,6 +110,37 @@ fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
     match depth_min.checked_sub(1) {
         None => true,
         Some(before) => slashes.nth(before).is_some_and(|(at, _)| at + 1 < path.len()),
+    }
+}
+
+/// Does what needs an empty folder. Notes about uploads that have their names already are no content: nobody sees
+/// them, so they go when nothing else is there.
+pub(super) fn when_empty(
+    folder: &OwnedFd,
+    name: &[u8],
+    deed: impl Fn() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match deed() {
+        Err(errno @ (Errno::NOTEMPTY | Errno::EXIST)) => {
+            let opened = open_to_read(folder, name)?;
+            let mut notes = Vec::new();
+            for entry in Dir::read_from(&opened)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes();
+                if matches!(name, b"." | b"..") {
+                    continue;
+                }
+                if notes.len() == NOTES_MAX || !resume::is_finished(&opened, name) {
+                    return Err(errno);
+                }
+                notes.push(name.to_vec());
+            }
+            for note in notes {
+                rustix::fs::unlinkat(&opened, note, AtFlags::empty())?;
+            }
+            deed()
+        }
+        done => done,
     }
 }
 

@@ -117,7 +117,10 @@ fn take_place(
             }
         };
         if !may_replace(&there) {
-            return Err(Failure::of(Status::CONFLICT));
+            return Err(Failure::because(
+                Status::CONFLICT,
+                "an upload was refused: the name is taken by what is no file",
+            ));
         }
         return match rules.conflict {
             Conflict::Replace => {
@@ -125,7 +128,10 @@ fn take_place(
                 temp.replace(folder, name).map_err(fail)?;
                 Ok((name.to_vec(), false))
             }
-            Conflict::Refuse => Err(Failure::of(Status::CONFLICT)),
+            Conflict::Refuse => Err(Failure::because(
+                Status::CONFLICT,
+                "an upload was refused: the name is taken, and upload_conflict is refuse",
+            )),
             Conflict::Rename => take_other_name(temp, folder, name, file),
         };
     }
@@ -167,7 +173,7 @@ fn take_other_name(
             Err(errno) => return Err(Failure::by(errno, Status::CONFLICT, "store", file)),
         }
     }
-    Err(Failure::of(Status::CONFLICT))
+    Err(Failure::because(Status::CONFLICT, "an upload was refused: too many files of this name"))
 }
 
 /// Puts the names in a folder on the disk.

@@ -31,11 +31,17 @@ struct Put {
 pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>, Failure> {
     let (exchange, head) = (call.exchange, call.request.head);
     if exchange.file.last() == Some(&b'/') || exchange.path.last() == Some(&b'/') {
-        return Err(Failure::of(Status::CONFLICT));
+        return Err(Failure::because(
+            Status::CONFLICT,
+            "PUT was refused: the path ends with a slash",
+        ));
     }
     if head.named(b"content-range").is_some() {
         // A part of a file must not be taken for the whole (nginx's answer).
-        return Err(Failure::of(Status::NOT_IMPLEMENTED));
+        return Err(Failure::because(
+            Status::NOT_IMPLEMENTED,
+            "PUT was refused: it has a Content-Range",
+        ));
     }
     let settings = call.settings();
     let file = exchange.file.clone();
@@ -44,7 +50,7 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>,
     let spot =
         Spot::find(&file, exchange.root_bytes, symlinks, deeds.creates_folders).map_err(fail)?;
     if spot.name.is_empty() {
-        return Err(Failure::of(Status::CONFLICT));
+        return Err(Failure::because(Status::CONFLICT, "PUT was refused: it names a folder"));
     }
     let conditions = Conditions::of(head);
     let there = spot.look().map_err(fail)?;
@@ -52,7 +58,10 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>,
     if let Some(there) = &there
         && (!land::may_replace(there) || deeds.conflict == Conflict::Refuse)
     {
-        return Err(Failure::of(Status::CONFLICT));
+        return Err(Failure::because(
+            Status::CONFLICT,
+            "PUT was refused: the name is taken, by a folder or by what may not be replaced",
+        ));
     }
     sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
     let temp = Temp::new(&spot.folder).map_err(fail)?;

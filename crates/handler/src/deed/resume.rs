@@ -32,6 +32,22 @@ const MEDIA_TYPE: &[u8] = b"application/offset+octet-stream";
 /// How many digits the name of an upload has.
 const ID_BYTES: usize = 32;
 
+/// Whether a name in a folder is a note about an upload that has been given its name.
+pub(super) fn is_finished(folder: &OwnedFd, name: &[u8]) -> bool {
+    if !name.starts_with(PREFIX.as_bytes()) || !name.ends_with(NOTE.as_bytes()) {
+        return false;
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(folder, name, flags, Mode::empty());
+    opened.and_then(|file| read(&file)).is_ok_and(|note| note.is_done)
+}
+
+fn read(file: &OwnedFd) -> Result<Note, Errno> {
+    let mut bytes = vec![0; note::BYTES_MAX];
+    let count = rustix::io::read(file, &mut *bytes)?;
+    Note::from_bytes(&bytes[..count]).ok_or(Errno::IO)
+}
+
 /// Whether a request to a store speaks the protocol.
 pub(super) fn is_spoken(head: &Head) -> bool {
     head.named(b"tus-resumable").is_some()
@@ -202,10 +218,7 @@ impl Shelf {
             Err(errno) => return Err(fail(errno)),
         };
         let stat = rustix::fs::fstat(&file).map_err(fail)?;
-        let mut bytes = vec![0; note::BYTES_MAX];
-        let count = rustix::io::read(&file, &mut *bytes).map_err(fail)?;
-        let note = Note::from_bytes(&bytes[..count]).ok_or_else(|| fail(Errno::IO))?;
-        Ok((note, stat))
+        Ok((read(&file).map_err(fail)?, stat))
     }
 
     fn make(&self) -> Result<OwnedFd, Failure> {

@@ -73,7 +73,10 @@ pub(super) fn begin(
     let name = raw_name(head, &call.exchange.query, store);
     if name.is_none() && is_urlencoded(content_type) {
         // The fields of a form, and no file: `enctype="multipart/form-data"` was forgotten.
-        return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
+        return Err(Failure::because(
+            Status::UNSUPPORTED_MEDIA_TYPE,
+            "an upload was refused: fields of a form, and no name for them as a file",
+        ));
     }
     stored.begin_file(name)?;
     Ok(Box::new(stored))
@@ -191,7 +194,10 @@ impl From<Malformed> for Failure {
 
 fn finish(files: Vec<File>, place: &Place) -> Outcome {
     if files.is_empty() {
-        return Err(Failure::of(Status::BAD_REQUEST));
+        return Err(Failure::because(
+            Status::BAD_REQUEST,
+            "an upload was refused: no file in the form",
+        ));
     }
     // What can be known before anything has happened is.
     for file in &files {
@@ -212,7 +218,10 @@ fn finish(files: Vec<File>, place: &Place) -> Outcome {
 fn check_conflict(there: Option<&Stat>, conflict: Conflict) -> Result<(), Failure> {
     match there {
         Some(there) if !land::may_replace(there) || conflict == Conflict::Refuse => {
-            Err(Failure::of(Status::CONFLICT))
+            Err(Failure::because(
+                Status::CONFLICT,
+                "an upload was refused: the name is taken, by a folder or by what may not be replaced",
+            ))
         }
         _ => Ok(()),
     }

@@ -24,6 +24,35 @@ fn go(client: &mut Client, method: &str, from: &str, to: &str, fields: &str) -> 
     client.request(method, from, &format!("Destination: {to}\r\n{fields}")).status
 }
 
+/// O6: one status stands for several causes; the log tells them apart.
+#[test]
+fn why_a_change_was_refused_is_in_the_log() {
+    let server =
+        files(&format!("error_log {{dir}}/why.log info; {ALL} upload_store $request_filename;"));
+    let mut client = server.connect();
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    for (method, target, fields, status, why) in [
+        ("PUT", "/new/", "", 409, "PUT was refused: the path ends with a slash"),
+        ("PUT", "/d", "", 409, "PUT was refused: the name is taken, by a folder"),
+        ("DELETE", "/d/", "", 403, "upload_delete_directories is off"),
+        ("MKCOL", "/new", "", 409, "MKCOL was refused: no slash at the end"),
+        ("MOVE", "/a.txt", "Destination: /a.txt\r\n", 403, "the destination is the source"),
+        ("COPY", "/d/", "Destination: /d/f/\r\n", 409, "a folder into itself"),
+        ("POST", "/d/", form, 415, "no name for them as a file"),
+    ] {
+        let seen = match method {
+            "PUT" | "POST" => client.request_with_body(method, target, fields, b"a=b"),
+            _ => client.request(method, target, fields),
+        };
+        assert_eq!(seen.status, status, "{method} {target}");
+        eventually(why, LONG, || {
+            let log = server.log("why.log");
+            let line = log.lines().find(|line| line.contains(why));
+            line.is_some_and(|line| line.contains(", client: 127.0.0.1, request id: "))
+        });
+    }
+}
+
 #[test]
 fn a_folder_is_made_once() {
     let server = files(ALL);

@@ -85,6 +85,37 @@ fn an_upload_comes_in_pieces_and_appears_when_it_is_whole() {
     assert_eq!(server.tree().names("in"), ["a b.txt"]);
 }
 
+/// F6: what nobody can see does not keep a folder.
+#[test]
+fn a_folder_is_empty_when_only_notes_about_finished_uploads_are_in_it() {
+    let server = serve(
+        tree(),
+        "location / { dav_methods DELETE MKCOL MOVE; upload_delete_directories empty;
+           upload_store $request_filename; upload_resumable on; }",
+    );
+    let mut client = server.connect();
+    let upload = |client: &mut Client| {
+        // "x"
+        let at = create(client, "/here/d/", 3, "Upload-Metadata: filename eA==\r\n");
+        assert_eq!(patch(client, &at, 0, b"abc").status, 204);
+    };
+    upload(&mut client);
+    assert_eq!(client.request("DELETE", "/here/d/", "").status, 409, "the file is there");
+    assert_eq!(client.request("DELETE", "/here/d/x", "").status, 204);
+    let unfinished = create(&mut client, "/here/d/", 3, "");
+    assert_eq!(client.request("DELETE", "/here/d/", "").status, 409, "somebody is uploading");
+    assert_eq!(tus(&mut client, "DELETE", &unfinished, "", b"").status, 204);
+    assert_eq!(client.request("DELETE", "/here/d/", "").status, 204);
+    assert!(!server.tree().exists("root/here/d"));
+    for folder in ["/here/d/", "/here/e/"] {
+        assert_eq!(client.request("MKCOL", folder, "").status, 201);
+    }
+    upload(&mut client);
+    assert_eq!(client.request("DELETE", "/here/d/x", "").status, 204);
+    assert_eq!(client.request("MOVE", "/here/e/", "Destination: /here/d/\r\n").status, 204);
+    assert_eq!(server.tree().names("root/here"), ["d"]);
+}
+
 #[test]
 fn what_is_wrong_is_refused() {
     let server = serve(tree(), SITE);
