@@ -23,7 +23,7 @@ use sekisho_http::{Coding, date};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Files, Gates, Kind, Look, Seen};
 
-use crate::heat::{HOT_WINDOW, Heat, RACY_SECS};
+use crate::heat::{self, HOT_WINDOW, Heat};
 
 use crate::compress;
 
@@ -400,7 +400,7 @@ impl FileCache {
         }
         let (found, identity, is_racy) = match opened {
             Ok((descriptor, stat)) => {
-                let is_racy = wall_secs - stat.st_mtime.max(stat.st_ctime) < RACY_SECS;
+                let is_racy = heat::is_racy(&stat, wall_secs);
                 (load(descriptor, &stat), Some(Identity::of(&stat)), is_racy)
             }
             Err(errno) => (Found::Error(errno), None, false),

@@ -4,14 +4,28 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use rustix::fs::Stat;
 use sekisho_lifecycle::Moment;
 
 /// Hot is what is asked for more than [`HOT_USES`] times within this window, and only for so long after
 /// it was looked at.
 pub(crate) const HOT_WINDOW: Duration = Duration::from_millis(100);
 const HOT_USES: u32 = 16;
-/// A file changed this recently may change again without its time stamp telling.
+/// On a file system that counts whole seconds, a file changed this recently may change again without its
+/// time stamp telling.
 pub(crate) const RACY_SECS: i64 = 2;
+/// Elsewhere stamps are taken from a clock that ticks every few milliseconds: what was changed so late in its
+/// second counts as changed in the next.
+const LATE_NANOS: i64 = 900_000_000;
+
+/// Whether something changed so recently that it may change again without its time stamp telling.
+pub(crate) fn is_racy(stat: &Stat, wall_secs: i64) -> bool {
+    let (secs, nanos) = (stat.st_mtime.max(stat.st_ctime), stat.st_ctime_nsec as i64);
+    if nanos == 0 {
+        return wall_secs - secs < RACY_SECS;
+    }
+    wall_secs <= secs + i64::from(nanos > LATE_NANOS)
+}
 
 /// When something was looked at and asked for.
 #[derive(Clone, Debug)]
@@ -70,5 +84,30 @@ impl Heat {
     /// Whether nobody asked for it in this time.
     pub(crate) fn is_forgotten(&self, now: Moment, inactive: Duration) -> bool {
         now.since(self.used.get()) >= inactive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_may_repeat_unseen_only_within_a_tick_of_its_clock() {
+        // F1
+        let mut stat = rustix::fs::stat("/").expect("a root");
+        for (mtime, ctime, nanos, wall, racy) in [
+            (50, 100, 0, 101, true),
+            (50, 100, 0, 102, false),
+            (50, 100, 1, 100, true),
+            (50, 100, 1, 101, false),
+            (50, 100, 950_000_000, 101, true),
+            (50, 100, 950_000_000, 102, false),
+            // A stamp of the future says nothing.
+            (500, 100, 1, 300, true),
+            (50, 100, 1, 90, true),
+        ] {
+            (stat.st_mtime, stat.st_ctime, stat.st_ctime_nsec) = (mtime, ctime, nanos);
+            assert_eq!(is_racy(&stat, wall), racy, "{mtime} {ctime}.{nanos} at {wall}");
+        }
     }
 }
