@@ -25,8 +25,8 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use sekisho_config::{Cgi, Deeds, Level, Settings};
 use sekisho_http::Status;
+use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::{Deed, Exchange, Request, Store, Table};
 use tokio::task::JoinHandle;
 
@@ -416,12 +416,6 @@ impl Task for DeedTask {
                 }
             }
         }
-    }
-
-    fn hold(&mut self, _is_held: bool, _now: Moment) {}
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        None
     }
 
     fn cancel(&mut self, _cause: Cause, _now: Moment) {

@@ -194,6 +194,11 @@ impl Identity {
             changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
         }
     }
+
+    /// When the file, or what is known about it, was last changed.
+    pub(crate) fn changed_secs(&self) -> i64 {
+        self.changed.0
+    }
 }
 
 #[derive(Clone, Debug)]

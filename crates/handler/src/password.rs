@@ -20,8 +20,10 @@ use sekisho_route::Password;
 use sha2::{Digest, Sha256};
 
 pub use form::Stored;
+use users::User;
 pub use users::Users;
-use users::{Identity, User};
+
+use crate::file_cache::Identity;
 
 /// How many files of users are held at once: their names may come from variables.
 const FILES_MAX: usize = 64;
@@ -195,9 +197,9 @@ pub fn ask(
     now: Moment,
     wall_secs: i64,
 ) -> Answer {
-    let identity = match Path::new(std::ffi::OsStr::from_bytes(path)).metadata() {
-        Ok(metadata) => Identity::of(&metadata),
-        Err(error) => return trouble(error),
+    let identity = match rustix::fs::stat(path) {
+        Ok(stat) => Identity::of(&stat),
+        Err(errno) => return trouble(errno.into()),
     };
     if let Some(error) = files.take_failure(path) {
         return trouble(error);

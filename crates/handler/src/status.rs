@@ -62,12 +62,6 @@ impl Task for StatusTask {
         "status"
     }
 
-    fn take(&mut self, _: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
-        bytes.len()
-    }
-
-    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {}
-
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Waiting(mut answered) => match Pin::new(&mut answered).poll(cx) {
@@ -101,8 +95,6 @@ impl Task for StatusTask {
             Stage::Failed => Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
         }
     }
-
-    fn hold(&mut self, _: bool, _: Moment) {}
 
     fn next_deadline(&self) -> Option<Deadline> {
         let is_waiting = matches!(self.stage, Stage::Waiting(_));

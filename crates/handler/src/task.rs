@@ -59,7 +59,11 @@ pub trait Task: std::fmt::Debug {
 
     /// Takes bytes of the request body; says how many. Where that is not all, the task wakes the
     /// connection when it can take more.
-    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize;
+    /// A task that wants none throws all of them away.
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        let _ = (cx, now);
+        bytes.len()
+    }
 
     /// A file that body bytes may be put into directly, without passing through memory; they go to its end.
     fn sink(&self) -> Option<BorrowedFd<'_>> {
@@ -70,16 +74,22 @@ pub trait Task: std::fmt::Debug {
     fn sunk(&mut self, _bytes: Result<u64, Errno>) {}
 
     /// The request body is complete.
-    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment);
+    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
+        let _ = (cx, now);
+    }
 
     /// Goes on as far as it can without waiting.
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress>;
 
     /// Whether the client does not take what was made: then silence is not the task's fault.
-    fn hold(&mut self, is_held: bool, now: Moment);
+    fn hold(&mut self, is_held: bool, now: Moment) {
+        let _ = (is_held, now);
+    }
 
     /// Its own deadline (T9: while it works, this one decides).
-    fn next_deadline(&self) -> Option<Deadline>;
+    fn next_deadline(&self) -> Option<Deadline> {
+        None
+    }
 
     /// How long the body was before it was compressed; `None` where it is not.
     fn plain_bytes(&self) -> Option<u64> {

@@ -50,8 +50,6 @@ impl Task for Delay {
         0
     }
 
-    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {}
-
     fn poll(&mut self, _: &mut Context<'_>, _: &mut Outbox, now: Moment) -> Poll<Progress> {
         if self.is_cancelled {
             Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE))
@@ -62,8 +60,6 @@ impl Task for Delay {
             Poll::Pending
         }
     }
-
-    fn hold(&mut self, _: bool, _: Moment) {}
 
     fn next_deadline(&self) -> Option<Deadline> {
         Some(Deadline { at: self.until, kind: DeadlineKind::Program })
@@ -168,8 +164,6 @@ impl Task for Asking {
         0
     }
 
-    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {}
-
     fn poll(&mut self, cx: &mut Context<'_>, _: &mut Outbox, now: Moment) -> Poll<Progress> {
         if self.is_cancelled {
             return Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE));
@@ -191,8 +185,6 @@ impl Task for Asking {
             Poll::Pending => Poll::Pending,
         }
     }
-
-    fn hold(&mut self, _: bool, _: Moment) {}
 
     fn next_deadline(&self) -> Option<Deadline> {
         Some(Deadline { at: self.until, kind: DeadlineKind::Program })

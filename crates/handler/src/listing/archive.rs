@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use sekisho_config::Level;
 use sekisho_http::{Status, target};
+use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
 
 use super::Place;
 use crate::task::{self, Outbox, Progress, Task};
@@ -223,12 +223,6 @@ impl Task for ArchiveTask {
         "archive"
     }
 
-    fn take(&mut self, _: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
-        bytes.len()
-    }
-
-    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {}
-
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         loop {
             if std::mem::take(&mut self.is_resting) {
@@ -238,12 +232,6 @@ impl Task for ArchiveTask {
                 return Poll::Ready(progress);
             }
         }
-    }
-
-    fn hold(&mut self, _: bool, _: Moment) {}
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        None
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {

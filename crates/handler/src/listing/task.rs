@@ -4,8 +4,8 @@
 use std::task::{Context, Poll};
 
 use sekisho_http::Status;
+use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
 
 use super::Place;
 use super::entry::{Entries, Reading};
@@ -93,12 +93,6 @@ impl Task for ListingTask {
         "listing"
     }
 
-    fn take(&mut self, _: &mut Context<'_>, bytes: &[u8], _: Moment) -> usize {
-        bytes.len()
-    }
-
-    fn end_body(&mut self, _: &mut Context<'_>, _: Moment) {}
-
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         loop {
             if std::mem::take(&mut self.is_resting) {
@@ -108,12 +102,6 @@ impl Task for ListingTask {
                 return Poll::Ready(progress);
             }
         }
-    }
-
-    fn hold(&mut self, _: bool, _: Moment) {}
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        None
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {

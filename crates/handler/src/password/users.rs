@@ -1,39 +1,17 @@
 //! A file of users: lines of `user:password`, the password in one of the forms of [`Stored`].
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::form::Stored;
+use crate::file_cache::Identity;
 
 /// Larger files are not read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// A file that was changed so shortly before it was read may be changed again without its times telling.
 const SETTLED_SECS: i64 = 2;
-
-/// Which file, and which state of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Identity {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Identity {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
 
 /// The users of a file.
 #[derive(Debug)]
@@ -57,13 +35,13 @@ impl Users {
     /// Reads a file.
     pub(super) fn read(path: &Path, wall_secs: i64) -> io::Result<Self> {
         let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.len() > FILE_BYTES_MAX {
+        let stat = rustix::fs::fstat(&file)?;
+        if stat.st_size as u64 > FILE_BYTES_MAX {
             return Err(io::Error::other("a file of users has 16 MiB at the most"));
         }
         let mut text = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
-        Ok(Self::parse(&text, Identity::of(&metadata), wall_secs))
+        Ok(Self::parse(&text, Identity::of(&stat), wall_secs))
     }
 
     fn parse(text: &[u8], identity: Identity, read_secs: i64) -> Self {
@@ -90,7 +68,7 @@ impl Users {
 
     /// Whether this is what the file holds now.
     pub(super) fn is_current(&self, identity: Identity, wall_secs: i64) -> bool {
-        let is_settled = self.read_secs > self.identity.changed.0.saturating_add(SETTLED_SECS);
+        let is_settled = self.read_secs > self.identity.changed_secs().saturating_add(SETTLED_SECS);
         self.identity == identity && (is_settled || self.read_secs == wall_secs)
     }
 
@@ -108,7 +86,9 @@ mod tests {
     use super::*;
 
     fn identity(changed: i64) -> Identity {
-        Identity { device: 1, inode: 2, size: 3, modified: (4, 0), changed: (changed, 0) }
+        let mut stat = rustix::fs::stat("/").expect("a root");
+        stat.st_ctime = changed;
+        Identity::of(&stat)
     }
 
     fn users(text: &str) -> Users {
