@@ -1,42 +1,50 @@
 //! The monotonic time as the pure rooms know it: a number that comes in as an argument. A test makes
 //! one out of thin air; the shell makes it in `net/clock.rs` and nowhere else.
 
+use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on the monotonic clock, in nanoseconds since some fixed start (T1).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Moment(u64);
+/// A point on the monotonic clock, in nanoseconds since some fixed start (T1). Kept as one more, so that
+/// "no moment" needs no room of its own: sessions hold several that may be missing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Moment(NonZeroU64);
+
+impl Default for Moment {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
 
 impl Moment {
     /// The start of the clock.
-    pub const ZERO: Self = Self(0);
+    pub const ZERO: Self = Self(NonZeroU64::MIN);
     /// Later than anything.
-    pub const MAX: Self = Self(u64::MAX);
+    pub const MAX: Self = Self(NonZeroU64::MAX);
 
     /// The moment `nanos` nanoseconds after the start of the clock.
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// The moment `millis` milliseconds after the start of the clock.
     pub const fn from_millis(millis: u64) -> Self {
-        Self(millis * 1_000_000)
+        Self::from_nanos(millis * 1_000_000)
     }
 
     /// Nanoseconds since the start of the clock.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// How long ago `earlier` was, or zero when it lies ahead.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
     /// The one comparison (T2): used both to compute a wait and to expire.
     pub const fn is_due(self, now: Self) -> bool {
-        now.0 >= self.0
+        now.0.get() >= self.0.get()
     }
 }
 

@@ -1,39 +1,29 @@
 //! The loop: feed the engine, drain it, wait for bytes or a deadline.
 //!
-//! A connection is one future, written by hand so that its idle size is known: the stream, the engine,
-//! and nothing else. Buffers ([`Busy`]) are borrowed from the worker while there is something to do.
+//! A connection has its turns (see `turns.rs`) and in between is nothing but a record: the stream, the
+//! engine, and nothing else. Buffers ([`Busy`]) are borrowed from the worker while there is something to do.
 
-use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use sekisho_config::Level;
+use sekisho_handler::Piece;
 use sekisho_handler::task::rest;
-use sekisho_handler::{Outbox, Piece, Task};
-use sekisho_http1::{Event, Http1, Scratch};
+use sekisho_http1::{Event, Http1};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Manner, Moment, Stage};
 
 use crate::admission::{Admitted, TooMany};
-use crate::pace::Pace;
-use crate::serve::Serving;
-use crate::session::{Key, Seat, Wish};
-use crate::sluice::Sluice;
+use crate::busy::Busy;
+use crate::session::{Key, Seat, Token, Wish};
 use crate::stream::Stream;
 use crate::worker::{Door, Worker};
 
-/// What one read takes at the most; grows for a head that is larger.
-const INPUT_BYTES: usize = 16 * 1024;
-/// Answers of a batch are written together up to about this size.
-const BATCH_BYTES: usize = 64 * 1024;
 /// So much of a file is sent before other sessions get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;
 /// So many pipelined requests are answered before other sessions get their turn.
@@ -43,143 +33,15 @@ const TURN_REQUESTS: u32 = 128;
 const CORK_BYTES: u64 = 512 << 10;
 /// A client that has taken this much of a file is no slow reader.
 const TRUST_BYTES: u64 = 1 << 20;
-/// Buffers that have grown beyond this are not kept.
-const KEEP_BYTES: usize = 128 * 1024;
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
 const DRAIN_QUIET: Duration = Duration::from_millis(100);
 
 /// How long an answer may take to leave when the end is forced.
 const FORCE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a session has while there is something to do.
-#[derive(Debug)]
-pub struct Busy {
-    pub(crate) input: Vec<u8>,
-    /// Where the bytes that the engine has not taken begin and end in `input`.
-    taken: usize,
-    filled: usize,
-    /// Where the head of the request in work lies in `input`, while it does; empty where it was not whole.
-    pub(crate) head: Range<usize>,
-    /// Head and output, as the engine wants them.
-    pub scratch: Scratch,
-    /// How much of the output has left.
-    sent: usize,
-    /// How fast the answer may leave, where that is limited.
-    pub(crate) pace: Option<Pace>,
-    /// What leaves after the output: files, and what comes between and after them.
-    pub pieces: VecDeque<Piece>,
-    /// The request that is being answered.
-    pub serving: Serving,
-    /// Who works on it, where that takes time; what it has not taken of the body; what it made.
-    pub(crate) task: Option<Box<dyn Task>>,
-    pub(crate) body: Vec<u8>,
-    /// How the body gets into a file, while it does.
-    pub(crate) sluice: Option<Rc<Sluice>>,
-    pub(crate) has_body_ended: bool,
-    pub(crate) is_task_held: bool,
-    pub(crate) outbox: Outbox,
-}
-
-impl Default for Busy {
-    fn default() -> Self {
-        Self {
-            input: vec![0; INPUT_BYTES],
-            taken: 0,
-            filled: 0,
-            head: 0..0,
-            scratch: Scratch::default(),
-            sent: 0,
-            pace: None,
-            pieces: VecDeque::new(),
-            serving: Serving::default(),
-            task: None,
-            body: Vec::new(),
-            sluice: None,
-            has_body_ended: false,
-            is_task_held: false,
-            outbox: Outbox::default(),
-        }
-    }
-}
-
-impl Busy {
-    /// Whether nothing in it is still needed.
-    fn is_done(&self) -> bool {
-        self.taken == self.filled
-            && self.sent == self.scratch.out.len()
-            && self.pieces.is_empty()
-            && self.task.is_none()
-            && !self.serving.is_answering()
-    }
-
-    /// What has been read and not taken.
-    pub(crate) fn unread(&self) -> &[u8] {
-        &self.input[self.taken..self.filled]
-    }
-
-    /// So many bytes at the front of it have been taken.
-    pub(crate) fn take(&mut self, bytes: usize) {
-        self.taken += bytes;
-    }
-
-    /// An answer begins: how fast may it leave?
-    pub(crate) fn begin_pace(&mut self, now: Moment) {
-        let Some(current) = &self.serving.current else { return };
-        let exchange = &self.serving.exchange;
-        let settings = &current.placed.site.location(exchange.location).settings;
-        let rate = exchange.limit_rate.unwrap_or(settings.limit_rate);
-        self.pace = Pace::new(rate, settings.limit_rate_after, now);
-    }
-
-    /// How many of so many bytes may leave now.
-    fn allow(&mut self, wanted: u64, now: Moment) -> u64 {
-        self.pace.as_mut().map_or(wanted, |pace| pace.allow(wanted, now))
-    }
-
-    /// So many bytes have left.
-    fn has_sent(&mut self, bytes: u64) {
-        if let Some(pace) = &mut self.pace {
-            pace.sent(bytes);
-        }
-    }
-
-    /// Whether an answer leaves more slowly than it could: the next one waits for it, and so does whoever
-    /// wants its place.
-    pub(crate) fn is_paced(&self) -> bool {
-        self.pace.is_some() && self.sent < self.scratch.out.len()
-    }
-
-    /// Whether more may be put into the batch before it leaves.
-    fn has_room(&self) -> bool {
-        self.scratch.out.len() - self.sent <= BATCH_BYTES
-    }
-
-    /// Makes it ready for another session; `false` when it is not worth keeping.
-    pub fn tidy(&mut self) -> bool {
-        (self.taken, self.filled, self.sent) = (0, 0, 0);
-        self.scratch.out.clear();
-        // One client's head must never be taken for another's (a 408 is answered without one).
-        self.scratch.head.clear();
-        self.pace = None;
-        self.pieces.clear();
-        self.task = None;
-        self.body.clear();
-        self.sluice = None;
-        self.has_body_ended = false;
-        self.is_task_held = false;
-        self.outbox.fields.clear();
-        self.outbox.body.clear();
-        let is_small = self.input.len() <= KEEP_BYTES
-            && self.scratch.out.capacity() <= KEEP_BYTES
-            && self.scratch.head.capacity() <= KEEP_BYTES
-            && self.body.capacity() <= KEEP_BYTES
-            && self.outbox.body.capacity() <= KEEP_BYTES;
-        is_small && self.serving.tidy(KEEP_BYTES)
-    }
-}
-
 /// A client's connection.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 pub struct Connection {
     pub(crate) engine: Http1,
     pub(crate) busy: Option<Box<Busy>>,
@@ -187,10 +49,12 @@ pub struct Connection {
     pub(crate) door: Rc<Door>,
     pub(crate) id: u64,
     pub(crate) key: Key,
-    pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<IpAddr>,
     pub(crate) stream: Stream,
-    admitted: Result<Option<Admitted>, TooMany>,
+    #[expect(dead_code, reason = "counts the connection out when it is dropped")]
+    admitted: Option<Box<Admitted>>,
+    /// There are as many as there may be, which it is still to be told.
+    is_one_too_many: bool,
     /// How many bytes have come, and how many have left beside those of files.
     pub(crate) received: u64,
     sent: u64,
@@ -228,10 +92,10 @@ impl Connection {
             door,
             id,
             key,
-            remote,
             local,
             stream,
-            admitted,
+            is_one_too_many: matches!(admitted, Err(TooMany)),
+            admitted: admitted.ok().flatten().map(Box::new),
             received: 0,
             sent: 0,
             active: now,
@@ -247,7 +111,7 @@ impl Connection {
         let mut requests_left = TURN_REQUESTS;
         let mut file_left = FILE_TURN_BYTES;
         loop {
-            match self.flush(cx, now, &mut file_left) {
+            match self.flush(now, &mut file_left) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(CloseReason::TransportLost),
                 Poll::Pending if file_left == 0 => {
@@ -273,13 +137,19 @@ impl Connection {
                 if requests_left == 0 {
                     requests_left = TURN_REQUESTS;
                     // The answers so far leave first; then the others have their turn.
-                    if self.flush(cx, now, &mut file_left).is_ready() {
+                    if self.flush(now, &mut file_left).is_ready() {
                         return rest(cx);
                     }
                 }
                 continue;
             }
-            if self.has_input_ended || !(self.engine.wants_input() || self.watches()) {
+            if self.has_input_ended {
+                return Poll::Pending;
+            }
+            if !(self.engine.wants_input() || self.watches()) {
+                if self.is_client_gone() {
+                    return Poll::Ready(CloseReason::TransportLost);
+                }
                 return Poll::Pending;
             }
             match ready!(self.sluice_body(cx, now)) {
@@ -287,7 +157,7 @@ impl Connection {
                 Ok(None) => {}
                 Err(_) => return Poll::Ready(CloseReason::TransportLost),
             }
-            match ready!(self.read(cx)) {
+            match ready!(self.read()) {
                 Ok(0) => {
                     self.has_input_ended = true;
                     if let Some(event) = self.engine.input_ended(now) {
@@ -355,11 +225,20 @@ impl Connection {
     }
 
     /// While a task works the client is watched: if it goes, the task must know at once (L12). What it
-    /// sends meanwhile waits in the buffer, as far as that reaches.
+    /// sends meanwhile waits in the buffer, as far as that reaches; what more there is, in the socket, where
+    /// [`Self::is_client_gone`] watches over it.
     fn watches(&self) -> bool {
         self.busy.as_ref().is_some_and(|busy| {
             busy.task.is_some() && (busy.filled < busy.input.len() || busy.taken > 0)
         })
+    }
+
+    /// Whether the client of a task has gone, although what it sent cannot be read to its end now (L12).
+    fn is_client_gone(&self) -> bool {
+        let is_working = self.busy.as_ref().is_some_and(|busy| busy.task.is_some());
+        let has_gone =
+            self.stream.is_lost() || (self.stream.has_ended() && self.engine.loses_by_fin());
+        is_working && has_gone
     }
 
     /// Whether more may be put into the batch before it leaves.
@@ -367,7 +246,7 @@ impl Connection {
         self.busy.as_ref().is_some_and(|busy| busy.has_room())
     }
 
-    fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn read(&mut self) -> Poll<io::Result<usize>> {
         let busy = self.busy.get_or_insert_with(|| self.worker.borrow_buffers());
         if busy.taken == busy.filled {
             (busy.taken, busy.filled) = (0, 0);
@@ -381,18 +260,13 @@ impl Connection {
                 busy.input.resize(busy.input.len() * 2, 0);
             }
         }
-        let read = ready!(self.stream.poll_read(cx, &mut busy.input[busy.filled..]))?;
+        let read = ready!(self.stream.read(&mut busy.input[busy.filled..]))?;
         busy.filled += read;
         Poll::Ready(Ok(read))
     }
 
     /// Sends all there is. `Pending` with `file_left` at zero means that others shall have a turn.
-    fn flush(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Moment,
-        file_left: &mut u64,
-    ) -> Poll<io::Result<()>> {
+    fn flush(&mut self, now: Moment, file_left: &mut u64) -> Poll<io::Result<()>> {
         loop {
             let Some(busy) = &mut self.busy else { return Poll::Ready(Ok(())) };
             if busy.sent < busy.scratch.out.len() {
@@ -406,7 +280,7 @@ impl Connection {
                 }
                 let bytes = &busy.scratch.out[busy.sent..busy.sent + allowed];
                 let more_or_last = allowed == left && (more || is_last);
-                let sent = self.stream.poll_send(cx, bytes, more_or_last);
+                let sent = self.stream.send(bytes, more_or_last);
                 let Poll::Ready(sent) = sent else {
                     self.engine.transmitted(0, true, now);
                     return Poll::Pending;
@@ -457,9 +331,10 @@ impl Connection {
                 let is_long = range.end - range.start >= CORK_BYTES && busy.pace.is_none();
                 if !self.is_corked && is_long {
                     self.is_corked = true;
-                    begin_large(&self.stream, self.remote, &self.door);
+                    let remote = self.worker.sessions.borrow().seat(self.key).remote();
+                    begin_large(&self.stream, remote, &self.door);
                 }
-                let sent = self.stream.poll_send_file(cx, descriptor, range.start, count);
+                let sent = self.stream.send_file(descriptor, range.start, count);
                 let Poll::Ready(sent) = sent else {
                     self.engine.transmitted(0, true, now);
                     return Poll::Pending;
@@ -568,15 +443,16 @@ fn begin_large(stream: &Stream, remote: Option<SocketAddr>, door: &Door) {
     }
 }
 
-impl Future for Connection {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
+impl Connection {
+    /// A turn: does what there is to do. `Ready` is the end of the session.
+    pub(crate) fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self;
         let now = this.worker.clock.now();
-        let (wish, errand) = this.worker.sessions.borrow_mut().orders(this.key);
-        if let Some(errand) = errand {
-            this.run_errand(errand, now);
+        let orders = this.worker.sessions.borrow_mut().orders(this.key);
+        this.stream.note(orders.ready);
+        let wish = orders.wish;
+        if orders.is_asked || orders.cancel.is_some() {
+            this.run_errand(&orders, now);
         }
         match wish {
             Wish::GoOn => {}
@@ -592,9 +468,8 @@ impl Future for Connection {
                 return Poll::Ready(());
             }
         }
-        if this.admitted.is_err() {
+        if std::mem::take(&mut this.is_one_too_many) {
             // Told once; from here on it is an ordinary connection that closes.
-            this.admitted = Ok(None);
             let event = this.engine.refuse_connection();
             this.handle(&event, now);
         }
@@ -649,9 +524,14 @@ impl Future for Connection {
             let resumed = Deadline { at, kind: DeadlineKind::Send };
             deadline = deadline.filter(|deadline| deadline.at < at).or(Some(resumed));
         }
+        if this.worker.turns.add(&mut this.stream, Token::new(this.key, this.id)).is_err() {
+            // Nobody would tell of what comes.
+            this.close(CloseReason::TransportLost, now);
+            return Poll::Ready(());
+        }
         let mut sessions = this.worker.sessions.borrow_mut();
         this.note_moved(sessions.seat_mut(this.key));
-        let is_first = sessions.arm(this.key, cx.waker(), deadline);
+        let is_first = sessions.arm(this.key, deadline, this.stream.is_full());
         drop(sessions);
         if is_first {
             this.worker.wake_timer();
@@ -677,13 +557,12 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         println!(
-            "connection {}, engine {}, stream {}, seat {}, admitted {}",
+            "connection {}, engine {}, stream {}, seat {}",
             size_of::<Connection>(),
             size_of::<Http1>(),
             size_of::<Stream>(),
             size_of::<Seat>(),
-            size_of::<Result<Option<Admitted>, TooMany>>(),
         );
-        assert!(size_of::<Connection>() <= 384);
+        assert!(size_of::<Connection>() + size_of::<Seat>() <= 384);
     }
 }

@@ -5,6 +5,7 @@
 //! session that is asked about is woken, and writes it into its seat.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -14,12 +15,10 @@ use sekisho_config::ListenAddress;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Session};
 use sekisho_route::RequestIdSeed;
-use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
 use crate::drive::Connection;
-use crate::listen;
-use crate::session::{Errand, Seat, Wish};
+use crate::session::{Orders, Seat, Wish};
 use crate::stream::Stream;
 use crate::tally::Tally;
 use crate::worker::{Door, Worker};
@@ -151,7 +150,8 @@ impl Worker {
                     if !is_running(seat) || request.is_some_and(|number| number != seat.requests) {
                         return (false, false);
                     }
-                    let is_new = seat.errand.cancel.replace(seat.requests) != Some(seat.requests);
+                    let requests = seat.requests;
+                    let is_new = seat.errand_mut().cancel.replace(requests) != Some(requests);
                     (true, is_new)
                 });
                 let _ = answer.send(found);
@@ -184,7 +184,7 @@ impl Worker {
         for _ in 0..TURNS {
             // Those who were woken are polled before this one is again.
             tokio::task::yield_now().await;
-            if !self.sessions.borrow().iter().any(|seat| seat.errand.is_asked) {
+            if !self.sessions.borrow().iter().any(Seat::is_asked) {
                 break;
             }
         }
@@ -201,16 +201,18 @@ impl Worker {
         remote: Option<SocketAddr>,
         door: &Rc<Door>,
     ) {
-        let Ok(stream) = UnixStream::from_std(stream) else { return };
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
         let local = match door.address {
             ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
             _ => None,
         };
-        let stream = Stream::Unix(stream);
+        let stream = Stream::new(stream.into(), false);
         let connection = Connection::new(Rc::clone(self), Rc::clone(door), stream, remote, local);
         connection.came_from_within(on_behalf_of);
         self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        listen::begin(connection);
+        self.begin(connection);
     }
 
     fn measure(&self) -> Measured {
@@ -235,13 +237,16 @@ impl Worker {
 
 impl Connection {
     /// Does what was asked of it alone.
-    pub(crate) fn run_errand(&mut self, errand: Errand, now: Moment) {
-        if errand.cancel == Some(self.engine.requests()) {
+    pub(crate) fn run_errand(&mut self, orders: &Orders, now: Moment) {
+        let number = self.engine.requests();
+        if orders.cancel == Some(number) {
             self.cancel(now);
         }
-        if errand.is_asked {
-            let running = self.running(errand.was_cancelled == Some(self.engine.requests()), now);
-            self.worker.sessions.borrow_mut().answer_errand(self.key, running);
+        if orders.is_asked {
+            let mut sessions = self.worker.sessions.borrow_mut();
+            sessions.answer_errand(self.key, |was_cancelled| {
+                self.running(was_cancelled == Some(number), now)
+            });
         }
     }
 
@@ -284,7 +289,7 @@ impl Connection {
 
     /// It was made for the service `http`.
     fn came_from_within(&self, on_behalf_of: u64) {
-        self.worker.sessions.borrow_mut().seat_mut(self.key).within = Some(on_behalf_of);
+        self.worker.sessions.borrow_mut().seat_mut(self.key).within = NonZeroU64::new(on_behalf_of);
     }
 
     /// Notes in its seat what can be seen of it without asking.
@@ -301,8 +306,8 @@ fn is_running(seat: &Seat) -> bool {
 fn view(seat: &mut Seat, now: Moment) -> View {
     View {
         id: seat.id,
-        peer: match (seat.within, seat.remote) {
-            (Some(session), _) => Peer::Within(session),
+        peer: match (seat.within, seat.remote()) {
+            (Some(session), _) => Peer::Within(session.get()),
             (None, Some(address)) => Peer::Address(address),
             (None, None) => Peer::Unix,
         },

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod bell;
+pub mod busy;
 pub mod clock;
 mod compress;
 pub mod counters;
@@ -20,6 +22,7 @@ pub mod site;
 mod sluice;
 pub mod stream;
 pub mod tally;
+mod turns;
 mod work;
 pub mod worker;
 

@@ -4,12 +4,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -17,7 +14,7 @@ use rustix::net::SocketFlags;
 use sekisho_config::{Listen, ListenAddress, ListenOptions};
 use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::Interest;
-use tokio::net::{UdpSocket, UnixListener};
+use tokio::net::UdpSocket;
 
 use crate::drive::Connection;
 use crate::handshake;
@@ -401,39 +398,28 @@ fn remove_stale(path: &Path) {
     }
 }
 
-/// A listening socket in the hands of a worker's runtime.
+/// A listening socket in the hands of a worker's runtime. It is only waited for, through the runtime's type for
+/// datagrams: the types for listeners would register every connection that they accept.
 #[derive(Debug)]
-pub(crate) enum Acceptor {
-    /// Only waited for by the runtime, through its type for datagrams: the type for listeners would
-    /// register every connection that it accepts, whether or not anybody has to wait for it.
-    Tcp(UdpSocket),
-    Unix(UnixListener),
+pub(crate) struct Acceptor {
+    socket: UdpSocket,
+    is_tcp: bool,
 }
 
 impl Acceptor {
     pub(crate) fn new(listener: Listener) -> io::Result<Self> {
-        Ok(match listener.address {
-            ListenAddress::Tcp(_) => Self::Tcp(UdpSocket::from_std(listener.socket.into())?),
-            ListenAddress::Unix(_) => Self::Unix(UnixListener::from_std(listener.socket.into())?),
-        })
+        let is_tcp = matches!(listener.address, ListenAddress::Tcp(_));
+        Ok(Self { socket: UdpSocket::from_std(listener.socket.into())?, is_tcp })
     }
 
     async fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
-        match self {
-            Self::Tcp(listener) => {
-                let accept = || {
-                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                    rustix::net::acceptfrom_with(listener, flags).map_err(io::Error::from)
-                };
-                let (socket, peer) = listener.async_io(Interest::READABLE, accept).await?;
-                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                Ok((Stream::Fresh(socket.into()), peer))
-            }
-            Self::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                Ok((Stream::Unix(stream), None))
-            }
-        }
+        let accept = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            rustix::net::acceptfrom_with(&self.socket, flags).map_err(io::Error::from)
+        };
+        let (socket, peer) = self.socket.async_io(Interest::READABLE, accept).await?;
+        let peer = peer.filter(|_| self.is_tcp).and_then(|peer| SocketAddr::try_from(peer).ok());
+        Ok((Stream::new(socket, self.is_tcp), peer))
     }
 }
 
@@ -482,7 +468,7 @@ async fn accept_one(worker: &Rc<Worker>, door: &Rc<Door>, acceptor: &Acceptor) {
             let connection =
                 Connection::new(Rc::clone(worker), Rc::clone(door), stream, remote, local);
             worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            begin(connection);
+            worker.begin(connection);
         }
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
@@ -508,18 +494,6 @@ async fn pause(worker: &Worker, door: &Door, why: &str) {
     }
     let vacated = worker.vacated.notified();
     let _ = tokio::time::timeout(PAUSE, vacated).await;
-}
-
-/// Lets a connection have its first turn here. One that has its answer and its end in it never becomes a
-/// task; the others do, and have their next turn there.
-pub(crate) fn begin(mut connection: Connection) {
-    let mut nobody = Context::from_waker(Waker::noop());
-    let first = || Pin::new(&mut connection).poll(&mut nobody).is_ready();
-    // A panic ends this connection, and not the door.
-    let is_over = std::panic::catch_unwind(AssertUnwindSafe(first)).unwrap_or(true);
-    if !is_over {
-        tokio::task::spawn_local(connection);
-    }
 }
 
 #[cfg(test)]

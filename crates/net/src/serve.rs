@@ -483,7 +483,7 @@ impl Connection {
         };
         ConnectionFacts {
             id: self.id,
-            remote: self.remote,
+            remote: self.worker.sessions.borrow().seat(self.key).remote(),
             local: self.local.map(|ip| SocketAddr::new(ip, port)),
             requests: self.engine.requests(),
             is_tls: false,

@@ -1,4 +1,5 @@
-//! The sessions of one worker: who is here, which deadline each has armed, and what has been ordered.
+//! The sessions of one worker: who is here, which deadline each has armed, what has been ordered, and whose
+//! turn it is.
 //!
 //! A deadline that moves later costs a store, not a timer: the queue holds for each session an entry no
 //! later than its deadline, and an entry that comes up early is put back. So a kept-alive connection
@@ -6,7 +7,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::task::Waker;
 
 use sekisho_lifecycle::session::{Fact, Order};
@@ -14,6 +16,7 @@ use sekisho_lifecycle::{Deadline, Manner, Moment, Session};
 use slab::Slab;
 
 use crate::inquiry::Running;
+use crate::stream::Ready;
 
 /// What the worker wants of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -39,7 +42,7 @@ impl Wish {
 }
 
 /// What is asked of one session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Errand {
     /// To say what it does.
     pub is_asked: bool,
@@ -47,6 +50,48 @@ pub struct Errand {
     pub cancel: Option<u64>,
     /// The request that it has been asked to cancel.
     pub was_cancelled: Option<u64>,
+    /// What it said when it was asked.
+    running: Option<Running>,
+}
+
+/// What a session is to do in its turn.
+#[derive(Debug)]
+pub struct Orders {
+    /// What is wished of it.
+    pub wish: Wish,
+    /// What its socket has become ready for.
+    pub ready: Ready,
+    /// To say what it does.
+    pub is_asked: bool,
+    /// To cancel the request with this number.
+    pub cancel: Option<u64>,
+}
+
+/// A client's address, without what only this machine would understand of it: half the size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Remote {
+    /// A Unix socket.
+    Unix,
+    V4([u8; 4], u16),
+    V6([u8; 16], u16),
+}
+
+impl Remote {
+    fn new(remote: Option<SocketAddr>) -> Self {
+        match remote {
+            None => Self::Unix,
+            Some(SocketAddr::V4(v4)) => Self::V4(v4.ip().octets(), v4.port()),
+            Some(SocketAddr::V6(v6)) => Self::V6(v6.ip().octets(), v6.port()),
+        }
+    }
+
+    fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Unix => None,
+            Self::V4(octets, port) => Some(SocketAddr::new(IpAddr::from(octets), port)),
+            Self::V6(octets, port) => Some(SocketAddr::new(IpAddr::from(octets), port)),
+        }
+    }
 }
 
 /// A session's seat in the worker: what can be seen of it from outside (L34).
@@ -54,49 +99,57 @@ pub struct Errand {
 pub struct Seat {
     /// Its number.
     pub id: u64,
-    /// Which door it came in by.
-    pub door: u64,
     /// When it came.
     pub since: Moment,
-    /// Who it is; `None` for a Unix socket.
-    pub remote: Option<SocketAddr>,
-    /// The native session that it was made for, if it was.
-    pub within: Option<u64>,
     /// Bytes that came and that left, up to its last turn.
     pub moved: (u64, u64),
     /// Requests so far, up to its last turn.
     pub requests: u64,
+    /// The native session that it was made for, if it was.
+    pub within: Option<NonZeroU64>,
     /// What is asked of it alone.
-    pub errand: Errand,
-    /// What it said when it was asked.
-    running: Option<Box<Running>>,
-    session: Session,
+    errand: Option<Box<Errand>>,
     deadline: Option<Deadline>,
-    waker: Option<Waker>,
     /// The moment of its entry in the queue, if it has one.
     queued: Option<Moment>,
+    session: Session,
+    /// Which door it came in by.
+    pub door: u32,
+    remote: Remote,
     wish: Wish,
+    /// What its socket has become ready for since its last turn.
+    ready: Ready,
+    /// It waits until it can send.
+    waits_to_send: bool,
+    /// It is its turn.
+    is_due: bool,
 }
 
 impl Seat {
-    /// A seat for a session that has just connected.
-    pub fn new(id: u64, door: u64, since: Moment, remote: Option<SocketAddr>, wish: Wish) -> Self {
+    /// A seat for a session that has just connected. `remote` is `None` for a Unix socket.
+    pub fn new(id: u64, door: u32, since: Moment, remote: Option<SocketAddr>, wish: Wish) -> Self {
         Self {
             id,
-            door,
             since,
-            remote,
-            within: None,
             moved: (0, 0),
             requests: 0,
-            errand: Errand::default(),
-            running: None,
-            session: Session::Vacant,
+            within: None,
+            errand: None,
             deadline: None,
-            waker: None,
             queued: None,
+            session: Session::Vacant,
+            door,
+            remote: Remote::new(remote),
             wish,
+            ready: Ready::NOTHING,
+            waits_to_send: false,
+            is_due: false,
         }
+    }
+
+    /// Who it is; `None` for a Unix socket.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        self.remote.address()
     }
 
     /// Its state.
@@ -114,15 +167,62 @@ impl Seat {
         self.wish
     }
 
-    /// What it said about its running request.
-    pub fn take_running(&mut self) -> Option<Running> {
-        self.running.take().map(|running| *running)
+    /// What is asked of it alone.
+    pub fn errand_mut(&mut self) -> &mut Errand {
+        self.errand.get_or_insert_default()
     }
 
-    fn wake(&self) {
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
+    /// Whether it has been asked what it does, and has not said so.
+    pub fn is_asked(&self) -> bool {
+        self.errand.as_ref().is_some_and(|errand| errand.is_asked)
+    }
+
+    /// What it said about its running request.
+    pub fn take_running(&mut self) -> Option<Running> {
+        self.errand.as_mut()?.running.take()
+    }
+}
+
+/// A session's place in [`Sessions`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key(u32);
+
+impl Key {
+    /// The place with this number.
+    pub const fn new(index: u32) -> Self {
+        Self(index)
+    }
+
+    /// Its number.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A session as the kernel and other threads know it: its place, and enough of its number to tell it from
+/// who sat there before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Token(u64);
+
+impl Token {
+    /// The session with this number at this place.
+    pub const fn new(Key(index): Key, id: u64) -> Self {
+        Self(id << 32 | index as u64)
+    }
+
+    /// The same, as one number.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// From that number.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The place.
+    pub const fn key(self) -> Key {
+        Key(self.0 as u32)
     }
 }
 
@@ -130,17 +230,38 @@ impl Seat {
 #[derive(Debug, Default)]
 pub struct Sessions {
     seats: Slab<Seat>,
-    queue: BinaryHeap<Reverse<(Moment, usize, u64)>>,
+    queue: BinaryHeap<Reverse<(Moment, u32, u64)>>,
+    due: Due,
 }
 
-/// A session's place in [`Sessions`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Key(usize);
+/// Those whose turn it is, and who gives it to them.
+#[derive(Debug, Default)]
+struct Due {
+    tokens: Vec<Token>,
+    keeper: Option<Waker>,
+}
+
+impl Due {
+    fn add(&mut self, index: u32, seat: &mut Seat) {
+        if std::mem::replace(&mut seat.is_due, true) {
+            return;
+        }
+        self.tokens.push(Token::new(Key(index), seat.id));
+    }
+
+    /// Tells who gives the turns that there are some.
+    fn announce(&self) {
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| !self.tokens.is_empty()) {
+            keeper.wake_by_ref();
+        }
+    }
+}
 
 impl Sessions {
     /// Gives a session its seat (L1).
     pub fn enter(&mut self, seat: Seat) -> Key {
-        let key = Key(self.seats.insert(seat));
+        // More than there can be descriptors: it always fits.
+        let key = Key(self.seats.insert(seat) as u32);
         self.after(key, Fact::Connected);
         key
     }
@@ -148,7 +269,7 @@ impl Sessions {
     /// Tells a session's table what happened. A pair that the table does not have is a bug of ours and
     /// changes nothing.
     pub fn after(&mut self, key: Key, fact: Fact) -> Order {
-        let seat = &mut self.seats[key.0];
+        let seat = &mut self.seats[key.index()];
         match seat.session.after(fact) {
             Ok((next, order)) => {
                 seat.session = next;
@@ -163,7 +284,17 @@ impl Sessions {
 
     /// A session's seat.
     pub fn seat(&self, key: Key) -> &Seat {
-        &self.seats[key.0]
+        &self.seats[key.index()]
+    }
+
+    /// The same, to write into.
+    pub fn seat_mut(&mut self, key: Key) -> &mut Seat {
+        &mut self.seats[key.index()]
+    }
+
+    /// How the kernel and other threads know a session.
+    pub fn token(&self, key: Key) -> Token {
+        Token::new(key, self.seats[key.index()].id)
     }
 
     /// Everyone who is here.
@@ -171,9 +302,14 @@ impl Sessions {
         self.seats.iter().map(|(_, seat)| seat)
     }
 
+    /// Everyone who is here, to write into.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+        self.seats.iter_mut().map(|(_, seat)| seat)
+    }
+
     /// Takes a session's seat back. Its entry in the queue is passed over when it comes up.
     pub fn leave(&mut self, key: Key) {
-        self.seats.remove(key.0);
+        self.seats.remove(key.index());
         if self.seats.is_empty() {
             self.queue.clear();
             self.seats.shrink_to_fit();
@@ -190,14 +326,11 @@ impl Sessions {
         self.seats.is_empty()
     }
 
-    /// Notes whom to wake and when; `true` when the queue has a new first entry, so that the timer must
+    /// Notes what a session waits for; `true` when the queue has a new first entry, so that the timer must
     /// be set anew.
-    pub fn arm(&mut self, key: Key, waker: &Waker, deadline: Option<Deadline>) -> bool {
-        let seat = &mut self.seats[key.0];
-        match &mut seat.waker {
-            Some(known) if known.will_wake(waker) => {}
-            other => *other = Some(waker.clone()),
-        }
+    pub fn arm(&mut self, key: Key, deadline: Option<Deadline>, waits_to_send: bool) -> bool {
+        let seat = &mut self.seats[key.index()];
+        seat.waits_to_send = waits_to_send;
         seat.deadline = deadline;
         let Some(Deadline { at, .. }) = deadline else { return false };
         if seat.queued.is_some_and(|queued| queued <= at) {
@@ -209,46 +342,82 @@ impl Sessions {
         is_first
     }
 
-    /// The same, to write into.
-    pub fn seat_mut(&mut self, key: Key) -> &mut Seat {
-        &mut self.seats[key.0]
+    /// A session's socket has become ready. It is its turn, unless it waits for something else.
+    pub fn note_ready(&mut self, token: Token, ready: Ready) {
+        let Key(index) = token.key();
+        let Some(seat) = self.seats.get_mut(index as usize) else { return };
+        // Its predecessor's socket may still be open in a child that is about to become another program.
+        if Token::new(token.key(), seat.id) != token {
+            return;
+        }
+        seat.ready |= ready;
+        if ready.may_read() || seat.waits_to_send {
+            self.due.add(index, seat);
+        }
     }
 
-    /// Everyone who is here, to write into.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
-        self.seats.iter_mut().map(|(_, seat)| seat)
+    /// Somebody who works for a session wants it to have a turn.
+    pub fn call(&mut self, token: Token) {
+        let Key(index) = token.key();
+        if let Some(seat) = self.seats.get_mut(index as usize)
+            && Token::new(token.key(), seat.id) == token
+        {
+            self.due.add(index, seat);
+        }
+    }
+
+    /// Moves those whose turn it is to `to`, and notes whom to wake for the next.
+    pub fn take_due(&mut self, keeper: &Waker, to: &mut Vec<Token>) {
+        to.append(&mut self.due.tokens);
+        if !self.due.keeper.as_ref().is_some_and(|known| known.will_wake(keeper)) {
+            self.due.keeper = Some(keeper.clone());
+        }
+    }
+
+    /// A session that was due has its turn; whether it is still here.
+    pub fn begin_turn(&mut self, token: Token) -> bool {
+        let seat = self.seats.get_mut(token.key().index());
+        let seat = seat.filter(|seat| Token::new(token.key(), seat.id) == token);
+        seat.map(|seat| seat.is_due = false).is_some()
     }
 
     /// What is wished of a session.
     pub fn wish(&self, key: Key) -> Wish {
-        self.seats[key.0].wish
+        self.seats[key.index()].wish
     }
 
-    /// What is wished of a session, and what is asked of it alone, which is told once.
-    pub fn orders(&mut self, key: Key) -> (Wish, Option<Errand>) {
-        let seat = &mut self.seats[key.0];
-        let errand = seat.errand;
-        if !errand.is_asked && errand.cancel.is_none() {
-            return (seat.wish, None);
+    /// What a session is to do now; what is asked of it alone is told once.
+    pub fn orders(&mut self, key: Key) -> Orders {
+        let seat = &mut self.seats[key.index()];
+        let ready = std::mem::take(&mut seat.ready);
+        let mut orders = Orders { wish: seat.wish, ready, is_asked: false, cancel: None };
+        if let Some(errand) = &mut seat.errand {
+            orders.is_asked = errand.is_asked;
+            orders.cancel = errand.cancel.take();
+            errand.was_cancelled = orders.cancel.or(errand.was_cancelled);
         }
-        seat.errand.cancel = None;
-        seat.errand.was_cancelled = errand.cancel.or(errand.was_cancelled);
-        (seat.wish, Some(Errand { was_cancelled: seat.errand.was_cancelled, ..errand }))
+        orders
     }
 
     /// Asks some sessions what they do.
     pub fn ask_where(&mut self, is_meant: impl Fn(&Seat) -> bool) {
-        for seat in self.iter_mut().filter(|seat| is_meant(seat)) {
-            seat.errand.is_asked = true;
-            seat.wake();
+        for (index, seat) in self.seats.iter_mut().filter(|(_, seat)| is_meant(seat)) {
+            seat.errand_mut().is_asked = true;
+            self.due.add(index as u32, seat);
         }
+        self.due.announce();
     }
 
-    /// What a session that was asked does.
-    pub fn answer_errand(&mut self, key: Key, running: Option<Running>) {
-        let seat = &mut self.seats[key.0];
-        seat.errand.is_asked = false;
-        seat.running = running.map(Box::new);
+    /// What a session that was asked does. `running` is told whether it has been asked to cancel a request,
+    /// and which.
+    pub fn answer_errand(
+        &mut self,
+        key: Key,
+        running: impl FnOnce(Option<u64>) -> Option<Running>,
+    ) {
+        let errand = self.seats[key.index()].errand_mut();
+        errand.is_asked = false;
+        errand.running = running(errand.was_cancelled);
     }
 
     /// Gives the session with this number an errand. `tell` says what is answered, and whether to wake it.
@@ -257,10 +426,11 @@ impl Sessions {
         id: u64,
         tell: impl FnOnce(&mut Seat) -> (T, bool),
     ) -> Option<T> {
-        let seat = self.iter_mut().find(|seat| seat.id == id)?;
+        let (index, seat) = self.seats.iter_mut().find(|(_, seat)| seat.id == id)?;
         let (answer, is_new) = tell(seat);
         if is_new {
-            seat.wake();
+            self.due.add(index as u32, seat);
+            self.due.announce();
         }
         Some(answer)
     }
@@ -272,22 +442,30 @@ impl Sessions {
 
     /// Wishes something of some sessions and wakes them.
     pub fn wish_where(&mut self, wish: Wish, is_meant: impl Fn(&Seat) -> bool) {
-        for (_, seat) in &mut self.seats {
+        for (index, seat) in &mut self.seats {
             if wish > seat.wish && is_meant(seat) {
                 seat.wish = wish;
-                seat.wake();
+                self.due.add(index as u32, seat);
             }
         }
+        self.due.announce();
     }
 
-    /// Wakes every session whose deadline is due, and says when the next entry comes up.
+    /// Gives every session whose deadline is due its turn, and says when the next entry comes up.
     pub fn wake_due(&mut self, now: Moment) -> Option<Moment> {
+        let next = self.find_due(now);
+        self.due.announce();
+        next
+    }
+
+    fn find_due(&mut self, now: Moment) -> Option<Moment> {
         while let Some(&Reverse((at, index, id))) = self.queue.peek() {
             if !at.is_due(now) {
                 return Some(at);
             }
             self.queue.pop();
-            let Some(seat) = self.seats.get_mut(index).filter(|seat| seat.id == id) else {
+            let seat = self.seats.get_mut(index as usize);
+            let Some(seat) = seat.filter(|seat| seat.id == id) else {
                 continue;
             };
             // A session may have two entries, when its deadline moved earlier: only the one that it
@@ -297,11 +475,7 @@ impl Sessions {
             }
             seat.queued = None;
             match seat.deadline {
-                Some(deadline) if deadline.at.is_due(now) => {
-                    if let Some(waker) = &seat.waker {
-                        waker.wake_by_ref();
-                    }
-                }
+                Some(deadline) if deadline.at.is_due(now) => self.due.add(index, seat),
                 Some(Deadline { at, .. }) => {
                     seat.queued = Some(at);
                     self.queue.push(Reverse((at, index, id)));
@@ -317,17 +491,13 @@ impl Sessions {
 mod tests {
     use super::*;
     use sekisho_lifecycle::DeadlineKind;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::task::Wake;
 
-    #[derive(Default)]
-    struct Bell(AtomicU32);
-
-    impl Wake for Bell {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Whose turn it is; they have it.
+    fn due(sessions: &mut Sessions) -> Vec<Key> {
+        let mut tokens = Vec::new();
+        sessions.take_due(Waker::noop(), &mut tokens);
+        tokens.retain(|token| sessions.begin_turn(*token));
+        tokens.into_iter().map(Token::key).collect()
     }
 
     fn at(millis: u64) -> Moment {
@@ -345,29 +515,26 @@ mod tests {
     #[test]
     fn a_deadline_never_wakes_early_and_is_not_lost_when_it_moves() {
         // T1, T2
-        let bell = Arc::new(Bell::default());
-        let waker = Waker::from(Arc::clone(&bell));
         let mut sessions = Sessions::default();
         let key = sessions.enter(seat(1));
-        assert!(sessions.arm(key, &waker, Some(by(10))));
-        assert!(!sessions.arm(key, &waker, Some(by(30))), "later: nothing to set");
+        assert!(sessions.arm(key, Some(by(10)), false));
+        assert!(!sessions.arm(key, Some(by(30)), false), "later: nothing to set");
         assert_eq!(sessions.wake_due(at(10)), Some(at(30)), "put back, not woken");
-        assert_eq!(bell.0.load(Ordering::Relaxed), 0);
-        assert!(sessions.arm(key, &waker, Some(by(20))), "earlier: a new first entry");
+        assert_eq!(due(&mut sessions), []);
+        assert!(sessions.arm(key, Some(by(20)), false), "earlier: a new first entry");
         assert_eq!(sessions.wake_due(at(20)), Some(at(30)));
-        assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+        assert_eq!(due(&mut sessions), [key]);
         assert_eq!(sessions.wake_due(at(30)), None, "the stale entry is passed over");
-        assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+        assert_eq!(due(&mut sessions), []);
     }
 
     #[test]
     fn a_session_without_a_deadline_contributes_nothing_to_the_wait() {
         // T2
-        let waker = Waker::from(Arc::new(Bell::default()));
         let mut sessions = Sessions::default();
         let key = sessions.enter(seat(1));
-        sessions.arm(key, &waker, Some(by(10)));
-        sessions.arm(key, &waker, None);
+        sessions.arm(key, Some(by(10)), false);
+        sessions.arm(key, None, false);
         assert_eq!(sessions.wake_due(at(10)), None);
         sessions.leave(key);
         assert!(sessions.is_empty());
@@ -375,17 +542,46 @@ mod tests {
 
     #[test]
     fn the_seat_of_one_who_left_is_not_mistaken_for_the_next() {
-        let bell = Arc::new(Bell::default());
-        let waker = Waker::from(Arc::clone(&bell));
         let mut sessions = Sessions::default();
         let _other = sessions.enter(seat(0));
         let key = sessions.enter(seat(1));
-        sessions.arm(key, &waker, Some(by(10)));
+        sessions.arm(key, Some(by(10)), false);
+        let old = sessions.token(key);
         sessions.leave(key);
         let key = sessions.enter(seat(2));
-        sessions.arm(key, &waker, Some(by(50)));
+        assert_eq!(old.key(), key, "the same place");
+        sessions.arm(key, Some(by(50)), false);
         assert_eq!(sessions.wake_due(at(20)), Some(at(50)));
-        assert_eq!(bell.0.load(Ordering::Relaxed), 0);
+        sessions.note_ready(old, Ready::ALL);
+        sessions.call(old);
+        assert_eq!(due(&mut sessions), []);
+        assert_eq!(sessions.orders(key).ready, Ready::NOTHING);
+    }
+
+    #[test]
+    fn a_session_is_due_once_however_often_it_is_called_and_only_for_what_it_waits_for() {
+        let mut sessions = Sessions::default();
+        let key = sessions.enter(seat(1));
+        let token = sessions.token(key);
+        sessions.note_ready(token, Ready::TO_SEND);
+        assert_eq!(due(&mut sessions), [], "it does not wait for that");
+        sessions.note_ready(token, Ready::TO_READ);
+        sessions.call(token);
+        assert_eq!(due(&mut sessions), [key]);
+        assert_eq!(sessions.orders(key).ready, Ready::TO_SEND | Ready::TO_READ);
+        assert_eq!(sessions.orders(key).ready, Ready::NOTHING, "told once");
+        sessions.arm(key, None, true);
+        sessions.note_ready(token, Ready::TO_SEND);
+        assert_eq!(due(&mut sessions), [key]);
+    }
+
+    #[test]
+    fn an_address_is_kept_whole() {
+        for address in ["192.0.2.1:80", "[2001:db8::1]:65535"] {
+            let address = address.parse().ok();
+            assert_eq!(Remote::new(address).address(), address);
+        }
+        assert_eq!(Remote::new(None).address(), None);
     }
 
     #[test]

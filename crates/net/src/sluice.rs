@@ -94,7 +94,7 @@ impl Connection {
             if room == 0 {
                 break Poll::Ready(Ok(()));
             }
-            let filled = match self.stream.poll_splice(cx, sluice.into.as_fd(), room as usize) {
+            let filled = match self.stream.splice(sluice.into.as_fd(), room as usize) {
                 Poll::Pending => break Poll::Pending,
                 Poll::Ready(Ok(0)) => break Poll::Ready(Ok(())),
                 Poll::Ready(Ok(filled)) => filled as u64,
@@ -133,24 +133,18 @@ impl Connection {
 
 impl Stream {
     /// Moves bytes that have come into a pipe; zero is the end.
-    fn poll_splice(
-        &mut self,
-        cx: &mut Context<'_>,
-        pipe: BorrowedFd<'_>,
-        most: usize,
-    ) -> Poll<io::Result<usize>> {
+    fn splice(&mut self, pipe: BorrowedFd<'_>, most: usize) -> Poll<io::Result<usize>> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        self.poll_read_with(cx, |fd| rustix::pipe::splice(fd, None, pipe, None, most, flags))
+        self.read_with(|fd| rustix::pipe::splice(fd, None, pipe, None, most, flags))
     }
 
     /// Moves more of them, so that the file gets them in one go: the kernel gives only one packet at a time.
     /// Where this ends says nothing about the socket: the pipe may be full.
     fn splice_more(&self, pipe: &OwnedFd, most: u64) -> u64 {
-        let Some(fd) = self.fd() else { return 0 };
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let mut moved = 0;
         while moved < most {
-            match rustix::pipe::splice(fd, None, pipe, None, (most - moved) as usize, flags) {
+            match rustix::pipe::splice(self, None, pipe, None, (most - moved) as usize, flags) {
                 Ok(count) if count > 0 => moved += count as u64,
                 Err(Errno::INTR) => {}
                 // The next look at the socket finds out.

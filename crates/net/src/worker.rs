@@ -23,9 +23,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
+use crate::busy::Busy;
 use crate::clock::Clock;
 use crate::counters::Counters;
-use crate::drive::Busy;
 use crate::inquiry::Inquiry;
 use crate::listen::{self, Acceptor, Listener};
 use crate::repeat::Repeats;
@@ -33,6 +33,7 @@ use crate::session::{Sessions, Wish};
 use crate::site::Site;
 use crate::sluice::Sluice;
 use crate::tally::Tally;
+use crate::turns::Turns;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -80,7 +81,7 @@ pub struct Shared {
 #[derive(Debug)]
 pub struct Door {
     /// Its number, unique in its worker.
-    pub id: u64,
+    pub id: u32,
     /// Where.
     pub address: ListenAddress,
     /// What is wished of the sessions that come in here from now on.
@@ -146,6 +147,8 @@ pub struct Worker {
     pub clock: Clock,
     /// Who is here.
     pub sessions: RefCell<Sessions>,
+    /// Their connections, and whose turn it is.
+    pub(crate) turns: Turns,
     /// Opened files.
     pub files: RefCell<FileCache>,
     /// Answers to heads that come again and again.
@@ -176,7 +179,7 @@ pub struct Worker {
     /// Distinguishes request ids: random at the start, counted on.
     request_id: Cell<u128>,
     /// Numbers doors.
-    doors: Cell<u64>,
+    doors: Cell<u32>,
     /// How many sockets are being emptied before they close.
     emptying: Cell<usize>,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
@@ -197,9 +200,11 @@ impl Worker {
             // Look at the sockets after each round of tasks of a full batch, not in the middle of one.
             .event_interval(256)
             .build_local(LocalOptions::default())?;
+        let _within = runtime.enter();
         let worker = Rc::new(Self {
             clock: Clock::new(start),
             sessions: RefCell::default(),
+            turns: Turns::new()?,
             files: RefCell::default(),
             repeats: RefCell::default(),
             listings: RefCell::default(),
@@ -225,6 +230,7 @@ impl Worker {
 
     async fn obey(self: &Rc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
         let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
+        let turns = tokio::task::spawn_local(Rc::clone(self).keep_turns());
         let mut entrances: Vec<Entrance> = Vec::new();
         loop {
             tokio::select! {
@@ -263,6 +269,7 @@ impl Worker {
             }
         }
         timer.abort();
+        turns.abort();
         let past = &self.shared.past;
         past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.tally.borrow());
     }
@@ -418,8 +425,8 @@ impl Worker {
         }
     }
 
-    fn next_door(&self) -> u64 {
-        let next = self.doors.get() + 1;
+    fn next_door(&self) -> u32 {
+        let next = self.doors.get().wrapping_add(1);
         self.doors.set(next);
         next
     }

@@ -1,0 +1,161 @@
+//! Whose turn it is. One task of the runtime gives all sessions of a worker their turns: when their socket
+//! is ready, their deadline due, something ordered, or a bell rung by who works for them.
+//!
+//! The sockets are watched by an epoll of our own, which the runtime in turn waits for: a session then needs
+//! neither a task nor a registration of the runtime's, which would be larger than all that it holds itself
+//! (ADR 0019).
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use tokio::net::unix::pipe::Receiver;
+
+use crate::bell::{Rope, Tower};
+use crate::drive::Connection;
+use crate::session::{Key, Token};
+use crate::stream::{Ready, Stream};
+use crate::worker::Worker;
+
+/// How many sockets are looked at in one go, before other tasks have theirs.
+const EVENTS_MAX: usize = 256;
+/// What is watched for: everything, and each change is told once.
+const CHANGES: EventFlags =
+    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// The sessions' connections, and what calls them.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// In the runtime's type for pipes, through which any descriptor can be waited for.
+    epoll: Receiver,
+    tower: Arc<Tower>,
+    /// By place; `None` for one that has its turn, too.
+    connections: RefCell<Vec<Option<Box<Connection>>>>,
+    /// A bell that nobody holds.
+    spare: RefCell<Option<Rope>>,
+}
+
+impl Turns {
+    /// Within the runtime that shall wait for it.
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Self {
+            epoll: Receiver::from_owned_fd_unchecked(epoll)?,
+            tower: Arc::default(),
+            connections: RefCell::default(),
+            spare: RefCell::default(),
+        })
+    }
+
+    /// Sees to it that changes of a stream are told from now on. One that is closed is forgotten by itself.
+    pub(crate) fn add(&self, stream: &mut Stream, token: Token) -> io::Result<()> {
+        if !stream.is_watched {
+            epoll::add(&self.epoll, &*stream, EventData::new_u64(token.bits()), CHANGES)?;
+            stream.is_watched = true;
+        }
+        Ok(())
+    }
+
+    fn rope(&self) -> Rope {
+        self.spare.take().unwrap_or_else(|| Rope::new(&self.tower))
+    }
+
+    fn put(&self, key: Key, connection: Box<Connection>) {
+        let mut connections = self.connections.borrow_mut();
+        if connections.len() <= key.index() {
+            connections.resize_with(key.index() + 1, || None);
+        }
+        connections[key.index()] = Some(connection);
+    }
+
+    fn take(&self, key: Key) -> Option<Box<Connection>> {
+        self.connections.borrow_mut().get_mut(key.index())?.take()
+    }
+
+    /// Moves the sockets that have changed to `events`; whether there may be more.
+    fn look(&self, cx: &mut Context<'_>, events: &mut Vec<Event>) -> bool {
+        events.clear();
+        // An error is the end of the runtime.
+        let Poll::Ready(Ok(())) = self.epoll.poll_read_ready(cx) else { return false };
+        let look = || {
+            let into = rustix::buffer::spare_capacity(events);
+            epoll::wait(&self.epoll, into, Some(&Timespec::default()))?;
+            // Fewer than there is room for: that was all, and news is waited for.
+            if events.len() < EVENTS_MAX { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        };
+        let has_more = self.epoll.try_io(look).is_ok();
+        // Asks to be woken for what changes from here on; the runtime may know of something already.
+        has_more || self.epoll.poll_read_ready(cx).is_ready()
+    }
+}
+
+impl Worker {
+    /// Gives the sessions their turns, for as long as the worker is there.
+    pub(crate) async fn keep_turns(self: Rc<Self>) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut due = Vec::new();
+        // Sessions see for themselves that others have their turn; the runtime need not count.
+        tokio::task::unconstrained(poll_fn(|cx| self.round(cx, &mut events, &mut due))).await;
+    }
+
+    fn round(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        events: &mut Vec<Event>,
+        due: &mut Vec<Token>,
+    ) -> Poll<()> {
+        let is_more = self.turns.look(cx, events);
+        self.turns.tower.collect(cx.waker(), due);
+        let mut sessions = self.sessions.borrow_mut();
+        for token in due.drain(..) {
+            sessions.call(token);
+        }
+        for event in &*events {
+            let token = Token::from_bits(event.data.u64());
+            sessions.note_ready(token, Ready::from_kernel(event.flags));
+        }
+        sessions.take_due(cx.waker(), due);
+        drop(sessions);
+        for token in due.drain(..) {
+            if self.sessions.borrow_mut().begin_turn(token)
+                && let Some(connection) = self.turns.take(token.key())
+            {
+                self.give_turn(connection, token);
+            }
+        }
+        if is_more {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Lets a connection have its first turn. One that has its answer and its end in it never takes a place.
+    pub(crate) fn begin(self: &Rc<Self>, connection: Connection) {
+        let token = self.sessions.borrow().token(connection.key);
+        self.give_turn(Box::new(connection), token);
+    }
+
+    /// One turn of a connection, up to where it must wait, or to its end.
+    fn give_turn(&self, mut connection: Box<Connection>, token: Token) {
+        let held = connection.busy.as_mut().and_then(|busy| busy.rope.take());
+        let rope = held.unwrap_or_else(|| self.turns.rope());
+        rope.hold(token);
+        let mut cx = Context::from_waker(rope.waker());
+        let turn = || connection.go_on(&mut cx).is_ready();
+        // A panic ends this connection, and no other.
+        let is_over = std::panic::catch_unwind(AssertUnwindSafe(turn)).unwrap_or(true);
+        match &mut connection.busy {
+            Some(busy) if !is_over => busy.rope = Some(rope),
+            _ => *self.turns.spare.borrow_mut() = Some(rope),
+        }
+        if !is_over {
+            self.turns.put(token.key(), connection);
+        }
+    }
+}
