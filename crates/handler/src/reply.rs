@@ -72,23 +72,6 @@ impl Reply {
         Self { status, body: Vec::new(), piece: Some(piece) }
     }
 
-    /// The body once more, where all of it is one piece in memory; `Some(None)` for an empty one.
-    pub fn body_in_memory(&self) -> Option<Option<Piece>> {
-        if !self.body.is_empty() {
-            return None;
-        }
-        match &self.piece {
-            None => Some(None),
-            Some(Piece::File(file, range)) if file.content().is_some() => {
-                Some(Some(Piece::File(Rc::clone(file), range.clone())))
-            }
-            Some(Piece::Bytes(bytes)) => Some(Some(Piece::Bytes(bytes.clone()))),
-            Some(Piece::Shared(bytes)) => Some(Some(Piece::Shared(Rc::clone(bytes)))),
-            Some(Piece::Static(bytes)) => Some(Some(Piece::Static(bytes))),
-            Some(Piece::File(..)) => None,
-        }
-    }
-
     /// When the file was last modified that it is made of.
     pub fn modified(&self) -> Option<i64> {
         match &self.piece {

@@ -79,9 +79,12 @@ struct Request {
     body_arrived: bool,
 }
 
-/// What a head said that may come again.
+/// What a head said that may come again, and whether the connection ended with its answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen(Request);
+pub struct Seen {
+    request: Request,
+    closing: Option<CloseReason>,
+}
 
 impl Request {
     const UNKNOWN: Self = Self {

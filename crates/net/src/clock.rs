@@ -1,6 +1,6 @@
 //! The only file that asks the machine for the time.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sekisho_http::date;
@@ -12,6 +12,9 @@ use sekisho_route::WallTime;
 const WALL_FRESH: Duration = Duration::from_millis(5);
 /// The local offset from UTC is looked up again after this many seconds.
 const OFFSET_FRESH_SECS: i64 = 60;
+
+/// How long a date is in a head.
+pub(crate) const DATE_BYTES: usize = 29;
 
 /// A worker's clock: monotonic moments, and the wall clock with its date line made once a second.
 #[derive(Debug)]
@@ -25,6 +28,9 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// What stands before the date in its line.
+    pub(crate) const DATE_NAME: &'static [u8] = b"Date: ";
+
     /// A clock whose monotonic zero is `start`: the same for all workers, so that moments compare.
     pub fn new(start: Instant) -> Self {
         Self {
@@ -76,16 +82,26 @@ impl Clock {
 
     /// Appends the line `Date: …`.
     pub fn write_date_field(&self, now: Moment, fields: &mut Vec<u8>) {
+        fields.extend_from_slice(&self.date_line(now));
+    }
+
+    /// Writes the date alone.
+    pub(crate) fn copy_date(&self, now: Moment, into: &mut [u8]) {
+        let line = self.date_line(now);
+        into.copy_from_slice(&line[Self::DATE_NAME.len()..Self::DATE_NAME.len() + DATE_BYTES]);
+    }
+
+    fn date_line(&self, now: Moment) -> Ref<'_, Vec<u8>> {
         let secs = self.wall(now).unix_secs;
-        let mut line = self.date_field.borrow_mut();
         if self.date_secs.get() != secs {
+            let mut line = self.date_field.borrow_mut();
             line.clear();
-            line.extend_from_slice(b"Date: ");
+            line.extend_from_slice(Self::DATE_NAME);
             date::write(secs, &mut line);
             line.extend_from_slice(b"\r\n");
             self.date_secs.set(secs);
         }
-        fields.extend_from_slice(&line);
+        self.date_field.borrow()
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the one place that asks")]

@@ -184,6 +184,9 @@ impl Connection {
                 return happened;
             }
             if self.engine.awaits_request() {
+                if busy.unread().is_empty() {
+                    return happened;
+                }
                 busy.serving.begin(now);
                 if self.repeat(now) {
                     *requests_left -= 1;

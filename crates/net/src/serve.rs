@@ -348,12 +348,13 @@ impl Connection {
         let looked = looked.map(|errno| (errno, serving.failed_path.as_slice()));
         let is_noted = note_trouble(&worker, &placed, &request, exchange, status, ask, looked, now);
         serving.current = Some(Current::new(placed, request_id, Some(status)));
-        if let Outgoing::Whole(reply, _) = &outgoing
-            && (is_file_or_error && matches!(ask, Ask::Request) && !trusted_until.is_due(now))
-        {
-            self.keep_for_repeats(reply, trusted_until, is_noted);
-        }
+        let may_repeat = matches!(outgoing, Outgoing::Whole(..))
+            && (is_file_or_error && matches!(ask, Ask::Request) && !trusted_until.is_due(now));
+        let known = may_repeat.then(|| self.repeatable(status, trusted_until, is_noted)).flatten();
         self.let_go(outgoing, now);
+        if let Some(known) = known {
+            self.keep_for_repeats(known);
+        }
     }
 
     /// A body that is too large is refused when it has been thrown away, or at once (H6).

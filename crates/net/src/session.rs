@@ -167,6 +167,11 @@ impl Seat {
         self.wish
     }
 
+    /// Whether it is idle and nothing is wished of it: a request that is answered at once leaves it so.
+    pub fn may_go_on(&self) -> bool {
+        self.session == Session::Idle && self.wish == Wish::GoOn
+    }
+
     /// What is asked of it alone.
     pub fn errand_mut(&mut self) -> &mut Errand {
         self.errand.get_or_insert_default()

@@ -74,8 +74,10 @@ impl Connection {
         cx: &mut Context<'_>,
         now: Moment,
     ) -> Poll<io::Result<Option<u64>>> {
+        let Some(busy) = self.busy.as_mut().filter(|busy| busy.task.is_some()) else {
+            return Poll::Ready(Ok(None));
+        };
         let wanted = self.engine.direct_body();
-        let Some(busy) = &mut self.busy else { return Poll::Ready(Ok(None)) };
         let may_be_direct =
             wanted >= DIRECT_MIN && busy.unread().is_empty() && busy.body.is_empty();
         let Some(task) = busy.task.as_mut().filter(|_| may_be_direct) else {

@@ -220,6 +220,9 @@ impl Connection {
     /// Lets the task go on as far as it can; whether anything happened.
     pub(crate) fn work(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
         let mut happened = false;
+        if self.busy.as_ref().is_none_or(|busy| busy.task.is_none()) {
+            return false;
+        }
         self.hold_task(false, now);
         while self.has_room() {
             happened |= self.drain_body(cx, now);

@@ -1,5 +1,7 @@
 //! The receiving half: input into events, one at a time.
 
+use std::sync::Arc;
+
 use sekisho_http::{Head, Method};
 use sekisho_lifecycle::{CloseReason, Moment, Stage, Step};
 
@@ -56,25 +58,48 @@ impl Http1 {
     /// again.
     pub fn seen(&self) -> Option<Seen> {
         let has_head = self.begun && !matches!(self.input, Input::Head(_));
-        (has_head && self.request.framing == Framing::None).then_some(Seen(self.request))
+        let has_no_body = self.request.framing == Framing::None;
+        (has_head && has_no_body).then_some(Seen { request: self.request, closing: None })
     }
 
-    /// The bytes that came next are a head that was seen before, whole and without a body: the same as if
-    /// [`receive`](sekisho_lifecycle::Engine::receive) had looked at them and found a request, but `scratch.head` stays empty. `false`
-    /// when no request could begin here; then nothing has happened.
-    pub fn receive_again(&mut self, seen: Seen, scratch: &mut Scratch) -> bool {
+    /// The same, after its answer: `None` where the next answer to the same head may end otherwise.
+    pub fn answered(&self, seen: Seen) -> Option<Seen> {
+        match self.closing {
+            None | Some(CloseReason::ClientAsked) if self.stage == Stage::Open && !self.ended => {
+                Some(Seen { closing: self.closing, ..seen })
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes that came next are a head that was seen before, whole and without a body, and `wire` is all
+    /// that was sent in answer: the same as if
+    /// [`receive`](sekisho_lifecycle::Engine::receive) had looked at them and the same had been answered, under the same policy.
+    /// `false` when it may not be the same here; then nothing has happened.
+    pub fn answer_again(
+        &mut self,
+        seen: Seen,
+        policy: &Arc<Policy>,
+        wire: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> bool {
         let is_between = matches!(self.input, Input::Head(framer) if framer == Framer::default());
-        if !is_between || !self.awaits_request() {
+        let is_last = self.requests + 1 >= policy.keepalive_requests;
+        let may_end_otherwise = self.closing.is_some() || self.ended || is_last;
+        if !is_between || !self.awaits_request() || may_end_otherwise {
             return false;
         }
-        self.begun = true;
-        self.chosen = None;
-        scratch.head.clear();
         self.requests += 1;
+        self.set_policy(policy);
+        self.put(scratch, now, |out| out.extend_from_slice(wire));
+        self.closing = seen.closing;
+        self.request = seen.request;
         self.read = None;
-        let Seen(request) = seen;
-        self.request = Request { body_arrived: false, ..request };
         self.input = Input::Complete { announce: false };
+        self.output = Output::Finished;
+        self.begun = true;
+        self.settle(now);
         true
     }
 
