@@ -1,9 +1,7 @@
 //! Body decoder: the same body and the same end for every cut; it never takes more than it is offered,
 //! comes to rest, and reads what the encoder writes.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use sekisho_fuzz::cuts;
+use crate::cuts;
 use sekisho_http1::Cause;
 use sekisho_http1::body::{Decoder, Progress};
 use sekisho_http1::encode;
@@ -13,7 +11,8 @@ use sekisho_http1::parse::Framing;
 /// the decoder's own affair: nothing behind an error is looked at.
 type Outcome = (Vec<u8>, Option<usize>, Result<Progress, Cause>);
 
-fuzz_target!(|data: &[u8]| {
+/// Holds the parser to it.
+pub fn check(data: &[u8]) {
     let (payload, seed) = cuts::split_seed(data);
     let framing = match seed >> 8 & 7 {
         0 => Framing::Length(u64::from(seed >> 16)),
@@ -37,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     encoded_is_decoded(payload, seed);
-});
+}
 
 fn decode(framing: Framing, pieces: &[&[u8]], max: u64) -> Outcome {
     let Some(mut decoder) = Decoder::new(framing) else {

@@ -1,15 +1,14 @@
 //! Forms: however the bytes are cut, the parts are the same; names of files are safe; nothing panics.
 //!
 //! The first byte says how long the boundary is that follows, the next two where the rest is cut.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use sekisho_http::multipart::{self, Event, Form, Limits, Malformed};
 use sekisho_http::{file_name, parameters};
 
 const LIMITS: Limits = Limits { parts_max: 16, head_bytes_max: 512 };
 
-fuzz_target!(|data: &[u8]| {
+/// Holds the parser to it.
+pub fn check(data: &[u8]) {
     let _ = multipart::boundary(data);
     let _ = parameters::parameters(data).count();
     let _ = parameters::file_name(data);
@@ -29,12 +28,15 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(read(boundary, &[&body[..cut], &body[cut..]]), whole);
     let bytes: Vec<&[u8]> = body.chunks(1).collect();
     assert_eq!(read(boundary, &bytes), whole);
-});
+}
+
+/// Names and contents.
+type Parts = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The parts with their content, or what is wrong.
-fn read(boundary: &[u8], pieces: &[&[u8]]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Malformed> {
+fn read(boundary: &[u8], pieces: &[&[u8]]) -> Result<Parts, Malformed> {
     let mut form = Form::new(boundary, LIMITS);
-    let mut parts: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut parts = Parts::new();
     for piece in pieces {
         form.receive(piece, |event| {
             match event {

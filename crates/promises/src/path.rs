@@ -3,19 +3,18 @@
 //! root is looked at.
 //!
 //! The first line is the target, the second the host, the third the field `X`.
-#![no_main]
 
 use std::path::{Component, Path};
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
-use sekisho_fuzz::site;
+use crate::site;
 use sekisho_http::{Head, Version, target};
 use sekisho_route::Table;
 
 static TABLE: LazyLock<Table> = LazyLock::new(site::table);
 
-fuzz_target!(|data: &[u8]| {
+/// Holds the parser to it.
+pub fn check(data: &[u8]) {
     let mut lines = data.splitn(3, |byte| *byte == b'\n');
     let mut line = || lines.next().unwrap_or_default();
     let (text, host, field) = (line(), line(), line());
@@ -35,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     head.push(b"Host", host);
     head.push(b"X", field);
     site::decide(&TABLE, &head, true);
-});
+}
 
 fn resolves(path: &[u8], merge: bool) {
     let mut first = b"left over".to_vec();

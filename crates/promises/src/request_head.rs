@@ -1,9 +1,7 @@
 //! Framer and parser over raw bytes: the same verdict for every cut; what is taken is well formed, within
 //! the limits, and read back the same when it is written again.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use sekisho_fuzz::cuts;
+use crate::cuts;
 use sekisho_http::{Head, Known, Version, target};
 use sekisho_http1::frame::Framer;
 use sekisho_http1::parse::{self, Framing, Message, is_token_byte, is_value_byte};
@@ -12,7 +10,8 @@ use sekisho_http1::{Cause, Policy};
 /// A head as it was read: how long it was, and what it says.
 type Verdict = Result<Option<(usize, Result<Message, Cause>)>, Cause>;
 
-fuzz_target!(|data: &[u8]| {
+/// Holds the parser to it.
+pub fn check(data: &[u8]) {
     let (payload, seed) = cuts::split_seed(data);
     let limits = limits(seed >> 8);
     let mut first: Option<(Verdict, Written)> = None;
@@ -23,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(Some((len, message))) = verdict {
             assert!(len <= limits.head_bytes_max + 2, "{len}");
             if let Ok(message) = message {
-                check(&head, message, &limits);
+                check_head(&head, message, &limits);
                 check_again(&head, message);
             }
         }
@@ -33,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
             Some(first) => assert_eq!(*first, found, "the cut makes a difference"),
         }
     }
-});
+}
 
 fn limits(bits: u32) -> Policy {
     match bits & 3 {
@@ -98,7 +97,7 @@ fn read(pieces: &[&[u8]], limits: &Policy, head: &mut Head) -> Verdict {
     Ok(None)
 }
 
-fn check(head: &Head, message: Message, limits: &Policy) {
+fn check_head(head: &Head, message: Message, limits: &Policy) {
     assert!(
         !head.method_name().is_empty() && head.method_name().iter().copied().all(is_token_byte)
     );

@@ -3,13 +3,11 @@
 //! as they went in.
 //!
 //! The input is a script: an operation, its place and its argument, three bytes each.
-#![no_main]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libfuzzer_sys::fuzz_target;
 use sekisho_ring::{Consumer, Place, Producer, Read};
 
 const RING: usize = 64;
@@ -20,7 +18,8 @@ const BEHIND: u64 = 0x5e71_5b0f_5e71_5b0f;
 /// Words that a ring has a use for.
 const CONTROL: [usize; 5] = [0, 1, 16, 32, 48];
 
-fuzz_target!(|data: &[u8]| {
+/// Holds the parser to it.
+pub fn check(data: &[u8]) {
     let memory: Arc<Vec<AtomicU64>> = Arc::new((0..WORDS).map(|_| AtomicU64::new(0)).collect());
     memory[WORDS - 1].store(BEHIND, Ordering::Relaxed);
     let mut producer = Producer::new(Arc::clone(&memory), PLACE).expect("it fits");
@@ -69,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
             }
             4 => match producer.wait() {
                 Ok(may_sleep) => {
-                    assert!(!producer_told && (!is_honest || may_sleep == (model.len() == RING)))
+                    assert!(!producer_told && (!is_honest || may_sleep == (model.len() == RING)));
                 }
                 Err(_) => producer_told = true,
             },
@@ -107,4 +106,4 @@ fuzz_target!(|data: &[u8]| {
         }
         assert_eq!(memory[WORDS - 1].load(Ordering::Relaxed), BEHIND, "beyond the ring");
     }
-});
+}
