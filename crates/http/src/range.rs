@@ -31,7 +31,8 @@ pub fn parse(value: &[u8], size: u64, parts_max: usize) -> Ranges {
     let mut first = None;
     let mut more = Vec::new();
     let mut asked = 0;
-    let mut total = 0_u64;
+    // Wider than any size, so that no sum is cut off at it.
+    let mut total = 0_u128;
     for spec in list.split(|byte| *byte == b',') {
         let spec = spec.trim_ascii();
         if spec.is_empty() {
@@ -45,7 +46,7 @@ pub fn parse(value: &[u8], size: u64, parts_max: usize) -> Ranges {
         if range.is_empty() {
             continue;
         }
-        total = total.saturating_add(range.end - range.start);
+        total += u128::from(range.end - range.start);
         match &first {
             None => first = Some(range),
             Some(_) => more.push(range),
@@ -54,7 +55,7 @@ pub fn parse(value: &[u8], size: u64, parts_max: usize) -> Ranges {
     match first {
         None if asked == 0 => Ranges::Whole,
         None => Ranges::Unsatisfiable,
-        Some(_) if total > size => Ranges::Whole,
+        Some(_) if total > u128::from(size) => Ranges::Whole,
         Some(only) if more.is_empty() => Ranges::One(only),
         Some(first) => {
             more.insert(0, first);
@@ -169,6 +170,12 @@ mod tests {
         assert_eq!(parse(b"bytes=0-0,2-2,4-4", 10, 2), Ranges::Whole);
         assert_eq!(parse(b"bytes=90-,91-,0-0", 10, 2), Ranges::Whole);
         assert_eq!(parse(b"bytes=0-0", 10, 0), Ranges::Whole);
+    }
+
+    #[test]
+    fn more_bytes_than_there_are_are_refused_for_the_largest_body_too() {
+        assert_eq!(parse(b"bytes=0-0,1-,-3", u64::MAX, PARTS_MAX), Ranges::Whole);
+        assert_eq!(parse(b"bytes=0-,-18446744073709551615", u64::MAX, PARTS_MAX), Ranges::Whole);
     }
 
     proptest! {

@@ -210,7 +210,7 @@ impl HeadReader {
             }
             return put(&mut self.location, value.to_vec(), HeadError::BadLocation);
         }
-        if name.len() > 8 && name[..8].eq_ignore_ascii_case(b"x-accel-") {
+        if name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-")) {
             // None of them leaves, whether it is heeded or not (V25).
             if self.rules.takes_accel && is("x-accel-redirect") && !value.is_empty() {
                 return put(&mut self.accel, value.to_vec(), HeadError::BadLocation);

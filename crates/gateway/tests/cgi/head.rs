@@ -67,7 +67,7 @@ fn good_heads_are_understood() {
         ),
         // Never passed on, not even when not heeded.
         (
-            "X-Accel-Redirect: /secret\nX-Accel-Buffering: no\nX-Sendfile: /etc/passwd\nX: 1\n\n",
+            "X-Accel-Redirect: /secret\nX-Accel-Buffering: no\nX-Accel-: 1\nX-Sendfile: /etc/passwd\nX: 1\n\n",
             "200 X: 1|",
         ),
     ];

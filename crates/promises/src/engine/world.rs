@@ -18,6 +18,7 @@ const EXPIRIES_MAX: usize = 4;
 const LATE_SEND_MAX: Duration = Duration::from_secs(5);
 
 /// Where the exchange in work stands, as the shell sees it.
+#[expect(clippy::struct_excessive_bools, reason = "facts about one exchange, each independent")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Exchange {
     is_open: bool,
@@ -371,7 +372,7 @@ impl World {
     /// A whole small answer for whoever waits for one, and the rest of one that has begun.
     fn answer(&mut self) {
         if !self.exchange.is_answered {
-            self.respond(0b011_10_000);
+            self.respond(0b0111_0000);
         }
         self.body(self.exchange.left.unwrap_or(5) as usize);
         self.finish();

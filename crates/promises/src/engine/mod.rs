@@ -11,6 +11,16 @@ use std::time::Duration;
 
 use sekisho_http1::Policy;
 
+/// Any cut gives the same events and answers; and in any order of bytes, time, answers and ends there is
+/// exactly one answer for each request, a deadline for whoever is waited for, and one end, after which nothing
+/// is written. The input is the stream of the peer, a byte 0xff, and the script of everybody else.
+pub fn check(data: &[u8]) {
+    let (stream, script) = split(data);
+    let seed = script.iter().take(4).fold(0, |seed, byte| seed << 8 | u32::from(*byte));
+    cut::check(stream, seed);
+    world::check(stream, script);
+}
+
 /// What parts the stream of the peer from the script of all others.
 const SEPARATOR: u8 = 0xff;
 

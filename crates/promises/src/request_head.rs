@@ -1,0 +1,153 @@
+//! Framer and parser over raw bytes: the same verdict for every cut; what is taken is well formed, within
+//! the limits, and read back the same when it is written again.
+
+use crate::cuts;
+use sekisho_http::{Head, Known, Version, target};
+use sekisho_http1::frame::Framer;
+use sekisho_http1::parse::{self, Framing, Message, is_token_byte, is_value_byte};
+use sekisho_http1::{Cause, Policy};
+
+/// A head as it was read: how long it was, and what it says.
+type Verdict = Result<Option<(usize, Result<Message, Cause>)>, Cause>;
+
+/// Holds the parser to it.
+pub fn check(data: &[u8]) {
+    let (payload, seed) = cuts::split_seed(data);
+    let limits = limits(seed >> 8);
+    let mut first: Option<(Verdict, Written)> = None;
+    for pieces in cuts::ways(payload, seed) {
+        let mut head = Head::default();
+        let verdict = read(&pieces, &limits, &mut head);
+        let written = Written::of(&head);
+        if let Ok(Some((len, message))) = verdict {
+            assert!(len <= limits.head_bytes_max + 2, "{len}");
+            if let Ok(message) = message {
+                check_head(&head, message, &limits);
+                check_again(&head, message);
+            }
+        }
+        let found = (verdict, written);
+        match &first {
+            None => first = Some(found),
+            Some(first) => assert_eq!(*first, found, "the cut makes a difference"),
+        }
+    }
+}
+
+fn limits(bits: u32) -> Policy {
+    match bits & 3 {
+        0 => Policy {
+            line_bytes_max: 40,
+            field_bytes_max: 40,
+            head_bytes_max: 120,
+            fields_max: 4,
+            ..Policy::default()
+        },
+        1 => Policy { line_bytes_max: 100, head_bytes_max: 60, ..Policy::default() },
+        _ => Policy::default(),
+    }
+}
+
+/// What a head holds, to be compared.
+#[derive(PartialEq, Debug)]
+struct Written {
+    line: (Vec<u8>, Vec<u8>, Version),
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Written {
+    fn of(head: &Head) -> Self {
+        let fields = head.fields().map(|(name, value)| (name.to_vec(), value.to_vec()));
+        Self {
+            line: (head.method_name().to_vec(), head.target().to_vec(), head.version()),
+            fields: fields.collect(),
+        }
+    }
+}
+
+/// Offers the pieces as the engine does: what was not taken comes again with more behind it.
+fn read(pieces: &[&[u8]], limits: &Policy, head: &mut Head) -> Verdict {
+    let mut framer = Framer::default();
+    let mut inbox = Vec::new();
+    let mut skipped = 0;
+    for piece in pieces {
+        inbox.extend_from_slice(piece);
+        if framer.scanned() == 0 {
+            let blank = framer.skip_blank(&inbox)?;
+            assert!(blank <= 2 && blank <= inbox.len());
+            inbox.drain(..blank);
+            skipped += blank;
+            assert!(skipped <= 2, "more than one empty line was skipped");
+        }
+        let before = framer.scanned();
+        let frame = framer.advance(&inbox, limits)?;
+        assert!(framer.scanned() >= before && framer.scanned() <= inbox.len());
+        let Some(frame) = frame else {
+            assert_eq!(framer.scanned(), inbox.len(), "all that is there has been looked at");
+            assert!(inbox.len() < limits.head_bytes_max, "an incomplete head is bounded");
+            continue;
+        };
+        assert!(frame.fields_at <= frame.len && frame.len <= inbox.len());
+        assert!(frame.fields <= limits.fields_max);
+        head.begin(frame.line.method(&inbox), frame.line.target(&inbox), frame.line.version());
+        let message = parse::fields(&inbox[frame.fields_at..frame.len], frame.fields, head)
+            .and_then(|()| parse::message(head));
+        return Ok(Some((skipped + frame.len, message)));
+    }
+    Ok(None)
+}
+
+fn check_head(head: &Head, message: Message, limits: &Policy) {
+    assert!(
+        !head.method_name().is_empty() && head.method_name().iter().copied().all(is_token_byte)
+    );
+    assert!(!head.target().is_empty());
+    assert!(head.target().iter().all(|byte| *byte > b' ' && *byte != 0x7f));
+    assert!(head.fields().count() <= limits.fields_max);
+    for (name, value) in head.fields() {
+        assert!(!name.is_empty() && name.iter().copied().all(is_token_byte), "{name:?}");
+        assert!(value.iter().copied().all(is_value_byte), "{value:?}");
+        assert_eq!(value, value.trim_ascii(), "white space around a value");
+    }
+    let (codings, lengths) = (
+        head.all_known(Known::TransferEncoding).count(),
+        head.all_known(Known::ContentLength).count(),
+    );
+    match message.framing {
+        Framing::None => assert_eq!((codings, lengths), (0, 0)),
+        Framing::Length(_) => assert_eq!((codings, lengths), (0, 1)),
+        Framing::Chunked => assert!(codings > 0 && lengths == 0),
+    }
+    let hosts = head.all_known(Known::Host).count();
+    assert!(hosts == 1 || (hosts == 0 && head.version() == Version::Http10), "{hosts} hosts");
+    if let Some(host) = head.known(Known::Host) {
+        // The parser and the router must agree on what a host is.
+        assert_eq!(target::host(host, &mut Vec::new()), Ok(()), "{host:?}");
+    }
+}
+
+/// What was understood is understood the same when it is written again.
+fn check_again(head: &Head, message: Message) {
+    let mut text = Vec::new();
+    let version = head.version().as_str().as_bytes();
+    for part in [head.method_name(), b" ", head.target(), b" ", version, b"\r\n"] {
+        text.extend_from_slice(part);
+    }
+    for (name, value) in head.fields() {
+        for part in [name, b": ", value, b"\r\n"] {
+            text.extend_from_slice(part);
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    let generous = Policy {
+        line_bytes_max: usize::MAX,
+        field_bytes_max: usize::MAX,
+        head_bytes_max: usize::MAX,
+        fields_max: usize::MAX,
+        ..Policy::default()
+    };
+    let mut again = Head::default();
+    let verdict = read(&[&text], &generous, &mut again);
+    assert_eq!(verdict, Ok(Some((text.len(), Ok(message)))));
+    assert_eq!(Written::of(head), Written::of(&again));
+}

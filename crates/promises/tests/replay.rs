@@ -1,0 +1,104 @@
+//! Every seed of every fuzz target, and some thousand changes of the seeds, on a stable compiler: a short run of
+//! each in every test run. The changes are drawn from a fixed seed, so that a run is like any other; `FUZZ_ROUNDS`
+//! makes it longer, and every round draws others. Long runs are libFuzzer's (`fuzz/run`).
+
+mod changes;
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use changes::{Mutator, fuzz_folder, rounds, rows, seeds, words};
+use sekisho_promises::{ALL, Promise};
+
+#[test]
+fn every_promise_has_a_target_seeds_and_a_dictionary() {
+    let rows = rows();
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ALL.map(|promise| promise.name));
+    let manifest = fs::read_to_string(fuzz_folder().join("Cargo.toml")).expect("fuzz/Cargo.toml");
+    let readme = fs::read_to_string(fuzz_folder().join("README.md")).expect("fuzz/README.md");
+    for row in &rows {
+        let name = &row.name;
+        assert!(!seeds(name).is_empty(), "{name} has no seeds");
+        assert!(!words(&row.dictionary).is_empty(), "{name} has no dictionary");
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{name} is not built");
+        assert!(readme.contains(&format!("| `{name}` |")), "{name} is not in the README");
+        let target = fuzz_folder().join(format!("fuzz_targets/{name}.rs"));
+        let target = fs::read_to_string(target).unwrap_or_else(|_| panic!("{name} has no target"));
+        assert!(target.contains("sekisho_promises::"), "{name} checks something else");
+        for (file, seed) in seeds(name) {
+            assert!(seed.len() <= row.longest, "{name}/{file} is longer than what is tried");
+        }
+    }
+}
+
+fn replay(name: &str) {
+    let promise = ALL.into_iter().find(|promise| promise.name == name).expect("a promise");
+    let row = rows().into_iter().find(|row| row.name == name).expect("a row");
+    let seeds: Vec<(String, Vec<u8>)> = seeds(name).into_iter().collect();
+    for (file, seed) in &seeds {
+        hold(promise, seed, &format!("seed {file}"));
+    }
+    for round in 0..rounds() {
+        let words = words(&row.dictionary);
+        let mut mutator = Mutator::new(round << 32, words, row.longest);
+        // What was changed is changed again, so that some inputs come to lie far from every seed.
+        let mut pool: Vec<Vec<u8>> = seeds.iter().map(|(_, seed)| seed.clone()).collect();
+        let pool_max = pool.len() + 64;
+        for turn in 0..row.changes {
+            let (one, other) = (mutator.draw(pool.len()), mutator.draw(pool.len()));
+            let input = mutator.change(&pool[one], &pool[other]);
+            hold(promise, &input, &format!("round {round}, change {turn}"));
+            if pool.len() < pool_max {
+                pool.push(input);
+            } else if mutator.draw(4) == 0 {
+                let place = seeds.len() + mutator.draw(64);
+                pool[place] = input;
+            }
+        }
+    }
+}
+
+fn hold(promise: Promise, input: &[u8], which: &str) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| (promise.check)(input)));
+    assert!(outcome.is_ok(), "{}, {which}: {}", promise.name, input.escape_ascii());
+}
+
+macro_rules! replays {
+    ($($test:ident $name:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            replay($name);
+        })*
+
+        #[test]
+        fn every_promise_is_replayed() {
+            assert_eq!([$($name),*], ALL.map(|promise| promise.name));
+        }
+    };
+}
+
+replays! {
+    request_heads_have_one_meaning "request_head",
+    chunks_have_one_meaning "chunked",
+    hyper_understands_what_we_understand "differential",
+    the_engine_answers_each_request_once "engine",
+    escapes_are_read_once "percent",
+    no_path_leaves_its_root "path",
+    ranges_are_what_was_asked_for "range",
+    conditions_come_to_what_the_rfc_says "conditional",
+    values_are_read_as_they_are_written "values",
+    credentials_are_who_they_say "credentials",
+    forms_are_the_same_however_cut "multipart",
+    changes_stay_below_their_folder "files",
+    a_readme_is_only_text "readme",
+    a_program_is_told_nothing_false "cgi_environment",
+    a_program_splits_no_response "cgi_head",
+    a_program_has_one_ending "cgi_program",
+    one_event_is_one_line "log",
+    a_configuration_is_read_as_it_is_written "config_syntax",
+    a_configuration_holds_or_has_an_error "config",
+    native_frames_are_the_same_however_cut "native_frames",
+    native_engines_lose_nothing "native_engine",
+    a_ring_believes_no_one "ring",
+}
