@@ -126,6 +126,8 @@ pub struct Http1 {
     ended: bool,
     /// The handler cannot take more of the body.
     held: bool,
+    /// Only the end of the connection says where the response ends.
+    until_close: bool,
 }
 
 impl Http1 {
@@ -147,6 +149,7 @@ impl Http1 {
             unsent: false,
             ended: false,
             held: false,
+            until_close: false,
         };
         engine.arm(now);
         engine
@@ -279,7 +282,10 @@ impl Http1 {
         let (output, sends) = match (has_body, framing) {
             (true, Framing::Length(length)) => (Output::Exactly(length), Sends::Exactly(length)),
             (true, Framing::Chunked) => (Output::Chunked, Sends::Stream),
-            (true, _) => (Output::UntilClose, Sends::Stream),
+            (true, _) => {
+                self.until_close = true;
+                (Output::UntilClose, Sends::Stream)
+            }
             (false, _) => (Output::Exactly(0), Sends::Nothing),
         };
         self.output = output;
@@ -413,6 +419,12 @@ impl Http1 {
     /// Whether the connection ends after the response in work, as far as is known.
     pub const fn will_close(&self) -> bool {
         self.closing.is_some() || !matches!(self.stage, Stage::Open)
+    }
+
+    /// Whether a plain end of the connection would make a response look whole that is not: whoever closes now
+    /// must reset it (C5).
+    pub const fn is_cut(&self) -> bool {
+        self.until_close && (self.unsent || !matches!(self.output, Output::Finished))
     }
 
     const fn awaits_response(&self) -> bool {

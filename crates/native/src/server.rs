@@ -390,8 +390,10 @@ impl Server {
         let before = scratch.out.len();
         write(&mut scratch.out);
         self.written += (scratch.out.len() - before) as u64;
-        if self.send_at.is_none() {
-            self.send_at = self.policy.send_timeout.map(|timeout| now + timeout);
+        match self.send_at {
+            None => self.send_at = self.send_by(now),
+            Some(at) if self.is_last() => self.send_at = self.send_by(now).map(|by| by.min(at)),
+            Some(_) => {}
         }
     }
 
@@ -500,12 +502,10 @@ impl Engine for Server {
         if moved > 0 && self.phase == Phase::Open {
             self.live(now);
         }
-        self.send_at = match self.policy.send_timeout {
-            Some(timeout) if pending && (moved > 0 || self.send_at.is_none()) => {
-                Some(now + timeout)
-            }
-            _ if pending => self.send_at,
-            _ => None,
+        self.send_at = match self.send_at {
+            _ if !pending => None,
+            Some(at) if moved == 0 => Some(at),
+            _ => self.send_by(now),
         };
         self.answers_left(now);
         self.settle(now);

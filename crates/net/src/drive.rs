@@ -408,7 +408,7 @@ impl Connection {
 
     /// Ends the session: the log says why, the worker gets its seat back.
     fn close(&mut self, reason: CloseReason, now: Moment) {
-        if reason.wants_reset() {
+        if reason.wants_reset() || self.engine.is_cut() {
             self.stream.reset_on_close();
         }
         self.cut_short(now);

@@ -129,6 +129,40 @@ fn a_declared_length_is_kept_or_the_connection_broken_off() {
     assert!(CloseReason::BrokenOff.wants_reset());
 }
 
+/// C5: a response that ends with the connection is not whole before all of it has left; whoever closes
+/// earlier, for whatever reason, must not let it look so.
+#[test]
+fn a_response_that_only_the_end_of_the_connection_ends_is_cut_by_any_other_end() {
+    // For each: the request, and whether a plain end would lie about its answer.
+    let rows = [
+        ("POST / HTTP/1.0\r\nContent-Length: 9\r\n\r\nabc", true),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc", false),
+    ];
+    for (request, would_lie) in rows {
+        let mut peer = Peer::default();
+        peer.is_request(request);
+        peer.takes_body(None).expect("there is no limit");
+        assert!(!peer.engine.is_cut());
+        assert_eq!(peer.heads(Status::OK, BodyLength::Unknown), Sends::Stream);
+        peer.engine.body(b"some", &mut peer.scratch);
+        peer.flushes();
+        // The rest of the request does not come, in the middle of the answer.
+        let (kind, at) = peer.deadline().expect("the body is awaited");
+        assert_eq!(peer.at(at).expires(), Some(Event::ClientLost));
+        assert_eq!(peer.stage(), Stage::Closed(CloseReason::Expired(kind)));
+        assert_eq!(peer.engine.is_cut(), would_lie, "{request}");
+    }
+    // Made is not sent: force may come between the two.
+    let mut peer = Peer::default();
+    peer.is_request("GET / HTTP/1.0\r\n\r\n");
+    peer.heads(Status::OK, BodyLength::Unknown);
+    peer.engine.body(b"all", &mut peer.scratch);
+    peer.finishes();
+    assert!(peer.engine.is_cut());
+    assert!(peer.flushes().ends_with("all"));
+    assert!(!peer.engine.is_cut());
+}
+
 #[test]
 fn a_file_that_the_shell_sends_counts_as_body() {
     let mut peer = Peer::default();

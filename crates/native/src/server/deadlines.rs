@@ -10,6 +10,9 @@ use super::{Ending, Server};
 use crate::code::Code;
 use crate::violation::Violation;
 
+/// How long the last output may take (T6), where `send_timeout` is longer or off.
+const LAST_SEND_MAX: Duration = Duration::from_secs(5);
+
 impl Server {
     /// Every deadline in effect (T2).
     pub(super) fn deadlines(&self) -> [Option<Deadline>; 6] {
@@ -53,6 +56,22 @@ impl Server {
             }
             _ => self.transport_lost(reason, now),
         }
+    }
+
+    /// By when the peer must have taken bytes. Whoever is to go cannot stay by not reading.
+    pub(super) fn send_by(&self, now: Moment) -> Option<Moment> {
+        let timeout = self.policy.send_timeout;
+        let timeout = if self.is_last() {
+            Some(timeout.map_or(LAST_SEND_MAX, |timeout| timeout.min(LAST_SEND_MAX)))
+        } else {
+            timeout
+        };
+        timeout.map(|timeout| now + timeout)
+    }
+
+    /// Whether what is put out now is the last: `BYE`, or what force has left.
+    pub(super) fn is_last(&self) -> bool {
+        matches!(self.phase, super::Phase::Over(_)) || self.stay.asked() == Some(Manner::Forceful)
     }
 
     /// Something moved: the session lives on (E6). Never earlier than what an extension gave.

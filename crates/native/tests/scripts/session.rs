@@ -382,3 +382,53 @@ fn a_lost_peer_cancels_at_once_and_all_is_released_with_the_last_handle() {
     assert!(peer.engine.reclaim(peer.now));
     assert!(peer.engine.lanes().is_empty());
 }
+
+/// T6, L7: who does not read cannot stay, though nothing limits how long bytes may wait: force, a last word
+/// and an expiry have a limit of their own.
+#[test]
+fn what_a_session_that_is_to_go_has_left_to_say_has_five_seconds_at_the_most() {
+    for (send_timeout, patience) in
+        [(None, 5), (Some(Duration::from_secs(60)), 5), (Some(Duration::from_secs(2)), 2)]
+    {
+        for manner in [Manner::Graceful, Manner::Forceful] {
+            let mut peer = Peer::open(|policy| {
+                policy.send_timeout = send_timeout;
+                policy.session_timeout = None;
+            });
+            let id = peer.asks(1).expect("it is admitted");
+            peer.now = at(100);
+            peer.engine
+                .result(id, b"result", &mut peer.scratch, peer.now)
+                .expect("the first answer");
+            peer.engine.handle_dropped(id, &mut peer.scratch, peer.now);
+            // The peer takes one byte and no more.
+            peer.engine.transmitted(1, true, peer.now);
+            let usual = send_timeout.map(|timeout| peer.now + timeout);
+            assert_eq!(peer.engine.next_deadline().map(|deadline| deadline.at), usual);
+            peer.now = at(101);
+            peer.engine.shut_down(manner, peer.now);
+            if manner == Manner::Graceful {
+                // Its answer is on the way: grace waits as long as anybody would.
+                peer.sends(b"");
+                assert_eq!(peer.engine.next_deadline().map(|deadline| deadline.at), usual);
+                continue;
+            }
+            peer.engine.transmitted(1, true, peer.now);
+            let deadline = peer.engine.next_deadline().expect("there is one");
+            assert_eq!((deadline.kind, deadline.at), (DeadlineKind::Send, at(101 + patience)));
+            assert_eq!(peer.engine.stage(), Stage::Open);
+            assert_eq!(peer.engine.expire(deadline.at), None);
+            let reason = CloseReason::Expired(DeadlineKind::Send);
+            assert_eq!(peer.engine.stage(), Stage::Closed(reason));
+            assert!(peer.engine.reclaim(deadline.at), "nothing is left");
+        }
+    }
+    // A last word: the peer never said hello, and takes nothing.
+    let mut peer = Peer::new(|policy| policy.send_timeout = None);
+    peer.now = at(10);
+    peer.engine.expire(peer.now);
+    peer.sends(b"");
+    peer.engine.transmitted(0, true, peer.now);
+    let deadline = peer.engine.next_deadline().map(|deadline| (deadline.kind, deadline.at));
+    assert_eq!(deadline, Some((DeadlineKind::Send, at(15))));
+}
