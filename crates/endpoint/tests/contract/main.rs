@@ -7,6 +7,7 @@ mod world;
 mod channels;
 mod clients;
 mod deadlines;
+mod flood;
 mod limits;
 mod requests;
 mod shutdown;
