@@ -9,6 +9,7 @@ mod clients;
 mod deadlines;
 mod flood;
 mod limits;
+mod one_bell;
 mod requests;
 mod shutdown;
 mod steering;
