@@ -1,6 +1,6 @@
 //! The client for programs without a runtime: the same session over a connected TCP or Unix socket, or through
-//! shared memory ([`crate::ipc::BlockingStream`]). How long a wait may last is the transport's affair
-//! (`set_read_timeout`).
+//! shared memory ([`crate::ipc::BlockingStream`]). How long connecting may last is said in the options, how long
+//! a wait afterwards is the transport's affair (`set_read_timeout`).
 //!
 //! A server takes no more requests from a peer that does not take its answers. So where a request cannot
 //! leave at once, answers are read meanwhile.
@@ -12,9 +12,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SendFlags;
 
-use sekisho_lifecycle::Manner;
+use sekisho_lifecycle::{Manner, Moment};
 
-use crate::core::{CallError, Core, Options};
+use crate::clock::Clock;
+use crate::core::{CONNECT_TIMEOUT, CallError, Core, Options};
 
 /// How long the socket may take neither a byte nor give one while a request waits to leave.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -25,8 +26,8 @@ pub trait Transport {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize>;
     /// Writes what goes at once; `WouldBlock` where that is nothing.
     fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// Waits until something can be written or read; whether there is something to read.
-    fn wait(&mut self, timeout: Duration) -> io::Result<bool>;
+    /// Waits until something can be read, or written where that is wanted; whether there is something to read.
+    fn wait(&mut self, wants_to_write: bool, timeout: Duration) -> io::Result<bool>;
 }
 
 impl<S: Read + AsFd> Transport for S {
@@ -39,12 +40,17 @@ impl<S: Read + AsFd> Transport for S {
         Ok(rustix::net::send(self, bytes, flags)?)
     }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: 0 };
-        let mut ready = [PollFd::new(self, PollFlags::IN | PollFlags::OUT)];
+    fn wait(&mut self, wants_to_write: bool, timeout: Duration) -> io::Result<bool> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        let out = if wants_to_write { PollFlags::OUT } else { PollFlags::empty() };
+        let mut ready = [PollFd::new(self, PollFlags::IN | out)];
         match rustix::event::poll(&mut ready, Some(&timeout))? {
             0 => Err(io::ErrorKind::TimedOut.into()),
-            _ => Ok(ready[0].revents().contains(PollFlags::IN)),
+            // A failure is there to be read as well.
+            _ => Ok(!ready[0].revents().difference(PollFlags::OUT).is_empty()),
         }
     }
 }
@@ -61,15 +67,22 @@ pub struct Client<S> {
 pub struct Ticket(usize);
 
 impl<S: Transport> Client<S> {
-    /// Says hello and waits for the answer.
+    /// Says hello and waits for the answer, as long as the options say.
     pub fn connect(stream: S, options: impl Into<Options>) -> Result<Self, CallError> {
-        let mut client = Self { core: Core::new(&options.into()), stream };
-        client.wait_for(|core| match (&core.welcome, &core.end) {
-            (Some(_), _) => Some(Ok(())),
-            (None, Some(_)) => Some(Err(core.end_error())),
-            (None, None) => None,
-        })?;
-        Ok(client)
+        let options = options.into();
+        let timeout = options.timeout.unwrap_or(CONNECT_TIMEOUT);
+        let clock = Clock::new();
+        let mut client = Self { core: Core::new(&options), stream };
+        loop {
+            client.write_some();
+            match (&client.core.welcome, &client.core.end) {
+                (Some(_), _) => return Ok(client),
+                (None, Some(_)) => return Err(client.core.end_error()),
+                (None, None) => {}
+            }
+            let left = timeout.saturating_sub(clock.now().since(Moment::ZERO));
+            client.wait(left)?;
+        }
     }
 
     /// The session's number.
@@ -77,9 +90,10 @@ impl<S: Transport> Client<S> {
         self.core.welcome.as_ref().map_or(0, |welcome| welcome.session)
     }
 
-    /// Makes a request and waits for its answer.
+    /// Makes a request and waits for its answer. Records that it sends are not wanted.
     pub fn call(&mut self, service: u32, body: &[u8]) -> Result<Vec<u8>, CallError> {
         let ticket = self.request(service, body)?;
+        self.core.drain(ticket.0);
         self.answer(ticket)
     }
 
@@ -88,11 +102,14 @@ impl<S: Transport> Client<S> {
         self.core.request(service, body).map(Ticket)
     }
 
-    /// Waits for a request's one answer. Records that nobody took are given up.
+    /// Waits for a request's one answer. Records that nobody took are given up; a service with more of them than a
+    /// window holds does not come to its answer before.
     #[expect(clippy::needless_pass_by_value, reason = "there is one answer")]
     pub fn answer(&mut self, ticket: Ticket) -> Result<Vec<u8>, CallError> {
+        self.core.drain(ticket.0);
         let answer = self.wait_for(|core| core.take_answer(ticket.0));
         self.core.abandon(ticket.0);
+        self.write_some();
         answer
     }
 
@@ -104,12 +121,14 @@ impl<S: Transport> Client<S> {
     /// Asks for a request to be cancelled. Its answer still comes.
     pub fn cancel(&mut self, ticket: &Ticket) {
         self.core.cancel(ticket.0);
+        self.write_some();
     }
 
     /// The request is cancelled and nobody waits for it.
     #[expect(clippy::needless_pass_by_value, reason = "there is nothing more to ask")]
     pub fn abandon(&mut self, ticket: Ticket) {
         self.core.abandon(ticket.0);
+        self.write_some();
     }
 
     /// Asks for a longer life from now on (E6); tells what the session has.
@@ -155,12 +174,17 @@ impl<S: Transport> Client<S> {
             if self.core.output().is_empty() {
                 return Ok(());
             }
-            match self.stream.wait(STALL_TIMEOUT) {
-                Ok(true) => self.read()?,
-                Ok(false) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(CallError::Transport(error)),
-            }
+            self.wait(STALL_TIMEOUT)?;
+        }
+    }
+
+    /// Waits until what is to leave can, or something comes, and reads that.
+    fn wait(&mut self, timeout: Duration) -> Result<(), CallError> {
+        match self.stream.wait(!self.core.output().is_empty(), timeout) {
+            Ok(true) => self.read(),
+            Ok(false) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(CallError::Transport(error)),
         }
     }
 

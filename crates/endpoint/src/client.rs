@@ -10,11 +10,8 @@ use std::time::Duration;
 
 use sekisho_lifecycle::Manner;
 
-use crate::core::{CallError, Core, Options};
+use crate::core::{CONNECT_TIMEOUT, CallError, Core, Options};
 use crate::stream::Stream;
-
-/// How long connecting may take, where nothing else is said.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session with a server. Clones are the same session.
 pub struct Client<S> {
@@ -73,9 +70,11 @@ impl<S: Stream> Client<S> {
         lock(&self.shared).core.welcome.as_ref().map_or(0, |welcome| welcome.requests_max)
     }
 
-    /// Makes a request and waits for its answer.
+    /// Makes a request and waits for its answer. Records that it sends are not wanted.
     pub async fn call(&self, service: u32, body: &[u8]) -> Result<Vec<u8>, CallError> {
-        self.request(service, body)?.answer().await
+        let mut call = self.request(service, body)?;
+        lock(&self.shared).core.drain(call.key);
+        call.answer().await
     }
 
     /// Makes a request. It leaves with the next wait of anybody, together with what else was asked, or with
@@ -140,7 +139,8 @@ impl<S: Stream> Client<S> {
 }
 
 impl<S: Stream> Call<S> {
-    /// Waits for the one answer.
+    /// Waits for the one answer. A service with more records than a window holds does not come to it before
+    /// somebody takes them, or says [`Call::drain_channel`].
     pub async fn answer(&mut self) -> Result<Vec<u8>, CallError> {
         self.wait_for(Core::take_answer).await
     }
@@ -222,6 +222,10 @@ fn poll<S: Stream, T>(
     if !shared.core.output().is_empty() {
         // Credit, or a drained channel: it leaves now, if the transport takes it.
         shared.write(cx);
+        if !shared.core.output().is_empty() {
+            // The transport may know only one whom it wakes, and that is us now: it is handed on.
+            shared.driver = Some(who);
+        }
     }
     Poll::Ready(found)
 }
@@ -310,9 +314,8 @@ impl<S: Stream> Shared<S> {
 
     /// Says something that should leave though nobody may be about to wait.
     fn say(&mut self, say: impl FnOnce(&mut Core)) {
-        let was_quiet = self.core.output().is_empty();
         say(&mut self.core);
-        if was_quiet && !self.core.output().is_empty() {
+        if !self.core.output().is_empty() {
             self.write(&mut Context::from_waker(Waker::noop()));
             if !self.core.output().is_empty() {
                 // The transport is full, and nobody is registered for when it is not.

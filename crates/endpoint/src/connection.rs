@@ -25,8 +25,13 @@ use crate::service::{Request, Response, Work};
 use crate::session::{Session, State};
 use crate::stream::Stream;
 
-/// So many events are handled before other sessions get their turn.
-const TURN_EVENTS: u32 = 256;
+/// So many steps of the engine are taken before other sessions get their turn, whether anything comes of them or
+/// not: a peer may send without end what means nothing.
+const TURN_STEPS: u32 = 256;
+/// What a read costs of them: there is a bound on the bytes of a turn as well.
+const READ_STEPS: u32 = 8;
+/// So much that has left already may stand before what is still to leave; more is moved away, if it is most of it.
+const LEFT_BYTES: usize = 64 * 1024;
 /// Output that has grown beyond this is not kept.
 const KEEP_BYTES: usize = 512 * 1024;
 /// The same for a session in which nothing happens.
@@ -94,27 +99,30 @@ impl<S: Stream> Connection<S> {
 
     /// One turn: as far as bytes and answers go without waiting.
     fn turn(&mut self, cx: &mut Context<'_>, now: Moment) {
-        let mut events_left = TURN_EVENTS;
+        let mut steps_left = TURN_STEPS;
         loop {
-            let mut has_moved = self.feed(now, &mut events_left);
+            let mut has_moved = self.feed(now, &mut steps_left);
             has_moved |= self.work(cx);
             has_moved |= self.flush(cx, now);
             self.follow_stage(cx);
-            if events_left == 0 {
+            if steps_left == 0 {
                 // What was made so far has been offered to the transport; now the others have their turn.
                 cx.waker().wake_by_ref();
                 return;
             }
-            if !has_moved && !self.read(cx, now) {
-                return;
+            if !has_moved {
+                if !self.read(cx, now) {
+                    return;
+                }
+                steps_left = steps_left.saturating_sub(READ_STEPS).max(1);
             }
         }
     }
 
     /// Offers the engine what has been read, and handles what comes of it. Whether anything happened.
-    fn feed(&mut self, now: Moment, events_left: &mut u32) -> bool {
+    fn feed(&mut self, now: Moment, steps_left: &mut u32) -> bool {
         let mut has_moved = false;
-        while *events_left > 0 {
+        while *steps_left > 0 {
             let step = {
                 let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
                 engine.receive(&self.input[self.taken..self.filled], scratch, now)
@@ -123,10 +131,10 @@ impl<S: Stream> Connection<S> {
                 break;
             }
             has_moved = true;
+            *steps_left -= 1;
             let offered = self.taken;
             self.taken += step.taken;
             if let Some(event) = step.event {
-                *events_left -= 1;
                 self.on_event(event, offered, now);
             }
         }
@@ -228,6 +236,10 @@ impl<S: Stream> Connection<S> {
                         if scratch.out.capacity() > KEEP_BYTES {
                             scratch.out = Vec::new();
                         }
+                    } else if self.sent >= LEFT_BYTES && self.sent >= scratch.out.len() / 2 {
+                        // With several channels there may always be something left.
+                        scratch.out.drain(..self.sent);
+                        self.sent = 0;
                     }
                     engine.transmitted(moved as u64, is_pending, now);
                 }
@@ -415,5 +427,47 @@ impl<S> Drop for Connection<S> {
 impl<S> fmt::Debug for Connection<S> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Connection").field("works", &self.works.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sekisho_native::Policy;
+
+    use crate::{Client, Config, Endpoint, Services, loopback, service_fn};
+
+    async fn endless(_: crate::Request, response: crate::Response) {
+        let Ok(channel) = response.acquire_channel() else { return };
+        while channel.is_wanted() && channel.write(&[7; 8000]).await.is_ok() {}
+        response.release_channel(channel);
+        let _ = response.body(b"enough");
+    }
+
+    #[test]
+    fn what_has_left_is_not_kept_though_there_is_always_more() {
+        // E4
+        const CHANNELS: usize = 4;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime.expect("a runtime"), async {
+            let mut services = Services::default();
+            services.add(1, "endless", service_fn(endless)).expect("free");
+            let endpoint = Endpoint::new(Config::default(), services);
+            let (near, far) = loopback::pair();
+            tokio::task::spawn_local(endpoint.serve(far));
+            let client = Client::connect(near, "greedy").await.expect("admitted");
+            let make = || client.request(1, b"").expect("made");
+            let mut calls: Vec<_> = std::iter::repeat_with(make).take(CHANNELS).collect();
+            let session = endpoint.session(client.session()).expect("it is there");
+            let mut most = 0;
+            for _ in 0..1000 {
+                for call in &mut calls {
+                    assert!(call.next_record().await.expect("alive").is_some());
+                    most = most.max(session.state.borrow().scratch.out.len());
+                }
+            }
+            let windows = CHANNELS * Policy::default().channel_bytes_max as usize;
+            assert!(most > 0 && most < 3 * windows, "{most} bytes stood there");
+        });
     }
 }

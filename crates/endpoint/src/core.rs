@@ -16,6 +16,10 @@ use slab::Slab;
 
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 64 * 1024;
+/// So much that has left already may stand before what is still to leave; more is moved away, if it is most of it.
+const LEFT_BYTES: usize = 64 * 1024;
+/// How long connecting may take, where nothing else is said.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a client introduces itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -97,6 +101,8 @@ pub(crate) struct Mail {
     is_acquired: bool,
     is_released: bool,
     is_drained: bool,
+    /// No records are wanted, whether there is a channel yet or not.
+    is_unwanted: bool,
     /// Nobody waits for it any more.
     is_abandoned: bool,
     pub(crate) waker: Option<Waker>,
@@ -173,6 +179,9 @@ impl Core {
         if !is_pending {
             self.sent = 0;
             self.scratch.out.clear();
+        } else if self.sent >= LEFT_BYTES && self.sent >= self.scratch.out.len() / 2 {
+            self.scratch.out.drain(..self.sent);
+            self.sent = 0;
         }
         self.engine.transmitted(count as u64, is_pending, NOW);
     }
@@ -229,6 +238,7 @@ impl Core {
             is_acquired: false,
             is_released: false,
             is_drained: false,
+            is_unwanted: false,
             is_abandoned: false,
             waker: None,
         });
@@ -252,7 +262,8 @@ impl Core {
         match self.mail[key].answer.take() {
             Some(Ok(body)) => {
                 // It is given once; whoever asks again is told that there was one.
-                self.mail[key].answer = Some(Err((Code::IllegalState, String::new())));
+                let text = "the answer was taken before".to_owned();
+                self.mail[key].answer = Some(Err((Code::IllegalState, text)));
                 Some(Ok(body))
             }
             Some(Err((code, text))) => {
@@ -280,15 +291,16 @@ impl Core {
             self.drain(key);
             return Some(Ok(None));
         }
-        if mail.is_drained || (mail.answer.is_some() && !mail.is_acquired) {
+        if mail.is_unwanted || (mail.answer.is_some() && !mail.is_acquired) {
             return Some(Ok(None));
         }
         if self.end.is_some() { Some(Err(self.end_error())) } else { None }
     }
 
-    /// No more records are wanted.
+    /// No more records are wanted; a channel that is opened later is not read.
     pub(crate) fn drain(&mut self, key: usize) {
         let mail = &mut self.mail[key];
+        mail.is_unwanted = true;
         if !mail.is_acquired || std::mem::replace(&mut mail.is_drained, true) {
             return;
         }
@@ -323,7 +335,11 @@ impl Core {
         match &self.end {
             Some(End::Bye(bye)) => CallError::Ended {
                 code: (bye.code != 0).then(|| Code::of_number(bye.code)),
-                text: bye.text.clone(),
+                text: if bye.code == Code::UnsupportedOperation.number() {
+                    format!("{}; version {}.{} is", bye.text, bye.major, bye.minor)
+                } else {
+                    bye.text.clone()
+                },
             },
             Some(End::Broken(violation)) => CallError::Broken(*violation),
             Some(End::Lost(kind)) => CallError::Transport((*kind).into()),
@@ -356,7 +372,7 @@ impl Core {
             ClientEvent::Acquired { slot } => {
                 let key = self.change(slot, |mail| mail.is_acquired = true);
                 if let Some(key) = key
-                    && self.mail[key].is_abandoned
+                    && self.mail[key].is_unwanted
                 {
                     self.drain(key);
                 }
@@ -434,5 +450,54 @@ impl std::error::Error for CallError {
             Self::Transport(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sekisho_native::frame::Kind;
+    use sekisho_native::message;
+
+    use super::*;
+
+    /// A client to which the server has said this.
+    fn told(kind: Kind, what: &impl prost::Message) -> Core {
+        let mut core = Core::new(&Options::default());
+        let said = core.output().len();
+        core.wrote(said);
+        let mut wire = Vec::new();
+        message::write(&mut wire, kind, 0, what);
+        core.room()[..wire.len()].copy_from_slice(&wire);
+        core.read(wire.len());
+        core
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        // E3
+        let number = Code::UnsupportedOperation.number();
+        let core =
+            told(Kind::Bye, &Bye { code: number, text: "not this".to_owned(), major: 2, minor: 7 });
+        let text = core.end_error().to_string();
+        assert!(text.ends_with("not this; version 2.7 is"), "{text}");
+    }
+
+    #[test]
+    fn what_has_left_is_not_kept_though_there_is_always_more() {
+        // E4
+        let welcome = Welcome {
+            major: 1,
+            frame_bytes_max: 1 << 20,
+            requests_max: 1000,
+            ..Welcome::default()
+        };
+        let mut core = told(Kind::Welcome, &welcome);
+        for _ in 0..500 {
+            core.request(1, &[7; 10_000]).expect("made");
+            let some = core.output().len() - 100;
+            core.wrote(some);
+        }
+        assert!(core.scratch.out.len() < 4 * LEFT_BYTES, "{} bytes", core.scratch.out.len());
+        assert_eq!(core.output().len(), 100);
     }
 }

@@ -344,7 +344,7 @@ impl Endpoint {
         self.counters.set(counters);
     }
 
-    fn session(&self, id: u64) -> Option<Rc<Session>> {
+    pub(crate) fn session(&self, id: u64) -> Option<Rc<Session>> {
         self.sessions.borrow().get(&id).cloned()
     }
 

@@ -382,8 +382,15 @@ impl Server {
         self.linger_at = Some(now + self.policy.linger_timeout);
     }
 
-    /// Writes output; the deadline for it runs from now on.
+    /// Writes output, unless the last word was said: nothing follows that, whatever handlers still do.
     fn put(&mut self, scratch: &mut Scratch, now: Moment, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.phase == Phase::Open {
+            self.put_any(scratch, now, write);
+        }
+    }
+
+    /// Writes output; the deadline for it runs from now on.
+    fn put_any(&mut self, scratch: &mut Scratch, now: Moment, write: impl FnOnce(&mut Vec<u8>)) {
         if self.stage != Stage::Open {
             return;
         }
@@ -443,7 +450,7 @@ impl Engine for Server {
 
     fn receive(&mut self, input: &[u8], scratch: &mut Scratch, now: Moment) -> Step<Event> {
         if let Some(bye) = self.bye.take() {
-            self.put(scratch, now, |out| message::write(out, Kind::Bye, 0, &bye));
+            self.put_any(scratch, now, |out| message::write(out, Kind::Bye, 0, &bye));
         }
         if let Some(event) = self.events.pop_front() {
             return Step { taken: 0, event: Some(event) };

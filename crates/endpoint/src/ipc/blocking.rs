@@ -103,8 +103,11 @@ impl Transport for BlockingStream {
         }
     }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        if !self.is_gone && self.link.writer_waits()? && self.link.reader_waits()? {
+    fn wait(&mut self, wants_to_write: bool, timeout: Duration) -> io::Result<bool> {
+        let may_sleep = !self.is_gone
+            && (!wants_to_write || self.link.writer_waits()?)
+            && self.link.reader_waits()?;
+        if may_sleep {
             self.sleep(Some(timeout))?;
         }
         // Whether there is anything to read costs no call: to say so is to have looked.

@@ -101,6 +101,20 @@ contract! {
         world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
     }
 
+    /// L28: whoever wants no records need not wait for the channel to say so.
+    #[test]
+    async fn a_client_may_want_no_records_from_the_start() {
+        let world = World::<T>::new();
+        let client = world.connect("none").await;
+        let mut call = client.request(ENDLESS, b"").expect("made");
+        call.drain_channel();
+        assert_eq!(call.next_record().await.expect("alive"), None);
+        assert_eq!(call.answer().await.expect("a result"), b"enough");
+        // More than a window, and nobody there to take it.
+        assert_eq!(client.call(STREAM, b"100 60000").await.expect("a result"), b"done");
+        world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
+    }
+
     /// L29: a result with an open channel is a handler's bug; the channel is closed for it.
     #[test]
     async fn a_result_with_an_open_channel_is_guarded() {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use sekisho_endpoint::{Client, Manner, blocking, ipc};
 
-use crate::world::{ECHO, Loopback, STREAM, World, run};
+use crate::world::{ECHO, ENDLESS, Loopback, PATIENT, STREAM, World, run};
 
 #[test]
 fn a_blocking_client_calls_streams_and_ends_over_tcp() {
@@ -95,6 +95,87 @@ fn talk<S: blocking::Transport>(mut client: blocking::Client<S>) {
     client.abandon(given_up);
     assert!(client.extend(std::time::Duration::from_secs(1000)).is_ok());
     client.shut_down(Manner::Graceful).expect("as asked");
+}
+
+#[test]
+fn what_a_blocking_client_says_leaves_though_it_does_not_wait() {
+    // L28, L31
+    run(async {
+        let world = World::<Loopback>::new();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::task::spawn_local(Rc::clone(&world.endpoint).listen_tcp(listener));
+        let (go_on, goes_on) = std::sync::mpsc::channel();
+        let client = tokio::task::spawn_blocking(move || {
+            let wait = || goes_on.recv().expect("told");
+            let stream = std::net::TcpStream::connect(address).expect("connected");
+            let mut client = blocking::Client::connect(stream, "blocking").expect("admitted");
+            // Each time the server must come to know it while the client does something else.
+            let ticket = client.request(STREAM, b"3 5").expect("made");
+            assert_eq!(client.answer(ticket).expect("a result"), b"done");
+            wait();
+            let ticket = client.request(PATIENT, b"").expect("made");
+            assert_eq!(client.call(ECHO, b"x").expect("a result"), b"x");
+            client.cancel(&ticket);
+            wait();
+            assert!(client.answer(ticket).is_err());
+            let ticket = client.request(ENDLESS, b"").expect("made");
+            assert!(client.next_record(&ticket).expect("alive").is_some());
+            client.abandon(ticket);
+            wait();
+        });
+        let is_idle = |total| {
+            let list = world.endpoint.list();
+            list.iter().any(|info| info.requests_total == total && info.requests.is_empty())
+        };
+        world.until(|| is_idle(1)).await;
+        go_on.send(()).expect("heard");
+        world.noted("cancelled").await;
+        go_on.send(()).expect("heard");
+        world.until(|| is_idle(4)).await;
+        go_on.send(()).expect("heard");
+        client.await.expect("the client is content");
+    });
+}
+
+#[test]
+fn a_blocking_client_takes_what_it_wants_of_a_service_with_many_records() {
+    // L28, E10
+    run(async {
+        let world = World::<Loopback>::new();
+        let (near, far) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        far.set_nonblocking(true).expect("set");
+        let far = tokio::net::UnixStream::from_std(far).expect("registered");
+        tokio::task::spawn_local(world.endpoint.serve(far));
+        let client = tokio::task::spawn_blocking(move || {
+            let mut client = blocking::Client::connect(near, "some").expect("admitted");
+            assert_eq!(client.call(ENDLESS, b"").expect("a result"), b"enough");
+            let ticket = client.request(ENDLESS, b"").expect("made");
+            assert!(client.next_record(&ticket).expect("alive").is_some());
+            assert_eq!(client.answer(ticket).expect("a result"), b"enough");
+        });
+        client.await.expect("the client is content");
+    });
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_server_that_says_nothing() {
+    // E10
+    use sekisho_endpoint::{CallError, Options};
+    use std::time::Duration;
+    let timeout = Some(Duration::from_millis(30));
+    let (near, _silent) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let options = Options { timeout, ..Options::default() };
+        let error = blocking::Client::connect(near, options).expect_err("nobody is there");
+        assert!(
+            matches!(&error, CallError::Transport(why) if why.kind() == std::io::ErrorKind::TimedOut),
+            "{error:?}"
+        );
+        tell.send(()).expect("heard");
+    });
+    told.recv_timeout(Duration::from_secs(10)).expect("it gives up");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::world::{ECHO, PATIENT, World, failure};
 
 const SHORT: Duration = Duration::from_millis(40);
-const LONG: Duration = Duration::from_millis(600);
+const LONG: Duration = Duration::from_secs(10);
 
 contract! {
     /// E2: a handshake that does not come; never early.
@@ -38,7 +38,8 @@ contract! {
         );
         let mut raw = world.greeted().await;
         // Between frames nobody is late.
-        tokio::time::sleep(2 * SHORT).await;
+        let armed = world.endpoint.list()[0].deadline.expect("armed");
+        assert_eq!(armed.0.kind, DeadlineKind::Session);
         raw.request(1, ECHO, b"x").await;
         assert_eq!(raw.next().await.expect("an answer").0.kind, Kind::Result);
         let since = Instant::now();
@@ -81,21 +82,25 @@ contract! {
             },
             Seats::new(9, 1, 9),
         );
-        let client = world.connect("alive").await;
         let since = Instant::now();
-        while since.elapsed() < 2 * LONG {
+        let client = world.connect("alive").await;
+        let armed = || world.endpoint.list()[0].deadline.expect("armed");
+        let first = armed().0;
+        assert_eq!(first.kind, DeadlineKind::Session);
+        // Each call moves the deadline, to one whole timeout from then on.
+        while armed().0.at.since(first.at) < SHORT {
             client.call(ECHO, b"x").await.expect("alive");
-            tokio::time::sleep(SHORT / 4).await;
+            assert!(armed().1 <= LONG);
         }
+        assert!(since.elapsed() >= SHORT, "no faster than time passes");
         let life = client.extend(Duration::from_secs(30)).await.expect("alive");
         assert!(life > Duration::from_secs(29) && life <= Duration::from_secs(30), "{life:?}");
         let shorter = client.extend(Duration::from_secs(1)).await.expect("alive");
         assert!(shorter > Duration::from_secs(29), "never shortened: {shorter:?}");
+        client.call(ECHO, b"x").await.expect("alive");
+        assert!(armed().1 > Duration::from_secs(29), "nor by traffic: {:?}", armed().1);
         let most = client.extend(Duration::from_mins(100)).await.expect("alive");
         assert!(most <= Duration::from_mins(1), "{most:?}");
-        tokio::time::sleep(LONG + SHORT).await;
-        client.call(ECHO, b"x").await.expect("alive");
-        let armed = world.endpoint.list()[0].deadline.expect("armed");
-        assert_eq!(armed.0.kind, DeadlineKind::Session);
+        assert_eq!(armed().0.kind, DeadlineKind::Session);
     }
 }

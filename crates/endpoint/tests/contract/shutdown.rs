@@ -55,6 +55,19 @@ contract! {
         world.until(|| world.endpoint.list().is_empty()).await;
     }
 
+    /// L7, L15: the word to end leaves at once, though something else waits for somebody to wait for it.
+    #[test]
+    async fn the_word_to_end_does_not_wait_for_anybody() {
+        let world = World::<T>::new();
+        let client = world.connect("word").await;
+        let mut call = client.request(PATIENT, b"").expect("made");
+        let waiting = tokio::task::spawn_local(async move { failure(&mut call).await });
+        world.noted("patient").await;
+        let _not_waited_for = client.request(ECHO, b"x").expect("made");
+        client.start_shutdown(Manner::Forceful);
+        assert_eq!(waiting.await.expect("content"), Code::OperationCancelled);
+    }
+
     /// L10: force may follow grace.
     #[test]
     async fn force_may_follow_grace() {

@@ -116,6 +116,23 @@ impl Peer {
 }
 
 #[test]
+fn nothing_follows_the_last_word() {
+    // E3, L12: the peer breaks the protocol while a producer is at work, which does not know it yet.
+    let mut peer = Peer::open(|_| {});
+    let streams = peer.asks(1).expect("admitted");
+    let late = peer.asks(2).expect("admitted");
+    peer.engine.acquire_channel(streams, &mut peer.scratch, peer.now).expect("a channel");
+    assert_eq!(peer.kinds(), [Kind::Acquired]);
+    peer.bare(Kind::Drained, 7, 0);
+    let (engine, scratch, now) = (&mut peer.engine, &mut peer.scratch, peer.now);
+    assert!(engine.release_channel(streams, scratch, now));
+    engine.result(streams, b"late", scratch, now).expect("the one answer");
+    let _ = engine.acquire_channel(late, scratch, now);
+    engine.handle_dropped(late, scratch, now);
+    assert_eq!(peer.kinds(), [Kind::Bye]);
+}
+
+#[test]
 fn the_handshake_has_an_absolute_deadline() {
     // E2
     let mut peer = Peer::new(|_| {});
