@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::drive::Connection;
 use crate::listen;
+use crate::memory::Held;
 use crate::session::{Errand, Seat, Wish};
 use crate::stream::Stream;
 use crate::tally::Tally;
@@ -43,6 +44,8 @@ pub enum Inquiry {
     Connect(Visit),
     /// What happened so far?
     Measure(oneshot::Sender<Measured>),
+    /// What is held in memory?
+    Weigh(oneshot::Sender<Vec<Held>>),
 }
 
 /// A connection from within the process.
@@ -120,6 +123,8 @@ pub struct Running {
     pub status: Option<u16>,
     /// Whether an operator wants it cancelled.
     pub is_cancelled: bool,
+    /// What its buffers hold in memory.
+    pub buffer_bytes: usize,
 }
 
 /// What a worker has counted.
@@ -172,10 +177,16 @@ impl Worker {
             Inquiry::Measure(answer) => {
                 let _ = answer.send(self.measure());
             }
+            Inquiry::Weigh(answer) => {
+                let worker = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    let _ = answer.send(worker.weigh().await);
+                });
+            }
         }
     }
 
-    async fn look(&self, whom: Whom) -> Vec<View> {
+    pub(crate) async fn look(&self, whom: Whom) -> Vec<View> {
         let is_meant = |seat: &Seat| match whom {
             Whom::All => true,
             Whom::One(id) => seat.id == id,
@@ -279,6 +290,7 @@ impl Connection {
             age: now.since(busy.serving.since()),
             status: (current.head_bytes > 0).then(|| current.status.code()),
             is_cancelled,
+            buffer_bytes: busy.held_bytes(),
         })
     }
 

@@ -60,6 +60,16 @@ impl Repeats {
         self.oldest = 0;
     }
 
+    /// How many answers are known, and what they hold in memory; bodies lie in the file cache.
+    pub(crate) fn weigh(&self) -> (usize, usize) {
+        let bytes = self
+            .answers
+            .iter()
+            .map(|answer| answer.head.len() + answer.before_date.len() + answer.after_date.len());
+        let own = self.answers.capacity() * size_of::<Answer>();
+        (self.answers.len(), own + bytes.sum::<usize>())
+    }
+
     /// The answer to a head that the input begins with.
     fn find(
         &self,

@@ -157,7 +157,9 @@ pub struct Worker {
     /// Whether a sweep of the opened files is under way.
     is_sweeping: Cell<bool>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
-    pool: RefCell<Vec<Box<Busy>>>,
+    pub(crate) pool: RefCell<Vec<Box<Busy>>>,
+    /// How many sets of buffers sessions have.
+    pub(crate) lent: Cell<usize>,
     timer: RefCell<Option<Waker>>,
     /// Rung when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,
@@ -206,6 +208,7 @@ impl Worker {
             sluice: RefCell::default(),
             is_sweeping: Cell::new(false),
             pool: RefCell::default(),
+            lent: Cell::new(0),
             timer: RefCell::new(None),
             vacated: Notify::new(),
             wish: Cell::new(Wish::GoOn),
@@ -406,11 +409,13 @@ impl Worker {
 
     /// A set of buffers for a session that has become busy.
     pub fn borrow_buffers(&self) -> Box<Busy> {
+        self.lent.update(|count| count + 1);
         self.pool.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Takes the buffers of a session that has become idle.
     pub fn give_back_buffers(&self, mut busy: Box<Busy>) {
+        self.lent.update(|count| count - 1);
         let is_worth_keeping = busy.tidy();
         let mut pool = self.pool.borrow_mut();
         if is_worth_keeping && pool.len() < POOL_MAX {
