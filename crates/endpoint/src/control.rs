@@ -13,7 +13,7 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct Ask {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub what: Option<What>,
 }
 
@@ -41,6 +41,9 @@ pub enum What {
     /// What happened so far: [`Metrics`], once or again and again.
     #[prost(message, tag = "7")]
     Measure(Measure),
+    /// What is held in memory: [`Memory`].
+    #[prost(message, tag = "8")]
+    Weigh(Weigh),
 }
 
 /// Every session.
@@ -96,6 +99,10 @@ pub struct Measure {
     #[prost(uint32, tag = "1")]
     pub every_millis: u32,
 }
+
+/// Memory.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Weigh {}
 
 /// Some of the sessions, in one record.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -288,6 +295,52 @@ pub struct Label {
     /// Which.
     #[prost(string, tag = "2")]
     pub value: String,
+}
+
+/// What is held in memory, by kind, and what the kernel and the allocator say of the process.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Memory {
+    /// What is known to be held, all of it from the allocator.
+    #[prost(message, repeated, tag = "1")]
+    pub held: Vec<Held>,
+    /// What the program has from the allocator; zero where that is not told.
+    #[prost(uint64, tag = "2")]
+    pub heap_bytes: u64,
+    /// What the allocator keeps for later.
+    #[prost(uint64, tag = "3")]
+    pub heap_free_bytes: u64,
+    /// What is resident of the process, as the kernel counts.
+    #[prost(uint64, tag = "4")]
+    pub resident_bytes: u64,
+    /// Of these: what is nobody's but the process's own (heap, stacks).
+    #[prost(uint64, tag = "5")]
+    pub resident_anonymous_bytes: u64,
+    /// Of these: pages of files, such as the program itself.
+    #[prost(uint64, tag = "6")]
+    pub resident_file_bytes: u64,
+    /// Of these: memory that is shared with others.
+    #[prost(uint64, tag = "7")]
+    pub resident_shared_bytes: u64,
+    /// How many native sessions have memory mapped that they share with their client, and how much.
+    #[prost(message, optional, tag = "8")]
+    pub shared: Option<Held>,
+    /// How many workers did not answer in time.
+    #[prost(uint32, tag = "9")]
+    pub silent_workers: u32,
+}
+
+/// What is held of one kind.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Held {
+    /// What it is.
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    /// How many of them.
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
+    /// How many bytes together.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
 }
 
 impl From<What> for Ask {

@@ -208,6 +208,19 @@ impl Endpoint {
         self.connections.get()
     }
 
+    /// How many sessions there are, and what they hold in memory.
+    pub fn weigh(&self) -> (usize, usize) {
+        let sessions = self.sessions.borrow();
+        let bytes = sessions.values().map(|session| session.held_bytes());
+        (sessions.len(), bytes.sum())
+    }
+
+    /// How many input buffers are kept for later, and how many bytes they have.
+    pub fn weigh_buffers(&self) -> (usize, usize) {
+        let buffers = self.buffers.borrow();
+        (buffers.len(), buffers.iter().map(Vec::capacity).sum())
+    }
+
     /// All sessions, in the order of their numbers (L34).
     pub fn list(&self) -> Vec<SessionInfo> {
         self.reclaim();

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use sekisho_lifecycle::{Cancel, Cause, Deadline, Engine, Manner, Moment, Request, RequestId};
 use sekisho_native::{Greeting, Scratch, Server};
+use tokio::net::UnixStream;
 
 use crate::admission::Seat;
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::stream::Peer;
 
@@ -118,6 +120,13 @@ impl State {
 }
 
 impl Session {
+    /// What it has in memory: itself, its connection, and what is to leave. One that is being changed just
+    /// now is taken for an idle one.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let own = size_of::<Self>() + size_of::<Connection<UnixStream>>();
+        own + self.state.try_borrow().map_or(0, |state| state.scratch.out.capacity())
+    }
+
     pub(crate) fn new(endpoint: &Rc<Endpoint>, id: u64, engine: Server, peer: Peer) -> Rc<Self> {
         let state = State {
             engine,

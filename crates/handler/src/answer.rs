@@ -1,5 +1,8 @@
 //! Answers that need no file: built-in pages, redirects, texts.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use sekisho_config::Settings;
 use sekisho_http::Status;
 
@@ -12,6 +15,8 @@ body{font:1rem/1.5 system-ui,sans-serif;display:grid;place-content:center;min-he
 text-align:center}h1{font-weight:600;font-size:1.6rem;margin:0}p{opacity:.6;margin:.3rem}</style></head>\n\
 <body><h1>";
 const PAGE_TAIL: &str = "</p></body></html>\n";
+/// How many pages a thread keeps.
+const PAGES_MAX: usize = 64;
 
 /// The field line for pages.
 pub const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
@@ -29,13 +34,28 @@ pub fn page(status: Status, product: &str, fields: &mut Vec<u8>) -> Reply {
         status.line()
     };
     fields.extend_from_slice(HTML);
-    let parts = [PAGE_HEAD, line, PAGE_STYLE, line, "</h1><p>", product, PAGE_TAIL];
-    let mut body = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-    for part in parts {
-        body.extend_from_slice(part.as_bytes());
-    }
-    Reply::of(status, Piece::Bytes(body))
+    let body = PAGES.with_borrow_mut(|pages| {
+        let known = pages.iter().find(|page| page.0 == status && *page.1 == *product);
+        if let Some((.., body)) = known {
+            return Rc::clone(body);
+        }
+        let parts = [PAGE_HEAD, line, PAGE_STYLE, line, "</h1><p>", product, PAGE_TAIL];
+        let body: Rc<[u8]> = parts.concat().into_bytes().into();
+        if pages.len() < PAGES_MAX {
+            pages.push((status, product.into(), Rc::clone(&body)));
+        }
+        body
+    });
+    Reply::of(status, Piece::Shared(body))
 }
+
+thread_local! {
+    /// The pages that this thread has made: a status and a name always come to the same.
+    static PAGES: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A status, the server's name, and the page for them.
+type Page = (Status, Box<str>, Rc<[u8]>);
 
 /// A redirect to an address that is safe to stand in a field (see [`is_field_value`]).
 pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Vec<u8>) -> Reply {

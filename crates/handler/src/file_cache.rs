@@ -117,6 +117,13 @@ impl OpenFile {
         form
     }
 
+    /// What it has in memory.
+    fn held_bytes(&self) -> usize {
+        let fields = self.etag.len() + self.modified_field.len() + self.etag_field.len();
+        let compressed: usize = self.compressed.borrow().iter().map(form_bytes).sum();
+        size_of::<Self>() + self.content.as_ref().map_or(0, |it| it.len()) + compressed + fields
+    }
+
     /// What it weighs in the cache.
     fn weight(&self) -> u64 {
         let compressed: usize = self.compressed.borrow().iter().map(form_bytes).sum();
@@ -319,6 +326,18 @@ impl FileCache {
     /// Whether nothing is held.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// How many entries there are, and what they hold in memory.
+    pub fn weigh(&self) -> (usize, usize) {
+        let bytes = self.entries.iter().map(|(key, entry)| {
+            let found = match &entry.found {
+                Found::File(file) => file.held_bytes(),
+                Found::Directory | Found::Error(_) => 0,
+            };
+            size_of::<(Box<[u8]>, Rc<Entry>)>() + key.len() + size_of::<Entry>() + found
+        });
+        (self.entries.len(), bytes.sum())
     }
 
     /// Why the last look came to nothing, for the error log.

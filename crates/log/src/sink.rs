@@ -169,6 +169,13 @@ impl Logs {
         failed
     }
 
+    /// How many sinks there are, and what their queues hold in memory.
+    pub fn weigh(&self) -> (usize, usize) {
+        let sinks = lock(&self.sinks);
+        let bytes = sinks.values().map(|(_, outlet)| lock(&outlet.queue).lines.capacity());
+        (sinks.len(), bytes.sum())
+    }
+
     /// Writes what is left and ends the thread. When a target takes nothing, the thread is left behind.
     pub fn stop(&self) {
         lock(&self.bell.state).is_over = true;

@@ -18,6 +18,7 @@ use sekisho_route::RequestIdSeed;
 use tokio::sync::oneshot;
 
 use crate::drive::Connection;
+use crate::memory::Held;
 use crate::session::{Orders, Seat, Wish};
 use crate::stream::Stream;
 use crate::tally::Tally;
@@ -42,6 +43,8 @@ pub enum Inquiry {
     Connect(Visit),
     /// What happened so far?
     Measure(oneshot::Sender<Measured>),
+    /// What is held in memory?
+    Weigh(oneshot::Sender<Vec<Held>>),
 }
 
 /// A connection from within the process.
@@ -171,6 +174,9 @@ impl Worker {
             }
             Inquiry::Measure(answer) => {
                 let _ = answer.send(self.measure());
+            }
+            Inquiry::Weigh(answer) => {
+                let _ = answer.send(self.weigh());
             }
         }
     }

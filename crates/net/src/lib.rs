@@ -14,6 +14,7 @@ mod handshake;
 pub mod inquiry;
 mod list;
 pub mod listen;
+pub mod memory;
 mod pace;
 pub mod repeat;
 pub mod serve;

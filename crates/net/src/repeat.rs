@@ -89,6 +89,13 @@ impl Repeats {
         self.oldest = 0;
     }
 
+    /// How many answers are known, and what they hold in memory.
+    pub(crate) fn weigh(&self) -> (usize, usize) {
+        let bytes = self.answers.iter().map(|answer| answer.head.len() + answer.wire.len());
+        let own = self.answers.capacity() * size_of::<Answer>();
+        (self.answers.len(), own + bytes.sum::<usize>())
+    }
+
     /// The answer to a head that the input begins with.
     fn find(
         &mut self,

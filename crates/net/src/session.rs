@@ -321,6 +321,13 @@ impl Sessions {
         }
     }
 
+    /// What the seats and the queue of their deadlines hold in memory.
+    pub fn held_bytes(&self) -> usize {
+        // A place of the slab is a seat, or the number of the next free one.
+        let seats = self.seats.capacity() * (size_of::<Seat>() + size_of::<usize>());
+        seats + self.queue.capacity() * size_of::<Reverse<(Moment, u32, u64)>>()
+    }
+
     /// How many are here.
     pub fn len(&self) -> usize {
         self.seats.len()

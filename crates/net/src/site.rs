@@ -36,6 +36,9 @@ pub struct Site {
     zones: Vec<Arc<SharedZone>>,
     /// The error log of the main context.
     pub log: ErrorLogger,
+    /// What the configuration and all that was made of it holds in memory, as the allocator told while it
+    /// was loaded.
+    pub held_bytes: u64,
 }
 
 impl Site {
@@ -71,7 +74,7 @@ impl Site {
         let zones = zones.of(&http.zones);
         let table = Table::new(config).with_machine(machine);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { serial, table, policies, access_sinks, error_loggers, zones, log })
+        Ok(Self { serial, table, policies, access_sinks, error_loggers, zones, log, held_bytes: 0 })
     }
 
     /// Its number: no other site of this process has the same.

@@ -62,6 +62,20 @@ impl Turns {
         Ok(())
     }
 
+    /// What the connections hold in memory, without their buffers.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let connections = self.connections.borrow();
+        let own = connections.capacity() * size_of::<Option<Box<Connection>>>();
+        own + connections.iter().flatten().count() * size_of::<Connection>()
+    }
+
+    /// How many connections have buffers, and what these hold in memory.
+    pub(crate) fn weigh_buffers(&self) -> (usize, usize) {
+        let connections = self.connections.borrow();
+        let busy = connections.iter().flatten().filter_map(|connection| connection.busy.as_ref());
+        busy.fold((0, 0), |(count, bytes), busy| (count + 1, bytes + busy.held_bytes()))
+    }
+
     fn rope(&self) -> Rope {
         self.spare.take().unwrap_or_else(|| Rope::new(&self.tower))
     }

@@ -160,7 +160,7 @@ pub struct Worker {
     /// Whether a sweep of the opened files is under way.
     is_sweeping: Cell<bool>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
-    pool: RefCell<Vec<Box<Busy>>>,
+    pub(crate) pool: RefCell<Vec<Box<Busy>>>,
     timer: RefCell<Option<Waker>>,
     /// Rung when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,

@@ -3,6 +3,7 @@
 
 mod ask;
 mod call;
+mod memory;
 mod metrics;
 mod reach;
 pub(crate) mod show;
@@ -74,6 +75,8 @@ enum Command {
     },
     /// Show what happened so far
     Metrics(metrics::Options),
+    /// Show what is held in memory, by kind
+    Memory(memory::Options),
     /// Call a service
     Call(call::Options),
     /// A live view of all sessions
@@ -259,6 +262,7 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Metrics(options) => metrics::run(options, &mut server),
+        Command::Memory(options) => memory::run(options, &mut server),
         Command::Call(options) => call::run(options, server),
         Command::Top { every } => {
             let every = Duration::try_from_secs_f64(*every).unwrap_or(WATCH_EVERY);

@@ -9,6 +9,7 @@ mod control;
 mod gate;
 mod host;
 mod http;
+mod memory;
 mod metrics;
 mod roster;
 mod status;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use sekisho_config::{Endpoint, Listen, ServerId};
 use sekisho_lifecycle::Manner;
+use sekisho_log::Logs;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
 use sekisho_net::{Order as WorkerOrder, Site};
@@ -113,6 +115,7 @@ impl Desk {
         seat: Option<Seat>,
         started: Instant,
         shared: Arc<Shared>,
+        logs: Arc<Logs>,
     ) -> Result<Self, Problem> {
         let (orders, inbox) = unbounded_channel();
         let (outbox, words) = unbounded_channel();
@@ -123,7 +126,7 @@ impl Desk {
         let body = move || {
             let _farewell = farewell;
             let seat = seat.map(|Seat(listener)| listener);
-            host::run(seat, started, shared, (inbox, questions), outbox);
+            host::run(seat, started, (shared, logs), (inbox, questions), outbox);
         };
         let thread = std::thread::Builder::new()
             .name("desk".to_owned())

@@ -10,7 +10,7 @@ use sekisho_net::listen::BindError;
 use sekisho_net::{Site, Sockets};
 
 use crate::pid_file::PidFile;
-use crate::run::{Server, endpoint_listeners, machine, rules, worker_count};
+use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_count};
 use crate::service_manager::{self, State};
 use crate::{Problem, desk, setup};
 
@@ -49,6 +49,7 @@ impl Server {
     }
 
     async fn try_reload(&mut self) -> Verdict {
+        let heap_before = heap_bytes();
         let outcome = self.plan.read();
         for report in &outcome.reports {
             let level = if report.is_error() { Level::Emerg } else { Level::Warn };
@@ -59,7 +60,7 @@ impl Server {
         }
         let mut text = setup::rendered(&outcome, false);
         let taken = match outcome.config.map(Arc::new) {
-            Some(config) => self.take_over(config).await,
+            Some(config) => self.take_over(config, heap_before).await,
             None => Err(Problem::new("the configuration has errors")),
         };
         let is_good = taken.is_ok();
@@ -76,10 +77,11 @@ impl Server {
     }
 
     /// Opens what is new, and then, when nothing can fail any more, changes over.
-    async fn take_over(&mut self, config: Arc<Config>) -> Result<(), Problem> {
+    async fn take_over(&mut self, config: Arc<Config>, heap_before: u64) -> Result<(), Problem> {
         let count = worker_count(&config);
-        let site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
+        let mut site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
             .map_err(Problem::new)?;
+        site.held_bytes = heap_bytes().saturating_sub(heap_before);
         let rules = rules(&config)?;
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
         let endpoint_sockets = self

@@ -111,6 +111,7 @@ impl Server {
     /// Opens everything and starts the workers.
     pub(crate) fn start(plan: Plan) -> Result<Self, Problem> {
         let program = Program::this();
+        let heap_before = heap_bytes();
         let config = plan.read_or_report()?;
         raise_descriptor_limit(config.main.worker_rlimit_nofile)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -138,14 +139,15 @@ impl Server {
             sockets.remove_files_but(&inherited);
             endpoint_sockets.remove_files_but(&inherited);
         })?;
-        let Opened { site, pid_file, handover, seat, rules } = opened;
+        let Opened { mut site, pid_file, handover, seat, rules } = opened;
+        site.held_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started);
         let (seat, seat_error) = match seat {
             Ok(seat) => (Some(seat), None),
             Err(error) => (None, Some(error)),
         };
-        let desk = Desk::start(seat, started, workers.shared())?;
+        let desk = Desk::start(seat, started, workers.shared(), Arc::clone(&logs))?;
         let mut server = Self {
             plan,
             program,
@@ -520,6 +522,11 @@ fn inherited(
     let sockets = Sockets::inherit(inherited)
         .map_err(|error| Problem::new(format_args!("cannot use a socket from outside: {error}")))?;
     Ok((sockets, complaints))
+}
+
+/// What the process has from the allocator: what a configuration holds is told by the difference.
+pub(crate) fn heap_bytes() -> u64 {
+    sekisho_sys::heap().map_or(0, |(used, _)| used)
 }
 
 /// What is open beside the sockets.

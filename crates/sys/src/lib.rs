@@ -1,11 +1,13 @@
 //! The one crate with unsafe code: calls that the machine offers and no safe crate does. Each block says
 //! why it is sound.
 
+mod heap;
 mod memory;
 mod socket;
 mod spawn;
 mod watch;
 
+pub use heap::heap;
 pub use memory::SharedMemory;
 pub use socket::defer_accept;
 pub use spawn::{Process, spawn};

@@ -61,6 +61,13 @@ impl Cache {
         !self.is_empty()
     }
 
+    /// How many listings there are, and what they hold in memory.
+    pub fn weigh(&self) -> (usize, usize) {
+        let entry = size_of::<(Box<[u8]>, Rc<Kept>)>() + size_of::<Kept>();
+        let bytes = self.kept.iter().map(|(key, kept)| entry + key.len() + kept.body.len());
+        (self.kept.len(), bytes.sum())
+    }
+
     /// Whether nothing is held.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()

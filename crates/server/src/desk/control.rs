@@ -20,8 +20,8 @@ use tokio::sync::oneshot;
 use super::Word;
 use super::gate::REFUSAL;
 use super::host::{Host, shown_peer};
-use super::metrics;
 use super::roster::millis;
+use super::{memory, metrics};
 
 /// Sessions are sent in records of about this size.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -96,6 +96,7 @@ impl Control {
             What::Measure(measure) => {
                 Ok(self.measure(measure, response).await?.unwrap_or_default().encode_to_vec())
             }
+            What::Weigh(_) => Ok(memory::gather(&self.host).await.encode_to_vec()),
         }
     }
 

@@ -14,6 +14,7 @@ use sekisho_endpoint::{
 use sekisho_handler::status::Question;
 use sekisho_lifecycle::Manner;
 use sekisho_lifecycle::stay::Bug;
+use sekisho_log::Logs;
 use sekisho_native::frame::Kind;
 use sekisho_native::message::{Bye, write};
 use sekisho_net::listen::Listener;
@@ -46,6 +47,8 @@ pub(super) struct Host {
     pub(super) roster: Roster,
     /// What all workers share.
     pub(super) shared: Arc<Shared>,
+    /// All logs.
+    pub(super) logs: Arc<Logs>,
     /// The process's clock, and the site whose log is written.
     clock: Clock,
     site: RefCell<Option<Arc<Site>>>,
@@ -72,7 +75,7 @@ struct Public {
 pub(super) fn run(
     seat: Option<StdUnixListener>,
     started: Instant,
-    shared: Arc<Shared>,
+    (shared, logs): (Arc<Shared>, Arc<Logs>),
     (orders, questions): (UnboundedReceiver<Order>, UnboundedReceiver<Question>),
     main: UnboundedSender<Word>,
 ) {
@@ -82,6 +85,7 @@ pub(super) fn run(
     let host = Rc::new(Host {
         roster: Roster::default(),
         shared,
+        logs,
         clock: Clock::new(started),
         site: RefCell::default(),
         main,
@@ -156,6 +160,11 @@ impl Host {
     /// How long the server has been running.
     pub(super) fn uptime(&self) -> Duration {
         self.clock.now().since(sekisho_lifecycle::Moment::ZERO)
+    }
+
+    /// What the configuration in use holds in memory.
+    pub(super) fn configuration_bytes(&self) -> u64 {
+        self.site.borrow().as_ref().map_or(0, |site| site.held_bytes)
     }
 
     /// Every endpoint.

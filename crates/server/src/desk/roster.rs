@@ -6,6 +6,7 @@ use std::time::Duration;
 use sekisho_endpoint::control;
 use sekisho_net::Order;
 use sekisho_net::inquiry::{Inquiry, Measured, Peer, View, Visit, Whom};
+use sekisho_net::memory::Held;
 use sekisho_net::session::Wish;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -80,6 +81,11 @@ impl Roster {
             return false;
         };
         orders.send(Order::Answer(Inquiry::Connect(visit))).is_ok()
+    }
+
+    /// What they hold in memory, and how many workers did not answer in time.
+    pub(super) async fn weigh(&self) -> (Vec<(String, Vec<Held>)>, u32) {
+        self.ask(Inquiry::Weigh).await
     }
 
     /// What they have counted.

@@ -1,0 +1,95 @@
+//! What the server holds in memory, by kind (O7): asked of the workers, the endpoints and the logs, and put
+//! beside what the allocator and the kernel say, so that what nobody explains can be seen.
+
+use std::fs;
+
+use sekisho_endpoint::control::{Held, Memory};
+
+use super::host::Host;
+
+/// Asks everybody.
+pub(super) async fn gather(host: &Host) -> Memory {
+    let (workers, silent_workers) = host.roster.weigh().await;
+    let mut held: Vec<Held> = Vec::new();
+    for of in workers.into_iter().flat_map(|(_, held)| held) {
+        add(&mut held, of.kind, (of.count, of.bytes));
+    }
+    for endpoint in host.endpoints() {
+        add(&mut held, "native sessions", endpoint.weigh());
+        add(&mut held, "native buffers kept", endpoint.weigh_buffers());
+    }
+    add(&mut held, "log buffers", host.logs.weigh());
+    add(&mut held, "configuration", (1, host.configuration_bytes() as usize));
+    let (heap_bytes, heap_free_bytes) = sekisho_sys::heap().unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let of = |name| status_bytes(&status, name);
+    Memory {
+        held,
+        heap_bytes,
+        heap_free_bytes,
+        resident_bytes: of("VmRSS:"),
+        resident_anonymous_bytes: of("RssAnon:"),
+        resident_file_bytes: of("RssFile:"),
+        resident_shared_bytes: of("RssShmem:"),
+        shared: Some(shared(&maps)),
+        silent_workers,
+    }
+}
+
+/// Adds to what is known of this kind.
+fn add(held: &mut Vec<Held>, kind: &str, (count, bytes): (usize, usize)) {
+    let (count, bytes) = (count as u64, bytes as u64);
+    match held.iter_mut().find(|of| of.kind == kind) {
+        Some(of) => (of.count, of.bytes) = (of.count + count, of.bytes + bytes),
+        None => held.push(Held { kind: kind.to_owned(), count, bytes }),
+    }
+}
+
+/// A line of `/proc/self/status`, which the kernel writes in KiB.
+fn status_bytes(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);
+    kib * 1024
+}
+
+/// Memory that we share with clients, by its name in `/proc/self/maps`.
+fn shared(maps: &str) -> Held {
+    let mut shared = Held { kind: "shared memory".to_owned(), count: 0, bytes: 0 };
+    for line in maps.lines().filter(|line| line.contains("/memfd:sekisho")) {
+        let (range, _) = line.split_once(' ').unwrap_or_default();
+        let (from, to) = range.split_once('-').unwrap_or_default();
+        let number = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+        shared.count += 1;
+        shared.bytes += number(to).saturating_sub(number(from));
+    }
+    shared
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_lines_are_read_in_bytes() {
+        let status = "VmHWM:\t   9 kB\nVmRSS:\t   12 kB\nRssAnon:\t    5 kB\n";
+        assert_eq!(
+            (status_bytes(status, "VmRSS:"), status_bytes(status, "RssAnon:")),
+            (12288, 5120)
+        );
+        assert_eq!(status_bytes(status, "RssShmem:"), 0);
+        let maps = "7f0000000000-7f0000003000 rw-s 00000000 00:01 7 /memfd:sekisho (deleted)\n\
+                    7f0000010000-7f0000011000 rw-p 00000000 00:00 0\nnonsense /memfd:sekisho\n";
+        let shared = shared(maps);
+        assert_eq!((shared.count, shared.bytes), (2, 0x3000));
+    }
+
+    #[test]
+    fn what_is_of_one_kind_is_added_up() {
+        let mut held = Vec::new();
+        add(&mut held, "a", (1, 10));
+        add(&mut held, "b", (2, 20));
+        add(&mut held, "a", (3, 30));
+        assert_eq!((held.len(), held[0].count, held[0].bytes), (2, 4, 40));
+    }
+}
