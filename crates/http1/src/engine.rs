@@ -374,6 +374,12 @@ impl Http1 {
         matches!((self.stage, self.input), (Stage::Open, Input::Head(_))) && !self.begun
     }
 
+    /// Whether a client that sends no more is a lost one: while its answer is awaited, unless the
+    /// configuration says otherwise (H11).
+    pub fn loses_by_fin(&self) -> bool {
+        matches!(self.output, Output::Awaited) && !self.policy().half_close
+    }
+
     /// Whether bytes would be taken; if not, they may wait in the transport.
     pub const fn wants_input(&self) -> bool {
         if self.ended {

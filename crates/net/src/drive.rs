@@ -28,6 +28,7 @@ use crate::serve::Serving;
 use crate::session::{Key, Seat, Wish};
 use crate::sluice::Sluice;
 use crate::stream::Stream;
+use crate::watch::Watch;
 use crate::worker::{Door, Worker};
 
 /// What one read takes at the most; grows for a head that is larger.
@@ -75,6 +76,8 @@ pub struct Busy {
     pub(crate) body: Vec<u8>,
     /// How the body gets into a file, while it does.
     pub(crate) sluice: Option<Rc<Sluice>>,
+    /// How it is noticed that the client goes while it is not read from.
+    pub(crate) watch: Option<Watch>,
     pub(crate) has_body_ended: bool,
     pub(crate) is_task_held: bool,
     pub(crate) outbox: Outbox,
@@ -95,6 +98,7 @@ impl Default for Busy {
             task: None,
             body: Vec::new(),
             sluice: None,
+            watch: None,
             has_body_ended: false,
             is_task_held: false,
             outbox: Outbox::default(),
@@ -165,6 +169,7 @@ impl Busy {
         self.task = None;
         self.body.clear();
         self.sluice = None;
+        self.watch = None;
         self.has_body_ended = false;
         self.is_task_held = false;
         self.outbox.fields.clear();
@@ -279,8 +284,11 @@ impl Connection {
                 }
                 continue;
             }
-            if self.has_input_ended || !(self.engine.wants_input() || self.watches()) {
+            if self.has_input_ended {
                 return Poll::Pending;
+            }
+            if !(self.engine.wants_input() || self.watches()) {
+                return self.poll_gone(cx).map(|()| CloseReason::TransportLost);
             }
             match ready!(self.sluice_body(cx, now)) {
                 Ok(Some(_)) => continue,
@@ -355,7 +363,8 @@ impl Connection {
     }
 
     /// While a task works the client is watched: if it goes, the task must know at once (L12). What it
-    /// sends meanwhile waits in the buffer, as far as that reaches.
+    /// sends meanwhile waits in the buffer, as far as that reaches; what more there is, in the socket, where
+    /// [`Self::poll_gone`] watches over it.
     fn watches(&self) -> bool {
         self.busy.as_ref().is_some_and(|busy| {
             busy.task.is_some() && (busy.filled < busy.input.len() || busy.taken > 0)

@@ -20,6 +20,7 @@ pub mod site;
 mod sluice;
 pub mod stream;
 pub mod tally;
+mod watch;
 mod work;
 pub mod worker;
 

@@ -345,6 +345,7 @@ impl Connection {
         if let Some(busy) = &mut self.busy {
             busy.task = None;
             busy.sluice = None;
+            busy.watch = None;
             busy.body.clear();
             busy.outbox.body.clear();
             busy.has_body_ended = false;

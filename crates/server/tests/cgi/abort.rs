@@ -119,6 +119,29 @@ fn a_lost_client_ends_its_program_at_once_and_a_deaf_one_after_the_grace() {
 }
 
 #[test]
+fn a_client_that_goes_is_noticed_while_its_body_is_not_read() {
+    // C6, L12, F5 of the faults: more of it has come than anybody takes.
+    let site = Site::start(tree(), "cgi_kill_grace 300ms; cgi_read_timeout 60s;");
+    let head = "POST /cgi-bin/asleep.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n";
+    for ending in ["reset", "close", "half-close"] {
+        let mut client = site.server.connect();
+        // The pipe to the program, the buffer of the connection, and something in the socket.
+        client.send(head).send(vec![b'x'; 64 << 10 | 40 << 10]);
+        eventually("the program runs", LONG, || !site.processes().is_empty());
+        // Until all is where it stays.
+        pause(Duration::from_millis(100));
+        let watch = Stopwatch::start();
+        match ending {
+            "reset" => client.reset(),
+            "close" => drop(client),
+            _ => client.half_close(),
+        }
+        site.assert_clean(ending);
+        assert!(watch.elapsed() < Duration::from_secs(2), "{ending}: {:?}", watch.elapsed());
+    }
+}
+
+#[test]
 fn a_half_closed_client_is_a_lost_one() {
     // H11: while a program works, FIN counts as a lost client.
     let site = Site::start(tree(), "cgi_read_timeout 60s;");
