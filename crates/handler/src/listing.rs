@@ -129,13 +129,19 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
                 };
                 return Listed::Task(Box::new(task));
             }
-            write_fields(&writer.form, settings, fields);
             let mut entries = reading.finish();
             let mut body = Vec::new();
             writer.begin(&mut body);
-            while let Some((name, is_folder, facts)) = entries.next() {
-                writer.row(name, is_folder, facts, &mut body);
+            loop {
+                match entries.next() {
+                    Ok(Some((name, is_folder, facts))) => {
+                        writer.row(name, is_folder, facts, &mut body);
+                    }
+                    Ok(None) => break,
+                    Err(errno) => return refuse(failure(call, errno), fields),
+                }
             }
+            write_fields(&writer.form, settings, fields);
             place.finish(&writer, &entries, &mut body);
             let piece = match name.filter(|_| body.len() <= cache::LISTING_BYTES_MAX) {
                 Some(name) => {
@@ -146,13 +152,15 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             };
             Listed::Reply(Reply::of(status, piece))
         }
-        Err(errno) => {
-            let (file, why) = (call.file.escape_ascii(), std::io::Error::from(errno));
-            call.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}"));
-            let is_ours = is_lack(errno);
-            refuse(if is_ours { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }, fields)
-        }
+        Err(errno) => refuse(failure(call, errno), fields),
     }
+}
+
+/// Reports why there is no listing; the status that says so.
+fn failure(call: &Call<'_>, errno: Errno) -> Status {
+    let (file, why) = (call.file.escape_ascii(), std::io::Error::from(errno));
+    call.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}"));
+    if is_lack(errno) { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }
 }
 
 /// Opens the folder and reads as much as is read at once; whether that is all.

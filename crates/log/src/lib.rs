@@ -6,4 +6,4 @@ mod error_log;
 mod sink;
 
 pub use error_log::{ErrorLogger, Stamp};
-pub use sink::{Logs, Sink};
+pub use sink::{Logs, Sink, lines_dropped};

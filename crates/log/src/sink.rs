@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -20,6 +20,14 @@ const QUEUE_BYTES_MAX: usize = 4 << 20;
 
 /// How long the end waits for a target that takes nothing.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// How many lines of all logs were dropped since the start.
+static ALL_DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// How many lines of all logs were dropped since the start, because their target was too slow or full.
+pub fn lines_dropped() -> u64 {
+    ALL_DROPPED.load(Ordering::Relaxed)
+}
 
 /// One place that lines go to.
 #[derive(Debug)]
@@ -37,6 +45,8 @@ struct Outlet {
     queue: Mutex<Queue>,
     /// Locked by whoever writes, for as long as the target takes.
     file: Mutex<File>,
+    /// The last line is not whole: the target took no more of it.
+    is_torn: AtomicBool,
     dropped: AtomicU64,
     /// How many of them the target has been told of.
     told: AtomicU64,
@@ -203,7 +213,7 @@ impl Sink {
     pub fn line(&self, line: &[u8]) {
         let mut queue = lock(&self.outlet.queue);
         if queue.lines.len() + line.len() > QUEUE_BYTES_MAX {
-            self.outlet.dropped.fetch_add(1, Ordering::Relaxed);
+            self.outlet.drop_lines(1);
             return;
         }
         let was_below = queue.lines.len() <= self.buffer;
@@ -238,6 +248,7 @@ impl Outlet {
         Self {
             queue: Mutex::default(),
             file: Mutex::new(file),
+            is_torn: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             told: AtomicU64::new(0),
         }
@@ -262,23 +273,50 @@ impl Outlet {
         spare
     }
 
+    fn drop_lines(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+        ALL_DROPPED.fetch_add(count, Ordering::Relaxed);
+    }
+
     fn write(&self, file: &mut File, lines: &[u8]) {
         if lines.is_empty() {
             return;
         }
         let dropped = self.dropped.load(Ordering::Relaxed);
         let untold = dropped - self.told.load(Ordering::Relaxed);
-        let mut written = file.write_all(lines);
-        if written.is_err() {
-            let count = lines.split_inclusive(|byte| *byte == b'\n').count();
-            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
-        } else if untold > 0 {
-            written = writeln!(file, "{untold} lines were dropped");
+        // What a full disk has cut off is a line of its own: the next is not joined to it.
+        if self.is_torn.load(Ordering::Relaxed) && file.write_all(b"\n").is_ok() {
+            self.is_torn.store(false, Ordering::Relaxed);
         }
-        if written.is_ok() {
+        let taken = write_some(file, lines);
+        let mut is_told = taken == lines.len();
+        if is_told {
+            if untold > 0 {
+                is_told = writeln!(file, "{untold} lines were dropped").is_ok();
+            }
+        } else {
+            let lost = lines[taken..].split_inclusive(|byte| *byte == b'\n').count();
+            self.drop_lines(lost as u64);
+            let is_torn = taken > 0 && lines[taken - 1] != b'\n';
+            self.is_torn.fetch_or(is_torn, Ordering::Relaxed);
+        }
+        if is_told {
             self.told.store(dropped, Ordering::Relaxed);
         }
     }
+}
+
+/// Writes as much as the target takes: how much that was.
+fn write_some(file: &mut File, bytes: &[u8]) -> usize {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match file.write(&bytes[taken..]) {
+            Ok(count) if count > 0 => taken += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            _ => break,
+        }
+    }
+    taken
 }
 
 impl Drop for Outlet {
@@ -408,6 +446,30 @@ mod tests {
         logs.flush();
         let found = std::fs::read_to_string(&path).expect("the file");
         assert_eq!(found, "one\n1 lines were dropped\ntwo\n");
+    }
+
+    /// F20 of the faults
+    #[test]
+    fn a_line_that_was_cut_off_is_not_joined_to_the_next() {
+        // O6: one event is one line, also when the target was full for a while.
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let flags = rustix::fs::fcntl_getfl(&writer).expect("its flags");
+        rustix::fs::fcntl_setfl(&writer, flags | OFlags::NONBLOCK).expect("not waited for");
+        let outlet = Outlet::new(std::os::fd::OwnedFd::from(writer).into());
+        let line = |byte: u8| [vec![byte; 300_000], vec![b'\n']].concat();
+        outlet.write(&mut lock(&outlet.file), &line(b'a'));
+        outlet.write(&mut lock(&outlet.file), b"lost\n");
+        assert_eq!(outlet.dropped.load(Ordering::Relaxed), 2);
+        let mut found = vec![0; 300_000];
+        let taken = io::Read::read(&mut reader, &mut found).expect("a part of a line");
+        outlet.write(&mut lock(&outlet.file), b"next\n");
+        drop(outlet);
+        found.truncate(taken);
+        io::Read::read_to_end(&mut reader, &mut found).expect("the rest");
+        let text = String::from_utf8(found).expect("text");
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].bytes().all(|byte| byte == b'a'), "the part");
+        assert_eq!(&lines[1..], ["next", "2 lines were dropped"]);
     }
 
     #[test]

@@ -362,7 +362,11 @@ impl Upload {
         let path = [&shelf.path, &b"/"[..], &spot.name].concat();
         land::land(temp, &spot, &Conditions::default(), &shelf.rules, &path)?;
         note.is_done = true;
-        shelf.write_note(&note)?;
+        if shelf.write_note(&note).is_err() {
+            // The file is where it belongs, and that is the answer. The old note would say of it that it is
+            // lost; without one, a client that misses this answer begins anew.
+            shelf.remove(&shelf.note_name());
+        }
         Ok(shelf.answered(answer, offset))
     }
 }

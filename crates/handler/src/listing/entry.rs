@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use sekisho_config::Symlinks;
 
 use super::order::Order;
-use super::readme;
+use super::{is_lack, readme};
 use crate::file_cache;
 
 /// How many entries a listing has at the most, and how many bytes of names.
@@ -84,27 +84,37 @@ impl Folder {
     }
 
     /// What a name stands for: whether it is a folder, and its facts. `None` for what is not served: a
-    /// link that would not be followed or leads nowhere, a device, a socket, a file that is gone.
-    fn look(&self, name: &CStr) -> Option<(bool, Facts)> {
+    /// link that would not be followed or leads nowhere, a device, a socket, a file that is gone. An error
+    /// is what lies with us: a listing without a file that is there would be a wrong one.
+    fn look(&self, name: &CStr) -> Result<Option<(bool, Facts)>, Errno> {
         // A link that would not be followed to be read is not followed to be shown.
         let flags = match self.symlinks {
             Symlinks::Follow => AtFlags::empty(),
             Symlinks::Deny | Symlinks::IfSameOwner => AtFlags::SYMLINK_NOFOLLOW,
         };
-        let mut stat = rustix::fs::statat(&self.descriptor, name, flags).ok()?;
+        let Some(mut stat) = self.stat(name, flags)? else { return Ok(None) };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-            let target = rustix::fs::statat(&self.descriptor, name, AtFlags::empty()).ok()?;
+            let Some(target) = self.stat(name, AtFlags::empty())? else { return Ok(None) };
             if self.symlinks != Symlinks::IfSameOwner || target.st_uid != stat.st_uid {
-                return None;
+                return Ok(None);
             }
             stat = target;
         }
         let is_folder = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => false,
             FileType::Directory => true,
-            _ => return None,
+            _ => return Ok(None),
         };
-        Some((is_folder, Facts { size: stat.st_size as u64, modified: stat.st_mtime.max(0) }))
+        let facts = Facts { size: stat.st_size as u64, modified: stat.st_mtime.max(0) };
+        Ok(Some((is_folder, facts)))
+    }
+
+    fn stat(&self, name: &CStr, flags: AtFlags) -> Result<Option<Stat>, Errno> {
+        match rustix::fs::statat(&self.descriptor, name, flags) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(errno) if is_lack(errno) => Err(errno),
+            Err(_) => Ok(None),
+        }
     }
 }
 
@@ -159,7 +169,7 @@ impl Reading {
                     | FileType::Fifo
                     | FileType::CharacterDevice
                     | FileType::BlockDevice => None,
-                    _ => self.folder.look(name).map(|(is_folder, facts)| (is_folder, Some(facts))),
+                    _ => self.folder.look(name)?.map(|(is_folder, facts)| (is_folder, Some(facts))),
                 };
                 if let Some((is_folder, facts)) = found {
                     let name = name.to_bytes();
@@ -208,6 +218,9 @@ pub(super) fn is_shown(name: &[u8]) -> bool {
     !name.starts_with(b".") && !name.iter().any(u8::is_ascii_control)
 }
 
+/// An entry as it is shown: its name, whether it is a folder, and its facts.
+type Shown<'a> = (&'a [u8], bool, Facts);
+
 /// The entries of a folder that has been read, in their order.
 #[derive(Debug)]
 pub(super) struct Entries {
@@ -221,17 +234,17 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// The next entry: its name, whether it is a folder, and its facts. What is gone by now is left out.
-    pub(super) fn next(&mut self) -> Option<(&[u8], bool, Facts)> {
+    /// The next entry. What is gone by now is left out.
+    pub(super) fn next(&mut self) -> Result<Option<Shown<'_>>, Errno> {
         loop {
-            let entry = self.pop()?;
+            let Some(entry) = self.pop() else { return Ok(None) };
             if entry.has_facts {
-                return Some((self.name(), entry.is_folder, entry.facts));
+                return Ok(Some((self.name(), entry.is_folder, entry.facts)));
             }
             let name = CStr::from_bytes_with_nul(&self.name).unwrap_or_default();
             // A file that has become a folder meanwhile stands where it stood, and is what it is now.
-            if let Some((is_folder, facts)) = self.folder.look(name) {
-                return Some((self.name(), is_folder, facts));
+            if let Some((is_folder, facts)) = self.folder.look(name)? {
+                return Ok(Some((self.name(), is_folder, facts)));
             }
         }
     }
@@ -322,7 +335,7 @@ mod tests {
         while !reading.step()? {}
         let mut entries = reading.finish();
         let mut names = Vec::new();
-        while let Some((name, ..)) = entries.next() {
+        while let Some((name, ..)) = entries.next()? {
             names.push(String::from_utf8_lossy(name).into_owned());
         }
         Ok(names)

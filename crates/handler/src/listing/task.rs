@@ -72,11 +72,19 @@ impl ListingTask {
             Stage::Writing(mut entries) => {
                 self.is_resting = true;
                 for _ in 0..SLICE_ENTRIES {
-                    let Some((name, is_folder, facts)) = entries.next() else {
-                        self.place.finish(&self.writer, &entries, &mut out.body);
-                        return Some(Progress::Body);
-                    };
-                    self.writer.row(name, is_folder, facts, &mut out.body);
+                    match entries.next() {
+                        Ok(Some((name, is_folder, facts))) => {
+                            self.writer.row(name, is_folder, facts, &mut out.body);
+                        }
+                        Ok(None) => {
+                            self.place.finish(&self.writer, &entries, &mut out.body);
+                            return Some(Progress::Body);
+                        }
+                        Err(_) => {
+                            self.stage = Stage::Broken;
+                            return None;
+                        }
+                    }
                 }
                 self.stage = Stage::Writing(entries);
                 Some(Progress::Body)

@@ -129,13 +129,19 @@ impl Drop for Sending {
     }
 }
 
-/// Sends the request. Whoever does not take it all may have answered already.
+/// Sends the request. Whoever does not take it all may have answered already; if not, they must not wait for
+/// the rest.
 async fn send(stream: &UnixStream, mut bytes: &[u8]) {
+    use std::io::ErrorKind;
     while !bytes.is_empty() && stream.writable().await.is_ok() {
         match stream.try_write(bytes) {
             Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => return,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => {
+                let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Write);
+                return;
+            }
         }
     }
 }
@@ -233,6 +239,7 @@ impl Answer {
             match read {
                 Ok(count) => return Ok(count > 0),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
                     return Ok(false);
                 }

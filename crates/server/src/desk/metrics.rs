@@ -121,6 +121,12 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             "counter",
             (endpoint.answered_with_open_channel + endpoint.dropped_unanswered) as f64,
         ),
+        one(
+            "sekisho_log_lines_dropped_total",
+            "Log lines that their target did not take",
+            "counter",
+            sekisho_log::lines_dropped() as f64,
+        ),
         one("sekisho_cgi_running", "Programs that run", "gauge", shared.seats.taken() as f64),
         one("sekisho_cgi_alone", "Programs without their client", "gauge", alone as f64),
     ];

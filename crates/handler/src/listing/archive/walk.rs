@@ -106,8 +106,12 @@ impl Walk {
     }
 
     fn show(&mut self, mut entries: Box<Entries>) -> Step {
-        let Some((name, is_folder, _)) = entries.next() else {
-            return if entries.is_cut { Step::Failed(TOO_MANY) } else { Step::Worked };
+        let is_cut = entries.is_cut;
+        let (name, is_folder) = match entries.next() {
+            Ok(Some((name, is_folder, _))) => (name, is_folder),
+            Ok(None) if is_cut => return Step::Failed(TOO_MANY),
+            Ok(None) => return Step::Worked,
+            Err(_) => return Step::Failed("a file cannot be looked at"),
         };
         let mut below = [&self.folder, name].concat();
         self.count += 1;
