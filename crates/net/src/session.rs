@@ -316,7 +316,7 @@ impl Sessions {
     pub fn leave(&mut self, key: Key) {
         self.seats.remove(key.index());
         if self.seats.is_empty() {
-            self.queue.clear();
+            self.queue = BinaryHeap::new();
             self.seats.shrink_to_fit();
         }
     }

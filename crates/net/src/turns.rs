@@ -25,6 +25,8 @@ use crate::worker::Worker;
 
 /// How many sockets are looked at in one go, before other tasks have theirs.
 const EVENTS_MAX: usize = 256;
+/// So many connections are worth the time that it takes to give their memory back.
+const MANY: usize = 1024;
 /// What is watched for: everything, and each change is told once.
 const CHANGES: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -74,6 +76,15 @@ impl Turns {
         let connections = self.connections.borrow();
         let busy = connections.iter().flatten().filter_map(|connection| connection.busy.as_ref());
         busy.fold((0, 0), |(count, bytes), busy| (count + 1, bytes + busy.held_bytes()))
+    }
+
+    /// Everybody has left: where they were many, what they held is the system's again.
+    fn give_back_memory(&self) {
+        let mut connections = self.connections.borrow_mut();
+        if connections.capacity() >= MANY {
+            *connections = Vec::new();
+            sekisho_sys::give_back_memory();
+        }
     }
 
     fn rope(&self) -> Rope {
@@ -145,6 +156,9 @@ impl Worker {
         }
         if is_more {
             cx.waker().wake_by_ref();
+        }
+        if self.sessions.borrow().is_empty() {
+            self.turns.give_back_memory();
         }
         Poll::Pending
     }

@@ -7,7 +7,7 @@ mod socket;
 mod spawn;
 mod watch;
 
-pub use heap::heap;
+pub use heap::{give_back as give_back_memory, heap};
 pub use memory::SharedMemory;
 pub use socket::defer_accept;
 pub use spawn::{Process, spawn};
