@@ -1,14 +1,14 @@
 //! Other values of fields: a coding is taken only where the client takes it, in the order of its wishes;
 //! parameters are read back as they were written; marks on an answer's field lines leave them whole lines.
 //!
-//! Each line of the input is a value, and the whole of it is one.
+//! Each line of the input is a value.
 
 use sekisho_http::{Accepted, Coding, Head, Version, multipart, parameters};
 use sekisho_route::compression::{mark_compressed, mark_varying};
 
 /// Holds the readers to it.
 pub fn check(data: &[u8]) {
-    for value in data.split(|byte| *byte == b'\n').take(4).chain([data]) {
+    for value in data.split(|byte| *byte == b'\n').take(4) {
         codings(value);
         marks(value);
         reads_parameters(value);
