@@ -91,15 +91,14 @@ fn wishes(data: &[u8]) {
 /// Field lines stay whole lines.
 fn marks(value: &[u8]) {
     let line: Vec<u8> = value.iter().copied().filter(|byte| !b"\r\n".contains(byte)).collect();
-    for name in [&b"ETag: "[..], b"Vary:", b"Accept-Ranges: ", b""] {
-        let mut lines = [b"A: b\r\n", name, &line, b"\r\nC: d\r\n"].concat();
-        mark_compressed(&mut lines, Coding::Brotli);
-        mark_varying(&mut lines);
-        let text = lines.strip_suffix(b"\r\n").expect("whole lines");
-        assert!(text.starts_with(b"A: b\r\n"));
-        let count = text.split(|byte| *byte == b'\n').count();
-        assert!((3..=5).contains(&count), "{}", lines.escape_ascii());
-    }
+    let name = [&b"ETag: "[..], b"Vary:", b"Accept-Ranges: ", b""][value.len() % 4];
+    let mut lines = [b"A: b\r\n", name, &line, b"\r\nC: d\r\n"].concat();
+    mark_compressed(&mut lines, Coding::Brotli);
+    mark_varying(&mut lines);
+    let text = lines.strip_suffix(b"\r\n").expect("whole lines");
+    assert!(text.starts_with(b"A: b\r\n"));
+    let count = text.split(|byte| *byte == b'\n').count();
+    assert!((3..=5).contains(&count), "{}", lines.escape_ascii());
 }
 
 fn reads_parameters(value: &[u8]) {
