@@ -40,6 +40,8 @@ pub fn check(data: &[u8]) {
         // Where nothing is included, the whole meaning is in this text.
         if let Some(outcome) = &outcome
             && !text.windows(7).any(|word| word == b"include")
+            // To resolve it all once more is half of the work.
+            && data.len() % 4 == 0
         {
             assert_eq!(shape(outcome), shape(&loaded(&Memory::of(MAIN, written))));
         }

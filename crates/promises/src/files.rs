@@ -99,8 +99,10 @@ fn decides(head: &Head) {
             name_of(store);
         }
     }
-    let is_program =
-        |file: &[u8]| exchange.root_bytes == b"/data/a".len() && file.ends_with(b".cgi");
+    let is_program = |file: &[u8]| {
+        let stem = file.strip_suffix(b".cgi").filter(|_| root == b"/data/a".len());
+        stem.is_some_and(|stem| !stem.ends_with(b"/"))
+    };
     match deed {
         Deed::Put => assert!(!is_program(&exchange.file), "a program would be stored"),
         Deed::Copy(to) | Deed::Move(to) => assert!(!is_program(&to.file)),

@@ -71,13 +71,13 @@ pub fn check(data: &[u8]) {
         values.push((name, value));
     }
     assert_eq!(values.len(), NAMES.len());
-    for log in settings.access_logs.iter() {
-        let mut out = Vec::new();
-        log_line(&log.format, &TABLE, &request, &exchange, Some(&sent), &mut out);
-        match log.format.escape {
-            Escape::Json => reads_json(&out, &values),
-            _ => reads_plain(&out, &values),
-        }
+    // One of the two for each input.
+    let log = &settings.access_logs[data.len() % 2];
+    let mut out = Vec::new();
+    log_line(&log.format, &TABLE, &request, &exchange, Some(&sent), &mut out);
+    match log.format.escape {
+        Escape::Json => reads_json(&out, &values),
+        _ => reads_plain(&out, &values),
     }
 }
 

@@ -1,14 +1,14 @@
 //! Other values of fields: a coding is taken only where the client takes it, in the order of its wishes;
 //! parameters are read back as they were written; marks on an answer's field lines leave them whole lines.
 //!
-//! Each line of the input is a value, and the whole of it is one.
+//! Each line of the input is a value.
 
 use sekisho_http::{Accepted, Coding, Head, Version, multipart, parameters};
 use sekisho_route::compression::{mark_compressed, mark_varying};
 
 /// Holds the readers to it.
 pub fn check(data: &[u8]) {
-    for value in data.split(|byte| *byte == b'\n').take(4).chain([data]) {
+    for value in data.split(|byte| *byte == b'\n').take(4) {
         codings(value);
         marks(value);
         reads_parameters(value);
@@ -91,15 +91,14 @@ fn wishes(data: &[u8]) {
 /// Field lines stay whole lines.
 fn marks(value: &[u8]) {
     let line: Vec<u8> = value.iter().copied().filter(|byte| !b"\r\n".contains(byte)).collect();
-    for name in [&b"ETag: "[..], b"Vary:", b"Accept-Ranges: ", b""] {
-        let mut lines = [b"A: b\r\n", name, &line, b"\r\nC: d\r\n"].concat();
-        mark_compressed(&mut lines, Coding::Brotli);
-        mark_varying(&mut lines);
-        let text = lines.strip_suffix(b"\r\n").expect("whole lines");
-        assert!(text.starts_with(b"A: b\r\n"));
-        let count = text.split(|byte| *byte == b'\n').count();
-        assert!((3..=5).contains(&count), "{}", lines.escape_ascii());
-    }
+    let name = [&b"ETag: "[..], b"Vary:", b"Accept-Ranges: ", b""][value.len() % 4];
+    let mut lines = [b"A: b\r\n", name, &line, b"\r\nC: d\r\n"].concat();
+    mark_compressed(&mut lines, Coding::Brotli);
+    mark_varying(&mut lines);
+    let text = lines.strip_suffix(b"\r\n").expect("whole lines");
+    assert!(text.starts_with(b"A: b\r\n"));
+    let count = text.split(|byte| *byte == b'\n').count();
+    assert!((3..=5).contains(&count), "{}", lines.escape_ascii());
 }
 
 fn reads_parameters(value: &[u8]) {
