@@ -388,7 +388,7 @@ fn a_lost_peer_cancels_at_once_and_all_is_released_with_the_last_handle() {
 #[test]
 fn what_a_session_that_is_to_go_has_left_to_say_has_five_seconds_at_the_most() {
     for (send_timeout, patience) in
-        [(None, 5), (Some(Duration::from_secs(60)), 5), (Some(Duration::from_secs(2)), 2)]
+        [(None, 5), (Some(Duration::from_mins(1)), 5), (Some(Duration::from_secs(2)), 2)]
     {
         for manner in [Manner::Graceful, Manner::Forceful] {
             let mut peer = Peer::open(|policy| {
