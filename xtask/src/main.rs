@@ -6,6 +6,7 @@
 mod directives;
 mod licence;
 mod lock;
+mod simulate;
 mod source;
 mod spec;
 mod style;
@@ -19,7 +20,9 @@ const USAGE: &str = "\
 usage: cargo xtask spec [--check]        write (or check) docs/spec-coverage.md
        cargo xtask directives [--check]  write (or check) docs/directives.md
        cargo xtask wall                  dependencies, sources and licences; what pure rooms touch
-       cargo xtask style                 length and opening of files, words that must not stay";
+       cargo xtask style                 length and opening of files, words that must not stay
+       cargo xtask simulate [http|native] [--seeds N] [--from N] [--seed N] [--jobs N] [--all]
+                                         play worlds of the simulation, or one again";
 
 /// What a check found wrong, one line each.
 type Complaints = Vec<String>;
@@ -34,6 +37,13 @@ fn main() -> ExitCode {
         ["directives", "--check"] => directives::check(&root),
         ["wall"] => wall::check(&root),
         ["style"] => style::check(&root),
+        ["simulate", rest @ ..] => match simulate::run(rest) {
+            Ok(complaints) => complaints,
+            Err(error) => {
+                eprintln!("{error}\n{USAGE}");
+                return ExitCode::from(2);
+            }
+        },
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -1,0 +1,137 @@
+//! What all sessions of the model server share: the configuration of the day, the wish for an end, and the
+//! books of what was lent out. At the end of the world the books must be even.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sekisho_http1::Policy;
+use sekisho_lifecycle::drain::{Fact, Order, Outcome};
+use sekisho_lifecycle::{Drain, Manner, Moment};
+
+use super::plan::Plan;
+use super::program::Runner;
+use super::{Play, Who};
+use crate::{Fault, Tally};
+
+/// What is wished of every session. The greater one is never weakened (L10).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Wish {
+    /// Nothing.
+    GoOn,
+    /// To end with the next answer.
+    Drain,
+    /// To end now.
+    Force,
+}
+
+/// The server as a whole.
+#[derive(Debug)]
+pub(super) struct House {
+    sites: Vec<[Arc<Policy>; 2]>,
+    site: usize,
+    /// How many sessions there may be at a time.
+    pub(super) sessions_max: usize,
+    /// What is wished.
+    pub(super) wish: Wish,
+    /// Since when an end is wished.
+    pub(super) ends_since: Option<Moment>,
+    /// How many sessions have borrowed buffers.
+    pub(super) buffers: usize,
+    /// The tasks that run.
+    pub(super) tasks: BTreeSet<u64>,
+    tasks_started: u64,
+    /// Those that were told to cancel.
+    pub(super) cancelled: BTreeSet<u64>,
+    /// Programs that were started, and that were swept.
+    pub(super) runs_started: u64,
+    /// See there.
+    pub(super) runs_swept: u64,
+    /// Programs that outlive their answer.
+    pub(super) runs: BTreeMap<u64, Runner>,
+    /// The shutdown.
+    pub(super) drain: Drain,
+    /// How the server has ended.
+    pub(super) outcome: Option<Outcome>,
+    /// What happened.
+    pub(super) tally: Tally,
+}
+
+impl House {
+    /// A server that has just started.
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            sites: plan.sites.clone(),
+            site: 0,
+            sessions_max: plan.sessions_max,
+            wish: Wish::GoOn,
+            ends_since: None,
+            buffers: 0,
+            tasks: BTreeSet::new(),
+            tasks_started: 0,
+            cancelled: BTreeSet::new(),
+            runs_started: 0,
+            runs_swept: 0,
+            runs: BTreeMap::new(),
+            drain: Drain::new(plan.grace),
+            outcome: None,
+            tally: Tally { worlds: 1, ..Tally::default() },
+        }
+    }
+
+    /// The policy of a server in the configuration of the day.
+    pub(super) fn policy(&self, host: usize) -> &Arc<Policy> {
+        &self.sites[self.site][host]
+    }
+
+    /// Another configuration comes into effect.
+    pub(super) fn reload(&mut self) {
+        self.site = (self.site + 1).min(self.sites.len() - 1);
+    }
+
+    /// A task begins; its number.
+    pub(super) fn begin_task(&mut self) -> u64 {
+        self.tasks_started += 1;
+        self.tasks.insert(self.tasks_started);
+        self.tasks_started
+    }
+
+    /// A task has ended.
+    pub(super) fn end_task(&mut self, id: u64, play: &mut Play) {
+        let was_there = self.tasks.remove(&id);
+        play.demand(was_there, || format!("task {id} has ended twice"));
+    }
+
+    /// A program goes on alone.
+    pub(super) fn leave_alone(&mut self, id: u64, runner: Runner, play: &mut Play) {
+        if let Some(at) = runner.next_wake()
+            && !play.has(Fault::ProgramForgotten)
+        {
+            play.wake(Who::Run(id), at);
+        }
+        self.runs.insert(id, runner);
+    }
+
+    /// Tells the shutdown what happened, and does what it orders. Says whether sessions have a new wish.
+    pub(super) fn tell(&mut self, fact: Fact, play: &mut Play) -> bool {
+        let order = self.drain.after(fact, play.now);
+        if let Some(at) = self.drain.next_deadline() {
+            play.wake(Who::Server, at);
+        }
+        match order {
+            Order::Nothing => false,
+            Order::ShutDownAll(manner) => {
+                play.say(|| format!("all sessions shall end: {manner:?}"));
+                let wish = if manner == Manner::Graceful { Wish::Drain } else { Wish::Force };
+                self.wish = self.wish.max(wish);
+                self.ends_since.get_or_insert(play.now);
+                true
+            }
+            Order::Exit(outcome) => {
+                play.say(|| format!("the server ends: {outcome:?}"));
+                play.demand(self.outcome.is_none(), || "the server has ended twice".into());
+                self.outcome = Some(outcome);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! A world's plan, whole before it begins: who comes when, with which requests and manners, over which
+//! network; when the server is reloaded and stopped. It follows from the seed, and each client's part from
+//! the seed and the client's number alone, so that a world can be tried with fewer of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sekisho_http1::Policy;
+use sekisho_lifecycle::{Manner, Moment};
+
+use super::ask::{Ask, Token};
+use crate::Scope;
+use crate::dice::Dice;
+use crate::network::Weather;
+
+/// No more clients than this.
+const CLIENTS_MAX: usize = 6;
+/// By then everybody is told to go, whatever they do.
+const HORIZON: Moment = Moment::from_millis(60_000);
+
+/// What happens in a world.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The configurations, one after another, each with the policies of two servers.
+    pub(super) sites: Vec<[Arc<Policy>; 2]>,
+    /// When each but the first comes into effect.
+    pub(super) reloads: Vec<Moment>,
+    /// When the server is told to end, and how.
+    pub(super) stops: Vec<(Moment, Manner)>,
+    /// `worker_shutdown_timeout`
+    pub(super) grace: Option<Duration>,
+    /// When an operator cancels what a client's request runs.
+    pub(super) cancels: Vec<(Moment, usize)>,
+    /// How many sessions there may be at a time.
+    pub(super) sessions_max: usize,
+    /// Who comes.
+    pub(super) clients: Vec<Guest>,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub(super) struct Guest {
+    /// When it connects.
+    pub(super) comes: Moment,
+    /// What it asks for.
+    pub(super) asks: Vec<Ask>,
+    /// Where each request begins in its stream.
+    pub(super) starts: Vec<usize>,
+    /// Whether it asks on before it has its answers.
+    pub(super) pipelines: bool,
+    /// How much it sends at once, and how long it waits then.
+    pub(super) drip: (usize, Duration),
+    /// It sends no more than this.
+    pub(super) stops_after: usize,
+    /// How long it waits for a 100.
+    pub(super) patience: Duration,
+    /// How it reads.
+    pub(super) reads: Reads,
+    /// What it does at the end.
+    pub(super) leaves: Leaves,
+    /// Whether it sends on when it was told that the connection ends.
+    pub(super) is_rude: bool,
+    /// When it resets the connection, or somebody on the way does.
+    pub(super) resets: Option<Moment>,
+    /// The way to the server, and back.
+    pub(super) ways: [Weather; 2],
+}
+
+/// How a client reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reads {
+    /// As soon as something is there.
+    Promptly,
+    /// So many bytes at a time.
+    Slowly(usize, Duration),
+    /// Not after so many bytes.
+    Until(usize),
+}
+
+/// What a client does when it has sent all and has all answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaves {
+    /// It closes.
+    Closes,
+    /// It closes its side as soon as it has sent all.
+    Halves,
+    /// It waits for the server to close.
+    Waits,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub(super) fn draw(seed: u64, scope: Scope) -> Self {
+        let dice = Dice::new(seed);
+        let mut own = dice.apart(1 << 32);
+        let reloads = own.pick(&[0, 0, 1, 3]);
+        let mut times: Vec<Moment> =
+            (0..reloads).map(|_| Moment::from_millis(own.within(0..=6000))).collect();
+        times.sort_unstable();
+        let count = own.size(1..=CLIENTS_MAX);
+        let mut stops = Vec::new();
+        let at = own.pick(&[3000, 10_000, 30_000, 30_000]);
+        let first = Moment::from_millis(own.within(1..=at));
+        let manner = if own.is_one_of(70) { Manner::Graceful } else { Manner::Forceful };
+        stops.push((first, manner));
+        if own.is_one_of(20) {
+            stops.push((first + own.millis(0..=3000), Manner::Graceful));
+        }
+        stops.push((HORIZON, Manner::Forceful));
+        stops.push((HORIZON + Duration::from_secs(20), Manner::Forceful));
+        let sites = (0..=reloads)
+            .map(|_| [Arc::new(draw_policy(&mut own)), Arc::new(draw_policy(&mut own))])
+            .collect();
+        let grace = own.is_one_of(60).then(|| own.millis(1..=8000));
+        let cancels = (0..own.size(0..=2))
+            .map(|_| (Moment::from_millis(own.within(0..=5000)), own.size(0..=count - 1)))
+            .collect();
+        let is_left_out = |client: usize| scope.only.is_some_and(|only| only != client);
+        let clients = (0..count)
+            .map(|client| {
+                let mut guest = Guest::draw(client, &mut dice.apart(client as u64));
+                guest.keep(if is_left_out(client) { 0 } else { scope.asks_max });
+                guest
+            })
+            .collect();
+        let sessions_max = own.pick(&[2, 100, 100]);
+        Self { sites, reloads: times, stops, grace, cancels, sessions_max, clients }
+    }
+}
+
+impl Guest {
+    fn draw(client: usize, dice: &mut Dice) -> Self {
+        // Those who do nothing out of the ordinary get furthest.
+        let is_calm = dice.is_one_of(50);
+        let count = dice.pick(&[1, 2, 4, 9, 16]);
+        let asks: Vec<Ask> =
+            (0..count).map(|ask| Ask::draw(Token { client, ask }, is_calm, dice)).collect();
+        let (starts, all) = starts(&asks);
+        let stops_after =
+            if !is_calm && dice.is_one_of(25) { dice.size(0..=all) } else { usize::MAX };
+        let drip = match dice.within(0..=5) {
+            _ if is_calm => (usize::MAX, Duration::ZERO),
+            0..=2 => (usize::MAX, Duration::ZERO),
+            3 => (dice.size(1..=200), dice.millis(0..=20)),
+            4 => (dice.size(1..=40), dice.millis(1..=60)),
+            _ => (dice.size(1..=3000), dice.millis(1..=900)),
+        };
+        Self {
+            comes: Moment::from_millis(dice.within(0..=3000)),
+            asks,
+            starts,
+            pipelines: dice.is_one_of(50),
+            drip,
+            stops_after,
+            patience: dice.millis(1..=800),
+            reads: match dice.within(0..=9) {
+                _ if is_calm => Reads::Promptly,
+                0..=6 => Reads::Promptly,
+                7 | 8 => Reads::Slowly(dice.pick(&[1, 50, 700]), dice.millis(1..=400)),
+                _ => Reads::Until(dice.size(0..=3000)),
+            },
+            leaves: dice.pick(&[Leaves::Closes, Leaves::Closes, Leaves::Halves, Leaves::Waits]),
+            is_rude: dice.is_one_of(30),
+            resets: (!is_calm && dice.is_one_of(20))
+                .then(|| Moment::from_millis(dice.within(0..=6000))),
+            ways: [Weather::draw(is_calm, dice), Weather::draw(is_calm, dice)],
+        }
+    }
+
+    /// Keeps so many of its requests; none: it does not come.
+    fn keep(&mut self, asks_max: usize) {
+        self.asks.truncate(asks_max);
+        self.starts.truncate(asks_max + 1);
+    }
+
+    /// How many bytes it sends at the most.
+    pub(super) fn bytes(&self) -> usize {
+        self.starts.last().map_or(0, |all| (*all).min(self.stops_after))
+    }
+
+    /// Where the head of a request ends.
+    pub(super) fn head_end(&self, ask: usize) -> usize {
+        self.starts[ask] + self.asks[ask].head.len()
+    }
+
+    /// Where a request ends.
+    pub(super) fn end(&self, ask: usize) -> usize {
+        self.starts[ask] + self.asks[ask].len()
+    }
+
+    /// Whether it ever stops reading, resets or leaves early: such a one is owed less.
+    pub(super) fn is_kind(&self) -> bool {
+        self.reads == Reads::Promptly && self.resets.is_none()
+    }
+}
+
+fn starts(asks: &[Ask]) -> (Vec<usize>, usize) {
+    let mut at = 0;
+    let mut starts = vec![0];
+    for ask in asks {
+        at += ask.len();
+        starts.push(at);
+    }
+    (starts, at)
+}
+
+fn draw_policy(dice: &mut Dice) -> Policy {
+    let is_calm = dice.is_one_of(60);
+    let patience = if is_calm { 5 } else { 1 };
+    let mut timeout = |off: u64, longest: u64| {
+        let longest = longest * patience;
+        let least = dice.pick(&[1, longest / 4, longest / 2]);
+        (is_calm || !dice.is_one_of(off)).then(|| dice.millis(least..=longest))
+    };
+    let (header_timeout, body_timeout) = (timeout(5, 3000), timeout(10, 2000));
+    let (keepalive_timeout, send_timeout) = (timeout(8, 3000), timeout(10, 3000));
+    let (lingering_timeout, lingering_time) = (timeout(5, 1000), timeout(5, 4000));
+    Policy {
+        header_timeout,
+        body_timeout,
+        body_min_rate: dice.is_one_of(25).then(|| dice.within(10..=5000)),
+        keepalive_timeout,
+        send_timeout,
+        lingering_timeout,
+        lingering_time,
+        keepalive_requests: if is_calm { 1000 } else { dice.pick(&[1, 3, 10, 1000]) },
+        body_discard_max: if is_calm { 1 << 20 } else { dice.pick(&[0, 150, 1000, 1 << 20]) },
+        half_close: dice.is_one_of(40),
+        ..Policy::default()
+    }
+}

@@ -1,0 +1,32 @@
+//! Whole worlds on virtual time: the real engines and lifecycle tables, a model of the shell around them,
+//! clients, and a network that cuts, delays and breaks. A world follows from its seed and nothing else, so
+//! that a failing seed plays again exactly. `docs/simulation.md` says what is promised.
+//!
+//! Pure: no socket, file, thread or clock. Nothing here is part of the server.
+#![forbid(unsafe_code)]
+
+pub mod agenda;
+pub mod dice;
+pub mod fault;
+pub mod http;
+pub mod native;
+pub mod network;
+pub mod scene;
+pub mod verdict;
+
+pub use fault::Fault;
+pub use verdict::{Failure, Tally, World, check};
+
+/// How much of a world is played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scope {
+    /// Only this client comes.
+    pub only: Option<usize>,
+    /// No client asks for more than this.
+    pub asks_max: usize,
+}
+
+impl Scope {
+    /// All of it.
+    pub const WHOLE: Self = Self { only: None, asks_max: usize::MAX - 1 };
+}

@@ -1,0 +1,449 @@
+//! The client's side of one session: the real engine, and an application that knows what it asked for and
+//! what it must get.
+
+use std::collections::VecDeque;
+
+use sekisho_lifecycle::{Engine, Moment, Stage};
+use sekisho_native::client::RequestError;
+use sekisho_native::message::Hello;
+use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, Violation};
+
+use std::sync::Arc;
+
+use super::desk::Seat;
+use super::plan::{Act, Given, Guest};
+use super::work::record;
+use super::{Link, Play, Who};
+use crate::Tally;
+use crate::network::Read;
+
+/// What precedes each record.
+const HEAD_BYTES: usize = 12;
+
+/// A request as the application made it.
+#[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about one channel, each independent")]
+struct Asked {
+    slot: Option<u16>,
+    answer: Option<Result<Vec<u8>, Code>>,
+    records: usize,
+    untaken: VecDeque<usize>,
+    is_acquired: bool,
+    is_released: bool,
+    is_drained: bool,
+    is_cancelled: bool,
+}
+
+/// A client.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about one session, each independent")]
+pub(super) struct App {
+    index: usize,
+    guest: Guest,
+    policy: Arc<Policy>,
+    client: Option<Client>,
+    out: Scratch,
+    input: Vec<u8>,
+    pieces: Vec<u8>,
+    asked: Vec<Asked>,
+    next_ask: usize,
+    next_read_at: Moment,
+    next_take_at: Moment,
+    sent: usize,
+    is_welcome: bool,
+    /// The server's last word.
+    bye: Option<u32>,
+    is_lost: bool,
+    has_reset: bool,
+    has_ended: bool,
+}
+
+impl App {
+    /// One that has not come yet.
+    pub(super) fn new(index: usize, guest: Guest, policy: Arc<Policy>) -> Self {
+        let asked = vec![Asked::default(); guest.asks.len()];
+        Self {
+            index,
+            guest,
+            policy,
+            client: None,
+            out: Scratch::default(),
+            input: Vec::new(),
+            pieces: Vec::new(),
+            asked,
+            next_ask: 0,
+            next_read_at: Moment::ZERO,
+            next_take_at: Moment::ZERO,
+            sent: 0,
+            is_welcome: false,
+            bye: None,
+            is_lost: false,
+            has_reset: false,
+            has_ended: false,
+        }
+    }
+
+    /// Its plan.
+    pub(super) const fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    /// Says hello.
+    pub(super) fn connect(&mut self, play: &Play) {
+        let hello = Hello { major: 1, label: "world".into(), ..Hello::default() };
+        // Clients have no deadlines of their own: what they are owed is looked at in the end.
+        let policy = Policy {
+            handshake_timeout: None,
+            frame_timeout: None,
+            send_timeout: None,
+            ..(*self.policy).clone()
+        };
+        self.client = Some(Client::new(Arc::new(policy), &hello, &mut self.out, play.now));
+    }
+
+    /// Does what it can.
+    pub(super) fn poll(
+        &mut self,
+        link: &mut Link,
+        seat: &mut Seat,
+        tally: &mut Tally,
+        play: &mut Play,
+    ) {
+        if self.has_reset {
+            return;
+        }
+        if self.guest.resets.is_some_and(|at| at.is_due(play.now)) && !self.has_ended {
+            play.say(|| format!("client {} resets", self.index));
+            self.has_reset = true;
+            if let Some(client) = &mut self.client {
+                client.transport_lost();
+            }
+            link.down.close_reader();
+            link.up.reset(play.now, &mut play.dice);
+            return play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+        }
+        self.read(link, tally, play);
+        self.ask(play);
+        self.act(seat, play);
+        self.take(play);
+        self.send(link, play);
+        let who = Who::Client(self.index);
+        let is_open = self.client.as_ref().is_some_and(|client| client.stage() == Stage::Open);
+        if !is_open && !self.has_ended {
+            self.has_ended = true;
+            link.up.end(play.now, &mut play.dice);
+            play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+        }
+        let acts = self.guest.acts.first().map(|(at, _)| *at).filter(|_| is_open);
+        let asks = self.guest.asks.get(self.next_ask).map(|ask| ask.at);
+        let asks = asks.filter(|at| is_open && self.is_welcome && *at > play.now);
+        let resets = self.guest.resets.filter(|_| !self.has_ended);
+        for at in [acts, asks, resets, link.down.next_arrival()].into_iter().flatten() {
+            play.wake(who, at);
+        }
+    }
+
+    fn read(&mut self, link: &mut Link, tally: &mut Tally, play: &mut Play) {
+        while self.guest.stops_reading.is_none_or(|at| !at.is_due(play.now)) {
+            let (most, gap) = self.guest.reads;
+            if !self.next_read_at.is_due(play.now) {
+                return play.wake(Who::Client(self.index), self.next_read_at);
+            }
+            match link.down.read(most, &mut self.input) {
+                Read::Nothing => return,
+                Read::End | Read::Reset => {
+                    let event =
+                        self.client.as_mut().and_then(|client| client.input_ended(play.now));
+                    return self.see(event, tally, play);
+                }
+                Read::Bytes(_) => {
+                    self.next_read_at = play.now + gap;
+                    if link.down.has_room_for_sender() {
+                        play.wake(Who::Seat(self.index), play.now + link.up.latency_min());
+                    }
+                    self.feed(tally, play);
+                }
+            }
+        }
+        // Who does not read learns of the end when it cannot send.
+        if link.down.is_reset() {
+            let event = self.client.as_mut().and_then(|client| client.input_ended(play.now));
+            self.see(event, tally, play);
+        }
+    }
+
+    fn feed(&mut self, tally: &mut Tally, play: &mut Play) {
+        loop {
+            play.steps += 1;
+            let Some(client) = &mut self.client else { return };
+            let step = client.receive(&self.input, &mut self.out, play.now);
+            let is_rest = step.is_rest();
+            if let Some(
+                ClientEvent::Piece(range)
+                | ClientEvent::Result { body: range, .. }
+                | ClientEvent::Record { body: range, .. },
+            ) = &step.event
+            {
+                self.pieces.extend_from_slice(&self.input[range.clone()]);
+            }
+            self.input.drain(..step.taken);
+            self.see(step.event, tally, play);
+            if is_rest {
+                return;
+            }
+        }
+    }
+
+    fn see(&mut self, event: Option<ClientEvent>, tally: &mut Tally, play: &mut Play) {
+        let Some(event) = event else { return };
+        let index = self.index;
+        play.say(|| format!("client {index}: {event:?}"));
+        match event {
+            ClientEvent::Welcome(_) => self.is_welcome = true,
+            ClientEvent::Piece(_) | ClientEvent::Extended { .. } => {}
+            ClientEvent::Discarded => self.pieces.clear(),
+            ClientEvent::Result { slot, .. } => {
+                let body = std::mem::take(&mut self.pieces);
+                tally.answers += 1;
+                self.answered(slot, Ok(body), play);
+            }
+            ClientEvent::Error { slot, code, .. } => {
+                tally.answers += 1;
+                self.answered(slot, Err(code), play);
+            }
+            ClientEvent::Acquired { slot } => {
+                if let Some(at) = self.in_slot(slot, play) {
+                    self.asked[at].is_acquired = true;
+                }
+            }
+            ClientEvent::Released { slot } => {
+                if let Some(at) = self.in_slot(slot, play) {
+                    self.asked[at].is_released = true;
+                    self.drain_if_taken(at, play);
+                }
+            }
+            ClientEvent::Record { slot, .. } => {
+                let body = std::mem::take(&mut self.pieces);
+                let Some(at) = self.in_slot(slot, play) else { return };
+                let count = self.asked[at].records;
+                let is_right = body == record(at, count, body.len());
+                play.demand(is_right, || {
+                    format!("client {index}: record {count} of request {at} is another")
+                });
+                self.asked[at].records += 1;
+                self.asked[at].untaken.push_back(body.len());
+                let held: usize =
+                    self.asked[at].untaken.iter().map(|bytes| bytes + HEAD_BYTES).sum();
+                let window = self.policy.channel_bytes_max as usize;
+                play.demand(held <= window, || {
+                    format!("client {index} holds {held} bytes of {window}")
+                });
+            }
+            ClientEvent::Bye(bye) => {
+                let is_late = bye.text == Violation::FrameLate.to_string();
+                let is_blamed = bye.code == Code::InvalidRequest.number() && !is_late;
+                play.demand(!is_blamed, || format!("client {index} is blamed: {}", bye.text));
+                self.bye = Some(bye.code);
+            }
+            ClientEvent::Lost => self.is_lost = true,
+            ClientEvent::Broken(violation) => {
+                play.violate(|| {
+                    format!("client {index}: the server broke the protocol: {violation}")
+                });
+            }
+        }
+    }
+
+    /// The request that is in this slot now.
+    fn in_slot(&self, slot: u16, play: &mut Play) -> Option<usize> {
+        let found = self.asked.iter().rposition(|asked| asked.slot == Some(slot));
+        play.demand(found.is_some(), || format!("client {}: nobody has slot {slot}", self.index));
+        found
+    }
+
+    fn answered(&mut self, slot: u16, answer: Result<Vec<u8>, Code>, play: &mut Play) {
+        let Some(at) = self.in_slot(slot, play) else { return };
+        let is_first = self.asked[at].answer.is_none();
+        let index = self.index;
+        play.demand(is_first, || format!("client {index}: a second answer to request {at}"));
+        self.asked[at].answer = Some(answer);
+        self.free(at);
+    }
+
+    /// A slot that is free belongs to nobody.
+    fn free(&mut self, at: usize) {
+        let asked = &mut self.asked[at];
+        let has_channel = asked.is_acquired && !(asked.is_released && asked.is_drained);
+        if asked.answer.is_some() && !has_channel {
+            asked.slot = None;
+        }
+    }
+
+    fn ask(&mut self, play: &mut Play) {
+        let Some(client) = self.client.as_mut().filter(|_| self.is_welcome) else { return };
+        // Made in their order, each when it is time and there is a slot.
+        while let Some(ask) =
+            self.guest.asks.get(self.next_ask).filter(|ask| ask.at.is_due(play.now))
+        {
+            let at = self.next_ask;
+            let mut body = (at as u64).to_le_bytes().to_vec();
+            body.resize(ask.bytes, at as u8);
+            match client.request(7, &body, &mut self.out, play.now) {
+                Ok(slot) => {
+                    play.say(|| {
+                        format!(
+                            "client {} makes request {at} in slot {slot}: {:?}",
+                            self.index, ask.script
+                        )
+                    });
+                    let is_used = self.asked.iter().any(|asked| asked.slot == Some(slot));
+                    play.demand(!is_used, || format!("slot {slot} is given twice"));
+                    self.asked[at].slot = Some(slot);
+                    self.next_ask += 1;
+                }
+                Err(RequestError::TooMany | RequestError::NotOpen) => return,
+                Err(error) => {
+                    return play.violate(|| format!("request {at} cannot be made: {error:?}"));
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, seat: &mut Seat, play: &mut Play) {
+        while let Some((_, act)) =
+            self.guest.acts.first().copied().filter(|(at, _)| at.is_due(play.now))
+        {
+            self.guest.acts.remove(0);
+            let Some(client) = &mut self.client else { return };
+            play.say(|| format!("client {}: {act:?}", self.index));
+            match act {
+                Act::Cancel(at) => {
+                    if let Some(asked) =
+                        self.asked.get_mut(at).filter(|asked| asked.answer.is_none())
+                        && let Some(slot) = asked.slot
+                    {
+                        asked.is_cancelled = true;
+                        client.cancel(slot, &mut self.out, play.now);
+                    }
+                }
+                Act::Drain(at) => {
+                    if self.asked.get(at).is_some_and(|asked| asked.is_acquired) {
+                        self.drain(at, play);
+                    }
+                }
+                Act::Extend(length) => {
+                    let before = self.out.out.len();
+                    client.extend(length, &mut self.out, play.now);
+                    if self.out.out.len() > before {
+                        seat.expect_extension(length);
+                    }
+                }
+                Act::ShutDown(manner) => client.shut_down(manner, &mut self.out, play.now),
+                Act::CancelFromOutside(_) | Act::ShutDownFromOutside(_) => {
+                    seat.act(act, play);
+                    play.wake(Who::Seat(self.index), play.now);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, play: &mut Play) {
+        for at in 0..self.asked.len() {
+            while !self.asked[at].untaken.is_empty() {
+                if !self.next_take_at.is_due(play.now) {
+                    return play.wake(Who::Client(self.index), self.next_take_at);
+                }
+                self.next_take_at = play.now + self.guest.takes;
+                let Some(bytes) = self.asked[at].untaken.pop_front() else { break };
+                if let (Some(client), Some(slot)) = (&mut self.client, self.asked[at].slot) {
+                    client.taken(slot, bytes, &mut self.out, play.now);
+                }
+                self.drain_if_taken(at, play);
+            }
+        }
+    }
+
+    fn drain_if_taken(&mut self, at: usize, play: &Play) {
+        if self.asked[at].is_released && self.asked[at].untaken.is_empty() {
+            self.drain(at, play);
+        }
+    }
+
+    fn drain(&mut self, at: usize, play: &Play) {
+        if !std::mem::replace(&mut self.asked[at].is_drained, true)
+            && let (Some(client), Some(slot)) = (&mut self.client, self.asked[at].slot)
+        {
+            self.asked[at].untaken.clear();
+            client.drained(slot, &mut self.out, play.now);
+            self.free(at);
+        }
+    }
+
+    fn send(&mut self, link: &mut Link, play: &mut Play) {
+        let Some(client) = &mut self.client else { return };
+        while client.stage() == Stage::Open && !self.out.out.is_empty() {
+            let most = self.guest.stops_after.saturating_sub(self.sent).min(self.out.out.len());
+            if most == 0 {
+                return;
+            }
+            let sent = link.up.send(&self.out.out[..most], play.now, &mut play.dice);
+            let Some(moved) = sent else { return client.transmitted(0, true, play.now) };
+            self.sent += moved;
+            self.out.out.drain(..moved);
+            client.transmitted(moved as u64, !self.out.out.is_empty(), play.now);
+            play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+        }
+    }
+
+    /// The world is over: has this client got what it was owed?
+    pub(super) fn settle(&self, seat: &Seat, play: &mut Play) {
+        let index = self.index;
+        let is_orderly = self.bye.is_some() && !self.has_reset;
+        for (at, asked) in self.asked.iter().enumerate() {
+            let wrong = |what: &str| {
+                format!("client {index}, request {at}: {what}: {asked:?}, {:?}", seat.done.get(&at))
+            };
+            let Some(done) = seat.done.get(&at) else {
+                use Code::{ResourceLimitReached, SessionClosed, SessionExpired};
+                let is_refusal = matches!(
+                    asked.answer,
+                    None | Some(Err(SessionClosed | SessionExpired | ResourceLimitReached))
+                );
+                play.demand(is_refusal && asked.records == 0, || wrong("an answer from nowhere"));
+                continue;
+            };
+            play.demand(asked.slot.is_some() || asked.answer.is_some(), || wrong("nobody made it"));
+            play.demand(asked.records <= done.records, || wrong("more records than were written"));
+            if asked.answer.is_some() {
+                play.demand(asked.answer == done.answer, || wrong("another answer than was given"));
+                let script = self.guest.asks[at].script;
+                let is_right = match (&asked.answer, script.answer) {
+                    (Some(Ok(body)), Given::Result(bytes)) => {
+                        *body == record(at, usize::from(u16::MAX), bytes)
+                    }
+                    (Some(Err(Code::IoError)), Given::Error)
+                    | (Some(Err(Code::Unknown)), Given::Nothing) => true,
+                    (Some(Err(Code::OperationCancelled)), _) => done.is_cancelled,
+                    _ => false,
+                };
+                play.demand(is_right, || wrong("not what the service gave"));
+            }
+            // A last word comes behind all answers, unless the server was told that there is nobody to give
+            // them to.
+            let is_owed = is_orderly && !seat.was_lost();
+            play.demand(asked.answer.is_some() || !is_owed, || wrong("no answer"));
+            let is_all =
+                asked.is_released && !asked.is_drained_early(done.records) && !seat.is_forced;
+            play.demand(!is_all || asked.records == done.records, || {
+                wrong("released, and not all came")
+            });
+        }
+    }
+}
+
+impl Asked {
+    /// Whether the client wanted no more before all had come.
+    fn is_drained_early(&self, records: usize) -> bool {
+        self.is_drained && self.records < records
+    }
+}

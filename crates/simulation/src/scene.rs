@@ -1,0 +1,110 @@
+//! What all who act in a world share: the time, the agenda, the dice, the trace, and the first thing that
+//! went wrong.
+
+use std::fmt::Debug;
+
+use sekisho_lifecycle::Moment;
+
+use crate::agenda::Agenda;
+use crate::dice::Dice;
+use crate::fault::Fault;
+
+/// So many lines of a trace are kept: the last ones.
+const TRACE_LINES_MAX: usize = 400;
+/// No world needs more steps than this.
+const STEPS_MAX: u64 = 200_000;
+
+/// The world as those who act in it see it.
+#[derive(Debug)]
+pub struct Scene<Who> {
+    /// The time.
+    pub now: Moment,
+    /// Who is woken when.
+    pub agenda: Agenda<Who>,
+    /// For what happens on the way.
+    pub dice: Dice,
+    /// What is wrong with this server on purpose.
+    pub fault: Option<Fault>,
+    /// How many steps have been taken: turns, and looks of engines at input.
+    pub steps: u64,
+    trace: Option<Vec<String>>,
+    violation: Option<String>,
+}
+
+impl<Who: Copy + Ord + Debug> Scene<Who> {
+    /// The beginning.
+    pub fn new(dice: Dice, fault: Option<Fault>, is_traced: bool) -> Self {
+        Self {
+            now: Moment::ZERO,
+            agenda: Agenda::new(),
+            dice,
+            fault,
+            steps: 0,
+            trace: is_traced.then(Vec::new),
+            violation: None,
+        }
+    }
+
+    /// Moves to the next entry of the agenda; `None` at the end of the world.
+    pub fn step(&mut self) -> Option<Who> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            self.violate(|| "the world does not come to its end".into());
+        }
+        if self.violation.is_some() {
+            return None;
+        }
+        match self.agenda.next_due()? {
+            Ok((at, who)) => {
+                self.now = self.now.max(at);
+                Some(who)
+            }
+            Err(who) => {
+                self.violate(|| format!("{who:?} is woken again and again: a busy loop"));
+                None
+            }
+        }
+    }
+
+    /// Wakes somebody at this moment at the latest.
+    pub fn wake(&mut self, who: Who, at: Moment) {
+        self.agenda.wake(who, at.max(self.now), &mut self.dice);
+    }
+
+    /// A line of the trace, made only where somebody will read it.
+    pub fn say(&mut self, line: impl FnOnce() -> String) {
+        let millis = self.now.as_nanos() / 1_000_000;
+        if let Some(trace) = &mut self.trace {
+            if trace.len() >= TRACE_LINES_MAX {
+                trace.remove(0);
+            }
+            trace.push(format!("{millis:>7} ms  {}", line()));
+        }
+    }
+
+    /// A promise was broken. The first one counts.
+    pub fn violate(&mut self, what: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            let what = what();
+            self.say(|| format!("VIOLATION: {what}"));
+            self.violation = Some(what);
+        }
+    }
+
+    /// What must hold.
+    pub fn demand(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violate(what);
+        }
+    }
+
+    /// Whether the server is wrong in this way.
+    pub fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// What went wrong, and what led to it.
+    pub fn end(self) -> (Option<String>, Vec<String>) {
+        (self.violation, self.trace.unwrap_or_default())
+    }
+}
