@@ -1,5 +1,6 @@
 //! Bind, accept, connection limits.
 
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -401,9 +402,17 @@ fn remove_stale(path: &Path) {
     }
 }
 
-/// A listening socket in the hands of a worker's runtime.
+/// A listening socket in the hands of a worker.
 #[derive(Debug)]
-pub(crate) enum Acceptor {
+pub(crate) struct Acceptor {
+    /// Until the runtime has it: where that is not possible now, it is tried again.
+    listener: RefCell<Option<Listener>>,
+    registered: OnceCell<Registered>,
+}
+
+/// The same in the hands of its runtime.
+#[derive(Debug)]
+enum Registered {
     /// Only waited for by the runtime, through its type for datagrams: the type for listeners would
     /// register every connection that it accepts, whether or not anybody has to wait for it.
     Tcp(UdpSocket),
@@ -411,16 +420,29 @@ pub(crate) enum Acceptor {
 }
 
 impl Acceptor {
-    pub(crate) fn new(listener: Listener) -> io::Result<Self> {
-        Ok(match listener.address {
-            ListenAddress::Tcp(_) => Self::Tcp(UdpSocket::from_std(listener.socket.into())?),
-            ListenAddress::Unix(_) => Self::Unix(UnixListener::from_std(listener.socket.into())?),
-        })
+    pub(crate) fn new(listener: Listener) -> Self {
+        Self { listener: RefCell::new(Some(listener)), registered: OnceCell::new() }
+    }
+
+    fn registered(&self) -> io::Result<&Registered> {
+        if let Some(registered) = self.registered.get() {
+            return Ok(registered);
+        }
+        let mut listener = self.listener.borrow_mut();
+        let given = listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        // The runtime keeps what it is given, or closes it.
+        let socket = given.socket.try_clone()?;
+        let registered = match given.address {
+            ListenAddress::Tcp(_) => Registered::Tcp(UdpSocket::from_std(socket.into())?),
+            ListenAddress::Unix(_) => Registered::Unix(UnixListener::from_std(socket.into())?),
+        };
+        *listener = None;
+        Ok(self.registered.get_or_init(|| registered))
     }
 
     async fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
-        match self {
-            Self::Tcp(listener) => {
+        match self.registered()? {
+            Registered::Tcp(listener) => {
                 let accept = || {
                     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                     rustix::net::acceptfrom_with(listener, flags).map_err(io::Error::from)
@@ -429,7 +451,7 @@ impl Acceptor {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                 Ok((Stream::Fresh(socket.into()), peer))
             }
-            Self::Unix(listener) => {
+            Registered::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 Ok((Stream::Unix(stream), None))
             }
