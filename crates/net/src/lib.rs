@@ -12,6 +12,7 @@ mod handshake;
 pub mod inquiry;
 mod list;
 pub mod listen;
+mod memory;
 mod pace;
 pub mod repeat;
 pub mod serve;
