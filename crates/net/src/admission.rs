@@ -1,5 +1,5 @@
 //! How many connections there may be, in all and from one address (H10). Counted over the whole server;
-//! without a limit nothing is counted.
+//! without a limit nothing is counted. Nor is anybody let in when memory is short.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sekisho_config::Main;
 
+use crate::memory::Memory;
+
 /// The connections that are counted.
 #[derive(Debug, Default)]
 pub struct Admission {
     counts: Mutex<Counts>,
+    memory: Memory,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +40,9 @@ impl Admission {
         main: &Main,
         address: Option<IpAddr>,
     ) -> Result<Option<Admitted>, TooMany> {
+        if self.memory.is_short() {
+            return Err(TooMany);
+        }
         let (total_max, address_max) = (main.connections_max, main.connections_per_address);
         if total_max.is_none() && address_max.is_none() {
             return Ok(None);
@@ -79,11 +85,11 @@ impl Drop for Admitted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sekisho_config::{Memory, Options, load};
+    use sekisho_config::{Memory as Files, Options, load};
 
     fn main_of(events: &str) -> Main {
         let text = format!("events {{ {events} }}");
-        let outcome = load("/c".as_ref(), &Options::new("/"), &Memory::of("/c", text));
+        let outcome = load("/c".as_ref(), &Options::new("/"), &Files::of("/c", text));
         outcome.config.expect("a configuration").main
     }
 

@@ -18,10 +18,10 @@ use sekisho_route::RequestIdSeed;
 use tokio::sync::oneshot;
 
 use crate::drive::Connection;
-use crate::memory::Held;
 use crate::session::{Orders, Seat, Wish};
 use crate::stream::Stream;
 use crate::tally::Tally;
+use crate::weigh::Held;
 use crate::worker::{Door, Worker};
 
 /// The longest target that is shown.

@@ -14,7 +14,7 @@ mod handshake;
 pub mod inquiry;
 mod list;
 pub mod listen;
-pub mod memory;
+mod memory;
 mod pace;
 pub mod repeat;
 pub mod serve;
@@ -24,6 +24,7 @@ mod sluice;
 pub mod stream;
 pub mod tally;
 mod turns;
+pub mod weigh;
 mod work;
 pub mod worker;
 

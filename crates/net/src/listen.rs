@@ -1,5 +1,6 @@
 //! Bind, accept, connection limits.
 
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -398,26 +399,42 @@ fn remove_stale(path: &Path) {
     }
 }
 
-/// A listening socket in the hands of a worker's runtime. It is only waited for, through the runtime's type for
-/// datagrams: the types for listeners would register every connection that they accept.
+/// A listening socket in the hands of a worker.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    socket: UdpSocket,
+    /// Until the runtime has it: where that is not possible now, it is tried again.
+    listener: RefCell<Option<Listener>>,
+    /// It is only waited for, through the runtime's type for datagrams: the types for listeners would register
+    /// every connection that they accept.
+    registered: OnceCell<UdpSocket>,
     is_tcp: bool,
 }
 
 impl Acceptor {
-    pub(crate) fn new(listener: Listener) -> io::Result<Self> {
+    pub(crate) fn new(listener: Listener) -> Self {
         let is_tcp = matches!(listener.address, ListenAddress::Tcp(_));
-        Ok(Self { socket: UdpSocket::from_std(listener.socket.into())?, is_tcp })
+        Self { listener: RefCell::new(Some(listener)), registered: OnceCell::new(), is_tcp }
+    }
+
+    fn registered(&self) -> io::Result<&UdpSocket> {
+        if let Some(registered) = self.registered.get() {
+            return Ok(registered);
+        }
+        let mut listener = self.listener.borrow_mut();
+        let given = listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        // The runtime keeps what it is given, or closes it.
+        let registered = UdpSocket::from_std(given.socket.try_clone()?.into())?;
+        *listener = None;
+        Ok(self.registered.get_or_init(|| registered))
     }
 
     async fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
+        let listener = self.registered()?;
         let accept = || {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            rustix::net::acceptfrom_with(&self.socket, flags).map_err(io::Error::from)
+            rustix::net::acceptfrom_with(listener, flags).map_err(io::Error::from)
         };
-        let (socket, peer) = self.socket.async_io(Interest::READABLE, accept).await?;
+        let (socket, peer) = listener.async_io(Interest::READABLE, accept).await?;
         let peer = peer.filter(|_| self.is_tcp).and_then(|peer| SocketAddr::try_from(peer).ok());
         Ok((Stream::new(socket, self.is_tcp), peer))
     }

@@ -1,69 +1,120 @@
-//! What a worker holds in memory, by kind. Sizes are taken from the types and the capacities as they are, when
-//! somebody asks; nothing is counted on the way of a request.
+//! How much memory we may have, and whether that is nearly all in use. Whoever reaches the limit of a control
+//! group is killed, with everybody who is there; so newcomers are refused before (F8 of the faults).
 
-use crate::busy::Busy;
-use crate::worker::Worker;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What is held of one kind.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
-    /// What it is.
-    pub kind: &'static str,
-    /// How many of them.
-    pub count: usize,
-    /// How many bytes together.
-    pub bytes: usize,
+/// Newcomers are refused from this part of the limit on: the rest is for those who are here.
+const SHORT_PERCENT: u64 = 85;
+/// How many newcomers come between two looks.
+const LOOK_EVERY: u64 = 16;
+/// A limit beyond this is none: the kernel's word for "no limit" is a number, too.
+const LIMIT_MAX: u64 = 1 << 46;
+
+/// The limit, and what was last seen.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    limit: Option<u64>,
+    newcomers: AtomicU64,
+    is_short: AtomicBool,
 }
 
-impl Held {
-    fn new(kind: &'static str, (count, bytes): (usize, usize)) -> Self {
-        Self { kind, count, bytes }
+impl Default for Memory {
+    fn default() -> Self {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::limited_to(limit_of(&groups, |path| std::fs::read_to_string(path).ok()))
     }
 }
 
-impl Worker {
-    /// What it holds.
-    pub(crate) fn weigh(&self) -> Vec<Held> {
-        let pool = self.pool.borrow();
-        let kept = pool.iter().map(|busy| busy.held_bytes()).sum::<usize>();
-        let sessions = self.sessions.borrow();
-        vec![
-            Held::new("session records", (sessions.len(), sessions.held_bytes())),
-            Held::new("connections", (sessions.len(), self.turns.held_bytes())),
-            Held::new("buffers in use", self.turns.weigh_buffers()),
-            Held::new("buffers kept", (pool.len(), kept)),
-            Held::new("file cache", self.files.borrow().weigh()),
-            Held::new("repeated answers", self.repeats.borrow().weigh()),
-            Held::new("listing cache", self.listings.borrow().weigh()),
-        ]
+impl Memory {
+    fn limited_to(limit: Option<u64>) -> Self {
+        Self { limit, newcomers: AtomicU64::new(0), is_short: AtomicBool::new(false) }
+    }
+
+    /// Whether there is too little for one more; to be asked once for each.
+    pub(crate) fn is_short(&self) -> bool {
+        let Some(limit) = self.limit else { return false };
+        if self.newcomers.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
+            let is_short =
+                resident_bytes().is_some_and(|bytes| bytes >= limit / 100 * SHORT_PERCENT);
+            self.is_short.store(is_short, Ordering::Relaxed);
+        }
+        self.is_short.load(Ordering::Relaxed)
     }
 }
 
-impl Busy {
-    /// What a set of buffers holds in memory.
-    pub(crate) fn held_bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.input.capacity()
-            + self.scratch.out.capacity()
-            + self.scratch.head.capacity()
-            + self.body.capacity()
-            + self.outbox.body.capacity()
-            + self.outbox.fields.capacity()
-            + self.serving.fields.capacity()
-            + self.pieces.capacity() * size_of::<sekisho_handler::Piece>()
+/// What is in use.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The lowest limit of the control groups that we are in, of both kinds.
+fn limit_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let mut lowest: Option<u64> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (mounts, name): (&[&str], _) = if controllers.is_empty() {
+            (&["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], "memory.max")
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            (&["/sys/fs/cgroup/memory"], "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        for mount in mounts {
+            // The limits of those above hold as well; in a container the path may be the host's.
+            for group in Path::new(path.trim_start_matches('/')).ancestors() {
+                let text = read(&Path::new(mount).join(group).join(name));
+                let limit = text.and_then(|text| text.trim().parse::<u64>().ok());
+                if let Some(limit) = limit.filter(|limit| *limit < LIMIT_MAX) {
+                    lowest = Some(lowest.map_or(limit, |other| other.min(limit)));
+                }
+            }
+        }
     }
+    lowest
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// F8 of the faults
     #[test]
-    fn a_set_of_buffers_weighs_what_it_has_grown_to() {
-        let mut busy = Busy::default();
-        assert!(busy.held_bytes() > 16 * 1024, "{}", busy.held_bytes());
-        let before = busy.held_bytes();
-        busy.scratch.out.reserve_exact(100_000);
-        assert_eq!(busy.held_bytes(), before + busy.scratch.out.capacity());
+    fn the_lowest_limit_of_all_groups_counts() {
+        let files = [
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/memory.max", "1000000\n"),
+            ("/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "2000000\n"),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ];
+        let read = |path: &Path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == path);
+            found.map(|(_, text)| (*text).to_owned())
+        };
+        for (groups, limit) in [
+            ("0::/a/b\n", Some(1_000_000)),
+            ("4:memory:/c\n", Some(2_000_000)),
+            ("4:cpu,memory:/c\n0::/\n", Some(2_000_000)),
+            ("4:memory:/other\n", None),
+            ("3:cpu:/a\nnonsense\n", None),
+        ] {
+            assert_eq!(limit_of(groups, read), limit, "{groups}");
+        }
+    }
+
+    /// F8 of the faults
+    #[test]
+    fn newcomers_are_refused_when_most_of_it_is_in_use() {
+        let used = resident_bytes().expect("a process has memory");
+        assert!(used > 0);
+        for (limit, is_short) in [(None, false), (Some(used * 100), false), (Some(used / 2), true)]
+        {
+            let memory = Memory::limited_to(limit);
+            assert!((0..LOOK_EVERY * 2).all(|_| memory.is_short() == is_short), "{limit:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sekisho_config::{Level, ListenAddress};
+use sekisho_config::ListenAddress;
 use sekisho_handler::cgi::{Runs, Seats};
 use sekisho_handler::password::{UserFiles, Verdicts};
 use sekisho_handler::status::Question;
@@ -335,20 +335,10 @@ impl Worker {
 
     fn accept(self: &Rc<Self>, entrance: &mut Entrance, listener: Listener) {
         let (cookie, door) = (listener.cookie, Rc::clone(&entrance.door));
-        match Acceptor::new(listener) {
-            Ok(acceptor) => {
-                let acceptor = Rc::new(acceptor);
-                let accepting = listen::accept(Rc::clone(self), door, Rc::clone(&acceptor));
-                let accepting = tokio::task::spawn_local(accepting);
-                entrance.sockets.push((cookie, acceptor, accepting));
-            }
-            Err(error) => {
-                let stamp = self.clock.stamp(self.clock.now());
-                let address = listen::Shown(&door.address);
-                let message = format_args!("cannot accept on {address}: {error}");
-                door.placed().site.log.write(Level::Emerg, stamp, None, message);
-            }
-        }
+        let acceptor = Rc::new(Acceptor::new(listener));
+        let accepting = listen::accept(Rc::clone(self), door, Rc::clone(&acceptor));
+        let accepting = tokio::task::spawn_local(accepting);
+        entrance.sockets.push((cookie, acceptor, accepting));
     }
 
     /// An address is no longer listened on: its sessions drain, and are ended when their time is over.

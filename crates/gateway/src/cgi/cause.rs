@@ -29,6 +29,8 @@ pub enum Cause {
     BadHead(HeadError),
     /// It gave less than its `Content-Length` says.
     BodyTooShort,
+    /// What it printed cannot be read.
+    OutputLost,
     /// It was silent for too long: `cgi_read_timeout`.
     ReadTimeout,
     /// It ran for too long: `cgi_timeout`.
@@ -66,7 +68,8 @@ impl Cause {
             | Self::ClosedEarly
             | Self::Died(_)
             | Self::BadHead(_)
-            | Self::BodyTooShort => Status::BAD_GATEWAY,
+            | Self::BodyTooShort
+            | Self::OutputLost => Status::BAD_GATEWAY,
             Self::NoResources | Self::QueueFull | Self::QueueTimeout | Self::Cancelled => {
                 Status::SERVICE_UNAVAILABLE
             }
@@ -97,6 +100,7 @@ impl Cause {
             Self::Died(_) => "cgi_died",
             Self::BadHead(_) => "cgi_bad_head",
             Self::BodyTooShort => "cgi_body_too_short",
+            Self::OutputLost => "cgi_output_lost",
             Self::ReadTimeout => "cgi_read_timeout",
             Self::RunTimeout => "cgi_timeout",
             Self::Cancelled => "cgi_cancelled",
@@ -117,6 +121,7 @@ impl fmt::Display for Cause {
             Self::Died(signal) => return write!(f, "the program was killed by signal {signal}"),
             Self::BadHead(error) => return write!(f, "bad head from the program: {error}"),
             Self::BodyTooShort => "the program gave less than its Content-Length",
+            Self::OutputLost => "the program's output cannot be read",
             Self::ReadTimeout => "the program was silent for too long",
             Self::RunTimeout => "the program ran for too long",
             Self::Cancelled => "the server is stopping",

@@ -62,6 +62,8 @@ pub enum Fact<'a> {
     Output(&'a [u8]),
     /// Its output has ended: nobody holds the other end of the pipe.
     OutputEnded,
+    /// Its output cannot be read any more, and what it was going to be is not known.
+    OutputLost,
     /// It has ended. It is not reaped yet: its group is still its own.
     Exited(Exit),
     /// It has taken bytes of the request's body.
@@ -249,6 +251,11 @@ impl Program {
         match fact {
             Fact::Output(bytes) => self.output(bytes, now, &mut orders),
             Fact::OutputEnded => self.output_ended(now, &mut orders),
+            Fact::OutputLost => {
+                // What has come must not look complete (C5).
+                self.fail(Cause::OutputLost, now, &mut orders);
+                self.output_ended(now, &mut orders);
+            }
             Fact::Exited(exit) => self.exited(exit, now, &mut orders),
             Fact::InputTaken => self.active_at = now,
             Fact::ClientAwaited(is_awaited) => self.await_client(is_awaited, now),

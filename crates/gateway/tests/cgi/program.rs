@@ -20,6 +20,8 @@ const RULES: Rules = Rules {
 enum Do {
     Print(&'static str),
     Eof,
+    /// Its output cannot be read.
+    Lost,
     Exit(i32),
     Die(i32),
     Takes,
@@ -46,6 +48,7 @@ fn run(rules: Rules, script: &[(u64, Do)]) -> Vec<String> {
         let (fact, text) = match event {
             Print(text) => (Fact::Output(text.as_bytes()), text),
             Eof => (Fact::OutputEnded, ""),
+            Do::Lost => (Fact::OutputLost, ""),
             Do::Exit(code) => (Fact::Exited(Exit::Code(code)), ""),
             Die(signal) => (Fact::Exited(Exit::Signal(signal)), ""),
             Takes => (Fact::InputTaken, ""),
@@ -253,6 +256,16 @@ fn a_content_length_is_kept_to() {
     );
     let none = [(0, Print("Content-Length: 5\n\n")), (1, Do::Exit(0)), (2, Eof)];
     check(RULES, &none, &["2 fail 502 BodyTooShort", "2 sweep"]);
+}
+
+/// C5, F17 of the faults: what cannot be read to its end does not look complete.
+#[test]
+fn output_that_is_lost_is_broken_off() {
+    let begun = [(0, Print("X: 1\n\nbody")), (1, Do::Lost), (2, Do::Exit(0))];
+    let orders = ["0 head 200 unknown", "0 \"body\"", "1 break OutputLost", "1 term", "2 sweep"];
+    check(RULES, &begun, &orders);
+    let none = [(0, Print(HEAD)), (1, Do::Lost), (2, Do::Exit(0))];
+    check(RULES, &none, &["1 fail 502 OutputLost", "1 term", "2 sweep"]);
 }
 
 /// C9: redirects to elsewhere on this server.

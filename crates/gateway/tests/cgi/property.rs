@@ -160,7 +160,7 @@ proptest! {
     #[test]
     fn every_run_ends(
         rules in rules(),
-        facts in prop::collection::vec((0_u8..9, 0_u64..4000, output()), 0..20),
+        facts in prop::collection::vec((0_u8..10, 0_u64..4000, output()), 0..20),
     ) {
         let mut program = Program::new(rules, Moment::ZERO);
         let mut now = 0;
@@ -174,6 +174,7 @@ proptest! {
                 5 => Fact::ClientAwaited(bytes.len().is_multiple_of(2)),
                 6 => Fact::InputTaken,
                 7 => Fact::ClientLost,
+                8 => Fact::OutputLost,
                 _ => Fact::Cancelled,
             };
             let orders = program.after(fact, moment);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -211,15 +212,19 @@ impl Run {
             self.output.resize(OUTPUT_BYTES_FIRST, 0);
         }
         let mut buffer = ReadBuf::new(&mut self.output);
-        let read = match Pin::new(stdout).poll_read(cx, &mut buffer) {
-            Poll::Pending => return None,
-            Poll::Ready(Ok(())) => buffer.filled().len(),
-            Poll::Ready(Err(_)) => 0,
+        let read = loop {
+            match Pin::new(&mut *stdout).poll_read(cx, &mut buffer) {
+                Poll::Pending => return None,
+                Poll::Ready(Ok(())) => break Ok(buffer.filled().len()),
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Poll::Ready(Err(error)) => break Err(error),
+            }
         };
-        if read == 0 {
+        let Some(read) = read.as_ref().ok().copied().filter(|read| *read > 0) else {
             self.stdout = None;
-            return Some((self.tell(Fact::OutputEnded, now), 0));
-        }
+            let fact = if read.is_err() { Fact::OutputLost } else { Fact::OutputEnded };
+            return Some((self.tell(fact, now), 0));
+        };
         let orders = self.program.after(Fact::Output(&self.output[..read]), now);
         self.carry_out(orders.signal);
         if read == self.output.len() && read < OUTPUT_BYTES_MAX {

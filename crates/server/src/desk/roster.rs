@@ -6,8 +6,8 @@ use std::time::Duration;
 use sekisho_endpoint::control;
 use sekisho_net::Order;
 use sekisho_net::inquiry::{Inquiry, Measured, Peer, View, Visit, Whom};
-use sekisho_net::memory::Held;
 use sekisho_net::session::Wish;
+use sekisho_net::weigh::Held;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
