@@ -6,6 +6,7 @@ mod common;
 
 mod clients;
 mod many;
+mod mistakes;
 mod seats;
 mod services;
 mod steering;
