@@ -1,7 +1,7 @@
 """A client for Sekisho's native protocol (docs/protocol.md), over TCP and Unix sockets."""
 
 from ._client import Call, Client, connect
-from ._errors import Broken, Code, Ended, Failed, SekishoError
+from ._errors import Broken, Code, Ended, Failed, Lost, SekishoError
 from ._http import HttpHead, http_request, read_http
 
 CONTROL = 1
@@ -22,6 +22,7 @@ __all__ = [
     "Ended",
     "Failed",
     "HttpHead",
+    "Lost",
     "SekishoError",
     "connect",
     "http_request",

@@ -2,13 +2,14 @@
 
 import collections
 import os
+import select
 import socket
 import struct
 from types import TracebackType
 from typing import Deque, Dict, Iterator, Optional, Tuple, Type, Union
 
 from . import _protobuf as protobuf
-from ._errors import Broken, Code, Ended, Failed, SekishoError
+from ._errors import Broken, Code, Ended, Failed, Lost, SekishoError
 
 Address = Union[str, "os.PathLike[str]", Tuple[str, int]]
 
@@ -28,7 +29,10 @@ def connect(
     admin: bool = False,
     timeout: Optional[float] = 60.0,
 ) -> "Client":
-    """Connects to a path of a Unix socket, "HOST:PORT" or (host, port), and says hello."""
+    """Connects to a path of a Unix socket, "HOST:PORT" or (host, port), and says hello.
+
+    No wait for the server, then or later, lasts longer than `timeout` seconds without a byte; None is for ever.
+    """
     if isinstance(address, tuple):
         stream = socket.create_connection(address, timeout=timeout)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -55,7 +59,11 @@ def connect(
 
 
 class Client:
-    """A session. Not for several threads at once; several requests may run in it."""
+    """A session. Not for several threads at once; several requests may run in it.
+
+    A wait without a byte for longer than `timeout` seconds raises TimeoutError. The session goes on, and what was
+    waited for may be waited for again.
+    """
 
     def __init__(
         self,
@@ -65,7 +73,11 @@ class Client:
         credential: bytes = b"",
         admin: bool = False,
     ) -> None:
+        self.timeout = stream.gettimeout()
+        """How long a wait may be, in seconds; None is for ever."""
+        stream.setblocking(False)
         self._stream = stream
+        self._received = bytearray()
         self._calls: Dict[int, "Call"] = {}
         self._next_slot = 0
         self._end: Optional[SekishoError] = None
@@ -129,6 +141,8 @@ class Client:
             try:
                 while True:
                     self._read()
+            except Lost:
+                raise
             except Ended as ended:
                 if ended.code is not None:
                     raise
@@ -149,29 +163,57 @@ class Client:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if kind is None and not self._end:
-            for call in list(self._calls.values()):
-                call.drain()
-            self.shut_down()
-        self.close()
+        try:
+            if kind is None and not self._end:
+                for call in list(self._calls.values()):
+                    call.drain()
+                self.shut_down()
+        finally:
+            self.close()
 
     def _send(self, kind: int, slot: int, word: int = 0, payload: bytes = b"") -> None:
-        try:
-            self._stream.sendall(HEAD.pack(len(payload), kind, 0, slot, word) + payload)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # What the server said before it went may still be read.
-
-    def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
+        if self._end:
+            return
+        rest = memoryview(HEAD.pack(len(payload), kind, 0, slot, word) + payload)
+        while rest:
             try:
-                part = self._stream.recv(min(count - len(parts), 1 << 16))
-            except ConnectionResetError:
-                part = b""
+                rest = rest[self._stream.send(rest) :]
+            except BlockingIOError:
+                self._make_room()
+            except OSError:
+                return  # What the server said before it went may still be read.
+
+    def _make_room(self) -> None:
+        """A server that cannot get rid of its answers takes nothing: they are read until it does."""
+        ready = self._wait(select.POLLIN | select.POLLOUT)
+        if not ready:
+            # Part of a frame has left, and nobody knows which: there is no going on.
+            raise self._over(Lost("the server took nothing for too long"))
+        if ready & ~select.POLLOUT:
+            self._receive()
+
+    def _wait(self, events: int) -> int:
+        """Waits for the socket: what happened, or nothing after too long."""
+        poll = select.poll()
+        poll.register(self._stream, events)
+        ready = poll.poll(None if self.timeout is None else self.timeout * 1000)
+        return ready[0][1] if ready else 0
+
+    def _receive(self) -> None:
+        """Waits for bytes. They are kept until a frame is complete, however long that takes."""
+        while True:
+            try:
+                part = self._stream.recv(1 << 16)
+            except BlockingIOError:
+                if not self._wait(select.POLLIN):
+                    raise TimeoutError("the server said nothing for too long") from None
+                continue
+            except OSError as error:
+                raise self._over(Lost(f"the connection failed: {error}")) from error
             if not part:
-                raise self._over(Ended(None, "the connection ended without a word"))
-            parts += part
-        return bytes(parts)
+                raise self._over(Lost("the connection ended without a word"))
+            self._received += part
+            return
 
     def _over(self, end: SekishoError) -> SekishoError:
         self._end = self._end or end
@@ -181,26 +223,41 @@ class Client:
         """Reads one frame and gives it to whom it concerns."""
         if self._end:
             raise self._end
-        length, kind, _flags, slot, _word = HEAD.unpack(self._exactly(HEAD.size))
+        while len(self._received) < HEAD.size:
+            self._receive()
+        length, kind, _flags, slot, _word = HEAD.unpack_from(self._received)
         if length > max(self.frame_bytes_max, 4096):
             raise self._over(Broken("a frame is longer than it may be"))
-        payload = self._exactly(length)
+        while len(self._received) < HEAD.size + length:
+            self._receive()
+        payload = bytes(self._received[HEAD.size : HEAD.size + length])
+        del self._received[: HEAD.size + length]
+        try:
+            self._take(kind, slot, payload)
+        except Broken as broken:
+            raise self._over(broken)
+
+    def _take(self, kind: int, slot: int, payload: bytes) -> None:
         if kind == WELCOME:
             welcome = protobuf.read(payload)
             self.session = protobuf.number(welcome, 3)
             self.frame_bytes_max = protobuf.number(welcome, 4)
             self.requests_max = protobuf.number(welcome, 5)
+            if not self.session:
+                raise Broken("a session without a number")
         elif kind == BYE:
             bye = protobuf.read(payload)
             code = protobuf.number(bye, 1)
             text = protobuf.text(bye, 2) or "the session is over"
+            if code == Code.UNSUPPORTED_OPERATION:
+                text += f"; version {protobuf.number(bye, 3)}.{protobuf.number(bye, 4)} is"
             raise self._over(Ended(Code.of(code) if code else None, text))
         elif kind == EXTENDED:
             self._extended = protobuf.number(protobuf.read(payload), 1)
         else:
             call = self._calls.get(slot)
             if call is None:
-                raise self._over(Broken(f"frame {kind} for slot {slot}, where no request runs"))
+                raise Broken(f"frame {kind} for slot {slot}, where no request runs")
             call._take(kind, payload)
 
 
@@ -277,4 +334,4 @@ class Call:
         elif kind == RELEASED:
             self._released = True
         else:
-            raise self._client._over(Broken(f"a frame of kind {kind}"))
+            raise Broken(f"a frame of kind {kind}")

@@ -54,5 +54,12 @@ class Ended(SekishoError):
         self.text = text
 
 
+class Lost(Ended):
+    """The connection failed, or ended without a word."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(None, text)
+
+
 class Broken(SekishoError):
     """The server does not keep to the protocol."""

@@ -49,7 +49,7 @@ pub trait Surroundings: fmt::Debug {
     /// A run that went on by itself has ended.
     fn ended_alone(&self);
     /// A program, or the wait for one, has met its deadline (T10).
-    fn expired(&self);
+    fn expired(&self, kind: DeadlineKind);
 }
 
 /// What a program is started for.
@@ -225,9 +225,13 @@ impl CgiTask {
 
     fn note(&self, cause: Cause) {
         self.around.report(Level::Error, format_args!("cgi: {cause}"));
-        if matches!(cause, Cause::ReadTimeout | Cause::RunTimeout | Cause::QueueTimeout) {
-            self.around.expired();
-        }
+        let expired = match cause {
+            Cause::ReadTimeout => DeadlineKind::Silence,
+            Cause::RunTimeout => DeadlineKind::Program,
+            Cause::QueueTimeout => DeadlineKind::Wait,
+            _ => return,
+        };
+        self.around.expired(expired);
     }
 
     /// Keeps what the machine orders until the connection takes it.
@@ -376,12 +380,15 @@ impl Task for CgiTask {
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
-        let at = match &self.stage {
-            Stage::Running(run) => run.next_deadline(),
-            Stage::Queued { until, .. } => *until,
-            Stage::Spooling { .. } | Stage::Ended => None,
+        let (at, kind) = match &self.stage {
+            Stage::Running(run) if run.is_heard_for() => {
+                (run.next_deadline(), DeadlineKind::Silence)
+            }
+            Stage::Running(run) => (run.next_deadline(), DeadlineKind::Program),
+            Stage::Queued { until, .. } => (*until, DeadlineKind::Wait),
+            Stage::Spooling { .. } | Stage::Ended => return None,
         };
-        at.map(|at| Deadline { at, kind: DeadlineKind::Program })
+        at.map(|at| Deadline { at, kind })
     }
 
     fn cancel(&mut self, cause: cancel::Cause, now: Moment) {

@@ -98,7 +98,7 @@ impl Task for StatusTask {
 
     fn next_deadline(&self) -> Option<Deadline> {
         let is_waiting = matches!(self.stage, Stage::Waiting(_));
-        is_waiting.then_some(Deadline { at: self.by, kind: DeadlineKind::Program })
+        is_waiting.then_some(Deadline { at: self.by, kind: DeadlineKind::Wait })
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {

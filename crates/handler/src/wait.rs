@@ -62,7 +62,7 @@ impl Task for Delay {
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
-        Some(Deadline { at: self.until, kind: DeadlineKind::Program })
+        Some(Deadline { at: self.until, kind: DeadlineKind::Wait })
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {
@@ -187,7 +187,7 @@ impl Task for Asking {
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
-        Some(Deadline { at: self.until, kind: DeadlineKind::Program })
+        Some(Deadline { at: self.until, kind: DeadlineKind::Wait })
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {

@@ -16,8 +16,12 @@ pub enum DeadlineKind {
     Send,
     /// What is left of the client's input must end.
     Linger,
-    /// The program that works on the request must say something, or be done.
+    /// The program that works on the request must be done, or end when it is told to.
     Program,
+    /// That program must say something.
+    Silence,
+    /// What the request waits for must come: a place for a program, its turn under a rate, a password's check.
+    Wait,
     /// The first message of a native session must be complete (E2): absolute.
     Handshake,
     /// A native frame that has begun must come to its end (E2).
@@ -30,13 +34,15 @@ pub enum DeadlineKind {
 
 impl DeadlineKind {
     /// Every kind, in the order of its counter.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Header,
         Self::Body,
         Self::KeepAlive,
         Self::Send,
         Self::Linger,
         Self::Program,
+        Self::Silence,
+        Self::Wait,
         Self::Handshake,
         Self::Frame,
         Self::Session,
@@ -52,6 +58,8 @@ impl DeadlineKind {
             Self::Send => "send_timeout",
             Self::Linger => "lingering_timeout",
             Self::Program => "cgi_timeout",
+            Self::Silence => "cgi_read_timeout",
+            Self::Wait => "wait",
             Self::Handshake => "handshake_timeout",
             Self::Frame => "frame_timeout",
             Self::Session => "session_timeout",

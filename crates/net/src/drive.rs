@@ -483,7 +483,10 @@ impl Connection {
             }
             // Data that came in the same turn has won (T3).
             match this.next_deadline().filter(|deadline| deadline.at.is_due(now)) {
-                Some(Deadline { kind: DeadlineKind::Program, .. }) => {
+                Some(Deadline {
+                    kind: DeadlineKind::Program | DeadlineKind::Silence | DeadlineKind::Wait,
+                    ..
+                }) => {
                     if !this.expire_task(cx, now) {
                         break;
                     }

@@ -65,8 +65,8 @@ impl Surroundings for Around {
         self.worker.vacated.notify_waiters();
     }
 
-    fn expired(&self) {
-        self.worker.shared.counters.expire(DeadlineKind::Program);
+    fn expired(&self, kind: DeadlineKind) {
+        self.worker.shared.counters.expire(kind);
     }
 }
 

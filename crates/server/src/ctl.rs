@@ -9,7 +9,7 @@ mod reach;
 pub(crate) mod show;
 mod top;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,6 +24,9 @@ pub(crate) use metrics::prometheus;
 
 /// How often `--watch` looks.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// How often the live view may look, and how seldom.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+const EVERY_MAX: Duration = Duration::from_hours(1);
 
 /// What `sekisho ctl` takes.
 #[derive(Debug, Args)]
@@ -82,8 +85,8 @@ enum Command {
     /// A live view of all sessions
     Top {
         /// Seconds between two looks
-        #[arg(long, default_value = "1", value_name = "SECONDS")]
-        every: f64,
+        #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
+        every: Duration,
     },
 }
 
@@ -184,7 +187,16 @@ impl From<CallError> for Failure {
             | CallError::Ended { code: Some(Code::PermissionError), text } => {
                 Self::NotAllowed(text)
             }
+            CallError::Transport(why)
+                if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                Self::NoServer("the server did not answer in time".to_owned())
+            }
             CallError::Transport(why) => Self::NoServer(format!("the connection failed: {why}")),
+            CallError::Broken(why) => Self::NoServer(format!(
+                "what answers there does not speak the native protocol ({why}): is it an address of the \
+                 endpoint block, and not one for shared memory (\"ipc\")?"
+            )),
             error => Self::Failed(error.to_string()),
         }
     }
@@ -192,7 +204,7 @@ impl From<CallError> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
+        if error.kind() == ErrorKind::BrokenPipe {
             return Self::NobodyReads;
         }
         Self::Failed(error.to_string())
@@ -226,7 +238,10 @@ pub(crate) fn reload(pid: u32) -> Result<Option<Verdict>, Problem> {
 }
 
 fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
-    let mut server = reach::server(&ctl.target)?;
+    let mut server = match &ctl.command {
+        Command::Call(options) => reach::to_call(&ctl.target, options.is_steering())?,
+        _ => reach::to_steer(&ctl.target)?,
+    };
     match &ctl.command {
         Command::Sessions(how) => watch(how, &mut server, &mut |server, out| {
             let sessions = server.sessions()?;
@@ -253,22 +268,32 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
             if !verdict.is_good {
                 return Err(Failure::Failed(String::new()));
             }
-            println!("reloaded");
-            Ok(ExitCode::SUCCESS)
+            say("reloaded")
         }
         Command::Stop { forceful } => {
             server.verdict(What::Stop(control::Stop { forceful: *forceful }))?;
-            println!("{}", if *forceful { "stopping" } else { "draining" });
-            Ok(ExitCode::SUCCESS)
+            say(if *forceful { "stopping" } else { "draining" })
         }
         Command::Metrics(options) => metrics::run(options, &mut server),
         Command::Memory(options) => memory::run(options, &mut server),
         Command::Call(options) => call::run(options, server),
-        Command::Top { every } => {
-            let every = Duration::try_from_secs_f64(*every).unwrap_or(WATCH_EVERY);
-            top::run(&mut server, every.max(Duration::from_millis(100)))
-        }
+        Command::Top { every } => top::run(&mut server, *every),
     }
+}
+
+/// One line on standard output.
+fn say(line: &str) -> Result<ExitCode, Failure> {
+    writeln!(std::io::stdout(), "{line}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A number of seconds, of which a terminal can show what happened.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().map_err(|_| "a number of seconds is wanted".to_owned())?;
+    Duration::try_from_secs_f64(number)
+        .ok()
+        .filter(|length| (EVERY_MIN..=EVERY_MAX).contains(length))
+        .ok_or_else(|| "from 0.1 to 3600 seconds".to_owned())
 }
 
 /// What makes one look's output.

@@ -35,7 +35,7 @@ pub enum Cause {
     ReadTimeout,
     /// It ran for too long: `cgi_timeout`.
     RunTimeout,
-    /// The server is told to stop.
+    /// Somebody here wants no more of it: an operator, or the end of the server.
     Cancelled,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Cause {
             Self::OutputLost => "the program's output cannot be read",
             Self::ReadTimeout => "the program was silent for too long",
             Self::RunTimeout => "the program ran for too long",
-            Self::Cancelled => "the server is stopping",
+            Self::Cancelled => "the request was cancelled",
         })
     }
 }

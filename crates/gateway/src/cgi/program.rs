@@ -278,6 +278,11 @@ impl Program {
         self.next_due().map(|(at, _)| at)
     }
 
+    /// Whether the next deadline is for the program's silence.
+    pub fn is_heard_for(&self) -> bool {
+        matches!(self.next_due(), Some((_, Due::Read)))
+    }
+
     /// Acts on one deadline that has passed; another may have, too.
     pub fn expire(&mut self, now: Moment) -> Orders {
         let mut orders = Orders::default();

@@ -128,6 +128,11 @@ impl Run {
         self.stdin.is_some() && !self.is_input_full
     }
 
+    /// Whether the next deadline is for the program's silence.
+    pub(super) fn is_heard_for(&self) -> bool {
+        self.program.is_heard_for()
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         let watch = match self.watch {
             Watch::From(at) if !self.has_exited && !self.program.is_over() => Some(at),

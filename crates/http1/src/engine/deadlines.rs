@@ -102,6 +102,8 @@ impl Http1 {
             | DeadlineKind::Send
             // Armed by handlers or by another protocol, never here.
             | DeadlineKind::Program
+            | DeadlineKind::Silence
+            | DeadlineKind::Wait
             | DeadlineKind::Handshake
             | DeadlineKind::Frame
             | DeadlineKind::Session

@@ -20,11 +20,21 @@ impl Server {
         credential: Vec<u8>,
         label: &str,
     ) -> Result<Self, Failure> {
+        Self::connect_as(socket, credential, label, true)
+    }
+
+    /// Takes the admin seat, or another.
+    pub(super) fn connect_as(
+        socket: Socket,
+        credential: Vec<u8>,
+        label: &str,
+        admin: bool,
+    ) -> Result<Self, Failure> {
         let options = Options {
             label: format!("{label}-{}", std::process::id()),
             application: "sekisho ctl".to_owned(),
             credential,
-            admin: true,
+            admin,
             ..Options::default()
         };
         Ok(Self { client: Client::connect(socket, options)? })

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use prost::Message;
@@ -17,6 +18,9 @@ use super::ask::{Server, failed, read};
 /// The longest body that is read: more fits no frame.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 
+/// How long a service may be silent, if the server allows for that much.
+const PATIENCE: Duration = Duration::from_hours(1);
+
 /// What `ctl call` takes.
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -24,12 +28,12 @@ pub(super) struct Options {
     service: String,
     /// http: what to ask for, such as /index.html
     target: Option<String>,
-    /// The body: a file, or `-` for standard input (which it is when it is not a terminal)
+    /// The body: a file, or `-` for standard input (which it is for other services than `http` when it is not a terminal)
     #[arg(long, short = 'd', value_name = "FILE|-")]
     body: Option<PathBuf>,
-    /// http: the method
-    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
-    method: String,
+    /// http: the method; GET if not given
+    #[arg(long, short = 'X', value_name = "METHOD")]
+    method: Option<String>,
     /// http: a field, such as 'Accept: text/html'; may be given several times
     #[arg(long, short = 'H', value_name = "FIELD")]
     header: Vec<String>,
@@ -41,19 +45,44 @@ pub(super) struct Options {
     include: bool,
 }
 
+impl Options {
+    /// Whether it is called by those who steer.
+    pub(super) fn is_steering(&self) -> bool {
+        self.number() == Some(control::NUMBER)
+    }
+
+    fn number(&self) -> Option<u32> {
+        Some(match self.service.as_str() {
+            "echo" => Echo::NUMBER,
+            "http" => http::NUMBER,
+            "control" => control::NUMBER,
+            other => return other.parse().ok(),
+        })
+    }
+}
+
 pub(super) fn run(options: &Options, mut server: Server) -> Result<ExitCode, Failure> {
-    let number = match options.service.as_str() {
-        "echo" => Echo::NUMBER,
-        "http" => http::NUMBER,
-        "control" => control::NUMBER,
-        other => other
-            .parse()
-            .map_err(|_| Failure::Failed(format!("no service is called \"{other}\"")))?,
+    let Some(number) = options.number() else {
+        let name = &options.service;
+        let text =
+            format!("no service is called \"{name}\": it is echo, http, control, or a number");
+        return Err(Failure::Failed(text));
     };
     let is_http = number == http::NUMBER;
+    let has_more = options.target.is_some()
+        || options.method.is_some()
+        || !options.header.is_empty()
+        || options.address.is_some()
+        || options.include;
+    if has_more && !is_http {
+        let text = "a target, -X, -H, -i and --address are for the service \"http\" only";
+        return Err(Failure::Failed(text.to_owned()));
+    }
     let body = body(options, is_http)?;
     let body = if is_http { request(options, body)?.encode_to_vec() } else { body };
     let client = server.client();
+    // A service that is silent for longer than a session lives would lose its client.
+    client.extend(PATIENCE)?;
     let ticket = client.request(number, &body)?;
     let mut out = io::stdout().lock();
     let mut is_first = true;
@@ -100,7 +129,7 @@ fn request(options: &Options, body: Vec<u8>) -> Result<Request, Failure> {
         Ok(Field { name: name.trim().to_owned(), value: value.trim().into() })
     };
     Ok(Request {
-        method: options.method.clone(),
+        method: options.method.clone().unwrap_or_default(),
         target: options.target.clone().unwrap_or_default(),
         fields: options.header.iter().map(field).collect::<Result<_, Failure>>()?,
         body,

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
@@ -19,6 +18,8 @@ use crate::{desk, pid_file};
 
 /// How long an answer may take: a reload reads files, and a machine may be busy.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
+/// No credential is longer, with some room for spaces around it.
+const CREDENTIAL_FILE_BYTES_MAX: u64 = 4096;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection to a server.
@@ -37,6 +38,15 @@ impl Read for Socket {
     }
 }
 
+impl Socket {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(unix) => unix.set_read_timeout(timeout),
+            Self::Tcp(tcp) => tcp.set_read_timeout(timeout),
+        }
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -46,16 +56,27 @@ impl AsFd for Socket {
     }
 }
 
-/// A session with the server that is meant.
-pub(super) fn server(target: &Target) -> Result<Server, Failure> {
-    let credential = target.credential_file.as_deref().map(read_credential).transpose()?;
-    let socket = match target {
-        Target { socket: Some(at), .. } => socket(at)?,
-        Target { pid: Some(pid), .. } => seat(*pid)?,
-        Target { config: None, prefix: None, .. } => seat(the_only_one()?)?,
-        target => configured(target)?,
-    };
-    Server::connect(socket, credential.unwrap_or_default(), "ctl")
+/// A session with the server that is meant, to steer it.
+pub(super) fn to_steer(target: &Target) -> Result<Server, Failure> {
+    Server::connect(connect(target)?, credential(target)?, "ctl")
+}
+
+/// A session to call a service, which may take its time. At an address that was named it is one like any other,
+/// unless the service steers or a credential is shown: not everybody who may call may steer.
+pub(super) fn to_call(target: &Target, is_steering: bool) -> Result<Server, Failure> {
+    let is_admin = is_steering || target.socket.is_none() || target.credential_file.is_some();
+    let socket = connect(target)?;
+    socket.set_read_timeout(None)?;
+    Server::connect_as(socket, credential(target)?, "ctl", is_admin)
+}
+
+fn connect(target: &Target) -> Result<Socket, Failure> {
+    match target {
+        Target { socket: Some(at), .. } => socket(at),
+        Target { pid: Some(pid), .. } => seat(*pid),
+        Target { config: None, prefix: None, .. } => seat(the_only_one()?),
+        target => configured(target),
+    }
 }
 
 /// The admin seat of a process.
@@ -145,12 +166,22 @@ fn named(pid: u32) -> String {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-    format!("{pid} ({})", words.join(" "))
+    // Anybody may give a process any name.
+    format!("{pid} ({})", super::show::tame(&words.join(" ")))
 }
 
-fn read_credential(path: &Path) -> Result<Vec<u8>, Failure> {
-    let text = fs::read(path)
-        .map_err(|error| Failure::Failed(format!("{}: {error}", PathBuf::from(path).display())))?;
+fn credential(target: &Target) -> Result<Vec<u8>, Failure> {
+    let Some(path) = &target.credential_file else { return Ok(Vec::new()) };
+    let failed =
+        |why: &dyn std::fmt::Display| Failure::Failed(format!("{}: {why}", path.display()));
+    let file = fs::File::open(path).map_err(|error| failed(&error))?;
+    let mut text = Vec::new();
+    file.take(CREDENTIAL_FILE_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| failed(&error))?;
+    if text.len() as u64 > CREDENTIAL_FILE_BYTES_MAX {
+        return Err(failed(&"too long for a credential"));
+    }
     Ok(text.trim_ascii().to_vec())
 }
 

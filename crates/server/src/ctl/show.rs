@@ -92,7 +92,7 @@ pub(super) fn session(session: &Session, out: &mut dyn Write) -> io::Result<()> 
         lines.push(("running", text));
     }
     for (name, value) in lines {
-        writeln!(out, "{name:<12} {value}")?;
+        writeln!(out, "{name:<12} {}", tame(&value))?;
     }
     Ok(())
 }
@@ -264,9 +264,13 @@ fn table<const N: usize>(
     Ok(())
 }
 
-/// Text from a peer without control characters.
+/// Text from a peer without control characters, and without those that turn the direction of what follows.
 pub(super) fn tame(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let is_wild = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if is_wild(c) { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -290,10 +294,22 @@ mod tests {
     #[test]
     fn what_a_peer_says_is_no_command_to_the_terminal() {
         // V: terminal escapes in labels
-        let session = Session { label: "\x1b[2Jx".to_owned(), ..Session::default() };
+        let request = Request {
+            method: "GET".to_owned(),
+            target: "/\x1b[2J\u{202e}".to_owned(),
+            ..Request::default()
+        };
+        let named = Session {
+            label: "\x1b[2Jx\u{202e}".to_owned(),
+            requests: vec![request],
+            ..Session::default()
+        };
         let mut out = Vec::new();
-        sessions(&[session], &mut out).expect("a vector takes all");
-        assert!(!out.contains(&0x1b), "{}", String::from_utf8_lossy(&out));
+        sessions(std::slice::from_ref(&named), &mut out).expect("a vector takes all");
+        requests(std::slice::from_ref(&named), &mut out).expect("a vector takes all");
+        session(&named, &mut out).expect("a vector takes all");
+        let out = String::from_utf8(out).expect("text");
+        assert!(!out.contains(['\x1b', '\u{202e}']) && out.contains("[2J"), "{out}");
     }
 
     #[test]

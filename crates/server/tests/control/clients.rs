@@ -36,6 +36,17 @@ fn the_python_client_speaks_with_the_server() {
 }
 
 #[test]
+fn the_python_client_copes_with_servers_that_misbehave() {
+    // E10
+    if !have("python3") {
+        return;
+    }
+    let done = python("tests/test_wire.py", &[]);
+    assert_eq!(done.code(), 0, "{}{}", done.stdout, done.stderr);
+    assert!(done.stderr.contains("OK"), "{}", done.stderr);
+}
+
+#[test]
 fn the_live_view_shows_sessions_and_leaves_the_terminal_as_it_was() {
     // E10
     if !have("python3") {

@@ -7,6 +7,7 @@ mod common;
 mod clients;
 mod many;
 mod memory;
+mod mistakes;
 mod seats;
 mod services;
 mod steering;

@@ -211,7 +211,7 @@ fn a_status_page_shows_the_sessions_and_prometheus_gets_its_numbers() {
     let text = page.text();
     assert!(text.contains("GET /cgi-bin/slow?&lt;b&gt;"), "{text}");
     assert!(
-        text.contains(&busy.local_address().to_string()) && text.contains("cgi_timeout"),
+        text.contains(&busy.local_address().to_string()) && text.contains("cgi_read_timeout"),
         "{text}"
     );
     let metrics = client.get("/metrics").text();
