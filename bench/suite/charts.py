@@ -43,8 +43,8 @@ def requests(found):
     names = ["small", "index", "missing", "close", "medium", "large", "listing", "put", "cgi"]
     panels = [panel for name in names if (panel := _panel(found, name))]
     return _bars(panels, "What a request costs",
-                 "Server CPU for one request, one worker on one core; less is better. "
-                 f"CGI: programs a second; more is better. {SLOW_WORDS}", columns=3)
+                 "Server CPU for one request on one core, and × of nginx; less is better. CGI: a second, more "
+                 "is better. Apache, Caddy: in the tables.", columns=3)
 
 
 def latency(found):

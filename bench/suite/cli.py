@@ -28,6 +28,7 @@ def main():
     out = pathlib.Path(options.out)
     if options.redraw:
         found = results.Results.load(out / "results.json")
+        found.about["remark"] = options.remark or found.about.get("remark")
     else:
         missing = [tool for tool in ["wrk", "curl", "cc", "taskset"] if not shutil.which(tool)]
         if missing:
@@ -35,8 +36,7 @@ def main():
             return 1
         found = measure(options)
     out.mkdir(parents=True, exist_ok=True)
-    if not options.redraw:
-        found.save(out / "results.json")
+    found.save(out / "results.json")
     report.write(found, out / "results.md")
     for path in charts.write(found, out):
         say(f"wrote {path}")
@@ -57,6 +57,7 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="one round of one second")
     parser.add_argument("--binary", type=pathlib.Path, help="a built server; without it, a release build is made")
     parser.add_argument("--out", default=OUT, help=f"where results go ({OUT.relative_to(PROJECT)})")
+    parser.add_argument("--remark", help="what a reader of the results must know; stands above them")
     parser.add_argument("--redraw", action="store_true", help="only tables and charts, from results.json")
     options = parser.parse_args()
     for name, value in (QUICK if options.quick else {"rounds": 3, "seconds": 2}).items():

@@ -7,6 +7,7 @@ import time
 
 from .configs import vhost
 
+CPU_SECONDS_MIN = 0.05
 # wrk asks for one of the many servers after the other; the requests are made once, before.
 VHOST_SCRIPT = """
 local requests, at = {}, 0
@@ -55,7 +56,10 @@ def read_wrk(text, may_fail=False):
 
 
 def cost(cpu_seconds, count):
-    """CPU of the server for one request."""
+    """CPU of the server for one request. The kernel counts in hundredths of a second: of a few of them
+    nothing can be said."""
+    if cpu_seconds < CPU_SECONDS_MIN:
+        raise RuntimeError(f"the server had only {cpu_seconds:.2f} s of CPU: too little to tell")
     return {"cpu_us": cpu_seconds * 1e6 / max(count, 1)}
 
 

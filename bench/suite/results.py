@@ -27,6 +27,7 @@ def about(binary, servers, options):
         "load_before": os.getloadavg()[0],
         "binary_bytes": os.path.getsize(binary) if binary else None,
         "servers": {server.name: server.version() for server in servers},
+        "remark": options.remark,
         "rounds": options.rounds,
         "seconds": options.seconds,
     }

@@ -1,7 +1,9 @@
 """The servers: how each is started, what it can do, and its end. Each gets workers pinned to the first CPUs."""
 import dataclasses
+import itertools
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -10,6 +12,7 @@ import time
 
 from . import configs, measure
 
+_first_port, _ports = random.randrange(20_000), itertools.count()
 LISTEN_PATIENCE_S = 30
 STOP_PATIENCE_S = 5
 
@@ -198,6 +201,13 @@ class Running:
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port on which nobody listens, below those that the kernel gives to outgoing connections; never the
+    same twice."""
+    while True:
+        port = 12_000 + (_first_port + next(_ports)) % 20_000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue

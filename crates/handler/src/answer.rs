@@ -129,4 +129,18 @@ mod tests {
         assert!(String::from_utf8_lossy(body).contains("<h1>404 Not Found</h1>"));
         assert!(page(Status::NO_CONTENT, "sekisho", &mut fields).is_empty());
     }
+
+    #[test]
+    fn a_page_that_is_made_once_is_that_of_its_status_and_name() {
+        let body = |status, product| {
+            let reply = page(status, product, &mut Vec::new());
+            reply.piece.as_ref().and_then(Piece::in_memory).expect("a body").to_vec()
+        };
+        let first = body(Status::NOT_FOUND, "sekisho");
+        assert_eq!(body(Status::NOT_FOUND, "sekisho"), first);
+        assert_ne!(body(Status::FORBIDDEN, "sekisho"), first);
+        assert!(
+            String::from_utf8_lossy(&body(Status::NOT_FOUND, "sekisho/1")).contains("sekisho/1")
+        );
+    }
 }

@@ -391,6 +391,17 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_is_weighed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let logs = Logs::new();
+        let target = LogTarget::File(dir.path().join("a.log"));
+        let sink = logs.open(&target, None, None).expect("it opens");
+        assert_eq!(logs.weigh(), (1, 0));
+        sink.line(&[b'x'; 1000]);
+        assert!(logs.weigh().1 >= 1000);
+    }
+
+    #[test]
     fn lines_that_wait_at_a_reopen_go_to_the_old_file() {
         // O6
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -1,0 +1,297 @@
+"""Instructions of the hot paths, counted by callgrind in the real binary, and checked against those recorded.
+
+    bench/budget             counts and shows
+    bench/budget --check     fails where a path takes more than the tolerance above what is recorded
+    bench/budget --update    records them
+
+Every path is run twice, with n and with 2 n requests; half of what is between them is one request's, and what
+start and end cost falls out. Counts follow from the compiler, the C library and the instruction set that it
+finds as well, so these are recorded, and where one differs nothing is compared and that is said.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from .servers import free_port
+from .site import Site
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+RECORD = PROJECT / "bench" / "budget.json"
+TOLERANCE = 0.03
+START_PATIENCE_S = 60
+ATTEMPTS = 3
+PROFILE = "budget"
+
+# What is trusted for an hour is not looked at again, however slow the machine is: no count depends on time.
+CONFIG = """
+worker_processes 1;
+error_log {dir}/error.log error;
+endpoint {{ listen unix:{dir}/native.sock; }}
+http {{
+    open_file_cache max=100; open_file_cache_valid 3600s; open_file_cache_errors on;
+    keepalive_requests 1000000;
+    root {dir}/root;
+    server {{
+        listen 127.0.0.1:{port};
+        access_log off;
+        location /cgi-bin/ {{ cgi on; }}
+    }}
+    server {{ listen 127.0.0.1:{logged}; access_log {dir}/access.log combined buffer=2m flush=1h; }}
+}}
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="bench/budget", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with what is recorded")
+    parser.add_argument("--update", action="store_true", help="record what is counted")
+    parser.add_argument("--binary", type=pathlib.Path, help=f"a server built with --profile {PROFILE}")
+    parser.add_argument("--paths", help=f"only some of: {', '.join(PATHS)}")
+    options = parser.parse_args()
+    for tool in ["valgrind", "cc"]:
+        if not shutil.which(tool):
+            print(f"skipped: {tool} is not installed")
+            return 0
+    if subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "true"],
+                      capture_output=True).returncode:
+        print("skipped: valgrind does not work here")
+        return 0
+    recorded = json.loads(RECORD.read_text()) if RECORD.exists() else None
+    here = surroundings()
+    if options.check and recorded and recorded["made_with"] != here:
+        for name, value in here.items():
+            was = recorded["made_with"].get(name)
+            if was != value:
+                print(f"skipped: recorded with {name} {was}, here it is {value}")
+        print("counts depend on these: record them here with bench/budget --update")
+        return 0
+    names = options.paths.split(",") if options.paths else list(PATHS)
+    counted = count_all(options.binary or build(), names)
+    if options.update:
+        instructions = {**(recorded or {}).get("instructions", {}), **counted}
+        kept = {name: instructions[name] for name in PATHS if name in instructions}
+        RECORD.write_text(json.dumps({"made_with": here, "instructions": kept}, indent=2) + "\n")
+    return compare(counted, (recorded or {}).get("instructions", {}), options.check)
+
+
+def surroundings():
+    """What the counts depend on beside the source."""
+    ask = lambda *command: subprocess.run(  # noqa: E731
+        command, capture_output=True, text=True, check=True, cwd=PROJECT).stdout.strip()
+    flags = next((line for line in open("/proc/cpuinfo") if line.startswith("flags")), "").split()
+    sets = [name for name in ["avx2", "avx512vl", "erms", "fsrm"] if name in flags]
+    return {
+        "compiler": ask("rustc", "--version"),
+        "valgrind": ask("valgrind", "--version"),
+        "C library": " ".join(platform.libc_ver()),
+        "machine": " ".join([platform.machine(), *sets]),
+    }
+
+
+def build():
+    command = ["cargo", "build", "--profile", PROFILE, "-p", "sekisho"]
+    subprocess.run(command, cwd=PROJECT, check=True)
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target"))
+    return target / PROFILE / "sekisho"
+
+
+def count_all(binary, names):
+    """Instructions for one request on each path."""
+    with tempfile.TemporaryDirectory(prefix="sekisho-budget-") as folder:
+        folder = pathlib.Path(folder)
+        make_files(folder / "root")
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            runs = {
+                (name, times): pool.submit(run_at_last, binary.resolve(), folder, name, times)
+                for name in names for times in (1, 2)}
+            totals = {key: run.result() for key, run in runs.items()}
+    return {name: round((totals[name, 2] - totals[name, 1]) / PATHS[name][0]) for name in names}
+
+
+def make_files(root):
+    (root / "cgi-bin").mkdir(parents=True)
+    (root / "index.html").write_text("<h1>hello</h1>\n")
+    (root / "small.html").write_bytes(b"x" * 1024)
+    (root / "medium.bin").write_bytes(bytes(100 << 10))
+    Site.compile("hello", root / "cgi-bin" / "hello.cgi", "-static")
+    # Not changed a moment ago: what has just been written is looked at more often.
+    for path in root.rglob("*"):
+        os.utime(path, (1.7e9, 1.7e9))
+
+
+def run_at_last(binary, folder, name, times):
+    """Valgrind does not know every system call and runs one thread at a time: what fails is tried again."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return run(binary, folder, name, times)
+        except RuntimeError as error:
+            print(f"once more: {error}", file=sys.stderr)
+    return run(binary, folder, name, times)
+
+
+def run(binary, folder, name, times):
+    """All instructions of a server that serves so often n requests."""
+    number, drive = PATHS[name]
+    folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    (folder / "root").symlink_to(folder.parent / "root")
+    port, logged = free_port(), free_port()
+    (folder / "conf").write_text(CONFIG.format(dir=folder, port=port, logged=logged))
+    out = folder / "callgrind"
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", str(binary),
+               "-p", str(folder), "-c", str(folder / "conf")]
+    with open(folder / "said", "wb") as said:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    try:
+        for address in (port, logged):
+            wait(server, address, folder)
+        drive(Target(port, logged, folder), number * times)
+    except Exception as error:
+        raise RuntimeError(f"{name}: {error}\n{(folder / 'error.log').read_text()[-500:]}") from error
+    finally:
+        server.send_signal(signal.SIGTERM)
+        try:
+            server.wait(START_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+    for line in out.read_text().splitlines():
+        if line.startswith("totals:"):
+            return int(line.split()[1])
+    raise RuntimeError(f"no count: {(folder / 'said').read_text()[-500:]}")
+
+
+def wait(server, port, folder):
+    end = time.monotonic() + START_PATIENCE_S
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            raise RuntimeError(f"the server ended: {(folder / 'said').read_text()[-500:]}")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError("the server does not listen")
+
+
+class Target:
+    """Where the server is."""
+
+    def __init__(self, port, logged, folder):
+        self.port, self.logged, self.folder = port, logged, folder
+
+    def connect(self, port=None):
+        connection = socket.create_connection(("127.0.0.1", port or self.port), 60)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+
+def head(path, fields=""):
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: budget\r\n{fields}\r\n".encode()
+
+
+def ask(connection, request, status):
+    """One request and its whole answer."""
+    connection.sendall(request)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += receive(connection)
+    start, body = answer.split(b"\r\n\r\n", 1)
+    if not start.startswith(b"HTTP/1.1 %d " % status):
+        raise RuntimeError(f"answered {start[:60]!r}")
+    lines = start.lower().split(b"\r\n")
+    if b"transfer-encoding: chunked" in lines:
+        while not body.endswith(b"0\r\n\r\n"):
+            body += receive(connection)
+        return
+    lengths = [line for line in lines if line.startswith(b"content-length:")]
+    missing = int(lengths[0].split(b":")[1]) - len(body) if lengths and status != 304 else 0
+    while missing > 0:
+        missing -= len(receive(connection))
+
+
+def receive(connection):
+    some = connection.recv(1 << 18)
+    if not some:
+        raise RuntimeError("the server closed the connection")
+    return some
+
+
+def kept_alive(make, status=200, is_logged=False):
+    """Requests on one connection."""
+    def drive(target, count):
+        with target.connect(target.logged if is_logged else None) as connection:
+            for number in range(count):
+                ask(connection, make(number), status)
+    return drive
+
+
+def new_connections(target, count):
+    request = head("/small.html", "Connection: close\r\n")
+    for _ in range(count):
+        with target.connect() as connection:
+            connection.sendall(request)
+            while connection.recv(1 << 16):
+                pass
+
+
+def native(target, count):
+    """Calls of the native service `echo` in one session."""
+    sys.path.insert(0, str(PROJECT / "clients" / "python"))
+    import sekisho  # noqa: PLC0415 (the path comes first)
+    path = target.folder / "native.sock"
+    while not path.exists():  # The desk opens after the workers.
+        time.sleep(0.05)
+    with sekisho.connect(str(path), label="budget") as client:
+        for _ in range(count):
+            client.call(sekisho.ECHO, bytes(64))
+
+
+def differing(path, fields=""):
+    """A head that is another one every time, and always as long."""
+    return lambda number: head(path, f"{fields}X-Number: {number:08}\r\n")
+
+
+# Each path: how many requests, and who makes them.
+PATHS = {
+    "small file": (1000, kept_alive(lambda _: head("/small.html"))),
+    "small file, other heads": (500, kept_alive(differing("/small.html"))),
+    "small file, logged": (500, kept_alive(lambda _: head("/small.html"), is_logged=True)),
+    "index": (500, kept_alive(differing("/"))),
+    "missing (404)": (500, kept_alive(differing("/none"), 404)),
+    "unmodified (304)": (500, kept_alive(differing("/small.html", "If-None-Match: *\r\n"), 304)),
+    "range (206)": (500, kept_alive(differing("/small.html", "Range: bytes=100-199\r\n"), 206)),
+    "100 KiB file": (200, kept_alive(differing("/medium.bin"))),
+    "new connection": (300, new_connections),
+    "CGI program": (50, kept_alive(lambda _: head("/cgi-bin/hello.cgi"))),
+    "native echo": (300, native),
+}
+
+
+def compare(counted, recorded, is_check):
+    """Shows, and says whether all is within the tolerance."""
+    failed = []
+    print(f"{'instructions for one request':32} {'recorded':>10} {'now':>10}")
+    for name, now in counted.items():
+        was = recorded.get(name)
+        change = f"{now / was - 1:+.1%}" if was else ""
+        print(f"{name:32} {was or '-':>10} {now:>10} {change:>8}")
+        if was is None or now > was * (1 + TOLERANCE):
+            failed.append(name)
+        elif now < was * (1 - TOLERANCE):
+            print("    less than recorded: keep it so with bench/budget --update")
+    if is_check and failed:
+        print(f"more than {TOLERANCE:.0%} above what is recorded, or not recorded: {', '.join(failed)}")
+        print("make it cheaper, or record why it costs more: bench/budget --update")
+        return 1
+    return 0
