@@ -18,6 +18,9 @@ use slab::Slab;
 use crate::inquiry::Running;
 use crate::stream::Ready;
 
+/// So many entries of sessions that have left may wait in the queue in any case.
+const QUEUE_SPARE: usize = 256;
+
 /// What the worker wants of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Wish {
@@ -349,9 +352,23 @@ impl Sessions {
             return false;
         }
         seat.queued = Some(at);
+        self.forget_those_who_left();
+        let seat = &self.seats[key.index()];
         let is_first = self.queue.peek().is_none_or(|Reverse((first, _, _))| at < *first);
         self.queue.push(Reverse((at, key.0, seat.id)));
         is_first
+    }
+
+    /// Entries of those who left stay until they come up, unless they have become many: then all go at once,
+    /// so that the queue is no longer than some times the number of those who are here.
+    fn forget_those_who_left(&mut self) {
+        if self.queue.len() > QUEUE_SPARE + 4 * self.seats.len() {
+            let seats = &self.seats;
+            self.queue.retain(|Reverse((at, index, id))| {
+                let seat = seats.get(*index as usize);
+                seat.is_some_and(|seat| seat.id == *id && seat.queued == Some(*at))
+            });
+        }
     }
 
     /// A session's socket has become ready. It is its turn, unless it waits for something else.
@@ -538,6 +555,24 @@ mod tests {
         assert_eq!(due(&mut sessions), [key]);
         assert_eq!(sessions.wake_due(at(30)), None, "the stale entry is passed over");
         assert_eq!(due(&mut sessions), []);
+    }
+
+    #[test]
+    fn the_queue_does_not_grow_with_those_who_have_left() {
+        // T1, O5
+        let mut sessions = Sessions::default();
+        let stays = sessions.enter(seat(0));
+        sessions.arm(stays, Some(by(90_000)), false);
+        for id in 1..100_000 {
+            let key = sessions.enter(seat(id));
+            sessions.arm(key, Some(by(60_000 + id)), false);
+            assert!(sessions.queue.len() <= QUEUE_SPARE + 10, "{}", sessions.queue.len());
+            sessions.leave(key);
+        }
+        sessions.wake_due(at(89_999));
+        assert_eq!(due(&mut sessions), []);
+        sessions.wake_due(at(90_000));
+        assert_eq!(due(&mut sessions), [stays]);
     }
 
     #[test]

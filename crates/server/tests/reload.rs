@@ -154,22 +154,24 @@ fn strangers_are_not_listened_to() {
 fn many_reloads_under_load_lose_nobody_and_leave_nothing_behind() {
     // O3: zero failed requests, zero resets; memory and descriptors do not grow.
     let server = start(&says("ok").replace("processes 1", "processes 2"));
+    let at_rest = server.fds();
     let load = Load::start(server.address(), 3);
     let config = |at: usize| says(["ok", "fine"][at % 2]).replace("processes 1", "processes 2");
-    let mut before = (0, 0);
+    let mut before = 0;
     let many = rounds(50, 1000);
     for at in 0..many {
         change(&server, &config(at));
         if at == many / 5 {
-            before = (server.fds(), server.rss_bytes());
+            before = server.rss_bytes();
         }
     }
     load.wait_for_more(3);
-    let after = (server.fds(), server.rss_bytes());
+    let after = server.rss_bytes();
     let answered = load.stop();
     assert!(answered > many, "{answered}");
-    assert!(after.0 <= before.0 + 8, "{before:?} {after:?} descriptors");
-    assert!(after.1 <= before.1 + (2 << 20), "{before:?} {after:?} bytes");
+    println!("{many} reloads, {answered} answers: {before} {after} bytes");
+    assert!(after <= before + (2 << 20), "{before} {after} bytes");
+    eventually("descriptors are back", LONG, || server.fds() <= at_rest);
 }
 
 #[test]
