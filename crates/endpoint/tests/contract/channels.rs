@@ -70,6 +70,21 @@ contract! {
         world.empty().await;
     }
 
+    /// L8, L14: while an idle session waits for a channel to be drained, it takes no more requests.
+    #[test]
+    async fn a_session_that_waits_for_its_channels_refuses_requests() {
+        let world = World::<T>::new();
+        let client = world.connect("waits").await;
+        let mut undrained = client.request(STREAM, b"3 5").expect("made");
+        assert_eq!(undrained.answer().await.expect("a result"), b"done");
+        assert!(world.endpoint.shut_down(client.session(), Manner::Graceful));
+        let mut late = client.request(ECHO, b"x").expect("made");
+        assert_eq!(failure(&mut late).await, Code::SessionClosed);
+        while undrained.next_record().await.expect("alive").is_some() {}
+        let error = client.ended().await.expect_err("not as we asked");
+        assert_eq!(error.code(), Some(Code::SessionClosed));
+    }
+
     /// L14: the drain deadline turns grace into force.
     #[test]
     async fn grace_does_not_wait_for_a_channel_for_ever() {
