@@ -85,7 +85,7 @@ fn wanted(value: &[u8], size: u64, parts_max: usize) -> Option<Vec<Range<u64>>> 
     (total <= u128::from(size)).then_some(parts)
 }
 
-/// A number below 2^65, a larger one counting as that; nothing; or no number at all.
+/// A number, one that is beyond 64 bits counting as the largest that is not; nothing; or no number at all.
 #[expect(clippy::option_option, reason = "malformed and absent are different answers")]
 fn number(text: &str) -> Option<Option<u128>> {
     if !text.chars().all(|c| c.is_ascii_digit()) {
@@ -94,7 +94,7 @@ fn number(text: &str) -> Option<Option<u128>> {
     let digits = text.trim_start_matches('0');
     Some(match text.len() {
         0 => None,
-        _ if digits.len() > 20 => Some(1 << 65),
-        _ => Some(digits.parse().unwrap_or(0)),
+        _ if digits.len() > 20 => Some(u128::from(u64::MAX)),
+        _ => Some(digits.parse().unwrap_or(0).min(u128::from(u64::MAX))),
     })
 }
