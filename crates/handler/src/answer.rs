@@ -51,8 +51,11 @@ pub fn page(status: Status, product: &str, fields: &mut Vec<u8>) -> Reply {
 
 thread_local! {
     /// The pages that this thread has made: a status and a name always come to the same.
-    static PAGES: RefCell<Vec<(Status, Box<str>, Rc<[u8]>)>> = const { RefCell::new(Vec::new()) };
+    static PAGES: RefCell<Vec<Made>> = const { RefCell::new(Vec::new()) };
 }
+
+/// A page, and what it was made of.
+type Made = (Status, Box<str>, Rc<[u8]>);
 
 /// A redirect to an address that is safe to stand in a field (see [`is_field_value`]).
 pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Vec<u8>) -> Reply {
