@@ -139,6 +139,8 @@ mod tests {
         let first = body(Status::NOT_FOUND, "sekisho");
         assert_eq!(body(Status::NOT_FOUND, "sekisho"), first);
         assert_ne!(body(Status::FORBIDDEN, "sekisho"), first);
-        assert!(String::from_utf8_lossy(&body(Status::NOT_FOUND, "sekisho/1")).contains("sekisho/1"));
+        assert!(
+            String::from_utf8_lossy(&body(Status::NOT_FOUND, "sekisho/1")).contains("sekisho/1")
+        );
     }
 }
