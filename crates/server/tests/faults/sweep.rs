@@ -25,7 +25,7 @@ pub(crate) fn is_long() -> bool {
     std::env::var_os("SEKISHO_LONG").is_some_and(|value| value != "0")
 }
 
-/// F17 of the faults, V26, F7 of the faults
+/// F17 of the faults, V26: no descriptors among others
 #[test]
 fn files_are_served_whatever_call_fails() {
     sweep(&Files);
