@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
-use sekisho_config::{Config, Level, ListenAddress, Workers as WorkerCount};
+use sekisho_config::{Config, Level, Listen, ListenAddress, Workers as WorkerCount};
 use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
-use sekisho_net::listen::{Inherited, Listener};
+use sekisho_net::listen::{BindError, Inherited, Listener};
 use sekisho_net::{Clock, Order, Site, Sockets, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
@@ -27,6 +28,10 @@ use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::workers::{Duty, Ended, Workers};
 use crate::{Problem, user};
+
+/// How often, and how long after each other, an address that is in use is asked for.
+const BIND_TRIES: u32 = 10;
+const BIND_PAUSE: Duration = Duration::from_millis(100);
 
 /// The signals that steer a server, taken before anybody can know whom to send them to: one that comes
 /// while the server starts waits, and does not kill it.
@@ -125,13 +130,12 @@ impl Server {
         let predecessor = inheritance.as_ref().map(Inheritance::from);
         let offer = inheritance.map(|inheritance| inheritance.offer).unwrap_or_default();
         let (inherited, complaints) = inherited(offer.sockets, &config)?;
-        let sockets =
-            inherited.reopen(&config.http.listens, worker_count(&config)).map_err(Problem::new)?;
-        let endpoint_sockets =
-            inherited.reopen(&desk::listens(&config.main.endpoint), 1).map_err(|error| {
-                sockets.remove_files_but(&inherited);
-                Problem::new(error)
-            })?;
+        let open = |listens: &[Listen], workers| {
+            runtime.block_on(open_sockets(&inherited, listens, workers)).map_err(Problem::new)
+        };
+        let sockets = open(&config.http.listens, worker_count(&config))?;
+        let endpoint_sockets = open(&desk::listens(&config.main.endpoint), 1)
+            .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();
         let zones = Zones::default();
         let opened = open_rest(&config, &logs, &zones, offer.pid_file);
@@ -527,6 +531,22 @@ fn inherited(
 /// What the process has from the allocator: what a configuration holds is told by the difference.
 pub(crate) fn heap_bytes() -> u64 {
     sekisho_sys::heap().map_or(0, |(used, _)| used)
+}
+
+/// Opens the sockets. A server that was killed has left them for a moment to a process that it was just
+/// starting: an address that is in use is asked for again.
+async fn open_sockets(
+    inherited: &Sockets,
+    listens: &[Listen],
+    workers: usize,
+) -> Result<Sockets, BindError> {
+    for _ in 0..BIND_TRIES {
+        match inherited.reopen(listens, workers) {
+            Err(failed) if failed.is_in_use() => tokio::time::sleep(BIND_PAUSE).await,
+            done => return done,
+        }
+    }
+    inherited.reopen(listens, workers)
 }
 
 /// What is open beside the sockets.
