@@ -488,6 +488,16 @@ impl Http1 {
         is_at_work.then_some(Event::ClientLost)
     }
 
+    /// The client has ended its side, and with it the request: its rest will not come, or nobody waits for
+    /// its answer.
+    fn end_in_request(&mut self, now: Moment) -> Option<Event> {
+        if self.output != Output::Awaited {
+            return self.lose(CloseReason::PeerClosedEarly);
+        }
+        self.end_after_output(CloseReason::PeerClosedEarly, now);
+        Some(Event::ClientLost)
+    }
+
     /// Nothing more is answered; what was answered before still leaves.
     fn end_after_output(&mut self, reason: CloseReason, now: Moment) {
         self.closing = Some(reason);
@@ -581,13 +591,15 @@ impl Engine for Http1 {
             (Stage::Open, Input::Complete { .. }, Output::Awaited) if self.policy().half_close => {
                 None
             }
-            (Stage::Open, Input::Body { .. } | Input::Complete { .. }, Output::Awaited) => {
-                self.end_after_output(CloseReason::PeerClosedEarly, now);
-                Some(Event::ClientLost)
+            // What came before it waits with the caller: whether that is all of the request shows when the
+            // handler has taken it (H11).
+            (Stage::Open, Input::Body { fate: Fate::Taken, .. }, _)
+                if self.held && self.policy().half_close =>
+            {
+                None
             }
-            (Stage::Open, Input::Body { fate: Fate::Taken, .. }, _) => {
-                self.lose(CloseReason::PeerClosedEarly)
-            }
+            (Stage::Open, Input::Body { .. } | Input::Complete { .. }, Output::Awaited)
+            | (Stage::Open, Input::Body { fate: Fate::Taken, .. }, _) => self.end_in_request(now),
             (Stage::Open, Input::Body { .. }, _) => {
                 self.closing = self.closing.or(Some(CloseReason::PeerClosedEarly));
                 self.ignore_input();

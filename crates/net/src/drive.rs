@@ -500,7 +500,8 @@ impl Connection {
                 None => break,
             }
         }
-        if wish == Wish::Force && this.engine.stage() == Stage::Lingering {
+        let has_all = this.engine.stage() == Stage::Lingering || this.engine.is_idle();
+        if wish == Wish::Force && has_all {
             // It has its answer, and nobody waits for it to say that it read it.
             this.close(CloseReason::Forced, now);
             return Poll::Ready(());

@@ -175,6 +175,9 @@ impl Http1 {
             *announce = false;
             return Step { taken: at, event: Some(Event::BodyEnd) };
         }
+        if self.ended && matches!(self.input, Input::Body { fate: Fate::Taken, .. }) {
+            return Step { taken: at, event: self.end_in_request(now) };
+        }
         self.settle(now);
         Step { taken: at, event: None }
     }

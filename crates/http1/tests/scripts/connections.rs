@@ -520,3 +520,38 @@ fn a_head_is_not_answered_again_where_the_answer_may_differ() {
     peer.sends("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
     assert!(peer.engine.seen().is_none());
 }
+
+/// H11: with `half_close`, a FIN behind a request that is whole is no loss, though its handler has not taken all
+/// of the body yet; behind one that is not, it is, as soon as that is known.
+#[test]
+fn a_fin_behind_a_body_that_is_held_back_waits_for_what_came_before_it() {
+    const HEAD: &str = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n";
+    for (half_close, rest, is_lost_at_once, is_lost) in
+        [(true, "def", false, false), (true, "de", false, true), (false, "def", true, true)]
+    {
+        let mut peer = Peer::new(policy(|policy| policy.half_close = half_close));
+        peer.is_request(HEAD);
+        peer.takes_body(None).expect("there is no limit");
+        assert_eq!(peer.sends("abc"), Some(Event::Body(0..3)));
+        peer.engine.hold_body(true, peer.now);
+        assert_eq!(peer.sends(rest), None);
+        let lost = |event: Option<Event>| event == Some(Event::ClientLost);
+        assert_eq!(lost(peer.ends_input()), is_lost_at_once);
+        if is_lost_at_once {
+            continue;
+        }
+        assert_eq!(peer.deadline(), None);
+        peer.engine.hold_body(false, peer.now);
+        assert_eq!(peer.next(), Some(Event::Body(0..rest.len())));
+        let event = peer.next();
+        assert_eq!(event, Some(if is_lost { Event::ClientLost } else { Event::BodyEnd }));
+        assert_eq!(peer.deadline(), None);
+        if is_lost {
+            assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosedEarly));
+        } else {
+            peer.answers(Status::OK);
+            assert!(peer.flushes().contains("Connection: close"));
+            assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosed));
+        }
+    }
+}

@@ -346,9 +346,11 @@ impl Client {
             }
             CloseReason::PeerClosed => is_between && !was_seen && record.has_seen_fin,
             CloseReason::PeerClosedEarly => {
+                // H11: who half-closes is answered where the answer is ready, or where that is allowed.
                 let is_whole = ask.is_some() && self.sent >= self.guest.end(*answers);
-                let is_ready = ask.is_some_and(Ask::is_ready_at_once);
-                record.has_seen_fin && !(is_whole && is_ready)
+                let is_ready = ask.is_some_and(Ask::is_ready_at_once) && !record.is_client_lost;
+                let is_allowed = was_seen && record.half_close && !record.was_answering;
+                record.has_seen_fin && !(is_whole && (is_ready || is_allowed))
             }
             // Who asks for the end and sends on has nobody to blame.
             CloseReason::ClientAsked | CloseReason::CloseDelimited => {

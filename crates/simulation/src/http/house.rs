@@ -35,6 +35,8 @@ pub(super) struct House {
     pub(super) wish: Wish,
     /// Since when an end is wished.
     pub(super) ends_since: Option<Moment>,
+    /// Since when by force.
+    pub(super) forced_since: Option<Moment>,
     /// How many sessions have borrowed buffers.
     pub(super) buffers: usize,
     /// The tasks that run.
@@ -65,6 +67,7 @@ impl House {
             sessions_max: plan.sessions_max,
             wish: Wish::GoOn,
             ends_since: None,
+            forced_since: None,
             buffers: 0,
             tasks: BTreeSet::new(),
             tasks_started: 0,
@@ -124,6 +127,9 @@ impl House {
                 let wish = if manner == Manner::Graceful { Wish::Drain } else { Wish::Force };
                 self.wish = self.wish.max(wish);
                 self.ends_since.get_or_insert(play.now);
+                if wish == Wish::Force {
+                    self.forced_since.get_or_insert(play.now);
+                }
                 true
             }
             Order::Exit(outcome) => {

@@ -20,6 +20,8 @@ pub(super) struct Record {
     pub(super) refused: BTreeMap<usize, u16>,
     /// How many times the client was told to go on.
     pub(super) continues: usize,
+    /// `half_close` holds for the request that was seen last.
+    pub(super) half_close: bool,
     /// There were as many sessions as there may be.
     pub(super) was_one_too_many: bool,
     /// The client's FIN was seen.

@@ -165,7 +165,8 @@ impl Seat {
                 break;
             }
         }
-        if wish == Wish::Force && self.engine.stage() == Stage::Lingering {
+        let has_all = self.engine.stage() == Stage::Lingering || self.engine.is_idle();
+        if wish == Wish::Force && has_all {
             return self.close(CloseReason::Forced, link, house, play);
         }
         if self.busy.as_ref().is_some_and(|busy| self.is_done(busy)) {
@@ -604,7 +605,10 @@ impl Seat {
         let has_task = self.busy.as_ref().is_some_and(|busy| busy.task.is_some());
         // One that did not heed the word may have ended just now, with its answer still on the way.
         let is_late = self.worked_at.is_some_and(|at| !(at + FORCE_PATIENCE).is_due(play.now));
-        play.demand(has_task || is_late, || {
+        // And a second word of force waits for nobody.
+        let since = house.forced_since.unwrap_or(play.now);
+        let is_hurried = !(since + drain::FORCE_TIMEOUT).is_due(play.now);
+        play.demand(has_task || is_late || is_hurried, || {
             format!("session {} did not end by force, and nobody works for it", self.client)
         });
         self.engine.abort(CloseReason::Forced);

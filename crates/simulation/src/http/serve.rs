@@ -90,6 +90,7 @@ impl Seat {
         let policy = Arc::clone(house.policy(ask.host));
         self.engine.set_policy(&policy);
         self.timeline.chooses(&policy);
+        self.record.half_close = policy.half_close;
         let token = Token { client: self.client, ask: asked };
         let Some(task) = Task::start(token, ask, house, play) else {
             return self.answer_at_once(&ask.script, token, play);

@@ -185,7 +185,7 @@ impl Guest {
             takes: dice.millis(0..=dice.clone().pick(&[0, 20, 300])),
             reads: match dice.within(0..=3) {
                 0..=2 => (usize::MAX, Duration::ZERO),
-                _ => (dice.size(1..=300), dice.millis(1..=200)),
+                _ => (dice.size(20..=300), dice.millis(1..=200)),
             },
             stops_reading: (!is_calm && dice.is_one_of(15)).then(|| comes + dice.millis(0..=3000)),
             stops_after: if !is_calm && dice.is_one_of(15) {
