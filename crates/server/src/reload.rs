@@ -14,8 +14,9 @@ use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_
 use crate::service_manager::{self, State};
 use crate::{Problem, desk, setup};
 
-/// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it.
-const CLOSING_LIMIT: Duration = Duration::from_secs(1);
+/// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it: a second
+/// and a half where they are silent, and then the workers must have their turn.
+const CLOSING_LIMIT: Duration = Duration::from_secs(4);
 const CLOSING_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a reload went.

@@ -374,6 +374,10 @@ fn tus(server: &Server, seen: &mut Seen, talk: &mut Talk<'_>, large: &[u8]) {
         let got = talk.ask(seen, "PATCH", at, &fields, &large[offset.min(end)..end]);
         // Somebody whose connection broke may not have let go yet.
         seen.expect("tus PATCH", got.as_ref(), &[204, 423], None);
+        let at_end = large.len().to_string();
+        if got.is_some_and(|got| got.field("upload-offset") == Some(&at_end)) {
+            break;
+        }
     }
     whole(server, seen, "store/tus", &[large], seen.is_perfect());
 }
