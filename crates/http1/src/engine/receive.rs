@@ -175,7 +175,7 @@ impl Http1 {
             *announce = false;
             return Step { taken: at, event: Some(Event::BodyEnd) };
         }
-        if self.ended && matches!(self.input, Input::Body { fate: Fate::Taken, .. }) {
+        if self.ended && matches!(self.input, Input::Body { .. }) {
             return Step { taken: at, event: self.end_in_request(now) };
         }
         self.settle(now);

@@ -554,4 +554,16 @@ fn a_fin_behind_a_body_that_is_held_back_waits_for_what_came_before_it() {
             assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosed));
         }
     }
+    // The same where what waited turns out to be too much.
+    let mut peer = Peer::new(policy(|policy| policy.half_close = true));
+    peer.is_request("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    peer.takes_body(Some(4)).expect("nobody knows yet");
+    assert_eq!(peer.sends("3\r\nabc"), Some(Event::Body(3..6)));
+    peer.engine.hold_body(true, peer.now);
+    assert_eq!(peer.sends("\r\n3\r\ndef"), None);
+    assert_eq!(peer.ends_input(), None);
+    peer.engine.hold_body(false, peer.now);
+    assert_eq!(peer.next(), Some(Event::Body(5..6)));
+    assert_eq!(peer.next(), Some(Event::ClientLost));
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::PeerClosedEarly));
 }

@@ -422,3 +422,19 @@ fn forks_twice_and_leaves_its_session() {
     let script = format!("( setsid sh -c 'trap \"\" TERM HUP; sleep 30' & ) ; {HEAD}; echo hello");
     check(&script, &Row { get: HELLO, ..ROW });
 }
+
+/// C5, T4: in the middle of an answer that only the end of the connection ends, the rest of the request does not
+/// come in time. What the client has must not look like all.
+#[test]
+fn an_answer_that_ends_with_the_connection_is_reset_when_its_request_is_late() {
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\nsome'; sleep 60"));
+    let site = Site::start(tree, "client_body_timeout 300ms; cgi_kill_grace 300ms;");
+    let mut client = site.server.connect().with_patience(PATIENCE);
+    client.send("POST /cgi-bin/x.cgi HTTP/1.0\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc");
+    let read = client.try_read_response(false);
+    let Err(ReadError::Ended(end, bytes)) = &read else { panic!("{read:?}") };
+    assert_eq!(*end, End::Reset, "{}", String::from_utf8_lossy(bytes));
+    drop(client);
+    site.assert_clean("a late request");
+}

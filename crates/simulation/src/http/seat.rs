@@ -572,7 +572,8 @@ impl Seat {
         );
         self.record.reason = Some(reason);
         let idle_since = self.record.idle_since;
-        let by = house.ends_since.zip(idle_since).map(|(ends, idle)| ends.max(idle) + DRAIN_QUIET);
+        let since = house.ends_since.zip(idle_since);
+        let by = since.map(|(ends, idle)| ends.max(idle).max(self.active) + DRAIN_QUIET);
         play.demand(by.is_none_or(|by| play.now <= by), || {
             format!("an idle session was to end at {by:?}, and goes on")
         });
