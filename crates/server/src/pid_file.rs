@@ -2,7 +2,8 @@
 //! to whom it names.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
@@ -37,7 +38,7 @@ impl PidFile {
 
     /// Makes a file ours that somebody else has opened.
     pub(crate) fn take_over(path: &Path, file: File) -> io::Result<Self> {
-        let mut this = Self { path: path.to_owned(), place: path.to_owned(), file };
+        let this = Self { path: path.to_owned(), place: path.to_owned(), file };
         this.say_ours()?;
         Ok(this)
     }
@@ -71,10 +72,12 @@ impl PidFile {
         Some((self.path.clone(), file))
     }
 
-    fn say_ours(&mut self) -> io::Result<()> {
-        self.file.set_len(0)?;
-        self.file.rewind()?;
-        writeln!(self.file, "{}", std::process::id())
+    /// Written first and cut after: when it cannot be written, what it said before is still there, which may
+    /// well be the same.
+    fn say_ours(&self) -> io::Result<()> {
+        let line = format!("{}\n", std::process::id());
+        self.file.write_all_at(line.as_bytes(), 0)?;
+        self.file.set_len(line.len() as u64)
     }
 }
 
