@@ -37,6 +37,8 @@ fn aborted_uploads_leave_nothing_and_never_harm_the_old_file() {
     let server = serve(tree, "client_max_body_size 0; dav_methods PUT; create_full_put_path on;");
     let body = pattern(100_000);
     let mut random = Random(0x5eed_0001);
+    // After an answer: the worker has all that it needs.
+    assert_eq!(server.connect().get("/old").status, 200);
     let before = server.fds();
     for turn in 0..1000 {
         let target = ["/old", "/new", "/folder/new"][random.below(3)];
