@@ -17,6 +17,9 @@ use crate::clock::wait_for;
 use crate::files::Tree;
 use crate::process as proc;
 
+/// A log in which nothing has come for this long is taken for written, and how often that is looked at.
+const LOG_QUIET: Duration = Duration::from_millis(20);
+const LOG_LOOKS: u32 = 50;
 /// How long a server may take until it listens.
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// `{port}` and `{port2}` to `{port4}` stand for ports of a test's own.
@@ -152,9 +155,19 @@ impl Server {
         self.tree.text(STDERR)
     }
 
-    /// What a log below `{dir}` holds so far; nothing when it is not there.
+    /// What a log below `{dir}` holds so far; nothing when it is not there. Lines are written by a thread of
+    /// the server's own, after the answer: it is waited for until none have come for a moment.
     pub fn log(&self, relative: &str) -> String {
-        self.tree.text(relative)
+        let mut found = self.tree.text(relative);
+        for _ in 0..LOG_LOOKS {
+            crate::pause(LOG_QUIET);
+            let now = self.tree.text(relative);
+            if now.len() == found.len() {
+                break;
+            }
+            found = now;
+        }
+        found
     }
 
     /// The server's process.
