@@ -295,6 +295,8 @@ PATHS = {
     "CGI program": (50, kept_alive(lambda _: head("/cgi-bin/hello.cgi"))),
     "native echo": (300, native),
 }
+# Shown and not held against anybody: how many turns a call takes depends on which side sleeps when (6,400 to 7,500).
+UNSTEADY = {"native echo"}
 
 
 def compare(counted, recorded, is_check):
@@ -305,6 +307,8 @@ def compare(counted, recorded, is_check):
         was = recorded.get(name)
         change = f"{now / was - 1:+.1%}" if was else ""
         print(f"{name:32} {was or '-':>10} {now:>10} {change:>8}")
+        if name in UNSTEADY:
+            continue
         if was is None or now > was * (1 + TOLERANCE):
             failed.append(name)
         elif now < was * (1 - TOLERANCE):
