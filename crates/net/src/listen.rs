@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -34,8 +35,10 @@ const DEFER_SECS: u16 = 1;
 /// than the sending. This one is always there (`docs/adr/0018-local-congestion.md`).
 pub(crate) const LOCAL_CONGESTION: &[u8] = b"reno";
 /// How long the last connections of a door that closes may take to come in: all of them, and those that are
-/// silent. A deferred one comes in when the kernel asks its client again.
+/// silent. A deferred one comes in when the kernel asks its client again. Between the last two looks there is a
+/// moment for one that was on its way from the one place to the other.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
+const LAST_LOOK: Duration = Duration::from_millis(2);
 const LAST_SILENT: Duration = Duration::from_millis(1000 * DEFER_SECS as u64 + 500);
 
 /// A listening socket as one worker gets it: its own descriptor of the shared socket.
@@ -47,7 +50,12 @@ pub struct Listener {
     pub cookie: u64,
     /// The descriptor.
     pub socket: OwnedFd,
+    is_narrow: Narrow,
 }
+
+/// Whether a socket takes no packets but those of handshakes that are under way. What comes out of it is so as well,
+/// and must be told otherwise.
+type Narrow = Arc<AtomicBool>;
 
 /// The process's listening sockets. They stay open over a reload, so that no connection that waits in
 /// one is lost.
@@ -62,6 +70,7 @@ struct Opened {
     address: ListenAddress,
     sockets: Vec<Socket>,
     holder: Holder,
+    is_narrow: Narrow,
 }
 
 /// Who holds a socket.
@@ -141,7 +150,7 @@ impl Sockets {
             }
             match all.open.iter_mut().find(|opened| opened.address == address) {
                 Some(opened) => opened.sockets.push(socket),
-                None => all.open.push(Opened { address, sockets: vec![socket], holder }),
+                None => all.open.push(Opened::new(address, vec![socket], holder)),
             }
         }
         Ok(all)
@@ -174,7 +183,7 @@ impl Sockets {
     /// The sockets as the worker with this index, one of so many, gets them. Every socket is somebody's.
     pub fn for_worker(&self, index: usize, workers: usize) -> io::Result<Vec<Listener>> {
         let mut listeners = Vec::new();
-        for Opened { address, sockets, .. } in &self.open {
+        for Opened { address, sockets, is_narrow, .. } in &self.open {
             let count = sockets.len();
             let is_mine =
                 |at: usize| if count < workers { index % count } else { index } == at % workers;
@@ -183,6 +192,7 @@ impl Sockets {
                     address: address.clone(),
                     cookie: socket.cookie()?,
                     socket: socket.try_clone()?.into(),
+                    is_narrow: Arc::clone(is_narrow),
                 });
             }
         }
@@ -192,7 +202,7 @@ impl Sockets {
     /// A descriptor of every socket, for the process that takes over.
     pub fn hand_over(&self) -> io::Result<Vec<Inherited>> {
         let mut all = Vec::new();
-        for Opened { address, sockets, holder } in &self.open {
+        for Opened { address, sockets, holder, .. } in &self.open {
             for socket in sockets {
                 let socket = socket.try_clone()?.into();
                 all.push(Inherited { address: address.clone(), socket, holder: *holder });
@@ -218,9 +228,10 @@ impl Sockets {
             match (&opened.address, opened.holder) {
                 (ListenAddress::Tcp(_), Holder::We) => {
                     for socket in &opened.sockets {
-                        // Without it a connection that is made in the last moment is reset: no worse than
-                        // elsewhere.
-                        let _ = socket.attach_filter(&NO_SYN);
+                        // Some kernels want a right for it that we have given up.
+                        if socket.attach_filter(&NO_SYN).is_err() {
+                            opened.narrow(socket);
+                        }
                     }
                 }
                 // Whose file is gone is not found any more.
@@ -250,7 +261,7 @@ impl Sockets {
         let mut kept = Self::default();
         for opened in next.iter().flat_map(|sockets| &sockets.open) {
             let (address, holder) = (opened.address.clone(), opened.holder);
-            kept.open.push(Opened { address, sockets: Vec::new(), holder });
+            kept.open.push(Opened::new(address, Vec::new(), holder));
         }
         self.remove_files_but(&kept);
     }
@@ -262,6 +273,21 @@ impl Sockets {
 
     fn find(&self, address: &ListenAddress) -> Option<&Opened> {
         self.open.iter().find(|opened| opened.address == *address)
+    }
+}
+
+impl Opened {
+    fn new(address: ListenAddress, sockets: Vec<Socket>, holder: Holder) -> Self {
+        Self { address, sockets, holder, is_narrow: Narrow::default() }
+    }
+
+    /// Drops what opens a connection without a filter: of every packet all hops must be left, and hardly any
+    /// system sends such. Whoever comes in now is deaf until it is accepted and told otherwise, so the filter is better.
+    fn narrow(&self, socket: &Socket) {
+        // First, so that nobody who accepts can miss it.
+        self.is_narrow.store(true, Ordering::SeqCst);
+        // Without it a connection that is made in the last moment is reset: no worse than elsewhere.
+        let _ = sekisho_sys::set_least_hops(socket, u8::MAX);
     }
 }
 
@@ -315,7 +341,11 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
             Err(error) => return Err(error),
         }
     }
-    Ok(Opened { address: listen.address.clone(), sockets, holder })
+    let opened = Opened::new(listen.address.clone(), sockets, holder);
+    Ok(match known {
+        Some(known) => Opened { is_narrow: Arc::clone(&known.is_narrow), ..opened },
+        None => opened,
+    })
 }
 
 /// Whether a socket on the wildcard `all` also gets the connections to `one`; then which address that
@@ -408,12 +438,15 @@ pub(crate) struct Acceptor {
     /// every connection that they accept.
     registered: OnceCell<UdpSocket>,
     is_tcp: bool,
+    is_narrow: Narrow,
 }
 
 impl Acceptor {
     pub(crate) fn new(listener: Listener) -> Self {
         let is_tcp = matches!(listener.address, ListenAddress::Tcp(_));
-        Self { listener: RefCell::new(Some(listener)), registered: OnceCell::new(), is_tcp }
+        let is_narrow = Arc::clone(&listener.is_narrow);
+        let registered = OnceCell::new();
+        Self { listener: RefCell::new(Some(listener)), registered, is_tcp, is_narrow }
     }
 
     fn registered(&self) -> io::Result<&UdpSocket> {
@@ -435,6 +468,9 @@ impl Acceptor {
             rustix::net::acceptfrom_with(listener, flags).map_err(io::Error::from)
         };
         let (socket, peer) = listener.async_io(Interest::READABLE, accept).await?;
+        if self.is_narrow.load(Ordering::SeqCst) {
+            sekisho_sys::set_least_hops(&socket, 0)?;
+        }
         let peer = peer.filter(|_| self.is_tcp).and_then(|peer| SocketAddr::try_from(peer).ok());
         Ok((Stream::new(socket, self.is_tcp), peer))
     }
@@ -457,6 +493,7 @@ pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Accep
     let begun = worker.clock.now();
     let last = tokio::time::sleep(LAST_HANDSHAKES);
     let mut last = std::pin::pin!(last);
+    let mut was_last = false;
     loop {
         // In this order: at the end of the time nobody may wait any more.
         tokio::select! {
@@ -464,10 +501,14 @@ pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Accep
             () = accept_one(&worker, &door, &acceptor) => {}
             () = &mut last => {
                 let is_over = worker.clock.now().since(begun) >= LAST_SILENT;
-                if is_over || !handshake::are_pending(&door.address) {
+                let is_last = is_over || !handshake::are_pending(&door.address);
+                if is_last && was_last {
                     return;
                 }
-                last.set(tokio::time::sleep(LAST_HANDSHAKES));
+                // Who was pending a moment ago may wait now: nobody may be seen in either place, twice.
+                was_last = is_last;
+                let next = if is_last { LAST_LOOK } else { LAST_HANDSHAKES };
+                last.set(tokio::time::sleep(next));
             }
         }
     }
@@ -515,6 +556,8 @@ async fn pause(worker: &Worker, door: &Door, why: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
     use sekisho_config::ServerId;
 
@@ -601,5 +644,32 @@ mod tests {
         open.refuse_newcomers_but(&Sockets::default());
         assert!(!file.exists());
         std::fs::remove_dir(&dir).expect("it is empty");
+    }
+
+    /// O4: where no filter is allowed, newcomers are kept out all the same, and those on their way are heard.
+    #[test]
+    fn a_narrow_socket_lets_in_whoever_is_on_the_way_and_nobody_else() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = std::net::TcpListener::bind(address) else {
+                println!("skipped: no {address}");
+                continue;
+            };
+            sekisho_sys::defer_accept(&listener, 5).expect("deferred");
+            let at = listener.local_addr().expect("an address");
+            let mut early = std::net::TcpStream::connect(at).expect("connected");
+            let socket = Socket::from(listener.try_clone().expect("a second one"));
+            let opened = Opened::new(ListenAddress::Tcp(at), vec![socket], Holder::We);
+            opened.narrow(&opened.sockets[0]);
+            assert!(opened.is_narrow.load(Ordering::SeqCst));
+            let late = std::net::TcpStream::connect_timeout(&at, Duration::from_millis(100));
+            assert!(late.is_err(), "{address}: somebody new came in");
+            early.write_all(b"first").expect("sent");
+            let (mut accepted, _) = listener.accept().expect("accepted");
+            sekisho_sys::set_least_hops(&accepted, 0).expect("told");
+            early.write_all(b" second").expect("sent");
+            let mut heard = [0; 12];
+            accepted.read_exact(&mut heard).expect("heard");
+            assert_eq!(&heard, b"first second");
+        }
     }
 }

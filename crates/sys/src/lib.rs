@@ -9,6 +9,6 @@ mod watch;
 
 pub use heap::{give_back as give_back_memory, heap};
 pub use memory::SharedMemory;
-pub use socket::defer_accept;
+pub use socket::{defer_accept, set_least_hops};
 pub use spawn::{Process, spawn};
 pub use watch::watch;

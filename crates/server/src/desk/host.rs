@@ -249,7 +249,7 @@ impl Host {
             }
         };
         let mut accepting = Vec::new();
-        for Listener { address, cookie, socket } in listeners {
+        for Listener { address, cookie, socket, .. } in listeners {
             let endpoint = Rc::clone(&endpoint);
             let listens = &rules.endpoint.listens;
             let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
