@@ -14,6 +14,7 @@ mod listing;
 pub(crate) mod logs;
 mod manners;
 mod not_built;
+mod privilege;
 mod process;
 pub(crate) mod rewrite;
 mod status;
@@ -210,6 +211,7 @@ impl Row {
 /// Every row, grouped as the reference shows them.
 pub const GROUPS: &[(&str, &[Row])] = &[
     ("Process", process::ROWS),
+    ("Privileges", privilege::ROWS),
     ("Servers, locations and answers", answers::ROWS),
     ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),

@@ -13,8 +13,8 @@ use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, Endpoint, ErrorLog, ErrorPage,
     Expires, FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main,
-    Place, Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template,
-    Types, Workers, Zone,
+    Place, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks,
+    Template, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -569,6 +569,7 @@ pub fn blank_main() -> Main {
         connections_max: None,
         connections_per_address: None,
         worker_shutdown_timeout: None,
+        privilege: Privilege::default(),
         endpoint: Endpoint::default(),
     }
 }

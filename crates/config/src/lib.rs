@@ -18,6 +18,7 @@ pub mod value;
 mod guards;
 mod look_ahead;
 mod lookup;
+mod machine;
 mod map;
 mod names;
 mod resolve;
@@ -91,6 +92,7 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
     parser.main_file(&main_file);
     let tree = parser.finish();
     let config = resolve::resolve(&tree, options, &mut reports);
+    let config = config.filter(|config| machine::check(config, &tree, source, &mut reports));
     let mut seen = std::collections::HashSet::new();
     let files = tree.files.iter().filter_map(|file| {
         let path = file.path.as_ref().filter(|path| seen.insert((*path).clone()))?;

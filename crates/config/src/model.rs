@@ -9,6 +9,7 @@ mod endpoint;
 mod expires;
 mod listing;
 mod lookup;
+mod privilege;
 mod rewrite;
 mod template;
 
@@ -24,7 +25,7 @@ pub use access::{
     Access, AddressRule, Bound, LimitExcept, Limits, Links, PasswordRule, PlaceLimit, Rate,
     RateLimit, Referers, Signature, UserFile, Who, Zone, ZoneId, ZoneKind,
 };
-pub use cgi::{Cgi, CgiExtension, CgiPass, CgiStderr, Interpreter, Programs};
+pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
@@ -33,6 +34,7 @@ pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use expires::Expires;
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
+pub use privilege::{Privilege, Sandbox};
 pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
@@ -71,6 +73,8 @@ pub struct Main {
     pub connections_per_address: Option<usize>,
     /// `worker_shutdown_timeout`
     pub worker_shutdown_timeout: Option<Duration>,
+    /// `sandbox` and its companions.
+    pub privilege: Privilege,
     /// The `endpoint` block.
     pub endpoint: Endpoint,
 }

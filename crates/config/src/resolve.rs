@@ -14,7 +14,8 @@ use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::model::{
-    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Server, ServerId, Variable,
+    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server, ServerId,
+    Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -91,6 +92,13 @@ impl Walk<'_> {
         let blocks = self.fill(&mut main, nodes);
         main.finish();
         self.scope.main.error_logs = main.settings.error_logs.to_vec();
+        let privilege = &self.scope.main.privilege;
+        if let Some(span) = main.seen.get("no_new_privs")
+            && privilege.sandbox == Sandbox::On
+            && !privilege.no_new_privs
+        {
+            self.error(*span, "\"sandbox on\" needs \"no_new_privs on\"");
+        }
         for (row, node) in blocks {
             let body = node.body.as_deref().unwrap_or_default();
             match row.body {

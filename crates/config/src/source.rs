@@ -15,6 +15,18 @@ pub trait Source {
     fn read(&self, path: &Path) -> Result<Vec<u8>, String>;
     /// The names in a directory, in any order; nothing where there is no such directory.
     fn list(&self, path: &Path) -> Vec<OsString>;
+    /// Why the process cannot become this user; nothing where it can, or does not have to.
+    fn cannot_become(&self, _user: &str) -> Option<String> {
+        None
+    }
+    /// The same for a group.
+    fn cannot_join(&self, _group: &str) -> Option<String> {
+        None
+    }
+    /// Whether a server with this `user` would be root; `None` where none is named.
+    fn would_be_root(&self, _user: Option<&str>) -> bool {
+        false
+    }
 }
 
 /// Files in memory, by their whole path.

@@ -192,7 +192,8 @@ impl CgiTask {
         if let Some(id) = id {
             job.environment.add(strays::VARIABLE, id.value().as_bytes());
         }
-        match spawn::spawn(&job.invocation, &job.environment, input, &job.cgi.stderr) {
+        let (stderr, limits) = (&job.cgi.stderr, job.cgi.limits);
+        match spawn::spawn(&job.invocation, &job.environment, input, stderr, limits) {
             Ok(pipes) => {
                 let program = Program::new(job.rules, now);
                 let run = Run::new(program, pipes, id, ticket, Rc::clone(&self.around), now);

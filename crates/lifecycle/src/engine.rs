@@ -72,6 +72,8 @@ pub enum CloseReason {
     Forced,
     /// The handler could not complete a response whose head had left: the peer sees a cut body.
     BrokenOff,
+    /// A mistake of ours: the turn of this session panicked.
+    Panicked,
     /// A deadline fell.
     Expired(DeadlineKind),
 }
@@ -94,13 +96,14 @@ impl CloseReason {
             Self::Draining => "draining",
             Self::Forced => "forced",
             Self::BrokenOff => "broken_off",
+            Self::Panicked => "panicked",
             Self::Expired(kind) => kind.tag(),
         }
     }
 
     /// Whether the transport must be reset, so that nothing cut short looks complete.
     pub const fn wants_reset(self) -> bool {
-        matches!(self, Self::BrokenOff | Self::Expired(DeadlineKind::Send))
+        matches!(self, Self::BrokenOff | Self::Panicked | Self::Expired(DeadlineKind::Send))
     }
 }
 

@@ -25,6 +25,12 @@ pub struct Counters {
     pub sent_bytes: AtomicU64,
     /// Sessions that were ended by force in the middle of a request.
     pub forced: AtomicU64,
+    /// Connections that a mistake of ours has ended.
+    pub panics: AtomicU64,
+    /// Workers that were found stuck.
+    pub workers_stuck: AtomicU64,
+    /// Workers that were replaced, because they had ended or were stuck.
+    pub workers_replaced: AtomicU64,
     /// Times that accepting had to pause for lack of descriptors or seats.
     pub accept_pauses: AtomicU64,
 }

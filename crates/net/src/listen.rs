@@ -20,6 +20,7 @@ use tokio::net::UdpSocket;
 
 use crate::drive::Connection;
 use crate::handshake;
+use crate::mishap::Vital;
 use crate::stream::Stream;
 use crate::worker::{Door, Worker};
 
@@ -478,6 +479,7 @@ impl Acceptor {
 
 /// Accepts connections at a door for as long as it is open.
 pub(crate) async fn accept(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Acceptor>) {
+    let _vital = Vital(Rc::clone(&worker));
     loop {
         if worker.sessions.borrow().len() >= worker.sessions_max.get() {
             pause(&worker, &door, "worker_connections are not enough").await;

@@ -1,6 +1,8 @@
 //! How much memory we may have, and whether that is nearly all in use. Whoever reaches the limit of a control
 //! group is killed, with everybody who is there; so newcomers are refused before (F8 of the faults).
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,6 +17,8 @@ const LIMIT_MAX: u64 = 1 << 46;
 #[derive(Debug)]
 pub(crate) struct Memory {
     limit: Option<u64>,
+    /// Where the kernel says what is in use. Opened before the workers are kept in their sandbox.
+    usage: Option<File>,
     newcomers: AtomicU64,
     is_short: AtomicBool,
 }
@@ -28,7 +32,8 @@ impl Default for Memory {
 
 impl Memory {
     fn limited_to(limit: Option<u64>) -> Self {
-        Self { limit, newcomers: AtomicU64::new(0), is_short: AtomicBool::new(false) }
+        let usage = limit.and_then(|_| File::open("/proc/self/statm").ok());
+        Self { limit, usage, newcomers: AtomicU64::new(0), is_short: AtomicBool::new(false) }
     }
 
     /// Whether there is too little for one more; to be asked once for each.
@@ -36,19 +41,21 @@ impl Memory {
         let Some(limit) = self.limit else { return false };
         if self.newcomers.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
             let is_short =
-                resident_bytes().is_some_and(|bytes| bytes >= limit / 100 * SHORT_PERCENT);
+                self.resident_bytes().is_some_and(|bytes| bytes >= limit / 100 * SHORT_PERCENT);
             self.is_short.store(is_short, Ordering::Relaxed);
         }
         self.is_short.load(Ordering::Relaxed)
     }
-}
 
-/// What is in use.
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    /// What is in use.
+    fn resident_bytes(&self) -> Option<u64> {
+        let mut line = [0; 128];
+        let count = self.usage.as_ref()?.read_at(&mut line, 0).ok()?;
+        // The whole size comes first, then what of it is resident, both in pages.
+        let text = std::str::from_utf8(line.get(..count)?).ok()?;
+        let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    }
 }
 
 /// The lowest limit of the control groups that we are in, of both kinds.
@@ -109,7 +116,7 @@ mod tests {
     /// F8 of the faults
     #[test]
     fn newcomers_are_refused_when_most_of_it_is_in_use() {
-        let used = resident_bytes().expect("a process has memory");
+        let used = Memory::limited_to(Some(1)).resident_bytes().expect("a process has memory");
         assert!(used > 0);
         for (limit, is_short) in [(None, false), (Some(used * 100), false), (Some(used / 2), true)]
         {

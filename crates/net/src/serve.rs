@@ -26,9 +26,9 @@ use crate::drive::Connection;
 use crate::gates::Witness;
 use crate::list::list;
 use crate::session::{Key, Wish};
-use crate::site;
 use crate::work::{Around, Job};
 use crate::worker::{Placed, Worker};
+use crate::{site, trial};
 
 /// How many lines about missing files a worker writes in a second.
 const NOT_FOUND_LINES: u32 = 20;
@@ -241,6 +241,7 @@ impl Connection {
         match event {
             Event::Request => {
                 admit(&self.worker, self.key, &mut self.engine, now);
+                trial::strike(self);
                 self.answer(&Ask::Request, now);
             }
             Event::Refused(refusal) => {
@@ -432,6 +433,9 @@ impl Connection {
             busy.serving.leave_places();
         }
         let Some(current) = busy.serving.current.take() else { return };
+        if current.status == Status::FORBIDDEN {
+            self.worker.shared.doubt.notify_one();
+        }
         let serving = &mut busy.serving;
         self.worker.tally.borrow_mut().add(current.status, now.since(serving.since));
         let site = &current.placed.site;
@@ -653,7 +657,8 @@ fn note_trouble(
         return true;
     }
     let why = std::io::Error::from(errno);
-    let message = format_args!("open() \"{file}\" failed: {why}, {client}{line}");
+    let hint = worker.sandbox_hint(errno);
+    let message = format_args!("open() \"{file}\" failed: {why}{hint}, {client}{line}");
     logger.write(level, stamp, Some(facts.id), message);
     true
 }

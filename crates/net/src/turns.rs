@@ -19,6 +19,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::bell::{Rope, Tower};
 use crate::drive::Connection;
+use crate::mishap::Vital;
 use crate::session::{Key, Token};
 use crate::stream::{Ready, Stream};
 use crate::worker::Worker;
@@ -103,6 +104,15 @@ impl Turns {
         self.connections.borrow_mut().get_mut(key.index())?.take()
     }
 
+    /// Drops the connections that are left of a worker that has ended.
+    pub(crate) fn drop_all(&self) {
+        let left = std::mem::take(&mut *self.connections.borrow_mut());
+        for connection in left.into_iter().flatten() {
+            // What a mistake of ours has left behind may be the next one.
+            drop(std::panic::catch_unwind(AssertUnwindSafe(|| drop(connection))));
+        }
+    }
+
     /// Moves the sockets that have changed to `events`; whether there may be more.
     fn look(&self, cx: &mut Context<'_>, events: &mut Vec<Event>) -> bool {
         events.clear();
@@ -123,6 +133,7 @@ impl Turns {
 impl Worker {
     /// Gives the sessions their turns, for as long as the worker is there.
     pub(crate) async fn keep_turns(self: Rc<Self>) {
+        let _vital = Vital(Rc::clone(&self));
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut due = Vec::new();
         // Sessions see for themselves that others have their turn; the runtime need not count.
@@ -135,6 +146,7 @@ impl Worker {
         events: &mut Vec<Event>,
         due: &mut Vec<Token>,
     ) -> Poll<()> {
+        self.pulse.turn();
         let is_more = self.turns.look(cx, events);
         self.turns.tower.collect(cx.waker(), due);
         let mut sessions = self.sessions.borrow_mut();
@@ -165,6 +177,7 @@ impl Worker {
 
     /// Lets a connection have its first turn. One that has its answer and its end in it never takes a place.
     pub(crate) fn begin(self: &Rc<Self>, connection: Connection) {
+        self.pulse.turn();
         let token = self.sessions.borrow().token(connection.key);
         self.give_turn(Box::new(connection), token);
     }
@@ -177,7 +190,10 @@ impl Worker {
         let mut cx = Context::from_waker(rope.waker());
         let turn = || connection.go_on(&mut cx).is_ready();
         // A panic ends this connection, and no other.
-        let is_over = std::panic::catch_unwind(AssertUnwindSafe(turn)).unwrap_or(true);
+        let is_over = std::panic::catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|_| {
+            connection.give_up_after_panic();
+            true
+        });
         match &mut connection.busy {
             Some(busy) if !is_over => busy.rope = Some(rope),
             _ => *self.turns.spare.borrow_mut() = Some(rope),

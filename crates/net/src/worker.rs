@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::inquiry::Inquiry;
 use crate::listen::{self, Acceptor, Listener};
+use crate::mishap::{self, Vital};
+use crate::pulse::Pulse;
 use crate::repeat::Repeats;
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
@@ -71,6 +73,10 @@ pub struct Shared {
     pub user_files: UserFiles,
     /// Who computes passwords.
     pub hashers: Arc<Hashers>,
+    /// Rung when a file could not be had: the place may be another one than it was.
+    pub doubt: Notify,
+    /// Whether the kernel keeps the workers within certain places.
+    pub is_kept: AtomicBool,
     /// Who knows how the server is.
     pub status: OnceLock<UnboundedSender<Question>>,
     /// What the requests of workers that have ended came to.
@@ -164,6 +170,10 @@ pub struct Worker {
     timer: RefCell<Option<Waker>>,
     /// Rung when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,
+    /// Whether the loop turns, for those who look from outside.
+    pub(crate) pulse: Arc<Pulse>,
+    /// Rung when something has panicked without which this worker is of no use.
+    pub broken: Notify,
     /// What is wished of every session, also of those that come.
     pub wish: Cell<Wish>,
     /// How many sessions may be here.
@@ -191,12 +201,18 @@ impl Worker {
     pub fn run(
         start: Instant,
         shared: Arc<Shared>,
+        pulse: Arc<Pulse>,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> io::Result<()> {
+        mishap::begin_worker();
+        pulse.begin();
+        let (falls_asleep, wakes) = (Arc::clone(&pulse), Arc::clone(&pulse));
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .max_blocking_threads(4)
+            .on_thread_park(move || falls_asleep.sleep(true))
+            .on_thread_unpark(move || wakes.sleep(false))
             // Look at the sockets after each round of tasks of a full batch, not in the middle of one.
             .event_interval(256)
             .build_local(LocalOptions::default())?;
@@ -213,6 +229,8 @@ impl Worker {
             pool: RefCell::default(),
             timer: RefCell::new(None),
             vacated: Notify::new(),
+            pulse,
+            broken: Notify::new(),
             wish: Cell::new(Wish::GoOn),
             sessions_max: Cell::new(usize::MAX),
             verdicts: RefCell::default(),
@@ -224,15 +242,19 @@ impl Worker {
             emptying: Cell::new(0),
             not_found: RefCell::default(),
         });
-        runtime.block_on(worker.obey(orders));
-        Ok(())
+        runtime.block_on(async {
+            let ended = worker.obey(orders).await;
+            // Each of them holds the worker: one that ends in the middle would leave them all behind.
+            worker.turns.drop_all();
+            ended
+        })
     }
 
-    async fn obey(self: &Rc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    async fn obey(self: &Rc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) -> io::Result<()> {
         let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
         let turns = tokio::task::spawn_local(Rc::clone(self).keep_turns());
         let mut entrances: Vec<Entrance> = Vec::new();
-        loop {
+        let ended = loop {
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Serve(site, listeners)) => {
@@ -260,18 +282,24 @@ impl Worker {
                     }
                 },
                 () = self.vacated.notified(), if self.wish.get() > Wish::GoOn => {}
+                () = self.broken.notified() => {
+                    let said = mishap::take().unwrap_or_default();
+                    break Err(io::Error::other(format!("it panicked: {said}")));
+                }
             }
+            self.pulse.turn();
             if self.wish.get() == Wish::Force {
                 self.runs.force();
             }
             if self.is_over() {
-                break;
+                break Ok(());
             }
-        }
+        };
         timer.abort();
         turns.abort();
         let past = &self.shared.past;
         past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.tally.borrow());
+        ended
     }
 
     fn is_over(&self) -> bool {
@@ -378,6 +406,7 @@ impl Worker {
 
     /// Wakes sessions at their deadlines: one timer for all of them.
     async fn keep_time(self: Rc<Self>) {
+        let _vital = Vital(Rc::clone(&self));
         let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
         poll_fn(|cx: &mut Context<'_>| -> Poll<()> {
             loop {
@@ -432,6 +461,18 @@ impl Worker {
         let id = self.request_id.get().wrapping_add(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         self.request_id.set(id);
         id
+    }
+
+    /// What may be behind this error beside what it says.
+    pub(crate) fn sandbox_hint(&self, errno: rustix::io::Errno) -> &'static str {
+        let is_kept = self.shared.is_kept.load(Ordering::Relaxed);
+        let is_meant = is_kept && errno == rustix::io::Errno::ACCESS;
+        if is_meant { " (or it lies outside the sandbox)" } else { "" }
+    }
+
+    /// The id of the request that came last.
+    pub fn last_request_id(&self) -> u128 {
+        self.request_id.get()
     }
 
     /// Sees to it that files that nobody asks for any more are let go, while any are held.

@@ -41,6 +41,7 @@ pub(crate) fn folder(serve: &Serve) -> String {
     }
     format!(
         "worker_processes {workers};\n\
+         {user}\n\
          pid off;\n\
          error_log stderr error;\n\
          events {{}}\n\
@@ -60,12 +61,22 @@ pub(crate) fn folder(serve: &Serve) -> String {
              }}\n\
          }}\n",
         workers = quote(&serve.workers),
+        user = user(serve),
         index = indexes(serve).join(" "),
         programs = if serve.cgi { programs() } else { String::new() },
         deeds = deeds(serve),
         access = if serve.quiet { "off" } else { "stderr" },
         autoindex = if serve.open_listing { "on" } else { "off" },
     )
+}
+
+/// Whoever serves a folder serves it as who they are, root too: the folder may be nobody else's to read.
+fn user(serve: &Serve) -> &'static str {
+    match (crate::user::is_root(), serve.cgi_allow_root) {
+        (false, _) => "",
+        (true, false) => "user root;",
+        (true, true) => "user root; cgi_allow_root on;",
+    }
 }
 
 /// The files that stand for a folder.

@@ -81,6 +81,9 @@ pub(crate) struct Serve {
     /// Run programs: what lies below cgi-bin, and files that end in .cgi .sh .py .pl .php
     #[arg(long)]
     pub(crate) cgi: bool,
+    /// Run them also where the server is root
+    #[arg(long, requires = "cgi")]
+    pub(crate) cgi_allow_root: bool,
     /// Take uploads: by PUT, by forms, and resumable ones; folders are made as needed
     #[arg(long)]
     pub(crate) upload: bool,

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use sekisho_config::Source;
 
+use crate::user;
+
 /// Real files.
 #[derive(Debug)]
 pub(crate) struct Disk;
@@ -25,5 +27,18 @@ impl Source for Disk {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
         entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()
+    }
+
+    fn cannot_become(&self, user: &str) -> Option<String> {
+        // Who is not root becomes nobody else, as with nginx.
+        if user::is_root() { user::find(user).err() } else { None }
+    }
+
+    fn cannot_join(&self, group: &str) -> Option<String> {
+        if user::is_root() { user::find_group(group).err() } else { None }
+    }
+
+    fn would_be_root(&self, user: Option<&str>) -> bool {
+        user::would_be_root(user)
     }
 }

@@ -8,23 +8,29 @@ mod desk;
 mod disk;
 mod handover;
 mod pid_file;
+mod privilege;
 mod reload;
 mod run;
+mod sandbox;
 mod service_manager;
 mod setup;
 mod start;
 mod sweep;
 mod upgrade;
 mod user;
+mod watchdog;
 mod workers;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    sekisho_net::keep_panics_for_the_log();
     match cli::parse().and_then(start::act) {
         Ok(code) => code,
         Err(problem) => {
-            eprintln!("sekisho: {problem}");
+            // Where nobody can be told, there is nobody to tell that.
+            let _ = writeln!(std::io::stderr(), "sekisho: {problem}");
             ExitCode::FAILURE
         }
     }

@@ -12,7 +12,7 @@ use sekisho_net::{Site, Sockets};
 use crate::pid_file::PidFile;
 use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_count};
 use crate::service_manager::{self, State};
-use crate::{Problem, desk, setup};
+use crate::{Problem, desk, sandbox, setup};
 
 /// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it: a second
 /// and a half where they are silent, and then the workers must have their turn.
@@ -97,9 +97,14 @@ impl Server {
         let wanted_pid_file = pid.filter(|_| !is_same_pid_file);
         let pid_file = wanted_pid_file.map(PidFile::write).transpose();
         let listeners = endpoint_listeners(&endpoint_sockets);
-        let prepared = pid_file
-            .and_then(|file| Ok((file, listeners?, self.workers.prepare(&sockets, count)?)));
-        let (pid_file, listeners, change) = prepared.inspect_err(|_| {
+        let now = self.clock.now();
+        let prepared = pid_file.and_then(|file| {
+            let choice = sandbox::choose(&config, self.domain.as_ref())?;
+            let domain = choice.domain.clone();
+            let change = self.workers.prepare(&sockets, count, domain, now)?;
+            Ok((file, listeners?, choice, change))
+        });
+        let (pid_file, listeners, choice, change) = prepared.inspect_err(|_| {
             sockets.remove_files_but(&self.sockets);
             endpoint_sockets.remove_files_but(&self.endpoint_sockets);
         })?;
@@ -115,6 +120,7 @@ impl Server {
         if !is_same_pid_file {
             self.pid_file = pid_file;
         }
+        self.take_choice(choice);
         self.commit(change);
         self.open_desk(rules, listeners);
         self.sweep_leftovers();

@@ -23,11 +23,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::desk::{self, Desk, Rules, Seat, Steerers};
 use crate::handover::{self, Call, Handover, Question};
 use crate::pid_file::PidFile;
+use crate::sandbox::Domain;
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
+use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
-use crate::{Problem, user};
+use crate::{Problem, privilege, sandbox};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -72,6 +74,8 @@ enum Word {
     Called(Call),
     AtDesk(desk::Word),
     WorkerEnded(Ended),
+    /// A file could not be had: a place may have changed.
+    Doubted,
     TimePassed,
 }
 
@@ -104,6 +108,13 @@ pub(crate) struct Server {
     pub(crate) upgrade: Option<Upgrade>,
     /// The process whose place we take, and its sockets, until it knows that we serve.
     predecessor: Option<(u32, Sockets)>,
+    /// Who looks after the workers.
+    pub(crate) watch: Watch,
+    /// When the places of the sandbox are looked at again, and when they were.
+    pub(crate) next_look: Option<Moment>,
+    pub(crate) last_look: Option<Moment>,
+    /// Where the workers are kept.
+    pub(crate) domain: Option<Arc<Domain>>,
     /// When leftovers of uploads are looked for again.
     pub(crate) next_sweep: Option<Moment>,
     /// The desk's sessions have not ended.
@@ -143,7 +154,7 @@ impl Server {
             sockets.remove_files_but(&inherited);
             endpoint_sockets.remove_files_but(&inherited);
         })?;
-        let Opened { mut site, pid_file, handover, seat, rules } = opened;
+        let Opened { mut site, pid_file, handover, seat, rules, notes } = opened;
         site.held_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started);
@@ -172,12 +183,19 @@ impl Server {
             closed: None,
             upgrade: None,
             predecessor: predecessor.map(|predecessor| (predecessor, inherited)),
+            watch: Watch::default(),
+            next_look: None,
+            last_look: None,
+            domain: None,
             next_sweep: None,
             is_desk_left: true,
             is_replaced: false,
         };
         for complaint in complaints {
             server.log(Level::Warn, &format!("not used: {complaint}"));
+        }
+        for (level, note) in notes {
+            server.log(level, &note);
         }
         match handover {
             Ok(handover) => server.handover = Some(handover),
@@ -284,6 +302,10 @@ impl Server {
                 Word::Called(call) => self.answer(call),
                 Word::AtDesk(word) => self.serve_at_desk(word).await,
                 Word::WorkerEnded(ended) => self.worker_ended(&ended),
+                Word::Doubted => {
+                    self.look_at_places();
+                    DrainOrder::Nothing
+                }
                 Word::TimePassed => self.time_passed(),
             };
             if let Some(outcome) = self.carry_out(order) {
@@ -298,6 +320,8 @@ impl Server {
             self.workers.next_force(),
             self.upgrade.as_ref().map(Upgrade::ready_by),
             self.next_sweep,
+            self.watch.next().filter(|_| self.drain.manner().is_none()),
+            self.next_look,
         ];
         let next = next.into_iter().flatten().min().map(|at| self.clock.instant(at));
         let time = async {
@@ -313,6 +337,7 @@ impl Server {
                 None => std::future::pending().await,
             }
         };
+        let doubt = self.workers.shared();
         let handover = &mut self.handover;
         let call = async {
             match handover {
@@ -331,6 +356,7 @@ impl Server {
             call = call => Word::Called(call),
             word = self.desk.next() => Word::AtDesk(word),
             ended = self.workers.next_end() => Word::WorkerEnded(ended),
+            () = doubt.doubt.notified() => Word::Doubted,
             () = time => Word::TimePassed,
         }
     }
@@ -349,17 +375,22 @@ impl Server {
         }
         match duty {
             Duty::None => DrainOrder::Nothing,
-            Duty::Serving if self.workers.count() == 0 && self.drain.manner().is_none() => {
-                self.log(Level::Emerg, "there is no worker left");
-                DrainOrder::Exit(Outcome::Abandoned)
+            Duty::Serving(at, begun) if self.drain.manner().is_none() => self.fill_later(at, begun),
+            Duty::Retired(Some(since)) => {
+                self.tell_that_it_went_on(&format!("worker-{}", ended.id), since);
+                self.tell_drain(Fact::Ended)
             }
-            Duty::Serving | Duty::Retired => self.tell_drain(Fact::Ended),
+            Duty::Serving(..) | Duty::Retired(None) => self.tell_drain(Fact::Ended),
         }
     }
 
     fn time_passed(&mut self) -> DrainOrder {
         self.workers.force_retired(self.clock.now());
         self.look_after_upgrade();
+        self.watch_workers();
+        if self.next_look.take_if(|at| at.is_due(self.clock.now())).is_some() {
+            self.look_at_places();
+        }
         if self.next_sweep.is_some_and(|at| at.is_due(self.clock.now())) {
             self.sweep_leftovers();
         }
@@ -466,15 +497,24 @@ impl Server {
 
     /// Gives the desk its rules and its sockets.
     pub(crate) fn open_desk(&self, rules: Rules, listeners: Vec<Listener>) {
-        self.desk.tell(desk::Order::Workers(self.workers.roster()));
+        self.tell_desk_of_workers();
         let site = Arc::clone(&self.site);
         self.desk.tell(desk::Order::Serve(Box::new(rules), listeners, site));
+    }
+
+    /// Tells the desk whom it can ask.
+    pub(crate) fn tell_desk_of_workers(&self) {
+        self.desk.tell(desk::Order::Workers(self.workers.roster()));
     }
 
     /// Gives every worker the current site and sockets; starts those that are missing, retires those too
     /// many.
     pub(crate) fn serve(&mut self, count: usize) -> Result<(), Problem> {
-        let change = self.workers.prepare(&self.sockets, count)?;
+        let choice = sandbox::choose(self.site.config(), self.domain.as_ref())?;
+        let domain = choice.domain.clone();
+        let now = self.clock.now();
+        let change = self.workers.prepare(&self.sockets, count, domain, now)?;
+        self.take_choice(choice);
         self.commit(change);
         Ok(())
     }
@@ -556,6 +596,8 @@ struct Opened {
     handover: io::Result<Handover>,
     seat: io::Result<Seat>,
     rules: Rules,
+    /// What the log shall be told.
+    notes: Vec<(Level, String)>,
 }
 
 /// Opens all but the sockets, and becomes who we shall be.
@@ -569,11 +611,9 @@ fn open_rest(
     let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
     let (handover, seat) = (Handover::open(), Seat::open());
-    if let Some((name, group)) = &config.main.user {
-        user::become_user(name, group.as_deref())?;
-    }
+    let notes = privilege::give_up(config)?;
     logs.start().map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
-    Ok(Opened { site, pid_file, handover, seat, rules })
+    Ok(Opened { site, pid_file, handover, seat, rules, notes })
 }
 
 /// The sockets of the `endpoint` block as the desk gets them.

@@ -105,8 +105,11 @@ impl Plan {
 
 /// Prints every error and warning.
 pub(crate) fn report(outcome: &Outcome) {
-    use std::io::IsTerminal;
-    eprint!("{}", rendered(outcome, std::io::stderr().is_terminal()));
+    use std::io::{IsTerminal, Write};
+    let stderr = std::io::stderr();
+    let text = rendered(outcome, stderr.is_terminal());
+    // Where nobody can be told, there is nobody to tell that.
+    let _ = stderr.lock().write_all(text.as_bytes());
 }
 
 /// Every error and warning, as an operator reads them.

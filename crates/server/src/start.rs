@@ -138,6 +138,11 @@ fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
     if let Err(error) = std::fs::read_dir(&dir) {
         return Err(Problem::new(format_args!("{}: {error}", serve.dir.display())));
     }
+    if serve.cgi && crate::user::is_root() && !serve.cgi_allow_root {
+        return Err(Problem::new(
+            "programs would be run by root: serve the folder as somebody with fewer rights, or say --cgi-allow-root",
+        ));
+    }
     for listen in &serve.listen {
         if let Err(wrong) = sekisho_config::listen::addresses(listen.as_bytes()) {
             return Err(Problem::new(format_args!("--listen {listen}: {wrong}")));

@@ -1,31 +1,88 @@
-//! `user`: from root to someone with fewer rights, once the sockets and logs are open.
+//! `user`: who the server becomes when it is started as root; and who others are.
 
-use rustix::process::{Gid, Uid};
+use sekisho_config::Config;
+use sekisho_sys::Account;
 
 use crate::Problem;
 
-/// Becomes this user and group, if we are root. Called while there is only one thread: threads that are
-/// started later inherit it.
-pub(crate) fn become_user(user: &str, group: Option<&str>) -> Result<(), Problem> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
+/// Who a server is that is started as root and told of nobody: nginx's choice, too.
+const NOBODY: &str = "nobody";
+
+/// Who the server becomes.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+impl Identity {
+    /// Whether that is who we are.
+    pub(crate) fn is_own(&self) -> bool {
+        let sorted = |mut groups: Vec<u32>| {
+            groups.sort_unstable();
+            groups.dedup();
+            groups
+        };
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        let groups = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        (uid.as_raw(), gid.as_raw()) == (self.uid, self.gid)
+            && (rustix::process::getuid(), rustix::process::getgid()) == (uid, gid)
+            && sorted(groups) == sorted(self.groups.clone())
     }
-    let (uid, mut gid) = look_up_user(user)
-        .ok_or_else(|| Problem::new(format_args!("user \"{user}\" is not in /etc/passwd")))?;
-    if let Some(group) = group {
-        gid = look_up("/etc/group", group, 2)
-            .ok_or_else(|| Problem::new(format_args!("group \"{group}\" is not in /etc/group")))?;
+}
+
+/// Whether we are root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Who the server becomes with this configuration; `None` where it stays who it is, as it is not root.
+pub(crate) fn identity(config: &Config) -> Result<Option<Identity>, Problem> {
+    if !is_root() {
+        return Ok(None);
     }
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    rustix::thread::set_thread_groups(&[gid])
-        .and_then(|()| rustix::thread::set_thread_res_gid(gid, gid, gid))
-        .and_then(|()| rustix::thread::set_thread_res_uid(uid, uid, uid))
-        .map_err(|error| Problem::new(format_args!("cannot become user \"{user}\": {error}")))
+    let named = config.main.user.as_ref();
+    let (name, group) = named.map_or((NOBODY, None), |(name, group)| (name, group.as_deref()));
+    let account = find(name).map_err(|why| match named {
+        Some(_) => Problem::new(why),
+        None => Problem::new(format_args!("{why}: say who the server is to be by \"user\"")),
+    })?;
+    let gid = group.map_or(Ok(account.gid), find_group).map_err(Problem::new)?;
+    let groups = sekisho_sys::groups_of(name, gid).map_err(|error| {
+        Problem::new(format_args!("the groups of user \"{name}\" are not known: {error}"))
+    })?;
+    Ok(Some(Identity { name: name.to_owned(), uid: account.uid, gid, groups }))
+}
+
+/// Whether a server with this `user` would be root.
+pub(crate) fn would_be_root(user: Option<&str>) -> bool {
+    is_root() && find(user.unwrap_or(NOBODY)).is_ok_and(|account| account.uid == 0)
+}
+
+/// The user of this name, or why there is none.
+pub(crate) fn find(name: &str) -> Result<Account, String> {
+    match sekisho_sys::account(name) {
+        Ok(Some(account)) => Ok(account),
+        Ok(None) => Err(format!("there is no user \"{name}\"")),
+        Err(error) => Err(format!("user \"{name}\" cannot be looked up: {error}")),
+    }
+}
+
+/// The number of the group of this name, or why there is none.
+pub(crate) fn find_group(name: &str) -> Result<u32, String> {
+    match sekisho_sys::group(name) {
+        Ok(Some(gid)) => Ok(gid),
+        Ok(None) => Err(format!("there is no group \"{name}\"")),
+        Err(error) => Err(format!("group \"{name}\" cannot be looked up: {error}")),
+    }
 }
 
 /// The number of a user.
 pub(crate) fn uid(name: &str) -> Option<u32> {
-    look_up("/etc/passwd", name, 2)
+    find(name).ok().map(|account| account.uid)
 }
 
 /// The numbers of a group's members: those that it lists, and those whose own group it is.
@@ -36,31 +93,22 @@ pub(crate) fn members(group: &str) -> Option<Vec<u32>> {
 }
 
 fn members_of(groups: &str, users: &str, group: &str) -> Option<Vec<u32>> {
-    let gid = find(groups, group, 2)?;
+    let gid = number(groups, group, 2)?;
     let line = groups.lines().find(|line| line.split(':').next() == Some(group))?;
     let listed = line.split(':').nth(3).unwrap_or_default().split(',');
-    let mut uids: Vec<u32> = listed.filter_map(|name| find(users, name.trim(), 2)).collect();
+    let mut uids: Vec<u32> = listed.filter_map(|name| number(users, name.trim(), 2)).collect();
     for line in users.lines() {
         let fields: Vec<&str> = line.split(':').collect();
-        let number = |at: usize| fields.get(at).and_then(|text: &&str| text.parse::<u32>().ok());
-        if number(3) == Some(gid) {
-            uids.extend(number(2));
+        let field = |at: usize| fields.get(at).and_then(|text: &&str| text.parse::<u32>().ok());
+        if field(3) == Some(gid) {
+            uids.extend(field(2));
         }
     }
     Some(uids)
 }
 
-fn look_up_user(name: &str) -> Option<(u32, u32)> {
-    Some((look_up("/etc/passwd", name, 2)?, look_up("/etc/passwd", name, 3)?))
-}
-
 /// The number in a field of the line that begins with this name.
-fn look_up(file: &str, name: &str, field: usize) -> Option<u32> {
-    let text = std::fs::read_to_string(file).ok()?;
-    find(&text, name, field)
-}
-
-fn find(text: &str, name: &str, field: usize) -> Option<u32> {
+fn number(text: &str, name: &str, field: usize) -> Option<u32> {
     let mut lines = text.lines().map(|line| line.split(':'));
     let mut fields = lines.find(|fields| fields.clone().next() == Some(name))?;
     fields.nth(field)?.parse().ok()
@@ -82,8 +130,8 @@ mod tests {
     #[test]
     fn numbers_are_found_by_name() {
         let text = "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:34:w:/var/www:/usr/sbin/nologin\n";
-        assert_eq!(find(text, "www-data", 2), Some(33));
-        assert_eq!(find(text, "www-data", 3), Some(34));
-        assert_eq!(find(text, "www", 2), None);
+        assert_eq!(number(text, "www-data", 2), Some(33));
+        assert_eq!(number(text, "www-data", 3), Some(34));
+        assert_eq!(number(text, "www", 2), None);
     }
 }

@@ -4,30 +4,60 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sekisho_lifecycle::Moment;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
-use sekisho_net::{Order, Site, Sockets, Worker};
+use sekisho_net::{Order, Pulse, Site, Sockets, Worker, mishap};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::Problem;
+use crate::sandbox::Domain;
+use crate::{Problem, privilege};
 
 /// A thread that serves.
 #[derive(Debug)]
-struct Hand {
+pub(crate) struct Hand {
     id: u64,
     orders: UnboundedSender<Order>,
     thread: JoinHandle<()>,
     /// When a retired one is ended by force.
     force_at: Option<Moment>,
+    pub(crate) begun: Moment,
+    pub(crate) pulse: Arc<Pulse>,
+    /// How it was found at the last look, where it was not asleep.
+    pub(crate) seen: Option<Seen>,
+    /// Since when it is known to be stuck.
+    pub(crate) stuck: Option<Moment>,
+}
+
+/// How a worker was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// How often its loop had turned.
+    pub(crate) turns: u64,
+    /// When it was first found so.
+    pub(crate) at: Moment,
+    /// How long it had waited for a processor by then.
+    pub(crate) waited: Duration,
+}
+
+impl Hand {
+    /// As it stands in the log and in lists.
+    pub(crate) fn name(&self) -> String {
+        format!("worker-{}", self.id)
+    }
+
+    /// Tells it something. One that has ended takes no orders; its end is told elsewhere.
+    pub(crate) fn tell(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
 }
 
 /// A thread has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    id: u64,
+    pub(crate) id: u64,
     /// Why, where it was not told to.
     pub(crate) error: Option<String>,
 }
@@ -35,10 +65,10 @@ pub(crate) struct Ended {
 /// What a thread was there for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Duty {
-    /// To serve.
-    Serving,
-    /// To end with its last session.
-    Retired,
+    /// To serve; its place among the others, and since when.
+    Serving(usize, Moment),
+    /// To end with its last session; since when it was stuck, if it was.
+    Retired(Option<Moment>),
     /// Nothing: it was started for a change that did not come.
     None,
 }
@@ -48,9 +78,11 @@ pub(crate) enum Duty {
 pub(crate) struct Workers {
     started: Instant,
     shared: Arc<Shared>,
-    hands: Vec<Hand>,
+    pub(crate) hands: Vec<Hand>,
     /// Those that a reload has made too many: they drain.
-    retired: Vec<Hand>,
+    pub(crate) retired: Vec<Hand>,
+    /// Where those that are started now are kept.
+    domain: Option<Arc<Domain>>,
     begun: u64,
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
 }
@@ -60,6 +92,9 @@ pub(crate) struct Workers {
 pub(crate) struct Change {
     listeners: Vec<Vec<Listener>>,
     new: Vec<Hand>,
+    /// Where the new ones are kept; if that is elsewhere than the others, they take the place of all of them.
+    domain: Option<Arc<Domain>>,
+    is_for_all: bool,
 }
 
 impl Change {
@@ -77,6 +112,7 @@ impl Workers {
             shared: Arc::default(),
             hands: Vec::new(),
             retired: Vec::new(),
+            domain: None,
             begun: 0,
             ended: unbounded_channel(),
         }
@@ -90,7 +126,7 @@ impl Workers {
     /// Those who can be asked, retired ones included, by their names.
     pub(crate) fn roster(&self) -> Vec<(String, UnboundedSender<Order>)> {
         let hands = self.hands.iter().chain(&self.retired);
-        hands.map(|hand| (format!("worker-{}", hand.id), hand.orders.clone())).collect()
+        hands.map(|hand| (hand.name(), hand.orders.clone())).collect()
     }
 
     /// Ends every program that runs: nobody is waited for any more.
@@ -98,30 +134,68 @@ impl Workers {
         self.shared.seats.kill_all();
     }
 
-    /// Makes ready for so many workers on these sockets: starts those that are missing.
-    pub(crate) fn prepare(&mut self, sockets: &Sockets, count: usize) -> Result<Change, Problem> {
+    /// Makes ready for so many workers on these sockets, kept within this domain: starts those that are
+    /// missing, and all of them where the domain is another one.
+    pub(crate) fn prepare(
+        &mut self,
+        sockets: &Sockets,
+        count: usize,
+        domain: Option<Arc<Domain>>,
+        now: Moment,
+    ) -> Result<Change, Problem> {
         let listeners = (0..count).map(|index| sockets.for_worker(index, count));
         let listeners = listeners.collect::<Result<_, _>>().map_err(Problem::new)?;
+        let is_for_all = match (&self.domain, &domain) {
+            (None, None) => false,
+            (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+            _ => true,
+        };
+        let there = if is_for_all { 0 } else { self.hands.len() };
         let mut new = Vec::new();
-        for _ in self.hands.len()..count {
+        for _ in there..count {
             // Those that were started before one could not be end when nobody can order them any more.
-            new.push(self.spawn()?);
+            new.push(self.spawn(domain.as_deref(), now)?);
         }
-        Ok(Change { listeners, new })
+        Ok(Change { listeners, new, domain, is_for_all })
     }
 
     /// Gives every worker the site; those that are too many retire, and have until `force_at` for it.
     pub(crate) fn serve(&mut self, site: &Arc<Site>, change: Change, force_at: Option<Moment>) {
-        self.hands.extend(change.new);
-        for mut hand in self.hands.drain(change.listeners.len().min(self.hands.len())..) {
-            // One that has ended takes no orders; its end is told elsewhere.
-            let _ = hand.orders.send(Order::Retire);
-            hand.force_at = force_at;
-            self.retired.push(hand);
+        let kept = if change.is_for_all { 0 } else { change.listeners.len() };
+        for at in (kept..self.hands.len()).rev() {
+            self.retire(at, force_at);
         }
+        self.hands.extend(change.new);
+        self.domain = change.domain;
         for (hand, listeners) in self.hands.iter().zip(change.listeners) {
             let _ = hand.orders.send(Order::Serve(Arc::clone(site), listeners));
         }
+    }
+
+    /// Lets one finish what it has.
+    pub(crate) fn retire(&mut self, at: usize, force_at: Option<Moment>) {
+        let mut hand = self.hands.remove(at);
+        hand.tell(Order::Retire);
+        hand.force_at = force_at;
+        self.retired.push(hand);
+    }
+
+    /// Starts one in the place of one that is gone.
+    pub(crate) fn replace(
+        &mut self,
+        at: usize,
+        count: usize,
+        sockets: &Sockets,
+        site: &Arc<Site>,
+        now: Moment,
+    ) -> Result<(), Problem> {
+        let listeners = sockets.for_worker(at, count).map_err(Problem::new)?;
+        let domain = self.domain.clone();
+        let hand = self.spawn(domain.as_deref(), now)?;
+        hand.tell(Order::Serve(Arc::clone(site), listeners));
+        self.hands.insert(at.min(self.hands.len()), hand);
+        self.shared.counters.workers_replaced.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Tells every worker the same.
@@ -144,13 +218,17 @@ impl Workers {
     pub(crate) fn let_go(&mut self, ended: &Ended) -> Duty {
         let place = |hands: &[Hand]| hands.iter().position(|hand| hand.id == ended.id);
         let (hand, duty) = if let Some(at) = place(&self.retired) {
-            (self.retired.remove(at), Duty::Retired)
+            let hand = self.retired.remove(at);
+            let stuck = hand.stuck;
+            (hand, Duty::Retired(stuck))
         } else if let Some(at) = place(&self.hands) {
-            (self.hands.remove(at), Duty::Serving)
+            let hand = self.hands.remove(at);
+            let begun = hand.begun;
+            (hand, Duty::Serving(at, begun))
         } else {
             return Duty::None;
         };
-        // It has said its last; one that panicked has said so on stderr.
+        // It has said its last.
         let _ = hand.thread.join();
         duty
     }
@@ -186,43 +264,57 @@ impl Workers {
         }
     }
 
-    fn spawn(&mut self) -> Result<Hand, Problem> {
+    fn spawn(&mut self, domain: Option<&Domain>, now: Moment) -> Result<Hand, Problem> {
         let id = self.begun;
         let (orders, inbox) = unbounded_channel();
         let (started, shared) = (self.started, Arc::clone(&self.shared));
-        let panicked = Some("it panicked".to_owned());
-        let mut farewell = Farewell { id, error: panicked, to: self.ended.0.clone() };
+        let pulse = Arc::<Pulse>::default();
+        let own_pulse = Arc::clone(&pulse);
+        let mut farewell =
+            Farewell { id, outcome: None, to: self.ended.0.clone(), shared: Arc::clone(&shared) };
+        shared.workers.fetch_add(1, Ordering::AcqRel);
         let body = move || {
-            shared.workers.fetch_add(1, Ordering::AcqRel);
-            let ended = Worker::run(started, Arc::clone(&shared), inbox);
-            shared.workers.fetch_sub(1, Ordering::AcqRel);
+            let ended = privilege::give_up_rest_in_thread()
+                .map_err(io::Error::from)
+                .and_then(|()| Worker::run(started, shared, own_pulse, inbox));
             farewell.explain(ended);
         };
-        let thread = std::thread::Builder::new()
-            .name(format!("worker-{id}"))
-            .spawn(body)
-            .map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
+        let thread = std::thread::Builder::new().name(format!("worker-{id}"));
+        let thread = match domain {
+            Some(domain) => domain.spawn(thread, body),
+            None => thread.spawn(body),
+        };
+        let thread =
+            thread.map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
         self.begun += 1;
-        Ok(Hand { id, orders, thread, force_at: None })
+        Ok(Hand { id, orders, thread, force_at: None, begun: now, pulse, seen: None, stuck: None })
     }
 }
 
 /// Tells of a thread's end, however it comes.
 struct Farewell {
     id: u64,
-    error: Option<String>,
+    /// How it ended; nothing where it panicked.
+    outcome: Option<io::Result<()>>,
     to: UnboundedSender<Ended>,
+    shared: Arc<Shared>,
 }
 
 impl Farewell {
-    fn explain(&mut self, ended: io::Result<()>) {
-        self.error = ended.err().map(|error| error.to_string());
+    /// It has come to its end in order.
+    fn explain(&mut self, outcome: io::Result<()>) {
+        self.outcome = Some(outcome);
     }
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
+        self.shared.workers.fetch_sub(1, Ordering::AcqRel);
+        let error = match self.outcome.take() {
+            Some(outcome) => outcome.err().map(|error| error.to_string()),
+            None => Some(format!("it panicked: {}", mishap::take().unwrap_or_default())),
+        };
         // Nobody listens when the process ends at the same time.
-        let _ = self.to.send(Ended { id: self.id, error: self.error.take() });
+        let _ = self.to.send(Ended { id: self.id, error });
     }
 }

@@ -226,7 +226,7 @@ fn directives_and_the_error_log_can_be_given_by_flag() {
     // O1
     let config = site("").replace("error_log {dir}/error.log debug;\n", "");
     let tree = Tree::new();
-    let pid = format!("pid {}/by-flag.pid;", tree.dir().display());
+    let pid = format!("user root; pid {}/by-flag.pid;", tree.dir().display());
     let arguments = ["-g", &pid, "-e", "early.log"];
     let mut server = Server::try_start(tree, BINARY, &config, &arguments).expect("it starts");
     eventually("the pid file", LONG, || server.tree().exists("by-flag.pid"));

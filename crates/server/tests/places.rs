@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::lchown;
 use std::os::unix::net::UnixListener;
 
-use common::serve;
+use common::{BINARY, serve, site};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sekisho_testkit::{Server, Tree};
 
@@ -212,11 +212,12 @@ fn links_are_followed_by_policy() {
     tree.link("root/out.txt", tree.path("outside/file.txt"));
     tree.link("root/up.txt", "../outside/file.txt");
     tree.link("root/outdir", tree.path("outside"));
-    let server = serve(
-        tree,
+    let config = site(
         "location /strict/ { alias {root}/; disable_symlinks on; }
          location /owner/ { alias {root}/; disable_symlinks if_not_owner; }",
     );
+    // It would have its say as well.
+    let server = Server::start_in(tree, BINARY, &format!("sandbox off;\n{config}"));
     let mut client = server.connect();
     for (target, text) in [
         ("/real/file.txt", "inside"),

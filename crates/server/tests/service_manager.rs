@@ -11,7 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 
 use common::{BINARY, LONG, http, own_address};
-use sekisho_testkit::{Client, Signal, Tree, eventually, have};
+use sekisho_testkit::{Client, Signal, Tree, as_root, eventually, have};
 use steering::{ByPidFile, is_over, send};
 
 /// A server that was started by a service manager.
@@ -29,7 +29,8 @@ impl Service {
         let config = http("server { listen 127.0.0.1:{port}; location / { return 200 $pid; } }");
         let config =
             config.replace("127.0.0.1:{port}", &address.to_string()).replace("{dir}", &dir);
-        let path = tree.file("x.conf", format!("pid {dir}/server.pid;\n{config}"));
+        let text = format!("pid {dir}/server.pid;\n{config}");
+        let path = tree.file("x.conf", &text);
         let [first, rest @ ..] = program else { panic!("no program") };
         let replaced: Vec<String> =
             rest.iter().map(|word| word.replace("{address}", &address.to_string())).collect();
@@ -38,6 +39,7 @@ impl Service {
             .args(replaced)
             .arg("-c")
             .arg(path)
+            .args(as_root(&text, &[]))
             .env("NOTIFY_SOCKET", notify)
             .stdin(Stdio::null())
             .stdout(output("stdout"))

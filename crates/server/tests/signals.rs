@@ -55,7 +55,9 @@ fn reload(server: &Server, verdict: &str) {
 fn a_reload_takes_new_roots_and_addresses_and_gives_up_old_ones() {
     // O3
     let one = |port: &str, root: &str| {
-        http(&format!("server {{ listen 127.0.0.1:{port}; root {{dir}}/{root}; }}"))
+        let text = format!("server {{ listen 127.0.0.1:{port}; root {{dir}}/{root}; }}");
+        // With it a new root means new workers, and connections end: see `privilege/sandbox.rs`.
+        format!("sandbox off;\n{}", http(&text))
     };
     let tree = Tree::new();
     tree.file("one/a.txt", "one");
@@ -70,7 +72,7 @@ fn a_reload_takes_new_roots_and_addresses_and_gives_up_old_ones() {
     assert_eq!(kept.get("/a.txt").text(), "two");
     // A new address beside the old one.
     let both = "server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port2}; root {dir}/one; }";
-    server.rewrite_config(&http(both));
+    server.rewrite_config(&format!("sandbox off;\n{}", http(both)));
     reload(&server, "reloaded");
     assert_eq!(server.connect().get("/a.txt").text(), "one");
     assert_eq!(Client::connect(server.address_of(1)).get("/a.txt").text(), "one");

@@ -16,7 +16,7 @@ use std::process::{Child, Command};
 
 use common::{BINARY, LONG, http};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use sekisho_testkit::{Client, Server, Signal, Tree, eventually, run};
+use sekisho_testkit::{Client, Server, Signal, Tree, as_root, eventually, run};
 use steering::{ByPidFile, Load, install, is_over, is_root, rounds, send};
 
 /// A configuration whose server is known by its pid file.
@@ -272,16 +272,15 @@ fn take_over_from_us(tree: &Tree, answer: &str) -> Child {
     // From the round before.
     let _ = fs::remove_file(&path);
     let old = UnixListener::bind(&path).expect("a socket");
-    let config = tree.file(
-        "conf",
-        format!(
-            "error_log {dir}/error.log notice; worker_processes 1; events {{}}
-             http {{ access_log off; server {{ listen unix:{dir}/new.sock; return 200; }} }}",
-            dir = tree.path("").display()
-        ),
+    let text = format!(
+        "error_log {dir}/error.log notice; worker_processes 1; events {{}}
+         http {{ access_log off; server {{ listen unix:{dir}/new.sock; return 200; }} }}",
+        dir = tree.path("").display()
     );
+    let config = tree.file("conf", &text);
     let mut command = Command::new(BINARY);
-    let child = command.arg("-c").arg(config).env("SEKISHO_UPGRADE_FROM", from.to_string()).spawn();
+    command.arg("-c").arg(config).args(as_root(&text, &[]));
+    let child = command.env("SEKISHO_UPGRADE_FROM", from.to_string()).spawn();
     let child = child.expect("it starts");
     for question in ["sockets\n", "ready\n"] {
         let (mut stream, _) = control.accept().expect("a call");

@@ -2,13 +2,17 @@
 //! why it is sound.
 
 mod heap;
+mod landlock;
 mod memory;
 mod socket;
 mod spawn;
+mod user;
 mod watch;
 
 pub use heap::{give_back as give_back_memory, heap};
+pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
 pub use socket::{defer_accept, set_least_hops};
-pub use spawn::{Process, spawn};
+pub use spawn::{Limits, Process, spawn};
+pub use user::{Account, account, become_account, group, groups_of};
 pub use watch::watch;

@@ -46,6 +46,39 @@ pub struct Process<'a> {
     pub directory: &'a CStr,
     /// Standard input, output and error. None of them may be one of our own first three.
     pub descriptors: [BorrowedFd<'a>; 3],
+    /// How much it may use.
+    pub limits: Limits,
+}
+
+/// How much a program may use; what is not said is as whoever started us left it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Bytes of address space.
+    pub memory_bytes: Option<u64>,
+    /// Seconds on a processor; one more, and it is killed.
+    pub cpu_secs: Option<u64>,
+    /// Bytes of each file that it writes.
+    pub file_bytes: Option<u64>,
+    /// Processes and threads of its user, all of them counted.
+    pub processes: Option<u64>,
+    /// Open descriptors.
+    pub descriptors: Option<u64>,
+}
+
+impl Limits {
+    /// Each limit: what is limited, from where on a program is told, and from where on it is ended. It leaves
+    /// no image of its memory on the disk, which may hold what its clients sent.
+    fn rows(self) -> [(libc::__rlimit_resource_t, Option<(u64, u64)>); 6] {
+        let both = |limit: Option<u64>| limit.map(|limit| (limit, limit));
+        [
+            (libc::RLIMIT_AS, both(self.memory_bytes)),
+            (libc::RLIMIT_CPU, self.cpu_secs.map(|secs| (secs, secs.saturating_add(1)))),
+            (libc::RLIMIT_FSIZE, both(self.file_bytes)),
+            (libc::RLIMIT_NPROC, both(self.processes)),
+            (libc::RLIMIT_NOFILE, both(self.descriptors)),
+            (libc::RLIMIT_CORE, Some((0, 0))),
+        ]
+    }
 }
 
 /// What the child reads, made before it is there.
@@ -55,6 +88,7 @@ struct Plan {
     environment: *const *const c_char,
     directory: *const c_char,
     descriptors: [RawFd; 3],
+    limits: Limits,
     /// What went wrong in the child; zero for nothing.
     error: AtomicI32,
 }
@@ -79,6 +113,7 @@ pub fn spawn(process: &Process<'_>) -> io::Result<i32> {
         environment: environment.as_ptr(),
         directory: process.directory.as_ptr(),
         descriptors,
+        limits: process.limits,
         error: AtomicI32::new(0),
     };
     let pid = STACK.with_borrow_mut(|stack| {
@@ -169,8 +204,31 @@ fn become_program(plan: &Plan) -> c_int {
         let mut none = MaybeUninit::<sigset_t>::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+        for (resource, limit) in plan.limits.rows() {
+            let Some((soft, hard)) = limit else { continue };
+            if limit_to(resource, soft, hard) != 0 {
+                return errno();
+            }
+        }
         libc::execve(plan.program, plan.arguments, plan.environment);
         errno()
+    }
+}
+
+/// Limits the calling process, never to more than it has.
+///
+/// # Safety
+/// Nothing but a limit changes; it must be called where that is meant, in the child.
+unsafe fn limit_to(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> c_int {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the place is a whole limit, ours to write and to read.
+    unsafe {
+        if libc::getrlimit(resource, &raw mut limit) != 0 {
+            return -1;
+        }
+        limit.rlim_max = hard.min(limit.rlim_max);
+        limit.rlim_cur = soft.min(limit.rlim_max);
+        libc::setrlimit(resource, &raw const limit)
     }
 }
 
@@ -190,6 +248,11 @@ mod tests {
 
     /// Runs a shell script to its end; its output and its wait status.
     fn run(script: &CStr, directory: &CStr) -> io::Result<(String, c_int)> {
+        run_within(script, directory, Limits::default())
+    }
+
+    /// The same within limits.
+    fn run_within(script: &CStr, directory: &CStr, limits: Limits) -> io::Result<(String, c_int)> {
         let nothing = File::options().read(true).write(true).open("/dev/null").expect("opened");
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let pid = spawn(&Process {
@@ -198,6 +261,7 @@ mod tests {
             environment: &[c"PATH=/usr/bin:/bin", c"ONE=1"],
             directory,
             descriptors: [nothing.as_fd(), writer.as_fd(), nothing.as_fd()],
+            limits,
         })?;
         drop(writer);
         let mut output = String::new();
@@ -248,7 +312,9 @@ mod tests {
         let nothing = File::options().read(true).write(true).open("/dev/null").expect("opened");
         let try_to = |program: &CStr, directory: &CStr, descriptors| {
             let arguments = &[program];
-            let process = Process { program, arguments, environment: &[], directory, descriptors };
+            let (environment, limits) = (&[][..], Limits::default());
+            let process =
+                Process { program, arguments, environment, directory, descriptors, limits };
             spawn(&process).expect_err("not started").raw_os_error()
         };
         let three = [nothing.as_fd(); 3];
@@ -258,6 +324,36 @@ mod tests {
         let own = io::stdin();
         let low = [own.as_fd(), nothing.as_fd(), nothing.as_fd()];
         assert_eq!(try_to(c"/bin/sh", c"/", low), Some(libc::EBADF));
+    }
+
+    /// V40: the limits are the program's, and not the server's.
+    #[test]
+    fn a_program_is_held_to_its_limits() {
+        let limits = Limits {
+            memory_bytes: Some(1 << 30),
+            cpu_secs: Some(7),
+            file_bytes: Some(1 << 20),
+            processes: Some(1000),
+            descriptors: Some(64),
+        };
+        let script = c"cat /proc/self/limits";
+        let (output, _) = run_within(script, c"/", limits).expect("started");
+        let shown = |name: &str| -> Vec<String> {
+            let line = output.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_default().split_whitespace().take(2).map(str::to_owned).collect()
+        };
+        for (name, soft, hard) in [
+            ("Max address space", "1073741824", "1073741824"),
+            ("Max cpu time", "7", "8"),
+            ("Max file size", "1048576", "1048576"),
+            ("Max processes", "1000", "1000"),
+            ("Max open files", "64", "64"),
+            ("Max core file size", "0", "0"),
+        ] {
+            assert_eq!(shown(name), [soft, hard], "{name}");
+        }
+        let (output, _) = run(c"ulimit -f; ulimit -t", c"/").expect("started");
+        assert_eq!(output, "unlimited\nunlimited\n", "ours are as they were");
     }
 
     #[test]
@@ -286,6 +382,7 @@ mod tests {
                 environment: &[],
                 directory: c"/",
                 descriptors: [nothing.as_fd(); 3],
+                limits: Limits::default(),
             });
             let took = before.elapsed();
             assert_eq!(wait(pid.expect("started")), 0);

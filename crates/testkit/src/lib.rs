@@ -17,4 +17,4 @@ pub use files::{Tree, noise};
 pub use program::{Finished, have, run};
 pub use response::{Framing, Response};
 pub use rustix::process::Signal;
-pub use server::Server;
+pub use server::{Server, as_root};

@@ -261,17 +261,37 @@ impl Drop for Server {
 
 fn spawn(tree: &Tree, binary: &str, arguments: &[&str]) -> Child {
     let output = |name: &str| File::create(tree.path(name)).expect("a file can be made");
+    // A test may compare with nginx itself.
+    let is_ours = !binary.ends_with("nginx");
+    let own = if is_ours { as_root(&tree.text(CONFIG), arguments) } else { Vec::new() };
     Command::new(binary)
         .arg("-p")
         .arg(tree.dir())
         .arg("-c")
         .arg(tree.path(CONFIG))
         .args(arguments)
+        .args(own)
+        // What a test asks of a server beside requests (`X-Trial`); only a test build listens to it.
+        .env("SEKISHO_TRIAL", "on")
         .stdin(Stdio::null())
         .stdout(output("stdout.log"))
         .stderr(output(STDERR))
         .spawn()
         .unwrap_or_else(|error| panic!("{binary}: {error}"))
+}
+
+/// What a server needs to be told beside its configuration when root starts it: it would become nobody, and run
+/// no programs as root. The files of a test are root's alone.
+pub fn as_root(config: &str, arguments: &[&str]) -> Vec<&'static str> {
+    let says = |name: &str| {
+        config.split([';', '\n', '{', '}']).any(|it| it.trim_start().starts_with(name))
+    };
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || arguments.contains(&"-g") || says("user ") {
+        return Vec::new();
+    }
+    let text = if says("cgi_allow_root ") { "user root;" } else { "user root; cgi_allow_root on;" };
+    vec!["-g", text]
 }
 
 fn filled_in(config: &str, tree: &Tree, ports: &[u16]) -> String {

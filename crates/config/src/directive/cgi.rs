@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::{LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
-    CgiExtension, CgiPass, CgiStderr, Interpreter, LocationMatch, LogTarget, Template,
+    CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, LocationMatch, LogTarget, Template,
 };
 use crate::parse::Word;
+use crate::value;
 
 pub(super) const ROWS: &[Row] = &[
     active(
@@ -194,7 +195,54 @@ pub(super) const ROWS: &[Row] = &[
         "Whether a process that has left its program's group may stay when the request is over (ours)",
         |l, d, _| set(&mut l.cgi.rest.leaves_daemons, d.flag()),
     ),
+    active(
+        "cgi_limits",
+        LEVELS,
+        "off|memory=size|cpu=time|file=size|processes=number|files=number ...",
+        "off",
+        "How much each program may use: address space, time on a processor, size of a file that it writes, \
+         processes of its user, open files (ours)",
+        |l, d, _| set(&mut l.cgi.rest.limits, limits(d)),
+    ),
 ];
+
+/// Each word is one limit, once.
+fn limits(d: &Directive<'_>) -> Result<CgiLimits, Fault> {
+    let mut limits = CgiLimits::default();
+    for word in d.args() {
+        let text = d.text(word)?;
+        if text == "off" && d.args().len() == 1 {
+            return Ok(limits);
+        }
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let slot = match name {
+            "memory" => &mut limits.memory_bytes,
+            "cpu" => &mut limits.cpu_secs,
+            "file" => &mut limits.file_bytes,
+            "processes" => &mut limits.processes,
+            "files" => &mut limits.descriptors,
+            _ => return Err(d.invalid(word, LIMIT_FORM)),
+        };
+        if slot.is_some() {
+            return Err(Fault::at(word, format!("duplicate limit \"{name}\"")));
+        }
+        let amount = match name {
+            "memory" | "file" => value::size(value),
+            // A part of a second is a whole one to the kernel.
+            "cpu" => value::time(value).map(|time| time.as_millis().div_ceil(1000) as u64),
+            _ => value::number(value),
+        };
+        let amount = amount.map_err(|wrong| d.invalid(word, wrong))?;
+        if amount == 0 {
+            return Err(d.invalid(word, "leaves nothing at all"));
+        }
+        *slot = Some(amount);
+    }
+    Ok(limits)
+}
+
+const LIMIT_FORM: &str =
+    "is not a limit: like memory=512m, cpu=30s, file=100m, processes=64 or files=256";
 
 /// What is said further in wins over what is inherited: `cgi on` over a `cgi_pass` further out.
 fn switch(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {

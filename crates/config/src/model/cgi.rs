@@ -49,6 +49,23 @@ pub struct Cgi {
     pub x_accel_redirect: bool,
     /// `cgi_leave_daemons`
     pub leaves_daemons: bool,
+    /// `cgi_limits`
+    pub limits: CgiLimits,
+}
+
+/// `cgi_limits`: how much one program may use; `None` for as much as the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CgiLimits {
+    /// `memory=`: bytes of address space.
+    pub memory_bytes: Option<u64>,
+    /// `cpu=`: seconds on a processor.
+    pub cpu_secs: Option<u64>,
+    /// `file=`: bytes of each file that it writes.
+    pub file_bytes: Option<u64>,
+    /// `processes=`: processes and threads of the server's user, all counted.
+    pub processes: Option<u64>,
+    /// `files=`: open descriptors.
+    pub descriptors: Option<u64>,
 }
 
 impl Cgi {
@@ -107,6 +124,7 @@ impl Default for Cgi {
             head_bytes_max: 0,
             x_accel_redirect: false,
             leaves_daemons: false,
+            limits: CgiLimits::default(),
         }
     }
 }

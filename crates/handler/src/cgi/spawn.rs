@@ -11,9 +11,9 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
-use sekisho_config::{CgiStderr, LogTarget};
+use sekisho_config::{CgiLimits, CgiStderr, LogTarget};
 use sekisho_gateway::cgi::{Cause, Environment, Invocation};
-use sekisho_sys::Process;
+use sekisho_sys::{Limits, Process};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 /// What a program reads.
@@ -62,6 +62,7 @@ pub(super) fn spawn(
     environment: &Environment,
     input: Input,
     stderr: &CgiStderr,
+    limits: CgiLimits,
 ) -> Result<Pipes, (Cause, io::Error)> {
     let resources = |error: Errno| (Cause::NoResources, io::Error::from(error));
     let (stdout, their_stdout) = pipe().map_err(resources)?;
@@ -89,7 +90,7 @@ pub(super) fn spawn(
         }
     };
     let descriptors = [their_stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
-    let process = start(invocation, environment, descriptors).map_err(|error| {
+    let process = start(invocation, environment, descriptors, limits).map_err(|error| {
         let cause = match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) => Cause::NoResources,
             _ => Cause::NotStarted,
@@ -115,6 +116,7 @@ fn start(
     invocation: &Invocation,
     environment: &Environment,
     descriptors: [BorrowedFd<'_>; 3],
+    limits: CgiLimits,
 ) -> io::Result<Pid> {
     let string = |bytes: &Vec<u8>| CString::new(bytes.as_slice());
     let program = string(&invocation.program)?;
@@ -128,6 +130,13 @@ fn start(
         environment: &environment,
         directory: &directory,
         descriptors,
+        limits: Limits {
+            memory_bytes: limits.memory_bytes,
+            cpu_secs: limits.cpu_secs,
+            file_bytes: limits.file_bytes,
+            processes: limits.processes,
+            descriptors: limits.descriptors,
+        },
     })?;
     Pid::from_raw(pid).ok_or_else(|| io::Error::other("a process without a number"))
 }

@@ -198,6 +198,7 @@ fn main_settings() -> Main {
         connections_per_address: None,
         worker_shutdown_timeout: None,
         endpoint: sekisho_config::Endpoint::default(),
+        privilege: sekisho_config::Privilege::default(),
     }
 }
 

@@ -104,6 +104,24 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             count(&counters.forced),
         ),
         one(
+            "sekisho_panics_total",
+            "Connections that a mistake of the server has ended",
+            "counter",
+            count(&counters.panics),
+        ),
+        one(
+            "sekisho_workers_stuck_total",
+            "Workers that were found stuck",
+            "counter",
+            count(&counters.workers_stuck),
+        ),
+        one(
+            "sekisho_workers_replaced_total",
+            "Workers that were replaced because they had ended or were stuck",
+            "counter",
+            count(&counters.workers_replaced),
+        ),
+        one(
             "sekisho_accept_pauses_total",
             "Times that accepting had to rest",
             "counter",

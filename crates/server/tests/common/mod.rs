@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, kill_process};
-use sekisho_testkit::{Server, Signal, Tree, eventually};
+use sekisho_testkit::{Server, Signal, Tree, as_root, eventually};
 
 /// The real binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sekisho");
@@ -51,8 +51,12 @@ impl Process {
     #[track_caller]
     pub(crate) fn start(tree: Tree, arguments: &[&str]) -> Self {
         let output = |name: &str| File::create(tree.path(name)).expect("a file can be made");
+        let named = arguments.iter().skip_while(|word| **word != "-c").nth(1);
+        let config = named.map(|file| tree.text(file));
+        let root = config.map(|text| as_root(&text, arguments)).unwrap_or_default();
         let child = Command::new(BINARY)
             .args(arguments)
+            .args(root)
             .current_dir(tree.dir())
             .stdin(Stdio::null())
             .stdout(output("stdout"))

@@ -130,8 +130,13 @@ fn start_under(tree: &Tree, fault: &Fault, findings: &mut Vec<String>) -> Outcom
         let is_served = || asked(address).as_deref() == Some("a");
         // The one call may just have been in its way; the next is served.
         let is_well = is_served() || is_served();
-        ended = strace.try_wait().expect("a child of ours can be waited for");
-        if ended.is_none() && !is_well {
+        // It may have listened already when it gave up.
+        let has_ended = !is_well
+            && wait_for(PATIENCE, || {
+                ended = strace.try_wait().expect("a child of ours can be waited for");
+                ended.is_some()
+            });
+        if !is_well && !has_ended {
             findings.push("it listens and does not serve".to_owned());
         }
     } else if !is_decided {

@@ -48,7 +48,7 @@ impl Seen {
         self.failed.push(what.into());
     }
 
-    fn wrong(&mut self, what: impl Into<String>) {
+    pub(crate) fn wrong(&mut self, what: impl Into<String>) {
         self.wrong.push(what.into());
     }
 
@@ -303,12 +303,14 @@ impl Scenario for Uploads {
     }
 }
 
-/// The folders as they are before a round.
+/// The folders as they are before a round. They stay the same ones, as the server is kept within them.
 fn reset(server: &Server) {
     let tree = server.tree();
     for folder in ["root", "store"] {
-        let _ = fs::remove_dir_all(tree.path(folder));
-        tree.folder(folder);
+        for entry in fs::read_dir(tree.path(folder)).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        }
     }
     tree.file("root/old", "old");
 }

@@ -5,6 +5,7 @@
 //! descriptors, programs and files are what they were before.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use sekisho_testkit::{Server, Stopwatch, have, process, wait_for};
@@ -89,8 +90,7 @@ impl<'a> Sweep<'a> {
     /// The first rounds open what stays open. They must be without fault.
     fn calibrate(&mut self) {
         for _ in 0..3 {
-            let mut seen = Seen::default();
-            self.scenario.run(&self.server, &mut seen);
+            let seen = self.round();
             assert!(seen.is_perfect(), "without a fault: {seen:?}");
         }
         let mut last = 0;
@@ -102,6 +102,16 @@ impl<'a> Sweep<'a> {
         });
         assert!(is_calm, "children {:?}", self.server.children());
         self.descriptors = self.server.fds();
+    }
+
+    /// One round of everything; a server that is gone in the middle of it is wrong as well.
+    fn round(&self) -> Seen {
+        let mut seen = Seen::default();
+        let run = || self.scenario.run(&self.server, &mut seen);
+        if std::panic::catch_unwind(AssertUnwindSafe(run)).is_err() {
+            seen.wrong("the round came to no end".to_owned());
+        }
+        seen
     }
 
     /// All faults of one kind; `false` where tracing is not allowed.
@@ -132,9 +142,8 @@ impl<'a> Sweep<'a> {
     /// One fault; whether there was such a call.
     fn fault(&mut self, fault: &Fault) -> Option<bool> {
         let injected = Injected::into(&self.server, fault)?;
-        let mut seen = Seen::default();
         let watch = Stopwatch::start();
-        self.scenario.run(&self.server, &mut seen);
+        let seen = self.round();
         let took = watch.elapsed();
         let calls = match injected.end() {
             Hit::None => {
@@ -165,7 +174,7 @@ impl<'a> Sweep<'a> {
     fn time_again(&self, fault: &Fault) -> Duration {
         let injected = Injected::into(&self.server, fault);
         let watch = Stopwatch::start();
-        self.scenario.run(&self.server, &mut Seen::default());
+        let _ = self.round();
         let took = watch.elapsed();
         drop(injected);
         took
@@ -176,8 +185,7 @@ impl<'a> Sweep<'a> {
         let mut wrong = Vec::new();
         if self.server.is_running() {
             // What the fault has spoilt may be noticed by one more round, and no longer.
-            let mut seen = Seen::default();
-            self.scenario.run(&self.server, &mut seen);
+            let seen = self.round();
             if !seen.is_perfect() {
                 wrong.push(format!("afterwards: {seen:?}"));
             }

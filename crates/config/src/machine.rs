@@ -1,0 +1,116 @@
+//! What the machine has to say to a configuration that is right in itself: whether there is such a user, and
+//! whether programs would be run by root.
+
+use crate::model::Config;
+use crate::parse::{Node, Tree};
+use crate::report::{Report, Reports};
+use crate::source::Source;
+
+/// Directives by which a program is run.
+const RUNS: [&[u8]; 3] = [b"cgi", b"cgi_pass", b"cgi_extension"];
+
+/// Reports what the machine has against it; whether it has nothing.
+pub(crate) fn check(
+    config: &Config,
+    tree: &Tree,
+    source: &dyn Source,
+    reports: &mut Reports,
+) -> bool {
+    let mut found = Vec::new();
+    let named = tree.nodes.iter().rfind(|node| &*node.name.text == b"user");
+    if let (Some(node), Some((user, group))) = (named, &config.main.user) {
+        let words = node.args.iter();
+        let problems = [
+            source.cannot_become(user),
+            group.as_deref().and_then(|group| source.cannot_join(group)),
+        ];
+        for (word, problem) in words.zip(problems) {
+            let report = |problem| Report::error(&tree.files, word.span, problem);
+            found.extend(problem.map(report));
+        }
+    }
+    let user = config.main.user.as_ref().map(|(user, _)| user.as_str());
+    let has_programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
+    if has_programs && !config.main.privilege.programs_as_root && source.would_be_root(user) {
+        let message = "programs would be run by root";
+        let help = "name somebody with fewer rights by \"user\", or say \"cgi_allow_root on;\"";
+        let span = first_run(&tree.nodes).map(|node| node.name.span);
+        found.push(Report::error(&tree.files, span, message).help(help.to_owned()));
+    }
+    let is_fine = found.is_empty();
+    for report in found {
+        reports.push(report);
+    }
+    is_fine
+}
+
+/// The first directive that has a program run. Blocks are nested within a bound.
+fn first_run(nodes: &[Node]) -> Option<&Node> {
+    nodes.iter().find_map(|node| {
+        let is_run = RUNS.contains(&&*node.name.text)
+            && node.args.first().is_some_and(|word| &*word.text != b"off");
+        if is_run { Some(node) } else { first_run(node.body.as_deref()?) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    use crate::{Memory, Options, Source, load};
+
+    /// A machine with the users `root` and `www`, and the group `web`, asked by root.
+    struct Asked(Memory);
+
+    impl Source for Asked {
+        fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+            self.0.read(path)
+        }
+        fn list(&self, path: &Path) -> Vec<OsString> {
+            self.0.list(path)
+        }
+        fn cannot_become(&self, user: &str) -> Option<String> {
+            (!["root", "www"].contains(&user)).then(|| format!("there is no user \"{user}\""))
+        }
+        fn cannot_join(&self, group: &str) -> Option<String> {
+            (group != "web").then(|| format!("there is no group \"{group}\""))
+        }
+        fn would_be_root(&self, user: Option<&str>) -> bool {
+            user == Some("root")
+        }
+    }
+
+    /// V45: each with its place in the file.
+    #[test]
+    fn users_that_are_not_there_and_programs_of_root_are_errors() {
+        for (text, expected) in [
+            ("user www web;", &[][..]),
+            ("user www;", &[]),
+            ("user ghost web;", &["/c:1: there is no user \"ghost\""]),
+            (
+                "user ghost\nnone;",
+                &["/c:1: there is no user \"ghost\"", "/c:2: there is no group \"none\""],
+            ),
+            ("user root;", &[]),
+            ("user www; http { server { cgi on; } }", &[]),
+            ("user root; http { server { cgi off; } }", &[]),
+            (
+                "user root;\nhttp { server {\ncgi off; location / { cgi_pass /x; } } }",
+                &["/c:3: programs would be run by root"],
+            ),
+            ("user root; cgi_allow_root on; http { server { cgi on; } }", &[]),
+        ] {
+            let source = Asked(Memory::of("/c", text));
+            let outcome = load(Path::new("/c"), &Options::new("/"), &source);
+            let errors = outcome.reports.iter().filter(|report| report.is_error());
+            let found: Vec<String> = errors.map(crate::Report::line).collect();
+            assert_eq!(found.len(), expected.len(), "{text}: {found:?}");
+            for (line, expected) in found.iter().zip(expected) {
+                let (place, message) = expected.split_once(": ").expect("a place");
+                assert!(line.contains(message) && line.contains(place), "{line}");
+            }
+            assert_eq!(outcome.config.is_some(), expected.is_empty(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Panics: mistakes of ours that must cost one connection and nothing else (V47). What a worker's panic says is
+//! kept until somebody who knows more writes it into the log.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use sekisho_config::Level;
+use sekisho_lifecycle::CloseReason;
+
+use crate::drive::Connection;
+use crate::worker::Worker;
+
+thread_local! {
+    /// Whether this thread is a worker.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    /// What the last panic said.
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// From now on a panic of a worker is kept for the log; others are told on stderr, as ever.
+pub fn keep_panics_for_the_log() {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        // A thread that is about to be gone has no such places any more.
+        if IS_WORKER.try_with(Cell::get) != Ok(true) || !keep(info) {
+            others(info);
+        }
+    }));
+}
+
+fn keep(info: &PanicHookInfo<'_>) -> bool {
+    let text = info.payload_as_str().unwrap_or("without a word");
+    let said = match info.location() {
+        Some(at) => format!("{text} ({}:{})", at.file(), at.line()),
+        None => text.to_owned(),
+    };
+    SAID.try_with(|place| place.try_borrow_mut().map(|mut place| *place = Some(said)).is_ok())
+        .unwrap_or(false)
+}
+
+/// The calling thread is a worker.
+pub(crate) fn begin_worker() {
+    IS_WORKER.set(true);
+}
+
+/// What the last panic of this thread said.
+pub fn take() -> Option<String> {
+    SAID.try_with(|place| place.try_borrow_mut().ok()?.take()).ok().flatten()
+}
+
+/// Held by a task without which a worker is of no use: if it panics, the worker ends, and another takes its
+/// place.
+#[derive(Debug)]
+pub(crate) struct Vital(pub(crate) Rc<Worker>);
+
+impl Drop for Vital {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.broken.notify_one();
+        }
+    }
+}
+
+impl Connection {
+    /// Its turn has panicked: it is told and counted, and what it had is not used again.
+    pub(crate) fn give_up_after_panic(&mut self) {
+        // A panic within a panic would be the end of the process.
+        let told = catch_unwind(AssertUnwindSafe(|| self.tell_panic()));
+        drop(told);
+        // Buffers that were left in the middle of something are for nobody else.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(self.busy.take()))));
+    }
+
+    fn tell_panic(&mut self) {
+        let worker = Rc::clone(&self.worker);
+        let counters = &worker.shared.counters;
+        counters.panics.fetch_add(1, Ordering::Relaxed);
+        counters.close(CloseReason::Panicked);
+        // What has left must not look complete.
+        self.stream.reset_on_close();
+        let said = take().unwrap_or_default();
+        let now = worker.clock.now();
+        let current = self.busy.as_ref().and_then(|busy| busy.serving.current.as_ref());
+        let id = current.map_or(worker.last_request_id(), |current| current.request_id.0);
+        let site = &self.door.placed().site;
+        let message = format_args!("panic, the connection ends: {said}, request id: {id:032x}");
+        site.log.write(Level::Alert, worker.clock.stamp(now), Some(self.id), message);
+        self.cut_short(now);
+    }
+}

@@ -1,0 +1,55 @@
+//! Faults on demand, for tests. Only a build with debug assertions has them, and only a server that is started
+//! with `SEKISHO_TRIAL` in its environment: a release build does not even look at it.
+
+#[cfg(debug_assertions)]
+mod armed {
+    use std::rc::Rc;
+    use std::sync::LazyLock;
+    use std::time::Duration;
+
+    use crate::drive::Connection;
+    use crate::mishap::Vital;
+
+    static IS_ARMED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("SEKISHO_TRIAL").is_some());
+
+    /// Does what the field `X-Trial` of a request asks for.
+    pub(crate) fn strike(connection: &Connection) {
+        if !*IS_ARMED {
+            return;
+        }
+        let Some(busy) = &connection.busy else { return };
+        let mut fields = busy.scratch.head.fields();
+        let Some((_, wish)) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"x-trial")) else {
+            return;
+        };
+        match wish {
+            b"panic" => panic!("a trial"),
+            b"borrowed" => {
+                let _sessions = connection.worker.sessions.borrow_mut();
+                panic!("a trial with something in hand");
+            }
+            b"worker" => {
+                let vital = Vital(Rc::clone(&connection.worker));
+                tokio::task::spawn_local(async move {
+                    let _vital = vital;
+                    panic!("a trial of the worker");
+                });
+            }
+            _ => {
+                let stall =
+                    wish.strip_prefix(b"stall=").and_then(|it| std::str::from_utf8(it).ok());
+                if let Some(millis) = stall.and_then(|text| text.parse().ok()) {
+                    #[expect(clippy::disallowed_methods, reason = "to be stuck is the trial")]
+                    std::thread::sleep(Duration::from_millis(millis));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+pub(crate) use armed::strike;
+
+/// Nothing.
+#[cfg(not(debug_assertions))]
+pub(crate) const fn strike(_: &crate::drive::Connection) {}

@@ -1,0 +1,148 @@
+//! What the process may do: all that a start as root needs is done first, then everything that is not needed
+//! later is given up, once and for all, and the kernel is asked whether it is gone (V45).
+//!
+//! What is kept: nothing, in the ordinary case. With a port below 1024, the main thread keeps the right to
+//! listen there, for the next reload or upgrade; the workers and their programs do not have it. A server that
+//! stays root (because it was told so) keeps what concerns files, and no more.
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use sekisho_config::{Config, Level, ListenAddress};
+
+use crate::Problem;
+use crate::user::{self, Identity};
+
+/// The first port that everybody may listen on.
+const FIRST_FREE_PORT: u16 = 1024;
+/// One more than the last capability there can be.
+const CAPABILITIES_MAX: u32 = 64;
+/// What a server that is root keeps: it serves the files of all users.
+const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::NET_BIND_SERVICE);
+/// What it keeps beside that when it was told to run programs: they may become somebody else.
+const OF_PROGRAMS_OF_ROOT: CapabilitySet =
+    CapabilitySet::KILL.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
+
+/// Becomes who the server shall be and gives up what it does not need. Called when everything is open, while
+/// there is one thread: those that are started later inherit it. What is worth a line in the log comes back.
+pub(crate) fn give_up(config: &Config) -> Result<Vec<(Level, String)>, Problem> {
+    let identity = user::identity(config)?;
+    let mut notes = Vec::new();
+    let is_root = identity.as_ref().is_some_and(|identity| identity.uid == 0);
+    if is_root {
+        notes
+            .push((Level::Warn, "the server is root: say who else it is to be by \"user\"".into()));
+    }
+    if identity.is_none() {
+        notes.extend(ignored_user(config));
+    }
+    let wanted = kept(config, is_root);
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Problem::new(format_args!("cannot give up privileges: {what}: {error}"))
+    };
+    let have = rustix::thread::capabilities(None).map_err(|error| failed("asking", &error))?;
+    let keep = wanted & have.permitted;
+    if config.main.privilege.no_new_privs && have.effective.contains(CapabilitySet::SETPCAP) {
+        bound(keep).map_err(|error| failed("the bounding set", &error))?;
+    }
+    if let Some(identity) = &identity {
+        rustix::thread::set_keep_capabilities(!keep.is_empty())
+            .map_err(|error| failed("keeping some", &error))?;
+        become_somebody(identity)?;
+    }
+    limit_thread(keep, !is_root).map_err(|error| failed("capabilities", &error))?;
+    rustix::thread::set_keep_capabilities(false).map_err(|error| failed("keeping none", &error))?;
+    if config.main.privilege.no_new_privs {
+        rustix::thread::set_no_new_privs(true).map_err(|error| failed("new ones", &error))?;
+    }
+    verify(identity.as_ref(), keep)?;
+    Ok(notes)
+}
+
+/// What a worker has: of what a server that is not root keeps, nothing.
+pub(crate) fn give_up_rest_in_thread() -> rustix::io::Result<()> {
+    if user::is_root() { Ok(()) } else { limit_thread(CapabilitySet::empty(), false) }
+}
+
+/// What must not be given up.
+fn kept(config: &Config, is_root: bool) -> CapabilitySet {
+    if is_root {
+        let programs = config.main.privilege.programs_as_root;
+        return if programs { OF_ROOT | OF_PROGRAMS_OF_ROOT } else { OF_ROOT };
+    }
+    let http = config.http.listens.iter().map(|listen| &listen.address);
+    let endpoint = config.main.endpoint.listens.iter().map(|(address, _)| address);
+    let is_privileged = |address: &ListenAddress| match address {
+        ListenAddress::Tcp(at) => (1..FIRST_FREE_PORT).contains(&at.port()),
+        ListenAddress::Unix(_) => false,
+    };
+    if http.chain(endpoint).any(is_privileged) {
+        CapabilitySet::NET_BIND_SERVICE
+    } else {
+        CapabilitySet::empty()
+    }
+}
+
+/// No program that is started from here on can have more than this, whatever its file says.
+fn bound(keep: CapabilitySet) -> rustix::io::Result<()> {
+    for number in 0..CAPABILITIES_MAX {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if keep.contains(one) {
+            continue;
+        }
+        match rustix::thread::remove_capability_from_bounding_set(one) {
+            // The kernel knows no more of them.
+            Err(rustix::io::Errno::INVAL) => break,
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// The calling thread keeps this. What it starts has it as well, where `hands_down`: the program that takes
+/// our place at an upgrade.
+fn limit_thread(keep: CapabilitySet, hands_down: bool) -> rustix::io::Result<()> {
+    let inheritable = if hands_down { keep } else { CapabilitySet::empty() };
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable };
+    rustix::thread::clear_ambient_capability_set()?;
+    rustix::thread::set_capabilities(None, sets)?;
+    for one in inheritable.iter() {
+        rustix::thread::configure_capability_in_ambient_set(one, true)?;
+    }
+    Ok(())
+}
+
+fn become_somebody(identity: &Identity) -> Result<(), Problem> {
+    if identity.is_own() {
+        // Such as a root who has come from an upgrade, and may not even say so again.
+        return Ok(());
+    }
+    sekisho_sys::become_account(identity.uid, identity.gid, &identity.groups).map_err(|error| {
+        Problem::new(format_args!("cannot become user \"{}\": {error}", identity.name))
+    })
+}
+
+/// It is not enough that nobody complained.
+fn verify(identity: Option<&Identity>, keep: CapabilitySet) -> Result<(), Problem> {
+    let have = rustix::thread::capabilities(None).map_err(Problem::new)?;
+    if have.effective != keep || have.permitted != keep {
+        return Err(Problem::new("capabilities that were given up are still there"));
+    }
+    let is_other = identity.is_some_and(|identity| identity.uid != 0);
+    if is_other && rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).is_ok() {
+        return Err(Problem::new("root was given up and could be had again"));
+    }
+    Ok(())
+}
+
+/// nginx says the same; whoever is that user already (after an upgrade) need not hear it.
+fn ignored_user(config: &Config) -> Option<(Level, String)> {
+    let (name, _) = config.main.user.as_ref()?;
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = user::uid(name) == Some(own);
+    let text = format!("\"user {name}\" is ignored: the server was not started by root");
+    (!is_own).then_some((Level::Warn, text))
+}

@@ -1,0 +1,281 @@
+//! The sandbox: the kernel (Landlock) keeps the workers within the places that the configuration names, whatever
+//! a request, a link on the disk or a mistake of ours leads to (V45).
+//!
+//! A thread can only become narrower, so the main thread stays free, to read the next configuration and to
+//! start the next program. Workers are started by a thread of their own that is limited first: so all of
+//! them are in one domain. When the places change, there is a new domain and new workers, and the old ones
+//! finish what they have.
+
+mod places;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock, mpsc};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use sekisho_config::{Config, Level, Sandbox};
+use sekisho_sys::{Right, Ruleset};
+
+use crate::Problem;
+use crate::run::{Server, worker_count};
+use places::Places;
+
+/// How often the places are looked at, at the most.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// More links than this lead nowhere, as the kernel has it.
+const LINKS_MAX: usize = 40;
+/// A file that lies here is allowed alone, without its folder.
+static TOO_WIDE: LazyLock<[&Path; 2]> = LazyLock::new(|| [Path::new("/"), Path::new("/etc")]);
+
+/// Where workers may be, and the thread that starts them.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    places: Vec<Opened>,
+    /// Places that were named and not there.
+    missing: Vec<PathBuf>,
+    /// Whether TCP is forbidden, as it is where no program is run.
+    is_quiet: bool,
+    starter: mpsc::Sender<Start>,
+}
+
+/// A place as it was found.
+#[derive(PartialEq, Eq, Debug)]
+struct Opened {
+    path: PathBuf,
+    right: Right,
+    /// Device and number: what the kernel has tied its rule to.
+    identity: (u64, u64),
+}
+
+/// Something that a thread in the domain does: start another one.
+type Start = Box<dyn FnOnce() + Send>;
+
+/// What is to be, and what the log is told of it.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) domain: Option<Arc<Domain>>,
+    pub(crate) notes: Vec<(Level, String)>,
+}
+
+/// The domain for a configuration: the one there is, if it will do.
+pub(crate) fn choose(config: &Config, current: Option<&Arc<Domain>>) -> Result<Choice, Problem> {
+    let privilege = &config.main.privilege;
+    let places = Places::of(config);
+    let mut notes = Vec::new();
+    let reason = match (privilege.sandbox, places.boundless) {
+        (Sandbox::Off, _) => return Ok(Choice { domain: None, notes }),
+        (Sandbox::Auto, _) if places.has_programs => Some("programs are run".to_owned()),
+        (Sandbox::Auto, Some(directive)) => {
+            Some(format!("a path of \"{directive}\" begins with a variable"))
+        }
+        (Sandbox::Auto, None) if !privilege.no_new_privs => Some("no_new_privs is off".to_owned()),
+        _ => None,
+    };
+    if let Some(reason) = reason {
+        notes.push((Level::Info, format!("no sandbox: {reason}")));
+        return Ok(Choice { domain: None, notes });
+    }
+    if sekisho_sys::landlock_version().is_none() {
+        let is_wished = privilege.sandbox == Sandbox::On;
+        let level = if is_wished { Level::Warn } else { Level::Info };
+        notes.push((level, "no sandbox: this kernel has no Landlock (5.19 and later do)".into()));
+        return Ok(Choice { domain: None, notes });
+    }
+    if let Some(directive) = places.boundless {
+        let text = format!(
+            "a path of \"{directive}\" begins with a variable: it can lead to no place that is not named otherwise"
+        );
+        notes.push((Level::Warn, text));
+    }
+    let (opened, missing) = open_all(&places).map_err(|(path, error)| {
+        Problem::new(format_args!("sandbox: {}: {error}", path.display()))
+    })?;
+    let is_quiet = !places.has_programs;
+    if let Some(current) = current.filter(|it| it.covers(&opened, is_quiet)) {
+        return Ok(Choice { domain: Some(Arc::clone(current)), notes });
+    }
+    for path in &missing {
+        notes.push((Level::Info, format!("sandbox: {} is not there", path.display())));
+    }
+    let domain = Domain::start(opened, missing, is_quiet)
+        .map_err(|error| Problem::new(format_args!("no sandbox can be made: {error}")))?;
+    notes.push((Level::Info, format!("sandbox: {} places", domain.places.len())));
+    Ok(Choice { domain: Some(Arc::new(domain)), notes })
+}
+
+impl Server {
+    /// What was chosen holds from now on.
+    pub(crate) fn take_choice(&mut self, choice: Choice) {
+        for (level, note) in &choice.notes {
+            self.log(*level, note);
+        }
+        self.workers.shared().is_kept.store(choice.domain.is_some(), Ordering::Relaxed);
+        self.domain = choice.domain;
+    }
+
+    /// A file could not be had. If that is because a place is another one than it was (a folder that was replaced
+    /// by a new one, or made since), the workers get a new domain, and are new ones.
+    pub(crate) fn look_at_places(&mut self) {
+        let now = self.clock.now();
+        let is_quiet = self.drain.manner().is_none() && self.upgrade.is_none();
+        let Some(domain) = self.domain.clone().filter(|_| is_quiet) else { return };
+        if let Some(again) = self.last_look.map(|last| last + LOOK_PERIOD)
+            && !again.is_due(now)
+        {
+            self.next_look = Some(again);
+            return;
+        }
+        self.last_look = Some(now);
+        if !domain.is_outdated() {
+            return;
+        }
+        match self.serve(worker_count(self.site.config())) {
+            Ok(()) if self.domain.as_ref().is_some_and(|now| Arc::ptr_eq(now, &domain)) => {}
+            Ok(()) => {
+                self.log(Level::Notice, "a place has changed: the workers were replaced");
+                self.tell_desk_of_workers();
+            }
+            Err(problem) => {
+                self.log(Level::Error, &format!("the workers stay as they are: {problem}"));
+            }
+        }
+    }
+}
+
+impl Domain {
+    /// Makes the domain and starts the thread that starts the workers.
+    fn start(
+        opened: Vec<(Opened, File)>,
+        missing: Vec<PathBuf>,
+        is_quiet: bool,
+    ) -> io::Result<Self> {
+        let ruleset = Ruleset::new(is_quiet)?;
+        let mut places = Vec::with_capacity(opened.len());
+        for (place, file) in opened {
+            ruleset.allow(file.as_fd(), file.metadata()?.is_dir(), place.right)?;
+            places.push(place);
+        }
+        let (starter, inbox) = mpsc::channel::<Start>();
+        let (limited, outcome) = mpsc::channel();
+        let body = move || {
+            let restricted = ruleset.restrict_thread();
+            let is_limited = restricted.is_ok();
+            drop(ruleset);
+            // Whoever started us waits for it.
+            let _ = limited.send(restricted);
+            if is_limited {
+                for start in inbox {
+                    start();
+                }
+            }
+        };
+        Builder::new().name("starter".into()).stack_size(128 << 10).spawn(body)?;
+        outcome.recv().map_err(io::Error::other)??;
+        Ok(Self { places, missing, is_quiet, starter })
+    }
+
+    /// Starts a thread in the domain.
+    pub(crate) fn spawn(
+        &self,
+        thread: Builder,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let (started, outcome) = mpsc::channel();
+        let start = Box::new(move || drop(started.send(thread.spawn(body))));
+        self.starter.send(start).map_err(|_| io::Error::other("the starter is gone"))?;
+        outcome.recv().map_err(io::Error::other)?
+    }
+
+    /// Whether everything that is wanted is allowed here.
+    fn covers(&self, wanted: &[(Opened, File)], is_quiet: bool) -> bool {
+        let is_allowed = |wanted: &Opened| {
+            self.places
+                .iter()
+                .any(|place| place.identity == wanted.identity && place.right.covers(wanted.right))
+        };
+        (is_quiet || !self.is_quiet) && wanted.iter().all(|(wanted, _)| is_allowed(wanted))
+    }
+
+    /// Whether a place is another one than it was, such as a folder that was replaced by a new one.
+    pub(crate) fn is_outdated(&self) -> bool {
+        let is_other = |place: &Opened| {
+            identity(&place.path).is_some_and(|identity| identity != place.identity)
+        };
+        self.places.iter().any(is_other) || self.missing.iter().any(|path| identity(path).is_some())
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
+}
+
+/// Opens the places that are there; the others come second.
+#[expect(clippy::type_complexity, reason = "it is a list and a list, and each error is at a place")]
+fn open_all(places: &Places) -> Result<(Vec<(Opened, File)>, Vec<PathBuf>), (PathBuf, io::Error)> {
+    let (mut opened, mut missing) = (Vec::new(), Vec::new());
+    for (path, right) in &places.all {
+        match open(path, *right) {
+            Ok(found) => opened.push(found),
+            Err(error) if is_absence(&error) => {
+                missing.push(path.clone());
+                continue;
+            }
+            Err(error) => return Err((path.clone(), error)),
+        }
+        for folder in link_targets(path) {
+            opened.extend(open(&folder, *right));
+        }
+    }
+    Ok((opened, missing))
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::NotFound | Kind::NotADirectory | Kind::PermissionDenied)
+}
+
+fn open(path: &Path, right: Right) -> io::Result<(Opened, File)> {
+    let open = |path: &Path| {
+        let flags = OFlags::PATH.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        let about = file.metadata()?;
+        io::Result::Ok((file, about))
+    };
+    let (mut file, mut about) = open(path)?;
+    let mut path = path;
+    if about.is_file()
+        && let Some(folder) = path.parent().filter(|folder| !TOO_WIDE.contains(folder))
+    {
+        // A file is replaced by another one when it changes: its folder is what stays.
+        path = folder;
+        (file, about) = open(folder)?;
+    }
+    let identity = (about.dev(), about.ino());
+    Ok((Opened { path: path.to_owned(), right, identity }, file))
+}
+
+/// Folders in which the next target of a link on the way to this place will lie: a deployment that puts
+/// releases side by side and lets a link beside them point to the current one (`current -> releases/42`).
+fn link_targets(path: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut at = PathBuf::new();
+    for component in path.components() {
+        at.push(component);
+        let is_link = fs::symlink_metadata(&at).is_ok_and(|about| about.is_symlink());
+        let folder = at.parent().and_then(|parent| fs::canonicalize(parent).ok());
+        if let (true, Some(folder), Ok(target)) = (is_link, folder, fs::canonicalize(&at))
+            && folder.parent().is_some()
+            && target.starts_with(&folder)
+            && found.len() < LINKS_MAX
+        {
+            found.extend(target.parent().map(Path::to_owned));
+        }
+    }
+    found
+}

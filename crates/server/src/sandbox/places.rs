@@ -1,0 +1,245 @@
+//! Which places a configuration names, and what its workers must be able to do there. Nothing is looked at on
+//! the disk: that is done when the places are opened.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sekisho_config::{
+    Access, Cgi, CgiStderr, Config, Location, LogTarget, Part, Place, Programs, Template, Variable,
+};
+use sekisho_sys::Right;
+
+/// Where the time of the machine comes from, which logs and listings show.
+const CLOCKS: [&str; 2] = ["/etc/localtime", "/usr/share/zoneinfo"];
+/// What nearly every program needs to begin at all.
+const RUNTIME: [&str; 8] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
+/// What of `/etc` is about the machine and not about a service.
+const MACHINE: [&str; 17] = [
+    "/proc",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/perl",
+    "/etc/php",
+    "/etc/python3",
+    "/etc/resolv.conf",
+    "/etc/ssl/certs",
+];
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// The places, and what may be done there.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub(crate) struct Places {
+    pub(crate) all: BTreeMap<PathBuf, Right>,
+    /// Where a path begins with a variable, so that it may lead anywhere: the directive.
+    pub(crate) boundless: Option<&'static str>,
+    /// Whether programs are run.
+    pub(crate) has_programs: bool,
+}
+
+impl Places {
+    /// Those of a configuration.
+    pub(crate) fn of(config: &Config) -> Self {
+        let mut places = Self::default();
+        let programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
+        places.has_programs = programs;
+        for location in &config.http.locations {
+            places.add_location(location);
+        }
+        for clock in CLOCKS {
+            places.add(clock, Right::Read);
+        }
+        let privilege = &config.main.privilege;
+        let (read, write) =
+            if programs { (Right::Run, Right::Use) } else { (Right::Read, Right::Write) };
+        let named = privilege.read.iter().map(|path| (path, read));
+        for (path, right) in named.chain(privilege.write.iter().map(|path| (path, write))) {
+            places.add(path, right);
+        }
+        if programs {
+            let runtime = RUNTIME.iter().map(|path| (path, Right::Run));
+            let machine = MACHINE.iter().map(|path| (path, Right::Read));
+            let devices = DEVICES.iter().map(|path| (path, Right::Use));
+            for (path, right) in runtime.chain(machine).chain(devices) {
+                places.add(path, right);
+            }
+            // Bodies whose length is not known are gathered there, and programs expect it.
+            places.add(std::env::temp_dir(), Right::Use);
+        }
+        places
+    }
+
+    fn add(&mut self, path: impl Into<PathBuf>, right: Right) {
+        self.all
+            .entry(path.into())
+            .and_modify(|known| {
+                if !known.covers(right) {
+                    // Neither of the two that do not cover each other is enough: both are in the largest.
+                    *known = if right.covers(*known) { right } else { Right::Use };
+                }
+            })
+            .or_insert(right);
+    }
+
+    /// A place that a template leads to, if it is known where that is.
+    fn add_ground(&mut self, ground: Option<PathBuf>, directive: &'static str, right: Right) {
+        match ground {
+            Some(ground) => self.add(ground, right),
+            None => self.boundless = Some(directive),
+        }
+    }
+
+    fn add_location(&mut self, location: &Location) {
+        let settings = &location.settings;
+        let (template, directive) = match &settings.place {
+            Place::Root(root) => (root, "root"),
+            Place::Alias(alias) | Place::AliasOfParent { alias, .. } => (alias, "alias"),
+        };
+        let own = ground(template, None);
+        let changes = settings.deeds.as_deref().filter(|deeds| !deeds.methods.is_empty());
+        let right = match (changes, &settings.cgi) {
+            (Some(_), Some(_)) => Right::Use,
+            (Some(_), None) => Right::Write,
+            (None, Some(_)) => Right::Run,
+            (None, None) => Right::Read,
+        };
+        self.add_ground(own.clone(), directive, right);
+        if let Some(store) = settings.deeds.as_deref().and_then(|deeds| deeds.store.as_ref()) {
+            self.add_ground(ground(store, own.as_deref()), "upload_store", Right::Write);
+        }
+        let except = settings.limit_except.as_ref().and_then(|except| except.access.as_ref());
+        for access in settings.access.iter().chain(except) {
+            self.add_passwords(access);
+        }
+        if let Some(cgi) = &settings.cgi {
+            self.add_programs(cgi, own.as_deref());
+        }
+    }
+
+    /// A file of passwords is replaced by another one when it changes: its folder is what stays.
+    fn add_passwords(&mut self, access: &Arc<Access>) {
+        let Some(rule) = &access.password else { return };
+        let path = match ground(&rule.file.path, None) {
+            Some(path) if path.is_absolute() => Some(path),
+            Some(path) => Some(Path::new(OsStr::from_bytes(&rule.file.folder)).join(path)),
+            None => None,
+        };
+        let is_whole = rule.file.path.as_literal().is_some();
+        let folder = path.map(|path| match path.parent() {
+            Some(parent) if is_whole => parent.to_owned(),
+            _ => path,
+        });
+        self.add_ground(folder, "auth_basic_user_file", Right::Read);
+    }
+
+    fn add_programs(&mut self, cgi: &Cgi, own: Option<&Path>) {
+        if let Programs::One(pass) = &cgi.programs {
+            let program = ground(&pass.program, own);
+            let folder = program.map(|path| path.parent().map_or(path.clone(), Path::to_owned));
+            self.add_ground(folder, "cgi_pass", Right::Run);
+        }
+        let listed = cgi.extensions.iter().filter_map(|it| it.interpreter.as_ref());
+        for interpreter in listed.chain(&cgi.interpreter) {
+            let path = Path::new(OsStr::from_bytes(&interpreter.program));
+            self.add(path.parent().unwrap_or(path), Right::Run);
+        }
+        if let Some(dir) = &cgi.working_dir {
+            self.add_ground(ground(dir, own), "cgi_working_dir", Right::Run);
+        }
+        if let CgiStderr::To(LogTarget::File(path)) = &cgi.stderr {
+            self.add(path.parent().unwrap_or(path), Right::Write);
+        }
+    }
+}
+
+/// The folder in which everything lies that a template can lead to; `None` where that may be anywhere. `own`
+/// is what the location's own files lie in.
+fn ground(template: &Template, own: Option<&Path>) -> Option<PathBuf> {
+    match template.parts.as_slice() {
+        [Part::Literal(text)] => Some(PathBuf::from(OsStr::from_bytes(text))),
+        [Part::Literal(text), ..] => {
+            let end = text.iter().rposition(|byte| *byte == b'/')?;
+            Some(PathBuf::from(OsStr::from_bytes(&text[..=end])))
+        }
+        [Part::Variable(Variable::DocumentRoot | Variable::RequestFilename), ..] => {
+            own.map(Path::to_owned)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sekisho_config::{Memory, Options, load};
+
+    use super::*;
+
+    fn places(text: &str) -> Places {
+        let source = Memory::of("/c", text);
+        let outcome = load(Path::new("/c"), &Options::new("/p"), &source);
+        let config = outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.reports));
+        Places::of(&config)
+    }
+
+    /// The places of a server with these lines, without those that every one has.
+    fn named(lines: &str) -> (Vec<(String, Right)>, Option<&'static str>) {
+        let found = places(&format!("http {{ server {{ {lines} }} }}"));
+        let every = places("http { server { root /r; } }");
+        let others = found.all.iter().filter(|(path, _)| {
+            !every.all.contains_key(*path) || path.as_path() == Path::new("/r")
+        });
+        let mut others: Vec<(String, Right)> =
+            others.map(|(path, right)| (path.display().to_string(), *right)).collect();
+        others.sort_unstable();
+        (others, found.boundless)
+    }
+
+    /// V45: what is not named is not among them.
+    #[test]
+    fn the_places_are_those_that_the_configuration_names() {
+        use Right::{Read, Use, Write};
+        for (lines, expected) in [
+            ("root /r;", &[("/r", Read)][..]),
+            ("root html;", &[("/p/html", Read)]),
+            ("root /r; location /a/ { alias /b/c/; }", &[("/b/c/", Read), ("/r", Read)]),
+            ("root /r/$host/www;", &[("/r/", Read)]),
+            ("root /r; location ~ /u/(.+) { alias /home/$1; }", &[("/home/", Read), ("/r", Read)]),
+            ("root /r; location /up/ { dav_methods PUT; }", &[("/r", Write)]),
+            ("root /r; upload_store /in/$arg_a;", &[("/in/", Write), ("/r", Read)]),
+            ("root /r; upload_store $request_filename;", &[("/r", Write)]),
+            (
+                "root /r; auth_basic x; auth_basic_user_file /etc/web/users;",
+                &[("/etc/web", Read), ("/r", Read)],
+            ),
+        ] {
+            let (found, boundless) = named(lines);
+            let expected: Vec<(String, Right)> =
+                expected.iter().map(|(path, right)| ((*path).to_owned(), *right)).collect();
+            assert_eq!((found, boundless), (expected, None), "{lines}");
+        }
+        let (found, _) = named("root /r; cgi on; dav_methods PUT; cgi_stderr /log/x;");
+        assert!(found.contains(&("/r".to_owned(), Use)), "{found:?}");
+        assert!(found.contains(&("/log".to_owned(), Write)), "{found:?}");
+        assert!(found.contains(&("/usr".to_owned(), Right::Run)), "{found:?}");
+    }
+
+    #[test]
+    fn a_path_that_begins_with_a_variable_has_no_bound() {
+        let found = places("http { map $host $r { default /a; } server { root $r; } }");
+        assert_eq!(found.boundless, Some("root"));
+        assert!(!found.has_programs);
+    }
+}

@@ -1,0 +1,143 @@
+//! Mistakes of ours (V47, F19): a panic costs one connection, a worker that ends or is stuck is replaced.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{BINARY, LONG, serve, site};
+use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually};
+
+const METRICS: &str = "location = /metrics { status prometheus; }";
+
+fn start(workers: usize) -> Server {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    let config = site(METRICS);
+    let workers = format!("worker_processes {workers};");
+    Server::start_in(tree, BINARY, &config.replace("worker_processes 1;", &workers))
+}
+
+#[track_caller]
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = server.connect().get("/metrics").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse::<f64>().ok()).unwrap_or_else(|| panic!("{text}")) as u64
+}
+
+/// Sends a request that makes the server stumble.
+#[track_caller]
+fn stumble(client: &mut Client, how: &str) {
+    client.send(format!("GET /a.txt HTTP/1.1\r\nHost: x\r\nX-Trial: {how}\r\n\r\n"));
+}
+
+/// O10, V47: 1,000 of them, and 10,000 in the long form; the neighbours on the same worker notice nothing.
+#[test]
+fn a_panic_ends_its_own_connection_and_nothing_else() {
+    let is_long = std::env::var_os("SEKISHO_LONG").is_some_and(|value| value != "0");
+    let count = if is_long { 10_000 } else { 1000 };
+    let server = start(1);
+    let mut neighbour = server.connect();
+    let mut idle = server.connect();
+    assert_eq!(idle.get("/a.txt").text(), "hello");
+    // What is opened and allocated once is there before anything is measured.
+    for how in ["panic", "borrowed"] {
+        let mut warm = server.connect();
+        stumble(&mut warm, how);
+        warm.read_to_end();
+    }
+    eventually("calm", LONG, || metric(&server, "sekisho_panics_total") == 2);
+    let (descriptors, memory) = (server.fds(), server.rss_bytes());
+    for turn in 0..count {
+        let mut unlucky = server.connect();
+        if turn % 3 == 0 {
+            // Not on its first turn, and with something asked before it.
+            assert_eq!(unlucky.get("/a.txt").text(), "hello");
+        }
+        stumble(&mut unlucky, if turn % 2 == 0 { "panic" } else { "borrowed" });
+        let (bytes, _) = unlucky.read_to_end();
+        assert_eq!(bytes, b"", "no answer that could be taken for one");
+        if turn % 10 == 0 {
+            assert_eq!(neighbour.get("/a.txt").text(), "hello", "turn {turn}");
+        }
+    }
+    assert_eq!(metric(&server, "sekisho_panics_total"), count + 2);
+    assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 0);
+    assert_eq!(idle.get("/a.txt").text(), "hello", "who was idle is still there");
+    eventually("descriptors as before", LONG, || server.fds() <= descriptors);
+    let grown = server.rss_bytes().saturating_sub(memory);
+    println!("{count} panics: {} descriptors, memory grown by {grown} bytes", server.fds());
+    assert!(grown < 4 << 20, "{grown} bytes more");
+    let log = server.log("error.log");
+    let line = log.lines().find(|line| line.contains("panic, the connection ends: a trial"));
+    assert!(line.is_some_and(|line| line.contains("[alert]") && line.contains("request id: ")));
+    assert_eq!(server.stderr(), "", "what there is to say is in the log");
+}
+
+/// O10, V47: a release build has no such thing; this one only listens where it is told to.
+#[test]
+fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
+    for workers in [1, 2] {
+        let server = start(workers);
+        for turn in 1..=3 {
+            let mut last = server.connect();
+            stumble(&mut last, "worker");
+            last.read_to_end();
+            eventually("another worker", LONG, || {
+                let mut client = server.connect();
+                client.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
+                client.try_read_response(false).is_ok_and(|answer| answer.status == 200)
+            });
+            eventually("the count", LONG, || {
+                metric(&server, "sekisho_workers_replaced_total") == turn
+            });
+        }
+        let log = server.log("error.log");
+        assert!(log.contains("a worker cannot go on: it panicked: a trial of the worker"), "{log}");
+        assert_eq!(metric(&server, "sekisho_workers"), workers as u64);
+        // It ends as ever.
+        let mut server = server;
+        server.signal(Signal::QUIT);
+        assert_eq!(server.wait_exit(LONG).code(), Some(0));
+    }
+}
+
+/// O10, THREATS F19: it is told, others are served by another worker, and who was stuck gets the answer in the end.
+#[test]
+fn a_stuck_worker_is_told_of_and_replaced() {
+    let server = start(1);
+    let mut stuck = server.connect();
+    let watch = Stopwatch::start();
+    stumble(&mut stuck, "stall=8000");
+    eventually("the report", LONG, || server.log("error.log").contains("worker-0 is stuck"));
+    let told = watch.elapsed();
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+    let answered = watch.elapsed();
+    println!("told after {told:?}, others served after {answered:?}");
+    assert!(told >= Duration::from_secs(2), "{told:?}");
+    assert_eq!(metric(&server, "sekisho_workers_stuck_total"), 1);
+    assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 1);
+    assert_eq!(stuck.read_response().text(), "hello");
+    eventually("its word", LONG, || server.log("error.log").contains("worker-0 went on after"));
+    eventually("its end", LONG, || metric(&server, "sekisho_workers") == 1);
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+}
+
+/// O10, THREATS F19: one who works without a pause is not stuck.
+#[test]
+fn a_busy_worker_is_not_taken_for_a_stuck_one() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    let server = serve(tree, &format!("keepalive_requests 100000000;\n{METRICS}"));
+    let watch = Stopwatch::start();
+    let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+    while watch.elapsed() < Duration::from_secs(4) {
+        for client in &mut clients {
+            client.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20));
+        }
+        for client in &mut clients {
+            (0..20).for_each(|_| assert_eq!(client.read_response().status, 200));
+        }
+    }
+    assert_eq!(metric(&server, "sekisho_workers_stuck_total"), 0);
+}

@@ -1,0 +1,258 @@
+//! The sandbox: the kernel keeps the workers within the places of the configuration.
+
+use std::fs;
+use std::path::Path;
+
+use sekisho_testkit::{Client, Server, Signal, Tree, eventually};
+
+use crate::common::{BINARY, LONG, Process, http, own_address, serve, site};
+use crate::steering::{ByPidFile, install};
+
+/// Whether this kernel can do it at all.
+fn has_landlock() -> bool {
+    let has = sekisho_sys::landlock_version().is_some();
+    if !has {
+        println!("skipped: this kernel has no Landlock");
+    }
+    has
+}
+
+/// A tree with a file, a secret beside the root, and a link in the root that leads to it.
+fn tree() -> Tree {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    tree.file("secret/key", "secret");
+    tree.link("root/out", "../secret/key");
+    tree.link("root/folder", "../secret");
+    tree
+}
+
+/// O9, V45: the server follows links, the kernel does not let it.
+#[test]
+fn a_link_out_of_the_root_is_refused_by_the_kernel() {
+    if !has_landlock() {
+        return;
+    }
+    let server = serve(tree(), "autoindex on;");
+    let mut client = server.connect();
+    assert_eq!(client.get("/a.txt").text(), "hello");
+    assert_eq!(client.get("/out").status, 403);
+    eventually("the hint", LONG, || {
+        server.log("error.log").contains("(or it lies outside the sandbox)")
+    });
+    assert_eq!(client.get("/folder/key").status, 403);
+    assert_eq!(client.get("/folder/").status, 403);
+    assert!(client.get("/").text().contains("a.txt"), "the root can be listed");
+    let free = Server::start_in(tree(), BINARY, &format!("sandbox off;\n{}", site("")));
+    assert_eq!(free.connect().get("/out").text(), "secret", "without it, the link is followed");
+}
+
+/// O9, V45: also where a program would have to be kept from everything.
+#[test]
+fn without_a_wish_there_is_none_where_programs_are_run() {
+    let tree = tree();
+    tree.script(
+        "root/x.cgi",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; cat \"$DOCUMENT_ROOT/out\"\n",
+    );
+    let server = serve(tree, "cgi_extension .cgi;");
+    assert_eq!(server.connect().get("/x.cgi").text(), "secret");
+    let log = server.log("error.log");
+    assert!(log.contains("no sandbox: programs are run"), "{log}");
+}
+
+/// O9, V45: a program is kept where the server is; more is to be named.
+#[test]
+fn programs_are_kept_within_the_places_too_where_that_is_wished() {
+    if !has_landlock() {
+        return;
+    }
+    let tree = tree();
+    tree.folder("data");
+    tree.folder("more");
+    tree.file("more/file", "more");
+    let script = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\ncd /\n\
+         cat \"$D/secret/key\" 2>/dev/null || echo no secret\n\
+         echo x 2>/dev/null >\"$D/root/new\" || echo no writing\n\
+         echo x 2>/dev/null >\"$D/data/new\" && echo written\n\
+         cat \"$D/more/file\"; echo\n\
+         echo x >/dev/null && echo nothing\n";
+    tree.script("root/x.cgi", script);
+    let config = format!(
+        "sandbox on; sandbox_read {{dir}}/more; sandbox_write data;\n{}",
+        site("cgi_extension .cgi; cgi_set_var D {dir};")
+    );
+    // The folder for temporary files is among the places, and this test lies in it.
+    tree.folder("tmp");
+    let run = format!("#!/bin/sh\nTMPDIR={}/tmp exec {BINARY} \"$@\"\n", tree.dir().display());
+    let binary = tree.script("run", &run).display().to_string();
+    let server = Server::start_in(tree, &binary, &config);
+    let answer = server.connect().get("/x.cgi");
+    let log = server.log("error.log");
+    let expected = "no secret\nno writing\nwritten\nmore\nnothing\n";
+    assert_eq!(answer.text(), expected, "{log}");
+    assert!(server.tree().exists("data/new") && !server.tree().exists("root/new"));
+    assert_eq!(server.connect().get("/out").status, 403);
+}
+
+/// O9, V45, F5: uploads work where they may be, links do not lead out of there.
+#[test]
+fn what_may_be_changed_can_be_changed_and_nothing_else() {
+    if !has_landlock() {
+        return;
+    }
+    let tree = tree();
+    tree.folder("root/in");
+    let body = "location /in/ { dav_methods PUT DELETE MKCOL COPY MOVE; create_full_put_path on; \
+                client_max_body_size 0; root {root}; }\n\
+                location /up/ { alias {dir}/up/; upload_store {dir}/up; }";
+    tree.folder("up");
+    tree.link("root/in/out", "../../secret");
+    let server = serve(tree, body);
+    let mut client = server.connect();
+    assert_eq!(client.request_with_body("PUT", "/in/deep/new", "", "x").status, 201);
+    let large = vec![b'x'; 3 << 20];
+    assert_eq!(client.request_with_body("PUT", "/in/large", "", &large).status, 201);
+    let to = "Destination: /in/deep/moved\r\n";
+    assert_eq!(client.request("MOVE", "/in/large", to).status, 201);
+    assert_eq!(client.request("DELETE", "/in/deep/new", "").status, 204);
+    assert_eq!(client.request_with_body("POST", "/up/?name=raw", "", "x").status, 201);
+    let out = client.request_with_body("PUT", "/in/out/new", "", "x").status;
+    assert!(matches!(out, 403 | 404 | 409), "{out}");
+    assert_eq!(server.tree().names("secret"), ["key"]);
+    assert_eq!(server.tree().names("root/in/deep"), ["moved"]);
+}
+
+/// O9, V45, O3: a new root is a new place; who is connected meanwhile is answered, and no address is lost.
+#[test]
+fn a_reload_with_a_new_root_works() {
+    if !has_landlock() {
+        return;
+    }
+    let tree = tree();
+    tree.file("second/b.txt", "second");
+    let config = |root: &str, more: &str| {
+        http(&format!("server {{ listen 127.0.0.1:{{port}}; root {root}; {more} }}"))
+    };
+    let server = Server::start_in(tree, BINARY, &config("{root}", ""));
+    let reload = |config: &str, times: usize| {
+        server.rewrite_config(config);
+        server.signal(Signal::HUP);
+        eventually("the reload", LONG, || {
+            server.log("error.log").matches(" reloaded").count() >= times
+        });
+    };
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+    let before = workers(&server);
+    // The same places: the same workers, and whoever is connected stays.
+    let mut kept = server.connect();
+    kept.get("/a.txt");
+    reload(&config("{root}", "add_header X-Now 2;"), 1);
+    assert_eq!(kept.get("/a.txt").field("x-now"), Some("2"));
+    assert_eq!(workers(&server), before);
+    reload(&config("{dir}/second", ""), 2);
+    assert_eq!(server.connect().get("/b.txt").text(), "second");
+    // Who was connected is told to come again, by a close between two requests or with the last answer.
+    kept.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(kept.try_read_response(false).map_or(true, |answer| answer.says_close()));
+    eventually("new workers", LONG, || {
+        let now = workers(&server);
+        !now.is_empty() && now.iter().all(|name| !before.contains(name))
+    });
+    // And back, as often as one likes: a domain is not put upon another one.
+    for turn in 0..20 {
+        let (root, file) =
+            if turn % 2 == 0 { ("{root}", "/a.txt") } else { ("{dir}/second", "/b.txt") };
+        reload(&config(root, ""), 3 + turn);
+        assert_eq!(server.connect().get(file).status, 200, "turn {turn}");
+        assert_eq!(server.connect().get("/out").status, if turn % 2 == 0 { 403 } else { 404 });
+    }
+}
+
+/// The names of the worker threads.
+fn workers(server: &Server) -> Vec<String> {
+    let mut names: Vec<String> =
+        crate::threads(server.id()).into_iter().map(|(_, name)| name).collect();
+    names.retain(|name| name.starts_with("worker"));
+    names.sort();
+    names
+}
+
+/// O9, V45: a release that is changed by a link needs no reload, one that is moved into place heals by itself.
+#[test]
+fn a_site_can_be_replaced_while_it_is_served() {
+    if !has_landlock() {
+        return;
+    }
+    let tree = Tree::new();
+    tree.file("app/releases/1/a.txt", "one");
+    tree.link("app/current", "releases/1");
+    tree.file("plain/a.txt", "one");
+    let body = "server { listen 127.0.0.1:{port}; root {dir}/app/current; }\n\
+                server { listen 127.0.0.1:{port2}; root {dir}/plain; }\n\
+                server { listen 127.0.0.1:{port3}; root {dir}/later; }";
+    let server = Server::start_in(tree, BINARY, &http(body));
+    let tree = server.tree();
+    assert_eq!(server.connect().get("/a.txt").text(), "one");
+    for release in 2..6 {
+        tree.file(&format!("app/releases/{release}/a.txt"), release.to_string());
+        tree.link("app/next", format!("releases/{release}"));
+        fs::rename(tree.path("app/next"), tree.path("app/current")).expect("renamed");
+        let answer = server.connect().get(&format!("/a.txt?{release}"));
+        assert_eq!((answer.status, answer.text()), (200, release.to_string()));
+    }
+    let plain = || Client::connect(server.address_of(1)).get("/a.txt");
+    assert_eq!(plain().text(), "one");
+    tree.file("new/a.txt", "two");
+    fs::rename(tree.path("plain"), tree.path("old")).expect("renamed");
+    fs::rename(tree.path("new"), tree.path("plain")).expect("renamed");
+    eventually("the new folder", LONG, || plain().text() == "two");
+    let later = || Client::connect(server.address_of(2)).get("/a.txt");
+    assert_eq!(later().status, 404);
+    tree.file("later/a.txt", "late");
+    eventually("the folder that was missing", LONG, || later().text() == "late");
+    assert!(server.log("error.log").contains("a place has changed"));
+}
+
+/// O9, V45, O4: the new process begins free, reads its configuration, and is kept as the old one was.
+#[test]
+fn an_upgrade_works_from_within_the_sandbox() {
+    if !has_landlock() {
+        return;
+    }
+    let tree = tree();
+    let binary = tree.path("sekisho");
+    install(Path::new(BINARY), &binary);
+    let pid_file = tree.path("server.pid");
+    let config = format!("pid {{dir}}/server.pid;\n{}", site(""));
+    let server = Server::start_in(tree, &binary.display().to_string(), &config);
+    eventually("the pid file", LONG, || {
+        fs::read_to_string(&pid_file).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let current = ByPidFile::new(pid_file.clone());
+    server.signal(Signal::USR2);
+    eventually("the new process", LONG, || {
+        fs::read_to_string(&pid_file)
+            .is_ok_and(|text| text.ends_with('\n') && text.trim() != server.id().to_string())
+    });
+    eventually("the old one's word", LONG, || server.log("error.log").contains("serves now"));
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+    assert_eq!(server.connect().get("/out").status, 403);
+    drop(current);
+}
+
+/// O9, V45, O1
+#[test]
+fn a_folder_that_is_served_is_all_that_is_served() {
+    if !has_landlock() {
+        return;
+    }
+    let listen = own_address(18_080).to_string();
+    let arguments = ["serve", "root", "--listen", &listen, "--upload", "--quiet"];
+    let mut served = Process::start(tree(), &arguments);
+    let mut client = Client::connect(served.address());
+    assert_eq!(client.get("/a.txt").text(), "hello");
+    assert_eq!(client.get("/out").status, 403);
+    assert_eq!(client.request_with_body("PUT", "/new/x", "", "x").status, 201);
+    assert_eq!(served.tree().names("secret"), ["key"]);
+}
