@@ -5,6 +5,8 @@ from .site import PARTS
 
 def sekisho(plan):
     return f"""
+user root;
+cgi_allow_root on;
 worker_processes {plan.workers};
 pid {plan.base}/sekisho.pid;
 events {{ worker_connections 15000; }}
