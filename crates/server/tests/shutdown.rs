@@ -149,6 +149,45 @@ fn term_ends_a_hundred_downloads_within_two_seconds() {
 }
 
 #[test]
+fn term_ends_a_crowd_at_once_and_leaves_nothing() {
+    // O4, L7: most are idle, some ask, some are served. `SEKISHO_LONG=1` takes ten thousand.
+    let mut server = start("worker_processes 2;", "");
+    let mut crowd: Vec<Client> = (0..100).map(|_| begin_download(&server)).collect();
+    for number in 0..rounds(900, 9_900) {
+        let mut client = server.connect();
+        if number % 3 == 0 {
+            client.send("GET / HTTP/1.1\r\nHost: localhost\r\n");
+        } else {
+            assert_eq!(client.get("/").status, 200);
+        }
+        crowd.push(client);
+    }
+    let watch = Stopwatch::start();
+    server.term();
+    server.wait_exit(LONG);
+    let took = watch.elapsed();
+    println!("{} connections: the end took {took:?}", crowd.len());
+    let is_strict = std::env::var_os("SEKISHO_STRICT").is_some();
+    assert!(took < Duration::from_secs(if is_strict { 1 } else { 5 }), "{took:?}");
+    assert!(TcpStream::connect(server.address()).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn quit_lets_fifty_downloads_come_to_their_end() {
+    // O4, L6
+    let mut server = start("worker_processes 2;", "");
+    let clients: Vec<Client> = (0..50).map(|_| begin_download(&server)).collect();
+    server.quit();
+    for mut client in clients {
+        let rest = client.read_bytes(LARGE - 1000);
+        assert!(rest[1000..].iter().all(|byte| *byte == 0));
+        client.half_close();
+        client.read_to_close();
+    }
+    assert_eq!(server.wait_exit(LONG).code(), Some(0));
+}
+
+#[test]
 fn a_term_that_cuts_nobody_short_is_a_good_end() {
     // O4, L3
     for signal in [Signal::TERM, Signal::INT] {

@@ -61,10 +61,10 @@ fn upgrades_under_load_lose_nobody() {
         let load = Load::start(server.address(), 3);
         for _ in 0..rounds(5, 20) {
             current.upgrade();
-            load.wait_for_more(3);
+            load.wait_for_more(rounds(3, 2_000));
             assert!(!server.tree().exists("server.pid.oldbin"));
         }
-        load.stop();
+        println!("{} upgrades, {} answers", rounds(5, 20), load.stop());
         assert_eq!(server.wait_exit(LONG).code(), Some(0), "the first one came to a good end");
         let last = current.pid().expect("it runs");
         current.signal(Signal::QUIT);
