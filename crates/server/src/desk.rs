@@ -43,8 +43,8 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) enum Order {
     /// Serve these addresses under these rules from now on, and write into this site's log.
     Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
-    /// These are the workers.
-    Workers(Vec<(String, UnboundedSender<WorkerOrder>)>),
+    /// These are the workers; so many of them serve, and the others, behind them, finish what they have.
+    Workers(Vec<(String, UnboundedSender<WorkerOrder>)>, usize),
     /// Take nobody new at the addresses, and end their sessions. Whoever steers may stay.
     ShutDown(Manner),
     /// The process ends: everybody goes.

@@ -375,7 +375,7 @@ impl Server {
         }
         match duty {
             Duty::None => DrainOrder::Nothing,
-            Duty::Serving(at, begun) if self.drain.manner().is_none() => self.fill_later(at, begun),
+            Duty::Serving(begun) if self.drain.manner().is_none() => self.fill_later(begun),
             Duty::Retired(Some(since)) => {
                 self.tell_that_it_went_on(&format!("worker-{}", ended.id), since);
                 self.tell_drain(Fact::Ended)
@@ -504,7 +504,8 @@ impl Server {
 
     /// Tells the desk whom it can ask.
     pub(crate) fn tell_desk_of_workers(&self) {
-        self.desk.tell(desk::Order::Workers(self.workers.roster()));
+        let (workers, serving) = (self.workers.roster(), self.workers.count());
+        self.desk.tell(desk::Order::Workers(workers, serving));
     }
 
     /// Gives every worker the current site and sockets; starts those that are missing, retires those too

@@ -3,10 +3,11 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use common::{BINARY, LONG, serve, site};
-use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually};
+use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually, run};
 
 const METRICS: &str = "location = /metrics { status prometheus; }";
 
@@ -134,6 +135,52 @@ fn a_busy_worker_is_not_taken_for_a_stuck_one() {
     while watch.elapsed() < Duration::from_secs(4) {
         for client in &mut clients {
             client.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20));
+/// Which worker has which client.
+#[track_caller]
+fn workers_by_client(server: &Server) -> HashMap<String, String> {
+    let pid = server.id().to_string();
+    let listed = run(BINARY, &["ctl", "--pid", &pid, "sessions", "--json"], LONG);
+    let all: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    let sessions = all["sessions"].as_array().expect("a list").iter();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    sessions.map(|session| (text(&session["peer"]), text(&session["worker"]))).collect()
+}
+
+/// O10, THREATS F19: with sockets of their own, so that those who wait there are nobody else's.
+#[test]
+fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    let config = site(&format!("keepalive_timeout 60s;\n{METRICS}"));
+    let config = config.replace("worker_processes 1;", "worker_processes 3;");
+    let server = Server::start_in(tree, BINARY, &config.replace("{port};", "{port} reuseport;"));
+    // One client of each worker.
+    let mut of_each: HashMap<String, Client> = HashMap::new();
+    eventually("a client of each worker", LONG, || {
+        let mut client = server.connect();
+        assert_eq!(client.get("/a.txt").text(), "hello");
+        let worker = workers_by_client(&server).remove(&client.local_address().to_string());
+        of_each.entry(worker.expect("it is somebody's")).or_insert(client);
+        of_each.len() == 3
+    });
+    let mut clients: Vec<(String, Client)> = of_each.into_iter().collect();
+    // They are looked at in the order of their numbers.
+    clients.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (_, client) in &mut clients[..2] {
+        stumble(client, "stall=60000");
+    }
+    let said = |what: &str| server.tree().text("error.log").matches(what).count();
+    eventually("two reports", LONG, || said(" is stuck: ") == 2);
+    eventually("two new workers", LONG, || said("a worker was replaced") == 2);
+    let (name, third) = &mut clients[2];
+    assert_eq!(third.get("/a.txt").text(), "hello", "{name} goes on");
+    for turn in 0..30 {
+        let mut client = server.connect().with_patience(Duration::from_secs(5));
+        assert_eq!(client.get("/a.txt").text(), "hello", "newcomer {turn}");
+    }
+    assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 2);
+}
+
         }
         for client in &mut clients {
             (0..20).for_each(|_| assert_eq!(client.read_response().status, 200));
