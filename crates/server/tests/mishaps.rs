@@ -75,6 +75,17 @@ fn a_panic_ends_its_own_connection_and_nothing_else() {
     assert_eq!(server.stderr(), "", "what there is to say is in the log");
 }
 
+/// O10, V47: nobody waits for such a task, and nobody else would hear of it.
+#[test]
+fn a_panic_beside_the_connections_does_not_pass_without_a_word() {
+    let server = start(1);
+    let mut client = server.connect();
+    stumble(&mut client, "task");
+    assert_eq!(client.read_response().text(), "hello");
+    eventually("the word", LONG, || server.stderr().contains("a trial of a task"));
+    assert_eq!(client.get("/a.txt").text(), "hello");
+}
+
 /// O10, V47: a release build has no such thing; this one only listens where it is told to.
 #[test]
 fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
@@ -124,17 +135,6 @@ fn a_stuck_worker_is_told_of_and_replaced() {
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
 
-/// O10, THREATS F19: one who works without a pause is not stuck.
-#[test]
-fn a_busy_worker_is_not_taken_for_a_stuck_one() {
-    let tree = Tree::new();
-    tree.file("root/a.txt", "hello");
-    let server = serve(tree, &format!("keepalive_requests 100000000;\n{METRICS}"));
-    let watch = Stopwatch::start();
-    let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
-    while watch.elapsed() < Duration::from_secs(4) {
-        for client in &mut clients {
-            client.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20));
 /// Which worker has which client.
 #[track_caller]
 fn workers_by_client(server: &Server) -> HashMap<String, String> {
@@ -181,6 +181,17 @@ fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 2);
 }
 
+/// O10, THREATS F19: one who works without a pause is not stuck.
+#[test]
+fn a_busy_worker_is_not_taken_for_a_stuck_one() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    let server = serve(tree, &format!("keepalive_requests 100000000;\n{METRICS}"));
+    let watch = Stopwatch::start();
+    let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+    while watch.elapsed() < Duration::from_secs(4) {
+        for client in &mut clients {
+            client.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20));
         }
         for client in &mut clients {
             (0..20).for_each(|_| assert_eq!(client.read_response().status, 200));
