@@ -29,7 +29,7 @@ use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
-use crate::{Problem, privilege, sandbox};
+use crate::{Problem, privilege, sandbox, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -621,6 +621,9 @@ fn open_rest(
 pub(crate) fn endpoint_listeners(sockets: &Sockets) -> Result<Vec<Listener>, Problem> {
     sockets.for_worker(0, 1).map_err(Problem::new)
 }
+    if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
+        logs.give_new_files_to(identity.uid, identity.gid);
+    }
 
 /// What native sessions may do.
 pub(crate) fn rules(config: &Config) -> Result<Rules, Problem> {
