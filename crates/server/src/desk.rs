@@ -30,8 +30,8 @@ use sekisho_net::{Order as WorkerOrder, Site};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::Problem;
 use crate::reload::Verdict;
+use crate::{Problem, privilege};
 
 pub(crate) use gate::Steerers;
 
@@ -125,6 +125,10 @@ impl Desk {
         let _ = shared.status.set(ask);
         let body = move || {
             let _farewell = farewell;
+            if privilege::give_up_rest_in_thread().is_err() {
+                // It cannot be; nobody shall be asked by whoever may more than they should.
+                return;
+            }
             let seat = seat.map(|Seat(listener)| listener);
             host::run(seat, started, (shared, logs), (inbox, questions), outbox);
         };

@@ -23,7 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::desk::{self, Desk, Rules, Seat, Steerers};
 use crate::handover::{self, Call, Handover, Question};
 use crate::pid_file::PidFile;
-use crate::sandbox::Domain;
+use crate::sandbox::{Choice, Domain};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
@@ -158,6 +158,10 @@ impl Server {
         site.held_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started);
+        if let Some(name) = user::own_name(&config) {
+            // There is one server in a process.
+            let _ = workers.shared().user.set(name.to_owned());
+        }
         let (seat, seat_error) = match seat {
             Ok(seat) => (Some(seat), None),
             Err(error) => (None, Some(error)),
@@ -512,6 +516,11 @@ impl Server {
     /// many.
     pub(crate) fn serve(&mut self, count: usize) -> Result<(), Problem> {
         let choice = sandbox::choose(self.site.config(), self.domain.as_ref())?;
+        self.serve_within(choice, count)
+    }
+
+    /// The same within a domain that has been chosen.
+    pub(crate) fn serve_within(&mut self, choice: Choice, count: usize) -> Result<(), Problem> {
         let domain = choice.domain.clone();
         let now = self.clock.now();
         let change = self.workers.prepare(&self.sockets, count, domain, now)?;
@@ -612,8 +621,12 @@ fn open_rest(
     let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
     let (handover, seat) = (Handover::open(), Seat::open());
+    if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
+        logs.give_new_files_to(identity.uid, identity.gid);
+    }
     let notes = privilege::give_up(config)?;
-    logs.start().map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+    privilege::without_rest(|| logs.start())
+        .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
     Ok(Opened { site, pid_file, handover, seat, rules, notes })
 }
 
@@ -621,9 +634,6 @@ fn open_rest(
 pub(crate) fn endpoint_listeners(sockets: &Sockets) -> Result<Vec<Listener>, Problem> {
     sockets.for_worker(0, 1).map_err(Problem::new)
 }
-    if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
-        logs.give_new_files_to(identity.uid, identity.gid);
-    }
 
 /// What native sessions may do.
 pub(crate) fn rules(config: &Config) -> Result<Rules, Problem> {
