@@ -40,6 +40,8 @@ pub trait Surroundings: fmt::Debug {
     fn now(&self) -> Moment;
     /// Writes a line about the request into its error log.
     fn report(&self, level: Level, message: fmt::Arguments<'_>);
+    /// What an operator needs to know beside this error of the system.
+    fn denial_hint(&self, errno: rustix::io::Errno) -> String;
     /// The runs of this worker that go on by themselves.
     fn runs(&self) -> &Runs;
     /// The places for programs, of the whole server.

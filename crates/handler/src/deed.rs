@@ -176,6 +176,8 @@ fn push_field(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
 struct Failure {
     status: Status,
     why: Option<String>,
+    /// What the system said.
+    errno: Option<Errno>,
     level: Level,
     /// Field lines that belong to it.
     fields: Vec<u8>,
@@ -184,7 +186,7 @@ struct Failure {
 impl Failure {
     /// The client's doing: nothing to tell.
     fn of(status: Status) -> Self {
-        Self { status, why: None, level: Level::Error, fields: Vec::new() }
+        Self { status, why: None, errno: None, level: Level::Error, fields: Vec::new() }
     }
 
     /// The client's doing, and its status may mean several things: whoever wonders finds which at `info`.
@@ -214,7 +216,7 @@ impl Failure {
         let error = std::io::Error::from(errno);
         let why = format!("{what} \"{}\" failed: {error}", file.escape_ascii());
         let level = if status.code() >= 500 { Level::Crit } else { Level::Error };
-        Self { why: Some(why), level, ..Self::of(status) }
+        Self { why: Some(why), errno: Some(errno), level, ..Self::of(status) }
     }
 
     fn field(mut self, name: &str, value: &[u8]) -> Self {
@@ -224,7 +226,8 @@ impl Failure {
 
     fn report(&self, around: &dyn Surroundings) {
         let Some(why) = &self.why else { return };
-        around.report(self.level, format_args!("{why}"));
+        let hint = self.errno.map(|errno| around.denial_hint(errno)).unwrap_or_default();
+        around.report(self.level, format_args!("{why}{hint}"));
     }
 }
 

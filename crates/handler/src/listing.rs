@@ -43,6 +43,8 @@ pub trait Surroundings: fmt::Debug {
     fn is_ours(&self, path: &[u8]) -> bool;
     /// Writes a line about the request into its error log.
     fn report(&self, level: Level, message: fmt::Arguments<'_>);
+    /// What an operator needs to know beside this error of the system.
+    fn denial_hint(&self, errno: Errno) -> String;
 }
 
 /// What is to be listed, for whom.
@@ -159,7 +161,8 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
 /// Reports why there is no listing; the status that says so.
 fn failure(call: &Call<'_>, errno: Errno) -> Status {
     let (file, why) = (call.file.escape_ascii(), std::io::Error::from(errno));
-    call.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}"));
+    let hint = call.around.denial_hint(errno);
+    call.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}{hint}"));
     if is_lack(errno) { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }
 }
 

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod error_log;
+mod guard;
 mod sink;
 
 pub use error_log::{ErrorLogger, Stamp};
+pub use guard::open_guarded;
 pub use sink::{Logs, Sink, lines_dropped};

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 use sekisho_config::LogTarget;
+
+use crate::guard::open_guarded;
 
 /// How many bytes of lines one sink may hold back while its target is slow.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
@@ -126,6 +128,21 @@ impl Logs {
         });
         sinks.insert(target.clone(), (Arc::downgrade(&sink), outlet));
         Ok(sink)
+    }
+
+    /// Gives files that root has just made to whom the server becomes: they are opened again, by an upgrade say.
+    /// Where that is not possible, they are written on as they are.
+    pub fn give_new_files_to(&self, uid: u32, gid: u32) {
+        for (target, (_, outlet)) in lock(&self.sinks).iter() {
+            let file = lock(&outlet.file);
+            let is_new = matches!(target, LogTarget::File(_))
+                && file.metadata().is_ok_and(|about| {
+                    about.is_file() && about.uid() == 0 && about.nlink() == 1 && about.len() == 0
+                });
+            if is_new {
+                let _ = std::os::unix::fs::fchown(&*file, Some(uid), Some(gid));
+            }
+        }
     }
 
     /// Starts the writing thread. Called once privileges and masks are as the workers shall have them.
@@ -357,8 +374,8 @@ impl Bell {
 
 /// Opens without waiting (for the reader of a FIFO); what is written to it waits.
 fn append_to(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
+    let mut options = OpenOptions::new();
+    let file = open_guarded(options.append(true).create(true), OFlags::NONBLOCK, path)?;
     rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }

@@ -133,6 +133,8 @@ impl Gates for Witness<'_> {
                 Password::Later
             }
             Answer::Trouble(verdict, error) => {
+                // It may have been replaced by one that the sandbox does not know yet.
+                self.worker.shared.doubt.notify_one();
                 let is_missing = verdict == Password::NoFile;
                 let level = if is_missing { Level::Error } else { Level::Crit };
                 let file = file.escape_ascii();

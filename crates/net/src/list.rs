@@ -28,6 +28,10 @@ impl listing::Surroundings for Surroundings {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
         self.around.report(level, message);
     }
+
+    fn denial_hint(&self, errno: rustix::io::Errno) -> String {
+        self.around.denial_hint(errno)
+    }
 }
 
 /// Lists the folder that was decided on, or begins to.

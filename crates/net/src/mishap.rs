@@ -15,16 +15,20 @@ use crate::worker::Worker;
 thread_local! {
     /// Whether this thread is a worker.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    /// Whether a connection has its turn: then somebody tells of it.
+    static IS_TURN: Cell<bool> = const { Cell::new(false) };
     /// What the last panic said.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From now on a panic of a worker is kept for the log; others are told on stderr, as ever.
+/// From now on what a worker's panic says is kept for the log. Unless it ends a connection, of which the log
+/// always tells, it is told on stderr as well, as ever: nothing may pass without a word.
 pub fn keep_panics_for_the_log() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         // A thread that is about to be gone has no such places any more.
-        if IS_WORKER.try_with(Cell::get) != Ok(true) || !keep(info) {
+        let is_kept = IS_WORKER.try_with(Cell::get) == Ok(true) && keep(info);
+        if !is_kept || IS_TURN.try_with(Cell::get) != Ok(true) {
             others(info);
         }
     }));
@@ -43,6 +47,11 @@ fn keep(info: &PanicHookInfo<'_>) -> bool {
 /// The calling thread is a worker.
 pub(crate) fn begin_worker() {
     IS_WORKER.set(true);
+}
+
+/// A connection has its turn, or has had it.
+pub(crate) fn note_turn(is_turn: bool) {
+    IS_TURN.set(is_turn);
 }
 
 /// What the last panic of this thread said.

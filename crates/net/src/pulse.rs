@@ -30,9 +30,9 @@ impl Pulse {
         self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether it waits for something to do.
+    /// Whether it waits for something to do, or for its thread to begin.
     pub fn is_asleep(&self) -> bool {
-        self.is_asleep.load(Ordering::Relaxed)
+        self.is_asleep.load(Ordering::Relaxed) || self.thread.load(Ordering::Relaxed) == 0
     }
 
     /// How often its loop has turned.

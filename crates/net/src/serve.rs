@@ -657,7 +657,7 @@ fn note_trouble(
         return true;
     }
     let why = std::io::Error::from(errno);
-    let hint = worker.sandbox_hint(errno);
+    let hint = worker.denial_hint(errno);
     let message = format_args!("open() \"{file}\" failed: {why}{hint}, {client}{line}");
     logger.write(level, stamp, Some(facts.id), message);
     true

@@ -35,6 +35,9 @@ mod armed {
                     panic!("a trial of the worker");
                 });
             }
+            b"task" => {
+                tokio::task::spawn_local(async { panic!("a trial of a task") });
+            }
             _ => {
                 let stall =
                     wish.strip_prefix(b"stall=").and_then(|it| std::str::from_utf8(it).ok());

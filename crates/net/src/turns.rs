@@ -19,7 +19,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::bell::{Rope, Tower};
 use crate::drive::Connection;
-use crate::mishap::Vital;
+use crate::mishap::{self, Vital};
 use crate::session::{Key, Token};
 use crate::stream::{Ready, Stream};
 use crate::worker::Worker;
@@ -189,11 +189,13 @@ impl Worker {
         rope.hold(token);
         let mut cx = Context::from_waker(rope.waker());
         let turn = || connection.go_on(&mut cx).is_ready();
+        mishap::note_turn(true);
         // A panic ends this connection, and no other.
         let is_over = std::panic::catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|_| {
             connection.give_up_after_panic();
             true
         });
+        mishap::note_turn(false);
         match &mut connection.busy {
             Some(busy) if !is_over => busy.rope = Some(rope),
             _ => *self.turns.spare.borrow_mut() = Some(rope),

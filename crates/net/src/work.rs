@@ -49,6 +49,10 @@ impl Surroundings for Around {
         logger.write(level, stamp, Some(self.connection), message);
     }
 
+    fn denial_hint(&self, errno: rustix::io::Errno) -> String {
+        self.worker.denial_hint(errno)
+    }
+
     fn runs(&self) -> &Runs {
         &self.worker.runs
     }

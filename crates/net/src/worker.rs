@@ -77,6 +77,8 @@ pub struct Shared {
     pub doubt: Notify,
     /// Whether the kernel keeps the workers within certain places.
     pub is_kept: AtomicBool,
+    /// Who the server has become, where it has.
+    pub user: OnceLock<String>,
     /// Who knows how the server is.
     pub status: OnceLock<UnboundedSender<Question>>,
     /// What the requests of workers that have ended came to.
@@ -463,11 +465,19 @@ impl Worker {
         id
     }
 
-    /// What may be behind this error beside what it says.
-    pub(crate) fn sandbox_hint(&self, errno: rustix::io::Errno) -> &'static str {
-        let is_kept = self.shared.is_kept.load(Ordering::Relaxed);
-        let is_meant = is_kept && errno == rustix::io::Errno::ACCESS;
-        if is_meant { " (or it lies outside the sandbox)" } else { "" }
+    /// What an operator needs to know beside this error: for whom it was denied, and what else may be behind it.
+    pub(crate) fn denial_hint(&self, errno: rustix::io::Errno) -> String {
+        let mut hint = String::new();
+        if errno != rustix::io::Errno::ACCESS {
+            return hint;
+        }
+        if let Some(user) = self.shared.user.get() {
+            hint = format!(" for user \"{user}\"");
+        }
+        if self.shared.is_kept.load(Ordering::Relaxed) {
+            hint.push_str(" (or it lies outside the sandbox)");
+        }
+        hint
     }
 
     /// The id of the request that came last.

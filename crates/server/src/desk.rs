@@ -30,8 +30,8 @@ use sekisho_net::{Order as WorkerOrder, Site};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::Problem;
 use crate::reload::Verdict;
+use crate::{Problem, privilege};
 
 pub(crate) use gate::Steerers;
 
@@ -43,8 +43,8 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) enum Order {
     /// Serve these addresses under these rules from now on, and write into this site's log.
     Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
-    /// These are the workers.
-    Workers(Vec<(String, UnboundedSender<WorkerOrder>)>),
+    /// These are the workers; so many of them serve, and the others, behind them, finish what they have.
+    Workers(Vec<(String, UnboundedSender<WorkerOrder>)>, usize),
     /// Take nobody new at the addresses, and end their sessions. Whoever steers may stay.
     ShutDown(Manner),
     /// The process ends: everybody goes.
@@ -125,6 +125,10 @@ impl Desk {
         let _ = shared.status.set(ask);
         let body = move || {
             let _farewell = farewell;
+            if privilege::give_up_rest_in_thread().is_err() {
+                // It cannot be; nobody shall be asked by whoever may more than they should.
+                return;
+            }
             let seat = seat.map(|Seat(listener)| listener);
             host::run(seat, started, (shared, logs), (inbox, questions), outbox);
         };

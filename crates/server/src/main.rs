@@ -9,6 +9,7 @@ mod disk;
 mod handover;
 mod pid_file;
 mod privilege;
+mod reachable;
 mod reload;
 mod run;
 mod sandbox;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal};
 
 use crate::Problem;
@@ -29,7 +30,9 @@ impl PidFile {
     pub(crate) fn write(path: &Path) -> Result<Self, Problem> {
         let open = || -> io::Result<Self> {
             // Not emptied before it is ours: it may be another's.
-            let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+            let mut options = OpenOptions::new();
+            options.create(true).truncate(false).write(true);
+            let file = sekisho_log::open_guarded(&mut options, OFlags::empty(), path)?;
             Self::take_over(path, file)
         };
         open()

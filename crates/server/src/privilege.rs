@@ -5,6 +5,8 @@
 //! listen there, for the next reload or upgrade; the workers and their programs do not have it. A server that
 //! stays root (because it was told so) keeps what concerns files, and no more.
 
+use std::io;
+
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use sekisho_config::{Config, Level, ListenAddress};
 
@@ -67,6 +69,49 @@ pub(crate) fn give_up_rest_in_thread() -> rustix::io::Result<()> {
     if user::is_root() { Ok(()) } else { limit_thread(CapabilitySet::empty(), false) }
 }
 
+/// Starts a thread that has nothing of what the main thread keeps: it is started by one that has given it up.
+pub(crate) fn without_rest(start: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let limited = || give_up_rest_in_thread().map_err(io::Error::from).and_then(|()| start());
+        let starting = std::thread::Builder::new().spawn_scoped(scope, limited)?;
+        starting.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+    })
+}
+
+/// What a reload cannot change, for the log: who the server is, and what it gave up when it started. It is an
+/// error where programs would be run by a root who was to be somebody else by now.
+pub(crate) fn at_reload(config: &Config) -> Result<Vec<(Level, String)>, Problem> {
+    let privilege = &config.main.privilege;
+    let named = config.main.user.as_ref().map(|(name, _)| name.as_str());
+    let mut notes = Vec::new();
+    if user::is_root() {
+        let has_programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
+        if has_programs && !privilege.programs_as_root {
+            return Err(Problem::new(
+                "programs would be run by root: a change of \"user\" needs a restart",
+            ));
+        }
+        if !user::would_be_root(named) {
+            let text = "the server stays root: a change of \"user\" needs a restart";
+            notes.push((Level::Warn, text.to_owned()));
+        }
+    } else if let Some(name) = named.filter(|_| user::own_name(config).is_none()) {
+        let text = format!("the server is not user \"{name}\": a change needs a restart by root");
+        notes.push((Level::Warn, text));
+    }
+    if is_bound() != privilege.no_new_privs {
+        let word = if is_bound() { "on" } else { "off" };
+        let text = format!("no_new_privs stays {word}: a change needs a restart");
+        notes.push((Level::Warn, text));
+    }
+    Ok(notes)
+}
+
+/// Whether we, and what we start, can never become more than we are.
+pub(crate) fn is_bound() -> bool {
+    rustix::thread::no_new_privs().unwrap_or(false)
+}
+
 /// What must not be given up.
 fn kept(config: &Config, is_root: bool) -> CapabilitySet {
     if is_root {
@@ -120,9 +165,16 @@ fn become_somebody(identity: &Identity) -> Result<(), Problem> {
         // Such as a root who has come from an upgrade, and may not even say so again.
         return Ok(());
     }
-    sekisho_sys::become_account(identity.uid, identity.gid, &identity.groups).map_err(|error| {
-        Problem::new(format_args!("cannot become user \"{}\": {error}", identity.name))
-    })
+    let became = sekisho_sys::become_account(identity.uid, identity.gid, &identity.groups);
+    became
+        .or_else(|error| {
+            // Root of a namespace of its own may often not change its groups, and does not have to.
+            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+            if is_denied && identity.has_own_ids() { Ok(()) } else { Err(error) }
+        })
+        .map_err(|error| {
+            Problem::new(format_args!("cannot become user \"{}\": {error}", identity.name))
+        })
 }
 
 /// It is not enough that nobody complained.

@@ -12,7 +12,7 @@ use sekisho_net::{Site, Sockets};
 use crate::pid_file::PidFile;
 use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_count};
 use crate::service_manager::{self, State};
-use crate::{Problem, desk, sandbox, setup};
+use crate::{Problem, desk, privilege, sandbox, setup};
 
 /// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it: a second
 /// and a half where they are silent, and then the workers must have their turn.
@@ -79,6 +79,7 @@ impl Server {
 
     /// Opens what is new, and then, when nothing can fail any more, changes over.
     async fn take_over(&mut self, config: Arc<Config>, heap_before: u64) -> Result<(), Problem> {
+        let notes = privilege::at_reload(&config)?;
         let count = worker_count(&config);
         let mut site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
             .map_err(Problem::new)?;
@@ -119,6 +120,9 @@ impl Server {
         self.site = Arc::new(site);
         if !is_same_pid_file {
             self.pid_file = pid_file;
+        }
+        for (level, note) in notes {
+            self.log(level, &note);
         }
         self.take_choice(choice);
         self.commit(change);

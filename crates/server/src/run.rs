@@ -23,13 +23,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::desk::{self, Desk, Rules, Seat, Steerers};
 use crate::handover::{self, Call, Handover, Question};
 use crate::pid_file::PidFile;
-use crate::sandbox::Domain;
+use crate::sandbox::{Choice, Domain};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
-use crate::{Problem, privilege, sandbox};
+use crate::{Problem, privilege, sandbox, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -158,6 +158,10 @@ impl Server {
         site.held_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started);
+        if let Some(name) = user::own_name(&config) {
+            // There is one server in a process.
+            let _ = workers.shared().user.set(name.to_owned());
+        }
         let (seat, seat_error) = match seat {
             Ok(seat) => (Some(seat), None),
             Err(error) => (None, Some(error)),
@@ -375,7 +379,7 @@ impl Server {
         }
         match duty {
             Duty::None => DrainOrder::Nothing,
-            Duty::Serving(at, begun) if self.drain.manner().is_none() => self.fill_later(at, begun),
+            Duty::Serving(begun) if self.drain.manner().is_none() => self.fill_later(begun),
             Duty::Retired(Some(since)) => {
                 self.tell_that_it_went_on(&format!("worker-{}", ended.id), since);
                 self.tell_drain(Fact::Ended)
@@ -504,13 +508,19 @@ impl Server {
 
     /// Tells the desk whom it can ask.
     pub(crate) fn tell_desk_of_workers(&self) {
-        self.desk.tell(desk::Order::Workers(self.workers.roster()));
+        let (workers, serving) = (self.workers.roster(), self.workers.count());
+        self.desk.tell(desk::Order::Workers(workers, serving));
     }
 
     /// Gives every worker the current site and sockets; starts those that are missing, retires those too
     /// many.
     pub(crate) fn serve(&mut self, count: usize) -> Result<(), Problem> {
         let choice = sandbox::choose(self.site.config(), self.domain.as_ref())?;
+        self.serve_within(choice, count)
+    }
+
+    /// The same within a domain that has been chosen.
+    pub(crate) fn serve_within(&mut self, choice: Choice, count: usize) -> Result<(), Problem> {
         let domain = choice.domain.clone();
         let now = self.clock.now();
         let change = self.workers.prepare(&self.sockets, count, domain, now)?;
@@ -611,8 +621,12 @@ fn open_rest(
     let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
     let (handover, seat) = (Handover::open(), Seat::open());
+    if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
+        logs.give_new_files_to(identity.uid, identity.gid);
+    }
     let notes = privilege::give_up(config)?;
-    logs.start().map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+    privilege::without_rest(|| logs.start())
+        .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
     Ok(Opened { site, pid_file, handover, seat, rules, notes })
 }
 

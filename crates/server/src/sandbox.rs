@@ -6,7 +6,7 @@
 //! them are in one domain. When the places change, there is a new domain and new workers, and the old ones
 //! finish what they have.
 
-mod places;
+pub(crate) mod places;
 
 use std::fs::{self, File};
 use std::io;
@@ -22,8 +22,8 @@ use rustix::fs::OFlags;
 use sekisho_config::{Config, Level, Sandbox};
 use sekisho_sys::{Right, Ruleset};
 
-use crate::Problem;
 use crate::run::{Server, worker_count};
+use crate::{Problem, privilege};
 use places::Places;
 
 /// How often the places are looked at, at the most.
@@ -53,6 +53,9 @@ struct Opened {
     identity: (u64, u64),
 }
 
+/// A place that cannot be opened, and why.
+type Missing = (PathBuf, io::Error);
+
 /// Something that a thread in the domain does: start another one.
 type Start = Box<dyn FnOnce() + Send>;
 
@@ -65,16 +68,16 @@ pub(crate) struct Choice {
 
 /// The domain for a configuration: the one there is, if it will do.
 pub(crate) fn choose(config: &Config, current: Option<&Arc<Domain>>) -> Result<Choice, Problem> {
-    let privilege = &config.main.privilege;
+    let wished = config.main.privilege.sandbox;
     let places = Places::of(config);
     let mut notes = Vec::new();
-    let reason = match (privilege.sandbox, places.boundless) {
+    let reason = match (wished, places.boundless) {
         (Sandbox::Off, _) => return Ok(Choice { domain: None, notes }),
         (Sandbox::Auto, _) if places.has_programs => Some("programs are run".to_owned()),
         (Sandbox::Auto, Some(directive)) => {
             Some(format!("a path of \"{directive}\" begins with a variable"))
         }
-        (Sandbox::Auto, None) if !privilege.no_new_privs => Some("no_new_privs is off".to_owned()),
+        (Sandbox::Auto, None) if !privilege::is_bound() => Some("no_new_privs is off".to_owned()),
         _ => None,
     };
     if let Some(reason) = reason {
@@ -82,10 +85,14 @@ pub(crate) fn choose(config: &Config, current: Option<&Arc<Domain>>) -> Result<C
         return Ok(Choice { domain: None, notes });
     }
     if sekisho_sys::landlock_version().is_none() {
-        let is_wished = privilege.sandbox == Sandbox::On;
-        let level = if is_wished { Level::Warn } else { Level::Info };
+        let level = if wished == Sandbox::On { Level::Warn } else { Level::Info };
         notes.push((level, "no sandbox: this kernel has no Landlock (5.19 and later do)".into()));
         return Ok(Choice { domain: None, notes });
+    }
+    if !privilege::is_bound() {
+        return Err(Problem::new(
+            "\"sandbox on\" needs \"no_new_privs on\" from the start on: restart the server",
+        ));
     }
     if let Some(directive) = places.boundless {
         let text = format!(
@@ -93,16 +100,17 @@ pub(crate) fn choose(config: &Config, current: Option<&Arc<Domain>>) -> Result<C
         );
         notes.push((Level::Warn, text));
     }
-    let (opened, missing) = open_all(&places).map_err(|(path, error)| {
-        Problem::new(format_args!("sandbox: {}: {error}", path.display()))
-    })?;
+    let (opened, missing) = open_all(&places);
     let is_quiet = !places.has_programs;
     if let Some(current) = current.filter(|it| it.covers(&opened, is_quiet)) {
         return Ok(Choice { domain: Some(Arc::clone(current)), notes });
     }
-    for path in &missing {
-        notes.push((Level::Info, format!("sandbox: {} is not there", path.display())));
+    for (path, error) in &missing {
+        // A disk that is away, say: what is elsewhere is served.
+        let level = if is_absence(error) { Level::Info } else { Level::Warn };
+        notes.push((level, format!("sandbox: {} is left out: {error}", path.display())));
     }
+    let missing = missing.into_iter().map(|(path, _)| path).collect();
     let domain = Domain::start(opened, missing, is_quiet)
         .map_err(|error| Problem::new(format_args!("no sandbox can be made: {error}")))?;
     notes.push((Level::Info, format!("sandbox: {} places", domain.places.len())));
@@ -135,9 +143,17 @@ impl Server {
         if !domain.is_outdated() {
             return;
         }
-        match self.serve(worker_count(self.site.config())) {
-            Ok(()) if self.domain.as_ref().is_some_and(|now| Arc::ptr_eq(now, &domain)) => {}
-            Ok(()) => {
+        let served = choose(self.site.config(), Some(&domain)).and_then(|choice| {
+            if choice.domain.as_ref().is_some_and(|next| Arc::ptr_eq(next, &domain)) {
+                // It covers what is there now as well.
+                return Ok(false);
+            }
+            self.serve_within(choice, worker_count(self.site.config()))?;
+            Ok(true)
+        });
+        match served {
+            Ok(false) => {}
+            Ok(true) => {
                 self.log(Level::Notice, "a place has changed: the workers were replaced");
                 self.tell_desk_of_workers();
             }
@@ -164,7 +180,9 @@ impl Domain {
         let (starter, inbox) = mpsc::channel::<Start>();
         let (limited, outcome) = mpsc::channel();
         let body = move || {
-            let restricted = ruleset.restrict_thread();
+            let restricted = privilege::give_up_rest_in_thread()
+                .map_err(io::Error::from)
+                .and_then(|()| ruleset.restrict_thread());
             let is_limited = restricted.is_ok();
             drop(ruleset);
             // Whoever started us waits for it.
@@ -215,24 +233,22 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
-/// Opens the places that are there; the others come second.
-#[expect(clippy::type_complexity, reason = "it is a list and a list, and each error is at a place")]
-fn open_all(places: &Places) -> Result<(Vec<(Opened, File)>, Vec<PathBuf>), (PathBuf, io::Error)> {
+/// Opens the places that can be; the others come second.
+fn open_all(places: &Places) -> (Vec<(Opened, File)>, Vec<Missing>) {
     let (mut opened, mut missing) = (Vec::new(), Vec::new());
     for (path, right) in &places.all {
         match open(path, *right) {
             Ok(found) => opened.push(found),
-            Err(error) if is_absence(&error) => {
-                missing.push(path.clone());
+            Err(error) => {
+                missing.push((path.clone(), error));
                 continue;
             }
-            Err(error) => return Err((path.clone(), error)),
         }
         for folder in link_targets(path) {
             opened.extend(open(&folder, *right));
         }
     }
-    Ok((opened, missing))
+    (opened, missing)
 }
 
 fn is_absence(error: &io::Error) -> bool {

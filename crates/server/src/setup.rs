@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use sekisho_config::{Config, Memory, Options, Outcome, Source};
 
-use crate::Problem;
 use crate::cli::Flags;
 use crate::disk::Disk;
+use crate::{Problem, reachable};
 
 /// Where configuration lies when nobody says otherwise.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -84,7 +84,11 @@ impl Plan {
             }
             None => &Disk,
         };
-        sekisho_config::load(&self.main_file, &self.options, source)
+        let mut outcome = sekisho_config::load(&self.main_file, &self.options, source);
+        if let Some(config) = outcome.config.as_ref().filter(|_| self.builtin.is_none()) {
+            outcome.reports.extend(reachable::warnings(config));
+        }
+        outcome
     }
 
     /// The same for whoever wants a configuration or nothing: reports go to stderr.

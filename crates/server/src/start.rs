@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use rustix::fs::OFlags;
 use rustix::process::Pid;
 use sekisho_config::ListenAddress;
 use sekisho_net::site::PRODUCT;
@@ -98,7 +99,8 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
 /// The file that `-e` names is there before anything else is done, as with nginx.
 fn create_early_log(plan: &Plan) -> Result<(), Problem> {
     let Some(path) = plan.early_log() else { return Ok(()) };
-    match OpenOptions::new().append(true).create(true).open(path) {
+    let mut options = OpenOptions::new();
+    match sekisho_log::open_guarded(options.append(true).create(true), OFlags::empty(), path) {
         Ok(_) => Ok(()),
         Err(error) => Err(Problem::new(format_args!("cannot open {}: {error}", path.display()))),
     }

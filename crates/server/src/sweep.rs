@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sekisho_config::Level;
 
+use crate::privilege;
 use crate::run::Server;
 
 /// How often, at the most and at the least, unfinished uploads are looked through.
@@ -36,7 +37,8 @@ impl Server {
                 site.log.write(Level::Notice, stamp, None, format_args!("{message}"));
             }
         };
-        let started = std::thread::Builder::new().name("sweep".into()).spawn(sweep);
+        let thread = std::thread::Builder::new().name("sweep".into());
+        let started = privilege::without_rest(|| thread.spawn(sweep).map(drop));
         if let Err(error) = started {
             self.log(Level::Warn, &format!("leftovers of uploads are not looked for: {error}"));
         }

@@ -18,6 +18,13 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// Whether that is who we are, whatever our groups are.
+    pub(crate) fn has_own_ids(&self) -> bool {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        (uid.as_raw(), gid.as_raw()) == (self.uid, self.gid)
+            && (rustix::process::getuid(), rustix::process::getgid()) == (uid, gid)
+    }
+
     /// Whether that is who we are.
     pub(crate) fn is_own(&self) -> bool {
         let sorted = |mut groups: Vec<u32>| {
@@ -27,10 +34,7 @@ impl Identity {
         };
         let groups = rustix::process::getgroups().unwrap_or_default();
         let groups = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        (uid.as_raw(), gid.as_raw()) == (self.uid, self.gid)
-            && (rustix::process::getuid(), rustix::process::getgid()) == (uid, gid)
-            && sorted(groups) == sorted(self.groups.clone())
+        self.has_own_ids() && sorted(groups) == sorted(self.groups.clone())
     }
 }
 
@@ -55,6 +59,12 @@ pub(crate) fn identity(config: &Config) -> Result<Option<Identity>, Problem> {
         Problem::new(format_args!("the groups of user \"{name}\" are not known: {error}"))
     })?;
     Ok(Some(Identity { name: name.to_owned(), uid: account.uid, gid, groups }))
+}
+
+/// Who we are, by the name that the configuration has for it.
+pub(crate) fn own_name(config: &Config) -> Option<&str> {
+    let name = config.main.user.as_ref().map_or(NOBODY, |(name, _)| name);
+    (uid(name) == Some(rustix::process::geteuid().as_raw())).then_some(name)
 }
 
 /// Whether a server with this `user` would be root.

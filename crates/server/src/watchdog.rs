@@ -30,15 +30,15 @@ const LIFE_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Option<Moment>,
-    /// Places of workers that are to be filled, and when.
-    vacant: Vec<(usize, Moment)>,
+    /// When the places of workers that are gone are to be filled.
+    vacant: Vec<Moment>,
 }
 
 /// What was found.
 #[derive(PartialEq, Eq, Debug)]
 enum Finding {
-    /// It is stuck: its place among the others, its name, and what the kernel says that it does.
-    Stuck(usize, String, Option<char>),
+    /// It is stuck: its number, its name, and what the kernel says that it does.
+    Stuck(u64, String, Option<char>),
     /// It goes on after so long.
     GoesOn(String, Moment),
 }
@@ -52,20 +52,19 @@ impl Default for Watch {
 impl Watch {
     /// When there is something to do.
     pub(crate) fn next(&self) -> Option<Moment> {
-        self.vacant.iter().map(|(_, at)| *at).chain(self.next).min()
+        self.vacant.iter().copied().chain(self.next).min()
     }
 
     /// A worker that served has ended.
-    fn vacate(&mut self, at: usize, lived: Duration, now: Moment) {
-        let due = if lived < LIFE_MIN { now + LIFE_MIN } else { now };
-        self.vacant.push((at, due));
+    fn vacate(&mut self, lived: Duration, now: Moment) {
+        self.vacant.push(if lived < LIFE_MIN { now + LIFE_MIN } else { now });
     }
 
-    fn take_due(&mut self, now: Moment) -> Vec<usize> {
-        let (due, later) = self.vacant.drain(..).partition(|(_, at)| at.is_due(now));
-        self.vacant = later;
-        let due: Vec<(usize, Moment)> = due;
-        due.into_iter().map(|(at, _)| at).collect()
+    /// How many places are to be filled now.
+    fn take_due(&mut self, now: Moment) -> usize {
+        let before = self.vacant.len();
+        self.vacant.retain(|at| !at.is_due(now));
+        before - self.vacant.len()
     }
 
     /// Looks at every worker, if it is time to.
@@ -77,15 +76,15 @@ impl Watch {
         let is_late = now.since(due) > LATE;
         self.next = Some(now + PERIOD);
         let mut findings = Vec::new();
-        for (at, hand) in workers.hands.iter_mut().chain(&mut workers.retired).enumerate() {
-            findings.extend(feel(at, hand, is_late, now));
+        for hand in workers.hands.iter_mut().chain(&mut workers.retired) {
+            findings.extend(feel(hand, is_late, now));
         }
         findings
     }
 }
 
 /// Feels the pulse of one worker.
-fn feel(at: usize, hand: &mut Hand, is_late: bool, now: Moment) -> Option<Finding> {
+fn feel(hand: &mut Hand, is_late: bool, now: Moment) -> Option<Finding> {
     let turns = hand.pulse.turns();
     let goes_on = hand.seen.is_some_and(|seen| seen.turns != turns);
     if hand.pulse.is_asleep() || goes_on {
@@ -108,16 +107,17 @@ fn feel(at: usize, hand: &mut Hand, is_late: bool, now: Moment) -> Option<Findin
         return None;
     }
     hand.stuck = Some(seen.at);
-    Some(Finding::Stuck(at, hand.name(), hand.pulse.state()))
+    Some(Finding::Stuck(hand.id, hand.name(), hand.pulse.state()))
 }
 
 impl Server {
     /// A worker that served has ended, which nobody had told it to: another one takes its place.
-    pub(crate) fn fill_later(&mut self, at: usize, begun: Moment) -> DrainOrder {
+    pub(crate) fn fill_later(&mut self, begun: Moment) -> DrainOrder {
         let now = self.clock.now();
-        self.watch.vacate(at, now.since(begun), now);
+        self.watch.vacate(now.since(begun), now);
         // The new one comes before the old one is counted out.
         self.fill_due();
+        self.tell_desk_of_workers();
         self.tell_drain(Fact::Ended)
     }
 
@@ -130,7 +130,7 @@ impl Server {
         let now = self.clock.now();
         for finding in self.watch.look(&mut self.workers, now) {
             match finding {
-                Finding::Stuck(at, name, state) => self.tell_stuck(at, &name, state, now),
+                Finding::Stuck(id, name, state) => self.tell_stuck(id, &name, state, now),
                 Finding::GoesOn(name, since) => self.tell_that_it_went_on(&name, since),
             }
         }
@@ -143,7 +143,7 @@ impl Server {
         self.log(Level::Warn, &format!("{name} went on after {after} ms"));
     }
 
-    fn tell_stuck(&mut self, at: usize, name: &str, state: Option<char>, now: Moment) {
+    fn tell_stuck(&mut self, id: u64, name: &str, state: Option<char>, now: Moment) {
         let counters = &self.workers.shared().counters;
         counters.workers_stuck.fetch_add(1, Ordering::Relaxed);
         let state = state.map_or(String::new(), |state| format!(" (state {state})"));
@@ -151,9 +151,11 @@ impl Server {
         let text = format!("{name} is stuck: no turn of its loop for {secs} s{state}");
         self.log(Level::Crit, &text);
         let stuck = self.workers.retired.iter().filter(|hand| hand.stuck.is_some()).count();
-        if at < self.workers.count() && stuck < REPLACED_MAX {
+        // Where it stands may have changed since it was looked at: others were stuck, too.
+        let serving = self.workers.hands.iter().position(|hand| hand.id == id);
+        if let Some(at) = serving.filter(|_| stuck < REPLACED_MAX) {
             self.workers.retire(at, None);
-            self.watch.vacant.push((at, now));
+            self.watch.vacant.push(now);
         }
     }
 
@@ -164,22 +166,20 @@ impl Server {
         let now = self.clock.now();
         let count = worker_count(self.site.config());
         let due = self.watch.take_due(now);
-        if due.is_empty() {
+        if due == 0 {
             return;
         }
-        for at in due {
+        for _ in 0..due {
             // A reload may have been quicker.
-            if self.workers.count() >= count {
-                continue;
-            }
-            match self.workers.replace(at, count, &self.sockets, &self.site, now) {
+            let Some(slot) = self.workers.vacant_slot(count) else { break };
+            match self.workers.replace(slot, count, &self.sockets, &self.site, now) {
                 Ok(()) => {
                     self.drain.after(Fact::Began, now);
                     self.log(Level::Notice, "a worker was replaced");
                 }
                 Err(problem) => {
                     self.log(Level::Emerg, &format!("a worker cannot be replaced: {problem}"));
-                    self.watch.vacant.push((at, now + LIFE_MIN));
+                    self.watch.vacant.push(now + LIFE_MIN);
                 }
             }
         }

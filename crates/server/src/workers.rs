@@ -18,7 +18,9 @@ use crate::{Problem, privilege};
 /// A thread that serves.
 #[derive(Debug)]
 pub(crate) struct Hand {
-    id: u64,
+    pub(crate) id: u64,
+    /// Which of the places it has: the sockets of that one are its own.
+    slot: usize,
     orders: UnboundedSender<Order>,
     thread: JoinHandle<()>,
     /// When a retired one is ended by force.
@@ -65,8 +67,8 @@ pub(crate) struct Ended {
 /// What a thread was there for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Duty {
-    /// To serve; its place among the others, and since when.
-    Serving(usize, Moment),
+    /// To serve; since when.
+    Serving(Moment),
     /// To end with its last session; since when it was stuck, if it was.
     Retired(Option<Moment>),
     /// Nothing: it was started for a change that did not come.
@@ -123,7 +125,7 @@ impl Workers {
         Arc::clone(&self.shared)
     }
 
-    /// Those who can be asked, retired ones included, by their names.
+    /// Those who can be asked, by their names: those who serve, and then those who are retired.
     pub(crate) fn roster(&self) -> Vec<(String, UnboundedSender<Order>)> {
         let hands = self.hands.iter().chain(&self.retired);
         hands.map(|hand| (hand.name(), hand.orders.clone())).collect()
@@ -167,7 +169,8 @@ impl Workers {
         }
         self.hands.extend(change.new);
         self.domain = change.domain;
-        for (hand, listeners) in self.hands.iter().zip(change.listeners) {
+        for (slot, (hand, listeners)) in self.hands.iter_mut().zip(change.listeners).enumerate() {
+            hand.slot = slot;
             let _ = hand.orders.send(Order::Serve(Arc::clone(site), listeners));
         }
     }
@@ -180,20 +183,28 @@ impl Workers {
         self.retired.push(hand);
     }
 
+    /// The place of one that is gone, where there shall be so many. Not told by where the others stand: more
+    /// than one may be gone.
+    pub(crate) fn vacant_slot(&self, count: usize) -> Option<usize> {
+        (0..count).find(|slot| self.hands.iter().all(|hand| hand.slot != *slot))
+    }
+
     /// Starts one in the place of one that is gone.
     pub(crate) fn replace(
         &mut self,
-        at: usize,
+        slot: usize,
         count: usize,
         sockets: &Sockets,
         site: &Arc<Site>,
         now: Moment,
     ) -> Result<(), Problem> {
-        let listeners = sockets.for_worker(at, count).map_err(Problem::new)?;
+        let listeners = sockets.for_worker(slot, count).map_err(Problem::new)?;
         let domain = self.domain.clone();
-        let hand = self.spawn(domain.as_deref(), now)?;
+        let mut hand = self.spawn(domain.as_deref(), now)?;
+        hand.slot = slot;
         hand.tell(Order::Serve(Arc::clone(site), listeners));
-        self.hands.insert(at.min(self.hands.len()), hand);
+        let at = self.hands.partition_point(|other| other.slot < slot);
+        self.hands.insert(at, hand);
         self.shared.counters.workers_replaced.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -224,7 +235,7 @@ impl Workers {
         } else if let Some(at) = place(&self.hands) {
             let hand = self.hands.remove(at);
             let begun = hand.begun;
-            (hand, Duty::Serving(at, begun))
+            (hand, Duty::Serving(begun))
         } else {
             return Duty::None;
         };
@@ -266,6 +277,8 @@ impl Workers {
 
     fn spawn(&mut self, domain: Option<&Domain>, now: Moment) -> Result<Hand, Problem> {
         let id = self.begun;
+        // Also where it cannot be started: its end is told, and must not be taken for another's.
+        self.begun += 1;
         let (orders, inbox) = unbounded_channel();
         let (started, shared) = (self.started, Arc::clone(&self.shared));
         let pulse = Arc::<Pulse>::default();
@@ -286,8 +299,8 @@ impl Workers {
         };
         let thread =
             thread.map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
-        self.begun += 1;
-        Ok(Hand { id, orders, thread, force_at: None, begun: now, pulse, seen: None, stuck: None })
+        let (force_at, seen, stuck) = (None, None, None);
+        Ok(Hand { id, slot: usize::MAX, orders, thread, force_at, begun: now, pulse, seen, stuck })
     }
 }
 

@@ -3,10 +3,11 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use common::{BINARY, LONG, serve, site};
-use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually};
+use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually, run};
 
 const METRICS: &str = "location = /metrics { status prometheus; }";
 
@@ -74,6 +75,17 @@ fn a_panic_ends_its_own_connection_and_nothing_else() {
     assert_eq!(server.stderr(), "", "what there is to say is in the log");
 }
 
+/// O10, V47: nobody waits for such a task, and nobody else would hear of it.
+#[test]
+fn a_panic_beside_the_connections_does_not_pass_without_a_word() {
+    let server = start(1);
+    let mut client = server.connect();
+    stumble(&mut client, "task");
+    assert_eq!(client.read_response().text(), "hello");
+    eventually("the word", LONG, || server.stderr().contains("a trial of a task"));
+    assert_eq!(client.get("/a.txt").text(), "hello");
+}
+
 /// O10, V47: a release build has no such thing; this one only listens where it is told to.
 #[test]
 fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
@@ -121,6 +133,52 @@ fn a_stuck_worker_is_told_of_and_replaced() {
     eventually("its word", LONG, || server.log("error.log").contains("worker-0 went on after"));
     eventually("its end", LONG, || metric(&server, "sekisho_workers") == 1);
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
+}
+
+/// Which worker has which client.
+#[track_caller]
+fn workers_by_client(server: &Server) -> HashMap<String, String> {
+    let pid = server.id().to_string();
+    let listed = run(BINARY, &["ctl", "--pid", &pid, "sessions", "--json"], LONG);
+    let all: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    let sessions = all["sessions"].as_array().expect("a list").iter();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    sessions.map(|session| (text(&session["peer"]), text(&session["worker"]))).collect()
+}
+
+/// O10, THREATS F19: with sockets of their own, so that those who wait there are nobody else's.
+#[test]
+fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    let config = site(&format!("keepalive_timeout 60s;\n{METRICS}"));
+    let config = config.replace("worker_processes 1;", "worker_processes 3;");
+    let server = Server::start_in(tree, BINARY, &config.replace("{port};", "{port} reuseport;"));
+    // One client of each worker.
+    let mut of_each: HashMap<String, Client> = HashMap::new();
+    eventually("a client of each worker", LONG, || {
+        let mut client = server.connect();
+        assert_eq!(client.get("/a.txt").text(), "hello");
+        let worker = workers_by_client(&server).remove(&client.local_address().to_string());
+        of_each.entry(worker.expect("it is somebody's")).or_insert(client);
+        of_each.len() == 3
+    });
+    let mut clients: Vec<(String, Client)> = of_each.into_iter().collect();
+    // They are looked at in the order of their numbers.
+    clients.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (_, client) in &mut clients[..2] {
+        stumble(client, "stall=60000");
+    }
+    let said = |what: &str| server.tree().text("error.log").matches(what).count();
+    eventually("two reports", LONG, || said(" is stuck: ") == 2);
+    eventually("two new workers", LONG, || said("a worker was replaced") == 2);
+    let (name, third) = &mut clients[2];
+    assert_eq!(third.get("/a.txt").text(), "hello", "{name} goes on");
+    for turn in 0..30 {
+        let mut client = server.connect().with_patience(Duration::from_secs(5));
+        assert_eq!(client.get("/a.txt").text(), "hello", "newcomer {turn}");
+    }
+    assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 2);
 }
 
 /// O10, THREATS F19: one who works without a pause is not stuck.

@@ -118,7 +118,7 @@ impl Host {
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }
-                Order::Workers(workers) => self.roster.set(workers),
+                Order::Workers(workers, serving) => self.roster.set(workers, serving),
                 Order::ShutDown(manner) => {
                     self.is_ending.set(true);
                     self.ending.notify_waiters();

@@ -18,12 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     workers: RefCell<Vec<(String, UnboundedSender<Order>)>>,
+    /// How many of them serve: they come first.
+    serving: Cell<usize>,
     next: Cell<usize>,
 }
 
 impl Roster {
     /// These are the workers from now on.
-    pub(super) fn set(&self, workers: Vec<(String, UnboundedSender<Order>)>) {
+    pub(super) fn set(&self, workers: Vec<(String, UnboundedSender<Order>)>, serving: usize) {
+        self.serving.set(serving.min(workers.len()));
         *self.workers.borrow_mut() = workers;
     }
 
@@ -73,11 +76,11 @@ impl Roster {
         answers.into_iter().any(|(_, is_here)| is_here)
     }
 
-    /// Hands a connection from within to one of them, in turn; whether there is one.
+    /// Hands a connection from within to one of those who serve, in turn; whether there is one.
     pub(super) fn connect(&self, visit: Visit) -> bool {
         let workers = self.workers.borrow();
         let at = self.next.replace(self.next.get().wrapping_add(1));
-        let Some((_, orders)) = workers.get(at.checked_rem(workers.len()).unwrap_or(0)) else {
+        let Some((_, orders)) = workers.get(at.checked_rem(self.serving.get()).unwrap_or(0)) else {
             return false;
         };
         orders.send(Order::Answer(Inquiry::Connect(visit))).is_ok()

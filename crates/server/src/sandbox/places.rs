@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::{
-    Access, Cgi, CgiStderr, Config, Location, LogTarget, Part, Place, Programs, Template, Variable,
+    Access, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Place, Programs,
+    Template, Variable,
 };
 use sekisho_sys::Right;
+
+use super::TOO_WIDE;
 
 /// Where the time of the machine comes from, which logs and listings show.
 const CLOCKS: [&str; 2] = ["/etc/localtime", "/usr/share/zoneinfo"];
@@ -138,10 +141,7 @@ impl Places {
             None => None,
         };
         let is_whole = rule.file.path.as_literal().is_some();
-        let folder = path.map(|path| match path.parent() {
-            Some(parent) if is_whole => parent.to_owned(),
-            _ => path,
-        });
+        let folder = path.map(|path| if is_whole { folder_around(&path).to_owned() } else { path });
         self.add_ground(folder, "auth_basic_user_file", Right::Read);
     }
 
@@ -160,9 +160,65 @@ impl Places {
             self.add_ground(ground(dir, own), "cgi_working_dir", Right::Run);
         }
         if let CgiStderr::To(LogTarget::File(path)) = &cgi.stderr {
-            self.add(path.parent().unwrap_or(path), Right::Write);
+            self.add(folder_around(path), Right::Write);
         }
     }
+}
+
+/// The folder that a file lies in, which stays when the file is replaced; the file alone where that is too much.
+fn folder_around(path: &Path) -> &Path {
+    path.parent().filter(|folder| !TOO_WIDE.contains(folder)).unwrap_or(path)
+}
+
+/// What is served and stored, as far as the configuration says so outright; and whether something is put there.
+pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
+    let mut all = BTreeMap::new();
+    let mut add = |path: PathBuf, is_changed: bool| *all.entry(path).or_default() |= is_changed;
+    for location in &config.http.locations {
+        let settings = &location.settings;
+        let (Place::Root(template)
+        | Place::Alias(template)
+        | Place::AliasOfParent { alias: template, .. }) = &settings.place;
+        if let Some(own) = ground(template, None) {
+            add(own, false);
+        }
+        if let Some(access) = &settings.access {
+            let file = access.password.as_ref().map(|rule| &rule.file);
+            let named = file.and_then(|file| Some((file, path(&file.path)?)));
+            if let Some((file, path)) = named {
+                add(Path::new(OsStr::from_bytes(&file.folder)).join(path), false);
+            }
+        }
+        let Some(deeds) = settings.deeds.as_deref() else { continue };
+        let store = deeds.store.as_ref();
+        let store_path = store.and_then(path);
+        let is_beneath = !deeds.methods.is_empty() || (store.is_some() && store_path.is_none());
+        if let Some(folder) = folder_of(location).filter(|_| is_beneath) {
+            add(folder, true);
+        }
+        if let Some(store) = store_path {
+            add(store, true);
+        }
+    }
+    all
+}
+
+/// Where the files of a location lie, if that is one folder.
+fn folder_of(location: &Location) -> Option<PathBuf> {
+    match (&location.settings.place, &location.matches) {
+        (Place::Root(root), LocationMatch::Server) => path(root),
+        (Place::Root(root), LocationMatch::Prefix { path: below, .. }) => {
+            let below = below.strip_prefix(b"/").unwrap_or(below);
+            Some(path(root)?.join(OsStr::from_bytes(below)))
+        }
+        (Place::Alias(alias), LocationMatch::Prefix { .. }) => path(alias),
+        _ => None,
+    }
+}
+
+/// The path that a template is, where it has no variables.
+fn path(template: &Template) -> Option<PathBuf> {
+    template.as_literal().map(|text| PathBuf::from(OsStr::from_bytes(text)))
 }
 
 /// The folder in which everything lies that a template can lead to; `None` where that may be anywhere. `own`
@@ -223,6 +279,10 @@ mod tests {
             (
                 "root /r; auth_basic x; auth_basic_user_file /etc/web/users;",
                 &[("/etc/web", Read), ("/r", Read)],
+            ),
+            (
+                "root /r; auth_basic x; auth_basic_user_file /etc/users;",
+                &[("/etc/users", Read), ("/r", Read)],
             ),
         ] {
             let (found, boundless) = named(lines);

@@ -158,6 +158,28 @@ fn http_is_called_from_the_command_line() {
 }
 
 #[test]
+fn who_has_retired_is_not_asked_to_serve() {
+    // E9, O3
+    let tree = Tree::new();
+    tree.file("root/a.txt", "a");
+    tree.file("second/a.txt", "b");
+    let site = |workers: usize, root: &str| {
+        let body = format!("server {{ listen 127.0.0.1:{{port}}; root {root}; }}");
+        http(&body).replace("worker_processes 1;", &format!("worker_processes {workers};"))
+    };
+    let server = Server::start_in(tree, BINARY, &site(3, "{root}"));
+    // Fewer of them; and then, as the place is another one, all of them are new where there is a sandbox.
+    for (workers, root, expected) in [(1, "{root}", "a"), (2, "{dir}/second", "b")] {
+        server.rewrite_config(&site(workers, root));
+        ctl_ok(&server, &["reload"]);
+        for turn in 0..6 {
+            let answer = ctl_ok(&server, &["call", "http", "/a.txt"]);
+            assert_eq!(answer, expected, "turn {turn} with {workers} workers");
+        }
+    }
+}
+
+#[test]
 fn metrics_say_what_happened_once_or_as_a_stream() {
     // O7, E9
     let server = site();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sekisho_testkit::{Client, Server, Signal, eventually, run};
+use sekisho_testkit::{Client, Server, Signal, eventually, have, run};
 
 use crate::common::{BINARY, LONG, own_address, site};
 use crate::steering::{ByPidFile, install};
@@ -52,10 +52,6 @@ fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
     tree.file("root/a.txt", "hello");
     let binary = tree.path("sekisho");
     install(Path::new(BINARY), &binary);
-    // What is opened again, at a reload and by the next binary, is opened as nobody.
-    tree.file("error.log", "");
-    tree.mode("error.log", 0o666);
-    tree.mode(".", 0o777);
     let (first, second) = (own_address(81), own_address(82));
     let config = |listens: &str| {
         let text = site("").replace("listen", &format!("{listens} listen"));
@@ -68,12 +64,13 @@ fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
         for set in SETS {
             assert_eq!(status(&format!("{pid}"), set), BIND, "{set}");
         }
-        let workers: Vec<_> =
-            threads(pid).into_iter().filter(|(_, name)| name.starts_with("worker")).collect();
-        assert!(!workers.is_empty());
-        for (task, _) in workers {
+        // The workers, the desk, who writes the logs, who starts workers: everybody but the main thread.
+        let mut others = threads(pid);
+        others.retain(|(task, _)| *task != format!("{pid}/task/{pid}"));
+        assert!(others.len() >= 3, "{others:?}");
+        for (task, name) in others {
             for set in SETS {
-                assert_eq!(status(&task, set), NOTHING, "{set} of a worker");
+                assert_eq!(status(&task, set), NOTHING, "{set} of {name}");
             }
         }
     };
@@ -111,6 +108,108 @@ fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
     }
     assert_ne!(kept & (1 << 1), 0, "the files of all can be read");
     eventually("the warning", LONG, || server.log("error.log").contains("the server is root"));
+}
+
+/// O8, C13, V45: who the server is changes by a restart alone, and until then root runs no programs.
+#[test]
+fn a_reload_with_another_user_does_not_make_programs_of_root() {
+    if !is_root() {
+        return;
+    }
+    let tree = open_tree();
+    tree.file("root/a.txt", "hello");
+    tree.script("root/x.cgi", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; id -u\n");
+    let server = Server::start_in(tree, BINARY, &format!("user root;\n{}", site("")));
+    server.rewrite_config(&format!("user nobody;\n{}", site("cgi_extension .cgi;")));
+    server.signal(Signal::HUP);
+    eventually("the verdict", LONG, || server.log("error.log").contains("reload failed"));
+    let log = server.log("error.log");
+    assert!(log.contains("programs would be run by root: a change of \"user\""), "{log}");
+    assert_ne!(server.connect().get("/x.cgi").text(), "0\n");
+    // Without programs it is used, and said.
+    server.rewrite_config(&format!("user nobody;\n{}", site("")));
+    server.signal(Signal::HUP);
+    eventually("the reload", LONG, || server.log("error.log").contains(" reloaded"));
+    let log = server.log("error.log");
+    assert!(log.contains("the server stays root: a change of \"user\" needs a restart"), "{log}");
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+}
+
+/// O8: root of a namespace of its own may not change its groups.
+#[test]
+fn a_root_who_cannot_change_groups_can_stay_root() {
+    let has_namespaces = have("unshare") && run("unshare", &["-r", "true"], LONG).code() == 0;
+    if !has_namespaces {
+        println!("skipped: no namespaces");
+        return;
+    }
+    let tree = open_tree();
+    tree.file("root/a.txt", "hello");
+    let text = format!("#!/bin/sh\nexec unshare -r {BINARY} \"$@\"\n");
+    let binary = tree.script("run", &text).display().to_string();
+    let server = Server::start_in(tree, &binary, &format!("user root;\n{}", site("")));
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+}
+
+/// O8, O3: what cannot be had back cannot be changed by a reload, which works all the same.
+#[test]
+fn a_reload_that_changes_no_new_privs_is_told_so_and_used() {
+    let tree = open_tree();
+    tree.file("root/a.txt", "hello");
+    let server = Server::start_in(tree, BINARY, &format!("no_new_privs off;\n{}", site("")));
+    for (config, verdict, said) in [
+        (site(""), " reloaded", "no_new_privs stays off: a change needs a restart"),
+        (format!("sandbox on;\n{}", site("")), "reload failed", "restart the server"),
+    ] {
+        server.rewrite_config(&config);
+        server.signal(Signal::HUP);
+        eventually(verdict, LONG, || server.log("error.log").contains(verdict));
+        let log = server.log("error.log");
+        assert!(log.contains(said), "{log}");
+        assert_eq!(server.connect().get("/a.txt").text(), "hello");
+    }
+}
+
+/// O8: who wonders why there is a 403 finds who the server is, before and after.
+#[test]
+fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
+    if !is_root() {
+        return;
+    }
+    let tree = open_tree();
+    tree.file("root/a.txt", "hello");
+    tree.file("private/site/a.txt", "hello");
+    tree.folder("root/up");
+    tree.mode("private", 0o700);
+    tree.file("error.log", "");
+    let body = "location /p/ { alias {dir}/private/site/; autoindex on; }\n\
+                location /missing/ { root {dir}/private/none; }\n\
+                location /up/ { dav_methods PUT; }";
+    let config = format!("user nobody;\n{}", site(body));
+    let server = Server::start_in(tree, BINARY, &config);
+    let dir = server.tree().dir().display().to_string();
+    let path = server.tree().path("sekisho.conf").display().to_string();
+    let tested = run(BINARY, &["-t", "-c", &path], LONG);
+    assert_eq!(tested.code(), 0, "a warning is no error: {}", tested.stderr);
+    for said in [&server.stderr(), &tested.stderr] {
+        let enter = format!("user \"nobody\" cannot enter \"{dir}/private\"");
+        assert!(said.contains(&enter), "{said}");
+        assert!(said.contains(&format!("cannot write into \"{dir}/root/up/\"")), "{said}");
+        assert_eq!(said.matches("warning").count(), 2, "and of nothing else: {said}");
+    }
+    let mut client = server.connect();
+    assert_eq!(client.get("/a.txt").text(), "hello");
+    assert_eq!(client.get("/p/a.txt").status, 403);
+    assert_eq!(client.request_with_body("PUT", "/up/new", "", "x").status, 403);
+    eventually("both refusals", LONG, || {
+        let log = server.log("error.log");
+        log.matches("(os error 13) for user \"nobody\"").count() == 2
+    });
+    // As soon as it can, nothing is said.
+    server.tree().mode("private", 0o755);
+    server.tree().mode("root/up", 0o777);
+    let tested = run(BINARY, &["-t", "-c", &path], LONG);
+    assert!(!tested.stderr.contains("warning"), "{}", tested.stderr);
 }
 
 /// O8, C13, V45: `-t` says what a start would say.

@@ -47,6 +47,20 @@ fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     assert_eq!(free.connect().get("/out").text(), "secret", "without it, the link is followed");
 }
 
+/// O9: a place that cannot be opened (a disk that is away, a link that leads to itself) is missed by nobody else.
+#[test]
+fn a_place_that_cannot_be_opened_keeps_no_server_from_its_start() {
+    let tree = tree();
+    tree.link("loop", "loop");
+    let server = serve(tree, "location /loop/ { root {dir}/loop; }");
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+    assert!(server.connect().get("/loop/x").status >= 400);
+    if has_landlock() {
+        let log = server.log("error.log");
+        assert!(log.contains("/loop is left out: "), "{log}");
+    }
+}
+
 /// O9, V45: also where a program would have to be kept from everything.
 #[test]
 fn without_a_wish_there_is_none_where_programs_are_run() {
