@@ -105,6 +105,7 @@ pub fn start(
     let mut task = CgiTask {
         stage: Stage::Ended,
         around,
+        file: exchange.file.clone(),
         status: exchange.status,
         head: None,
         body: Vec::new(),
@@ -153,6 +154,8 @@ struct Job {
 struct CgiTask {
     stage: Stage,
     around: Rc<dyn Surroundings>,
+    /// The script, for the log.
+    file: Vec<u8>,
     /// The status that an `error_page` wants.
     status: Option<Status>,
     /// What has been made and not been taken yet, in this order.
@@ -221,13 +224,16 @@ impl CgiTask {
     }
 
     fn fail_to_keep(&mut self, error: &std::io::Error) {
-        self.around.report(Level::Crit, format_args!("cgi: cannot keep a body: {error}"));
+        let file = self.file.escape_ascii();
+        self.around
+            .report(Level::Crit, format_args!("cgi \"{file}\": cannot keep a body: {error}"));
         self.stage = Stage::Ended;
         self.ending = Some(Ending::Fail(Cause::NoResources));
     }
 
     fn note(&self, cause: Cause) {
-        self.around.report(Level::Error, format_args!("cgi: {cause}"));
+        let file = self.file.escape_ascii();
+        self.around.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
         let expired = match cause {
             Cause::ReadTimeout => DeadlineKind::Silence,
             Cause::RunTimeout => DeadlineKind::Program,

@@ -47,6 +47,8 @@ struct Outlet {
     queue: Mutex<Queue>,
     /// Locked by whoever writes, for as long as the target takes.
     file: Mutex<File>,
+    /// The file was not there before.
+    is_new: bool,
     /// The last line is not whole: the target took no more of it.
     is_torn: AtomicBool,
     dropped: AtomicU64,
@@ -108,11 +110,14 @@ impl Logs {
         }
         let outlet = match (known, target) {
             (Some((_, outlet)), _) => Arc::clone(outlet),
-            (None, LogTarget::File(path)) => Arc::new(Outlet::new(append_to(path)?)),
+            (None, LogTarget::File(path)) => {
+                let (file, is_new) = append_to(path)?;
+                Arc::new(Outlet::new(file, is_new))
+            }
             // A descriptor of its own: who waits for it must not hold the lock of the one that everybody
             // prints to.
             (None, LogTarget::Stderr) => {
-                Arc::new(Outlet::new(io::stderr().as_fd().try_clone_to_owned()?.into()))
+                Arc::new(Outlet::new(io::stderr().as_fd().try_clone_to_owned()?.into(), false))
             }
         };
         if buffer.is_some() {
@@ -135,11 +140,9 @@ impl Logs {
     pub fn give_new_files_to(&self, uid: u32, gid: u32) {
         for (target, (_, outlet)) in lock(&self.sinks).iter() {
             let file = lock(&outlet.file);
-            let is_new = matches!(target, LogTarget::File(_))
-                && file.metadata().is_ok_and(|about| {
-                    about.is_file() && about.uid() == 0 && about.nlink() == 1 && about.len() == 0
-                });
-            if is_new {
+            let is_plain =
+                || file.metadata().is_ok_and(|about| about.is_file() && about.nlink() == 1);
+            if matches!(target, LogTarget::File(_)) && outlet.is_new && is_plain() {
                 let _ = std::os::unix::fs::fchown(&*file, Some(uid), Some(gid));
             }
         }
@@ -185,7 +188,7 @@ impl Logs {
                 continue;
             }
             match append_to(path) {
-                Ok(file) => {
+                Ok((file, _)) => {
                     let mut queue = lock(&outlet.queue);
                     queue.next = Some((queue.lines.len(), file));
                 }
@@ -261,10 +264,11 @@ impl Drop for Sink {
 }
 
 impl Outlet {
-    fn new(file: File) -> Self {
+    fn new(file: File, is_new: bool) -> Self {
         Self {
             queue: Mutex::default(),
             file: Mutex::new(file),
+            is_new,
             is_torn: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             told: AtomicU64::new(0),
@@ -372,12 +376,19 @@ impl Bell {
     }
 }
 
-/// Opens without waiting (for the reader of a FIFO); what is written to it waits.
-fn append_to(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let file = open_guarded(options.append(true).create(true), OFlags::NONBLOCK, path)?;
+/// Opens without waiting (for the reader of a FIFO); what is written to it waits. And whether the file is a new one.
+fn append_to(path: &Path) -> io::Result<(File, bool)> {
+    let open = |is_new: bool| {
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).create_new(is_new);
+        open_guarded(&mut options, OFlags::NONBLOCK, path)
+    };
+    let (file, is_new) = match open(true) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (open(false)?, false),
+        opened => (opened?, true),
+    };
     rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    Ok(file)
+    Ok((file, is_new))
 }
 
 /// A panic while a queue was locked leaves it as it was: whole lines.
@@ -483,7 +494,7 @@ mod tests {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let flags = rustix::fs::fcntl_getfl(&writer).expect("its flags");
         rustix::fs::fcntl_setfl(&writer, flags | OFlags::NONBLOCK).expect("not waited for");
-        let outlet = Outlet::new(std::os::fd::OwnedFd::from(writer).into());
+        let outlet = Outlet::new(std::os::fd::OwnedFd::from(writer).into(), false);
         let line = |byte: u8| [vec![byte; 300_000], vec![b'\n']].concat();
         outlet.write(&mut lock(&outlet.file), &line(b'a'));
         outlet.write(&mut lock(&outlet.file), b"lost\n");

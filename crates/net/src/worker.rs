@@ -198,6 +198,23 @@ pub struct Worker {
     pub not_found: RefCell<crate::serve::NotFoundLines>,
 }
 
+/// A door is being emptied, until this is dropped: also where that ends in a panic, or the worker could never end.
+struct Emptying(Rc<Worker>);
+
+impl Emptying {
+    fn begin(worker: &Rc<Worker>) -> Self {
+        worker.emptying.update(|count| count + 1);
+        Self(Rc::clone(worker))
+    }
+}
+
+impl Drop for Emptying {
+    fn drop(&mut self) {
+        self.0.emptying.update(|count| count - 1);
+        self.0.vacated.notify_waiters();
+    }
+}
+
 impl Worker {
     /// Runs a worker on this thread until it is drained or stopped.
     pub fn run(
@@ -395,13 +412,12 @@ impl Worker {
         for (_, acceptor, accepting) in entrance.sockets {
             accepting.abort();
             let (worker, door) = (Rc::clone(self), Rc::clone(&entrance.door));
-            self.emptying.update(|count| count + 1);
+            let emptying = Emptying::begin(&worker);
             tokio::task::spawn_local(async move {
+                let _emptying = emptying;
                 // The task's end is the socket's end; one that was aborted says so, which is no news.
                 let _ = accepting.await;
-                listen::empty(Rc::clone(&worker), door, acceptor).await;
-                worker.emptying.update(|count| count - 1);
-                worker.vacated.notify_waiters();
+                listen::empty(worker, door, acceptor).await;
             });
         }
     }

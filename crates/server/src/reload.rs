@@ -11,6 +11,7 @@ use sekisho_net::{Site, Sockets};
 
 use crate::pid_file::PidFile;
 use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_count};
+use crate::sandbox::Fit;
 use crate::service_manager::{self, State};
 use crate::{Problem, desk, privilege, sandbox, setup};
 
@@ -100,7 +101,7 @@ impl Server {
         let listeners = endpoint_listeners(&endpoint_sockets);
         let now = self.clock.now();
         let prepared = pid_file.and_then(|file| {
-            let choice = sandbox::choose(&config, self.domain.as_ref())?;
+            let choice = sandbox::choose(&config, self.domain.as_ref(), Fit::Exactly)?;
             let domain = choice.domain.clone();
             let change = self.workers.prepare(&sockets, count, domain, now)?;
             Ok((file, listeners?, choice, change))

@@ -23,7 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::desk::{self, Desk, Rules, Seat, Steerers};
 use crate::handover::{self, Call, Handover, Question};
 use crate::pid_file::PidFile;
-use crate::sandbox::{Choice, Domain};
+use crate::sandbox::{Choice, Domain, Fit};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
@@ -515,7 +515,7 @@ impl Server {
     /// Gives every worker the current site and sockets; starts those that are missing, retires those too
     /// many.
     pub(crate) fn serve(&mut self, count: usize) -> Result<(), Problem> {
-        let choice = sandbox::choose(self.site.config(), self.domain.as_ref())?;
+        let choice = sandbox::choose(self.site.config(), self.domain.as_ref(), Fit::Exactly)?;
         self.serve_within(choice, count)
     }
 
@@ -547,10 +547,23 @@ impl Server {
     }
 
     fn reopen_logs(&self) {
-        for (path, error) in self.logs.reopen() {
-            self.log(Level::Error, &format!("cannot reopen {}: {error}", path.display()));
+        let failed = self.logs.reopen();
+        for (path, error) in &failed {
+            let (path, who) = (path.display(), self.who());
+            let text = format!(
+                "cannot reopen {path}: {error}{who}: its lines go on into the file that was open"
+            );
+            self.log(Level::Error, &text);
         }
-        self.log(Level::Notice, "logs reopened");
+        let outcome =
+            if failed.is_empty() { "logs reopened" } else { "not all logs were reopened" };
+        self.log(Level::Notice, outcome);
+    }
+
+    /// Who we have become, for a line about what we may not do.
+    fn who(&self) -> String {
+        let shared = self.workers.shared();
+        shared.user.get().map_or(String::new(), |name| format!(" for user \"{name}\""))
     }
 
     pub(crate) fn log(&self, level: Level, message: &str) {

@@ -59,6 +59,15 @@ type Missing = (PathBuf, io::Error);
 /// Something that a thread in the domain does: start another one.
 type Start = Box<dyn FnOnce() + Send>;
 
+/// How well the domain there is must fit to be kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fit {
+    /// All that is wanted is allowed, and nothing else: another configuration.
+    Exactly,
+    /// All that is wanted is allowed: the same configuration, whose places may have become others.
+    Covering,
+}
+
 /// What is to be, and what the log is told of it.
 #[derive(Debug)]
 pub(crate) struct Choice {
@@ -67,7 +76,11 @@ pub(crate) struct Choice {
 }
 
 /// The domain for a configuration: the one there is, if it will do.
-pub(crate) fn choose(config: &Config, current: Option<&Arc<Domain>>) -> Result<Choice, Problem> {
+pub(crate) fn choose(
+    config: &Config,
+    current: Option<&Arc<Domain>>,
+    fit: Fit,
+) -> Result<Choice, Problem> {
     let wished = config.main.privilege.sandbox;
     let places = Places::of(config);
     let mut notes = Vec::new();
@@ -84,9 +97,14 @@ pub(crate) fn choose(config: &Config, current: Option<&Arc<Domain>>) -> Result<C
         notes.push((Level::Info, format!("no sandbox: {reason}")));
         return Ok(Choice { domain: None, notes });
     }
-    if sekisho_sys::landlock_version().is_none() {
-        let level = if wished == Sandbox::On { Level::Warn } else { Level::Info };
-        notes.push((level, "no sandbox: this kernel has no Landlock (5.19 and later do)".into()));
+    if let Err(error) = sekisho_sys::landlock_version() {
+        let text = format!(
+            "no sandbox: Landlock cannot be used (Linux 5.19 and later have it; a filter of system calls must allow it): {error}"
+        );
+        if wished == Sandbox::On {
+            return Err(Problem::new(text));
+        }
+        notes.push((Level::Notice, text));
         return Ok(Choice { domain: None, notes });
     }
     if !privilege::is_bound() {
@@ -102,7 +120,7 @@ pub(crate) fn choose(config: &Config, current: Option<&Arc<Domain>>) -> Result<C
     }
     let (opened, missing) = open_all(&places);
     let is_quiet = !places.has_programs;
-    if let Some(current) = current.filter(|it| it.covers(&opened, is_quiet)) {
+    if let Some(current) = current.filter(|it| it.will_do(&opened, is_quiet, fit)) {
         return Ok(Choice { domain: Some(Arc::clone(current)), notes });
     }
     for (path, error) in &missing {
@@ -143,7 +161,7 @@ impl Server {
         if !domain.is_outdated() {
             return;
         }
-        let served = choose(self.site.config(), Some(&domain)).and_then(|choice| {
+        let served = choose(self.site.config(), Some(&domain), Fit::Covering).and_then(|choice| {
             if choice.domain.as_ref().is_some_and(|next| Arc::ptr_eq(next, &domain)) {
                 // It covers what is there now as well.
                 return Ok(false);
@@ -210,14 +228,18 @@ impl Domain {
         outcome.recv().map_err(io::Error::other)?
     }
 
-    /// Whether everything that is wanted is allowed here.
-    fn covers(&self, wanted: &[(Opened, File)], is_quiet: bool) -> bool {
-        let is_allowed = |wanted: &Opened| {
-            self.places
-                .iter()
-                .any(|place| place.identity == wanted.identity && place.right.covers(wanted.right))
+    /// Whether everything that is wanted is allowed here; and, where it must fit, nothing else.
+    fn will_do(&self, wanted: &[(Opened, File)], is_quiet: bool, fit: Fit) -> bool {
+        let allows = |has: &Opened, wanted: &Opened| {
+            has.identity == wanted.identity && has.right.covers(wanted.right)
         };
-        (is_quiet || !self.is_quiet) && wanted.iter().all(|(wanted, _)| is_allowed(wanted))
+        let is_covered =
+            |(place, _): &(Opened, File)| self.places.iter().any(|it| allows(it, place));
+        let is_wanted = |place: &Opened| wanted.iter().any(|(it, _)| allows(it, place));
+        let fits = self.is_quiet == is_quiet && self.places.iter().all(is_wanted);
+        (is_quiet || !self.is_quiet)
+            && wanted.iter().all(is_covered)
+            && (fit == Fit::Covering || fits)
     }
 
     /// Whether a place is another one than it was, such as a folder that was replaced by a new one.
@@ -257,27 +279,16 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 fn open(path: &Path, right: Right) -> io::Result<(Opened, File)> {
-    let open = |path: &Path| {
-        let flags = OFlags::PATH.bits().cast_signed();
-        let file = File::options().read(true).custom_flags(flags).open(path)?;
-        let about = file.metadata()?;
-        io::Result::Ok((file, about))
-    };
-    let (mut file, mut about) = open(path)?;
-    let mut path = path;
-    if about.is_file()
-        && let Some(folder) = path.parent().filter(|folder| !TOO_WIDE.contains(folder))
-    {
-        // A file is replaced by another one when it changes: its folder is what stays.
-        path = folder;
-        (file, about) = open(folder)?;
-    }
+    let flags = OFlags::PATH.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let about = file.metadata()?;
     let identity = (about.dev(), about.ino());
     Ok((Opened { path: path.to_owned(), right, identity }, file))
 }
 
 /// Folders in which the next target of a link on the way to this place will lie: a deployment that puts
-/// releases side by side and lets a link beside them point to the current one (`current -> releases/42`).
+/// releases side by side in a folder, and a link beside that folder that points to the current one
+/// (`current -> releases/42`). A link to its own neighbour (`site -> site-42`) would open all that lies there.
 fn link_targets(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut at = PathBuf::new();
@@ -287,7 +298,7 @@ fn link_targets(path: &Path) -> Vec<PathBuf> {
         let folder = at.parent().and_then(|parent| fs::canonicalize(parent).ok());
         if let (true, Some(folder), Ok(target)) = (is_link, folder, fs::canonicalize(&at))
             && folder.parent().is_some()
-            && target.starts_with(&folder)
+            && target.parent().is_some_and(|parent| parent != folder && parent.starts_with(&folder))
             && found.len() < LINKS_MAX
         {
             found.extend(target.parent().map(Path::to_owned));

@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -336,6 +336,9 @@ fn a_unix_socket_is_a_listen_address_like_another() {
     drop(UnixListener::bind(&path).expect("bound"));
     let mut server = Server::start_in(tree, BINARY, &config);
     assert!(ask_unix(&path).ends_with("\r\n\r\nfrom unix:"), "{}", ask_unix(&path));
+    // Whoever reaches it may connect, as with nginx.
+    let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o666);
     // A second server must not take it away from the first.
     let second = server.tree().file(
         "second.conf",

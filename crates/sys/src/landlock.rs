@@ -77,12 +77,17 @@ impl Right {
     }
 }
 
-/// Which version of Landlock the kernel has; `None` where it has none, or one that is too old for a server
-/// that moves files.
-pub fn landlock_version() -> Option<i64> {
+/// Which version of Landlock the kernel has; an error where it has none, or one that is too old for a server
+/// that moves files, or where somebody forbids it.
+pub fn landlock_version() -> io::Result<i64> {
     // SAFETY: with these arguments the call looks at no memory.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, VERSION) };
-    (version >= VERSION_MIN).then_some(version)
+    match version {
+        // A filter of system calls may forbid what the kernel has.
+        ..0 => Err(io::Error::last_os_error()),
+        VERSION_MIN.. => Ok(version),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
 /// What a thread will be allowed.
@@ -108,7 +113,7 @@ struct PathBeneath {
 impl Ruleset {
     /// Nothing is allowed yet; of the network, neither listening nor connecting by TCP where `is_quiet`.
     pub fn new(is_quiet: bool) -> io::Result<Self> {
-        let version = landlock_version().ok_or(io::ErrorKind::Unsupported)?;
+        let version = landlock_version()?;
         let all = EXECUTE | Right::Use.bits() | MAKE_CHAR | MAKE_BLOCK;
         let handled = match version {
             ..3 => all & !(TRUNCATE | IOCTL_DEV),
@@ -171,7 +176,7 @@ mod tests {
     /// V45: what a thread that is limited can do, and one that is not.
     #[test]
     fn a_thread_is_limited_to_its_places_and_its_children_are_too() {
-        if landlock_version().is_none() {
+        if landlock_version().is_err() {
             println!("skipped: this kernel has no Landlock");
             return;
         }
@@ -208,7 +213,8 @@ mod tests {
             let child = std::thread::spawn(move || fs::read(inside.join("other/file")).is_err());
             assert!(child.join().expect("ended"), "a thread of its own is limited, too");
             assert!(
-                landlock_version() < Some(4) || TcpStream::connect(address).is_err(),
+                landlock_version().is_ok_and(|version| version < 4)
+                    || TcpStream::connect(address).is_err(),
                 "nobody is called"
             );
         });

@@ -73,7 +73,14 @@ impl Listens {
 
     /// The finished list, in the order in which the addresses were first said.
     pub(super) fn finish(self) -> Vec<Listen> {
-        self.list.into_iter().map(|gathered| gathered.listen).collect()
+        let mut all: Vec<Listen> = self.list.into_iter().map(|gathered| gathered.listen).collect();
+        for listen in &mut all {
+            if matches!(listen.address, ListenAddress::Unix(_)) {
+                // As with nginx: who may connect is said by the folder.
+                listen.options.mode.get_or_insert(0o666);
+            }
+        }
+        all
     }
 }
 

@@ -54,7 +54,10 @@ fn a_running_program_of_an_http_client_is_cancelled_and_the_client_gets_one_answ
     let line = format!("cancel of session {id} by uid");
     eventually("the line in the log", LONG, || server.log("error.log").contains(&line));
     let log = server.log("error.log");
-    assert!(log.contains("cgi: the request was cancelled") && !log.contains("stopping"), "{log}");
+    assert!(
+        log.contains("cgi-bin/wait\": the request was cancelled") && !log.contains("stopping"),
+        "{log}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Who the server is, and what it has given up.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sekisho_testkit::{Client, Server, Signal, eventually, have, run};
@@ -40,6 +41,33 @@ fn a_server_of_root_becomes_somebody_with_no_rights_at_all() {
             assert_eq!(status(&task, "NoNewPrivs"), "1", "{name} {user}");
         }
     }
+}
+
+/// O6, O8: logs that the server has made are its own, others stay whose they are; and what cannot be opened again is told
+/// with who could not.
+#[test]
+fn logs_are_given_to_the_user_where_the_server_made_them() {
+    if !is_root() {
+        return;
+    }
+    let tree = open_tree();
+    tree.file("root/a.txt", "hello");
+    tree.file("logs/there.log", "");
+    let logs = "access_log {dir}/logs/there.log; access_log {dir}/logs/new.log;";
+    let server = Server::start_in(tree, BINARY, &format!("user nobody;\n{}", site(logs)));
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
+    let owner =
+        |name: &str| std::fs::metadata(server.tree().path(name)).expect("it is there").uid();
+    assert_eq!((owner("logs/new.log"), owner("logs/there.log")), (65_534, 0));
+    let moved = server.tree().path("logs/moved.log");
+    std::fs::rename(server.tree().path("logs/new.log"), moved).expect("moved");
+    server.tree().mode("logs", 0o755);
+    server.signal(Signal::USR1);
+    eventually("the word", LONG, || server.log("error.log").contains("not all logs were reopened"));
+    let log = server.log("error.log");
+    assert!(log.contains("for user \"nobody\": its lines go on into the file"), "{log}");
+    server.connect().get("/a.txt");
+    eventually("the line", LONG, || server.log("logs/moved.log").lines().count() == 2);
 }
 
 /// O8, V45: only whoever opens sockets can listen on a small port, now and at the next reload.

@@ -10,7 +10,7 @@ use crate::steering::{ByPidFile, install};
 
 /// Whether this kernel can do it at all.
 fn has_landlock() -> bool {
-    let has = sekisho_sys::landlock_version().is_some();
+    let has = sekisho_sys::landlock_version().is_ok();
     if !has {
         println!("skipped: this kernel has no Landlock");
     }
@@ -45,6 +45,37 @@ fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     assert!(client.get("/").text().contains("a.txt"), "the root can be listed");
     let free = Server::start_in(tree(), BINARY, &format!("sandbox off;\n{}", site("")));
     assert_eq!(free.connect().get("/out").text(), "secret", "without it, the link is followed");
+}
+
+/// O9, V45: a file is no more than itself, a root that is a link to its neighbour opens no other neighbour, and what a
+/// reload takes away is taken away.
+#[test]
+fn a_place_is_no_more_than_it_says_and_a_reload_takes_it_away() {
+    if !has_landlock() {
+        return;
+    }
+    let tree = tree();
+    tree.file("secret/open", "open");
+    tree.file("sites/other/config", "secret");
+    tree.file("sites/site-1/a.txt", "hello");
+    tree.link("sites/site", "site-1");
+    tree.link("sites/site-1/other", "../other/config");
+    let config = |main: &str| {
+        let servers = "server { listen 127.0.0.1:{port}; root {root}; }\n\
+                       server { listen 127.0.0.1:{port2}; root {dir}/sites/site; }";
+        format!("{main}\n{}", http(servers))
+    };
+    let server = Server::start_in(tree, BINARY, &config("sandbox_read {dir}/secret/open;"));
+    assert_eq!(server.connect().get("/folder/open").text(), "open");
+    assert_eq!(server.connect().get("/folder/key").status, 403);
+    let mut linked = Client::connect(server.address_of(1));
+    assert_eq!(linked.get("/a.txt").text(), "hello");
+    assert_eq!(linked.get("/other").status, 403);
+    server.rewrite_config(&config(""));
+    server.signal(Signal::HUP);
+    eventually("the reload", LONG, || server.log("error.log").contains(" reloaded"));
+    assert_eq!(server.connect().get("/folder/open").status, 403);
+    assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
 
 /// O9: a place that cannot be opened (a disk that is away, a link that leads to itself) is missed by nobody else.
