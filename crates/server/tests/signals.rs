@@ -185,8 +185,9 @@ fn a_download_ends_under_the_configuration_it_began_with() {
     // O3
     let server = start("");
     let (mut client, start) = begin_download(&server);
+    // With the same places: others would mean other workers.
     server.rewrite_config(&http(
-        "server { listen 127.0.0.1:{port} sndbuf=32k; location / { return 200 new; } }",
+        "server { listen 127.0.0.1:{port} sndbuf=32k; root {root}; location / { return 200 new; } }",
     ));
     reload(&server, "reloaded");
     assert_eq!(server.connect().get("/large.bin").text(), "new");
