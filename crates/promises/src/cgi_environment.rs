@@ -113,11 +113,11 @@ pub fn check(data: &[u8]) {
     };
     let mut out = Environment::default();
     environment(&facts, &mut out);
-    told(&out, &sent);
+    told(&out, &sent, target);
     called(&request, &exchange);
 }
 
-fn told(out: &Environment, sent: &BTreeMap<String, Vec<Vec<u8>>>) {
+fn told(out: &Environment, sent: &BTreeMap<String, Vec<Vec<u8>>>, target: &[u8]) {
     let mut seen = BTreeMap::new();
     assert_eq!(out.starts().len(), out.iter().count(), "a NUL within");
     for variable in out.iter() {
@@ -153,7 +153,16 @@ fn told(out: &Environment, sent: &BTreeMap<String, Vec<Vec<u8>>>) {
         assert_eq!(seen.contains_key(&variable), !is_kept || variable == "HTTP_OWN", "{name}");
     }
     let of = |name: &str| seen.get(name).map_or(&b""[..], Vec::as_slice);
-    assert_eq!((of("REDIRECT_STATUS"), of("SERVER_NAME")), (&b"200"[..], &b"a.example"[..]));
+    assert_eq!(of("REDIRECT_STATUS"), b"200");
+    // A target that names a server itself counts before the field (RFC 9112, 3.2.2).
+    let server = of("SERVER_NAME");
+    let target = target.to_ascii_lowercase();
+    if target.starts_with(b"/") {
+        assert_eq!(server, b"a.example");
+    } else {
+        let is_named = target.windows(server.len().max(1)).any(|part| part == server);
+        assert!(is_named, "{}", server.escape_ascii());
+    }
     let own = sent.get("OWN").map(|values| values.join(&b", "[..])).unwrap_or_default();
     assert_eq!(of("HTTP_OWN"), [own.as_slice(), b"!"].concat());
 }
