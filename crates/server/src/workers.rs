@@ -171,7 +171,7 @@ impl Workers {
         self.domain = change.domain;
         for (slot, (hand, listeners)) in self.hands.iter_mut().zip(change.listeners).enumerate() {
             hand.slot = slot;
-            let _ = hand.orders.send(Order::Serve(Arc::clone(site), listeners));
+            hand.tell(Order::Serve(Arc::clone(site), listeners));
         }
     }
 
@@ -212,7 +212,7 @@ impl Workers {
     /// Tells every worker the same.
     pub(crate) fn tell_all(&self, order: impl Fn() -> Order) {
         for hand in self.hands.iter().chain(&self.retired) {
-            let _ = hand.orders.send(order());
+            hand.tell(order());
         }
     }
 
@@ -258,7 +258,7 @@ impl Workers {
     pub(crate) fn force_retired(&mut self, now: Moment) {
         for hand in &mut self.retired {
             if hand.force_at.take_if(|at| at.is_due(now)).is_some() {
-                let _ = hand.orders.send(Order::Stop);
+                hand.tell(Order::Stop);
             }
         }
     }
