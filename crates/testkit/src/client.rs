@@ -165,7 +165,7 @@ impl Client {
         let watch = Stopwatch::start();
         while self.received.len() < count {
             let is_more = self.end.is_none() && self.fill(watch.left_of(self.patience));
-            assert!(is_more, "{count} bytes awaited, these came: {}", self.so_far());
+            assert!(is_more, "{count} bytes awaited, then {:?}: {}", self.end, self.so_far());
         }
         self.received.drain(..count).collect()
     }
