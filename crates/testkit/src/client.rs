@@ -12,7 +12,7 @@ use crate::clock::{Stopwatch, pause};
 use crate::response::{Context, Malformed, Response};
 
 /// How long an answer may take, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A read timeout of zero means for ever to the kernel; this is the least that does not.
 const INSTANT: Duration = Duration::from_millis(1);
 /// The most that one read takes.

@@ -21,7 +21,7 @@ use crate::process as proc;
 const LOG_QUIET: Duration = Duration::from_millis(20);
 const LOG_LOOKS: u32 = 50;
 /// How long a server may take until it listens.
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_mins(1);
 /// `{port}` and `{port2}` to `{port4}` stand for ports of a test's own.
 const PORT_NAMES: [&str; 4] = ["{port}", "{port2}", "{port3}", "{port4}"];
 const CONFIG: &str = "sekisho.conf";

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, oneshot};
 
 /// Waits in the tests are bounded by this.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A way to be connected.
 pub(crate) trait Transport: 'static {

@@ -9,7 +9,7 @@ use sekisho_testkit::{Server, Tree, process, wait_for};
 use crate::common::serve;
 
 /// Everything a row may leave behind must be gone by then, on a loaded machine too.
-const CLEAN_LIMIT: Duration = Duration::from_secs(10);
+const CLEAN_LIMIT: Duration = Duration::from_mins(1);
 /// A variable in the environment of each program, by which it and its children are known.
 const MARK: &str = "TEST_MARK";
 

@@ -13,7 +13,7 @@ use sekisho_testkit::{Server, Signal, Tree, as_root, eventually};
 /// The real binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sekisho");
 /// Longer than anything takes that is going to happen at all, on a loaded machine too.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// A configuration with one server on `{port}` whose files are in `{root}`; `body` stands in its block.
 pub(crate) fn site(body: &str) -> String {

@@ -199,7 +199,7 @@ impl Drop for Injected {
         // It lets its process go on this signal, and dies.
         let _ = kill_process(Pid::from_child(&self.strace), Signal::INT);
         let is_over = || self.strace.try_wait().is_ok_and(|status| status.is_some());
-        if !wait_for(LONG / 20, is_over) {
+        if !wait_for(LONG / 60, is_over) {
             // It waits for one that has ended.
             self.strace.kill().ok();
             self.strace.wait().ok();

@@ -16,7 +16,7 @@ use crate::inject::{Fault, Hit, Injected, KINDS, Kind, hit};
 use crate::sweep::is_long;
 
 /// What comes to nothing must do so by then.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Which calls are tried in the short form, and how many at the most in the long one.
 const SAMPLE: [u32; 2] = [1, 5];
 const CALLS_MAX: u32 = 16;

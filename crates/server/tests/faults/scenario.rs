@@ -14,7 +14,7 @@ use sekisho_testkit::{Client, ReadError, Response, Server, Tree, eventually, run
 use crate::common::{BINARY, LONG, pattern, site};
 
 /// Longer than the server's own deadlines in these scenarios.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 const DEADLINES: &str = "client_header_timeout 10s; client_body_timeout 10s; send_timeout 10s;
     keepalive_timeout 10s; lingering_timeout 1s; cgi_read_timeout 10s; cgi_kill_grace 200ms;";
 

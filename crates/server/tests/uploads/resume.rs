@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use sekisho_testkit::{Client, Response, Signal, Tree, eventually};
 
@@ -317,9 +316,7 @@ fn tus_js_client_uploads_and_resumes() {
         .unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(tree.read("in/j s.bin"), pattern(1_500_000));
     let unfinished = |name: &String| name.contains("partial") && !name.contains(".info");
-    eventually("what was given up is gone", Duration::from_secs(5), || {
-        !tree.names("in").iter().any(unfinished)
-    });
+    eventually("what was given up is gone", LONG, || !tree.names("in").iter().any(unfinished));
 }
 
 /// V29: what is said of an upload is kept as it was said, or the upload is refused at once.
