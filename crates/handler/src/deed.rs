@@ -7,6 +7,7 @@ mod change;
 mod conditions;
 mod copy;
 mod delete;
+mod direct;
 mod land;
 mod note;
 mod put;
@@ -15,7 +16,6 @@ mod store;
 mod sweep;
 mod temp;
 
-use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ use sekisho_route::{Deed, Exchange, Request, Store, Table};
 use tokio::task::JoinHandle;
 
 use crate::cgi::Surroundings;
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{Outbox, Progress, Task, Way};
+use temp::Temp;
 
 pub use sweep::leftovers;
 
@@ -241,20 +242,18 @@ type Outcome = Result<Answer, Failure>;
 
 /// Something that takes the body.
 trait Receiver: std::fmt::Debug {
-    /// Takes more of it.
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+    /// Takes more of it: all of these bytes, unless its [`temp`](Receiver::temp) has no room just now.
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure>;
 
     /// The file that it goes to, where it goes there as it comes.
-    fn sink(&self) -> Option<BorrowedFd<'_>> {
+    fn temp(&mut self) -> Option<&mut Temp> {
         None
     }
 
-    /// So many bytes have been put there by somebody else, or could not be.
-    fn sunk(&mut self, bytes: Result<u64, Errno>) -> Result<(), Failure> {
-        bytes.map(|_| ()).map_err(|_| Failure::of(Status::INTERNAL_SERVER_ERROR))
-    }
+    /// What it means that the file could not be written.
+    fn failure(&self, errno: Errno) -> Failure;
 
-    /// It is complete: what remains to be done.
+    /// It is complete, and written: what remains to be done.
     fn finish(self: Box<Self>) -> Job;
 }
 
@@ -310,13 +309,15 @@ struct DeedTask {
 }
 
 /// ```text
-/// receiving ──► ready ──► working ──► ended ──► answered
-///      └──────────┴──────────────────►
+/// receiving ──► settling ──► ready ──► working ──► ended ──► answered
+///      └────────────┴──────────┴──────────────────►
 /// ```
 #[derive(Debug)]
 enum Stage {
     /// The body comes.
     Receiving(Box<dyn Receiver>),
+    /// The body has come, and its last bytes are being written.
+    Settling(Box<dyn Receiver>),
     /// The body, if there is one, has come.
     Ready(Job),
     /// Somebody else does it; it is done also if nobody waits for it.
@@ -342,6 +343,17 @@ impl DeedTask {
     fn fail(&mut self, failure: Failure) {
         self.stage = Stage::Ended(Err(failure));
     }
+
+    /// Goes on with what has come of the body.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        if let Stage::Receiving(receiver) = &mut self.stage
+            && let Some(temp) = receiver.temp()
+            && let Err(errno) = temp.advance(cx)
+        {
+            let failure = receiver.failure(errno);
+            self.fail(failure);
+        }
+    }
 }
 
 impl Task for DeedTask {
@@ -349,41 +361,59 @@ impl Task for DeedTask {
         "deed"
     }
 
-    fn take(&mut self, _cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {
-        if let Stage::Receiving(receiver) = &mut self.stage
-            && let Err(failure) = receiver.take(bytes)
-        {
-            self.fail(failure);
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {
+        self.advance(cx);
+        if let Stage::Receiving(receiver) = &mut self.stage {
+            match receiver.take(bytes) {
+                Ok(count) => return count,
+                Err(failure) => self.fail(failure),
+            }
         }
         // What nobody wants any more is taken too: the answer is on its way.
         bytes.len()
     }
 
-    fn sink(&self) -> Option<BorrowedFd<'_>> {
-        match &self.stage {
-            Stage::Receiving(receiver) => receiver.sink(),
-            _ => None,
+    fn way(&mut self, cx: &mut Context<'_>) -> Way<'_> {
+        self.advance(cx);
+        match &mut self.stage {
+            Stage::Receiving(receiver) => receiver.temp().map_or(Way::Ordinary, Temp::way),
+            _ => Way::Ordinary,
         }
     }
 
-    fn sunk(&mut self, bytes: Result<u64, Errno>) {
-        if let Stage::Receiving(receiver) = &mut self.stage
-            && let Err(failure) = receiver.sunk(bytes)
-        {
-            self.fail(failure);
+    fn came(&mut self, bytes: Result<u64, Errno>) {
+        let Stage::Receiving(receiver) = &mut self.stage else { return };
+        match (bytes, receiver.temp()) {
+            (Ok(bytes), Some(temp)) => temp.came(bytes),
+            (Ok(_), None) => {}
+            (Err(errno), _) => {
+                let failure = receiver.failure(errno);
+                self.fail(failure);
+            }
         }
     }
 
     fn end_body(&mut self, _cx: &mut Context<'_>, _now: Moment) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Receiving(receiver) => self.stage = Stage::Ready(receiver.finish()),
+            Stage::Receiving(receiver) => self.stage = Stage::Settling(receiver),
             other => self.stage = other,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _now: Moment) -> Poll<Progress> {
+        self.advance(cx);
         loop {
             match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Settling(mut receiver) => {
+                    match receiver.temp().map_or(Poll::Ready(Ok(())), |temp| temp.settle(cx)) {
+                        Poll::Pending => {
+                            self.stage = Stage::Settling(receiver);
+                            return Poll::Pending;
+                        }
+                        Poll::Ready(Ok(())) => self.stage = Stage::Ready(receiver.finish()),
+                        Poll::Ready(Err(errno)) => self.fail(receiver.failure(errno)),
+                    }
+                }
                 Stage::Ready(job) => self.work(job),
                 Stage::Working(mut handle, stop) => match Pin::new(&mut handle).poll(cx) {
                     Poll::Pending => {
@@ -423,7 +453,7 @@ impl Task for DeedTask {
 
     fn cancel(&mut self, _cause: Cause, _now: Moment) {
         match &self.stage {
-            Stage::Receiving(_) | Stage::Ready(_) => {
+            Stage::Receiving(_) | Stage::Settling(_) | Stage::Ready(_) => {
                 self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
             }
             // What is being done already is done in a moment, or ends where it stands, and is answered for.

@@ -44,6 +44,18 @@ pub struct Outbox {
     pub body: Vec<u8>,
 }
 
+/// How body bytes get from the socket to where they belong.
+#[derive(Debug)]
+pub enum Way<'a> {
+    /// They are offered; see [`Task::take`].
+    Ordinary,
+    /// Into this file, at its end, without passing through memory.
+    File(BorrowedFd<'a>),
+    /// They are read into this memory. While it is empty, the rest has to wait: the task wakes the connection
+    /// when there is room.
+    Memory(&'a mut [u8]),
+}
+
 /// Lets all others have their turn, and the sockets be looked at, before the task is polled again. Waking
 /// it at once would not: whoever wakes itself is polled many times before the next look at the sockets.
 pub fn rest<T>(cx: &mut Context<'_>) -> Poll<T> {
@@ -65,13 +77,13 @@ pub trait Task: std::fmt::Debug {
         bytes.len()
     }
 
-    /// A file that body bytes may be put into directly, without passing through memory; they go to its end.
-    fn sink(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// How bytes of the request body may come without being offered.
+    fn way(&mut self, _cx: &mut Context<'_>) -> Way<'_> {
+        Way::Ordinary
     }
 
-    /// So many bytes have been put into the sink, or it could not be done.
-    fn sunk(&mut self, _bytes: Result<u64, Errno>) {}
+    /// So many bytes have come in this way, or it could not be done.
+    fn came(&mut self, _bytes: Result<u64, Errno>) {}
 
     /// The request body is complete.
     fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {

@@ -46,6 +46,8 @@ pub struct Busy {
     /// How the body gets into a file, while it does.
     pub(crate) sluice: Option<Rc<Sluice>>,
     pub(crate) has_body_ended: bool,
+    /// The task has no room for more of the body.
+    pub(crate) awaits_room: bool,
     pub(crate) is_task_held: bool,
     pub(crate) outbox: Outbox,
     /// What those who work for the session wake it by.
@@ -68,6 +70,7 @@ impl Default for Busy {
             body: Vec::new(),
             sluice: None,
             has_body_ended: false,
+            awaits_room: false,
             is_task_held: false,
             outbox: Outbox::default(),
             rope: None,
@@ -139,6 +142,7 @@ impl Busy {
         self.body.clear();
         self.sluice = None;
         self.has_body_ended = false;
+        self.awaits_room = false;
         self.is_task_held = false;
         self.outbox.fields.clear();
         self.outbox.body.clear();

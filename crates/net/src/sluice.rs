@@ -1,6 +1,7 @@
-//! A body on its way from the socket into a file without passing through our memory: by `splice`, over a
-//! pipe that all bodies of a worker share while there are any. It is empty between two uses; one that is
-//! not, because the file could not take it all, is thrown away with what is in it.
+//! A body on its way from the socket to where it belongs without a detour. Into a file by `splice`, without
+//! passing through our memory, over a pipe that all bodies of a worker share while there are any: it is empty
+//! between two uses; one that is not, because the file could not take it all, is thrown away with what is in
+//! it. Or into memory that the task has for it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
-use sekisho_handler::task::rest;
+use sekisho_handler::task::{Way, rest};
 use sekisho_lifecycle::Moment;
 
 use crate::drive::Connection;
@@ -78,13 +79,19 @@ impl Connection {
             return Poll::Ready(Ok(None));
         };
         let wanted = self.engine.direct_body();
-        let may_be_direct =
-            wanted >= DIRECT_MIN && busy.unread().is_empty() && busy.body.is_empty();
+        let may_be_direct = wanted > 0 && busy.unread().is_empty() && busy.body.is_empty();
         let Some(task) = busy.task.as_mut().filter(|_| may_be_direct) else {
             return Poll::Ready(Ok(None));
         };
-        if task.sink().is_none() {
-            return Poll::Ready(Ok(None));
+        match task.way(cx) {
+            Way::Memory([]) => {
+                busy.awaits_room = true;
+                self.engine.hold_body(true, now);
+                return Poll::Pending;
+            }
+            Way::Memory(_) => return self.pour_body(cx, wanted, now),
+            Way::File(_) if wanted >= DIRECT_MIN => {}
+            _ => return Poll::Ready(Ok(None)),
         }
         let Some(sluice) = Sluice::shared(&self.worker.sluice) else {
             return Poll::Ready(Ok(None));
@@ -104,12 +111,12 @@ impl Connection {
             };
             let filled = filled + self.stream.splice_more(&sluice.into, room - filled);
             // The file is the task's for as long as it works.
-            let Some(file) = task.sink() else { break Poll::Ready(Ok(())) };
+            let Way::File(file) = task.way(cx) else { break Poll::Ready(Ok(())) };
             let drained = sluice.drain(file, filled);
             taken += filled;
             busy.serving.received(filled as usize);
             let has_failed = drained.is_err();
-            task.sunk(drained);
+            task.came(drained);
             if has_failed {
                 // What is left in the pipe is nobody's any more.
                 sluice.is_foul.set(true);
@@ -118,6 +125,48 @@ impl Connection {
                 return Poll::Ready(Ok(Some(taken)));
             }
         };
+        self.took(cx, taken, end, now)
+    }
+
+    /// Takes what there is of a body into the memory that the task has for it.
+    fn pour_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: u64,
+        now: Moment,
+    ) -> Poll<io::Result<Option<u64>>> {
+        let Some(busy) = &mut self.busy else { return Poll::Ready(Ok(None)) };
+        let Some(task) = &mut busy.task else { return Poll::Ready(Ok(None)) };
+        let mut taken = 0;
+        let end = loop {
+            let Way::Memory(room) = task.way(cx) else { break Poll::Ready(Ok(())) };
+            let left = wanted.min(TURN_BYTES).saturating_sub(taken);
+            let most = room.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if most == 0 {
+                break Poll::Ready(Ok(()));
+            }
+            match self.stream.read(&mut room[..most]) {
+                Poll::Pending => break Poll::Pending,
+                Poll::Ready(Ok(0)) => break Poll::Ready(Ok(())),
+                Poll::Ready(Ok(count)) => {
+                    taken += count as u64;
+                    busy.serving.received(count);
+                    task.came(Ok(count as u64));
+                }
+                Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
+            }
+        };
+        self.took(cx, taken, end, now)
+    }
+
+    /// So many bytes of a body have been taken, and this is why no more were.
+    fn took(
+        &mut self,
+        cx: &mut Context<'_>,
+        taken: u64,
+        end: Poll<io::Result<()>>,
+        now: Moment,
+    ) -> Poll<io::Result<Option<u64>>> {
         if taken > 0 {
             self.engine.body_taken(taken, now);
             self.active = now;

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use sekisho_config::{Level, LocationId};
 use sekisho_handler::cgi::{Runs, Seats, Surroundings};
 use sekisho_handler::password::Question;
+use sekisho_handler::task::Way;
 use sekisho_handler::wait::{Asking, Delay};
 use sekisho_handler::{Progress, Task, cgi, deed, status};
 use sekisho_http::{Method, Status};
@@ -241,10 +242,18 @@ impl Connection {
         happened
     }
 
-    /// Offers the task what it could not take before.
+    /// Offers the task what it could not take before, or lets it have more where there is room again.
     fn drain_body(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
         let Some(busy) = &mut self.busy else { return false };
-        let Some(task) = busy.task.as_mut().filter(|_| !busy.body.is_empty()) else { return false };
+        let Some(task) = &mut busy.task else { return false };
+        if busy.awaits_room && !matches!(task.way(cx), Way::Memory([])) {
+            busy.awaits_room = false;
+            self.engine.hold_body(false, now);
+            return true;
+        }
+        if busy.body.is_empty() {
+            return false;
+        }
         let taken = task.take(cx, &busy.body, now);
         busy.body.drain(..taken);
         if busy.body.is_empty() {
@@ -355,6 +364,7 @@ impl Connection {
             busy.body.clear();
             busy.outbox.body.clear();
             busy.has_body_ended = false;
+            busy.awaits_room = false;
             busy.is_task_held = false;
         }
     }

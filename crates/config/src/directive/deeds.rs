@@ -110,6 +110,19 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "upload_direct",
+        LEVELS,
+        "size|off",
+        "16m",
+        "From which size on an upload of known length is written to the disk past the page cache, on ext4 and xfs (ours)",
+        |l, d, _| {
+            let is_off = *d.arg(0).text == *b"off";
+            let least = if is_off { None } else { Some(d.size(0)?) };
+            l.deeds.rest.direct_min = least;
+            Ok(())
+        },
+    ),
+    active(
         "upload_parts_max",
         LEVELS,
         "number",

@@ -24,6 +24,8 @@ pub struct Deeds {
     pub conflict: Conflict,
     /// `upload_sync`
     pub sync: Sync,
+    /// `upload_direct`: from how many bytes on a body goes to the disk past the page cache.
+    pub direct_min: Option<u64>,
     /// `upload_delete_directories`
     pub delete_directories: DeleteDirectories,
     /// `upload_parts_max`: how many parts a form may have.
@@ -44,6 +46,7 @@ impl Default for Deeds {
             delete_depth_min: 0,
             conflict: Conflict::Replace,
             sync: Sync::Off,
+            direct_min: None,
             delete_directories: DeleteDirectories::Off,
             parts_max: 0,
             resumable: None,

@@ -1,7 +1,5 @@
 //! PUT: the body becomes the file of that name.
 
-use std::os::fd::BorrowedFd;
-
 use rustix::io::Errno;
 use sekisho_config::{Conflict, Deeds};
 use sekisho_http::{Head, Status, date, target};
@@ -64,7 +62,8 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>,
         ));
     }
     sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
-    let temp = Temp::new(&spot.folder).map_err(fail)?;
+    let mut temp = Temp::new(&spot.folder).map_err(fail)?;
+    temp.expect(call.body_bytes, deeds.direct_min);
     let rules = Rules { modified: modified(head), ..Rules::of(deeds) };
     let is_slow = rules.is_slow() || there.as_ref().is_some_and(temp::is_large);
     let (path, has_etag) = (exchange.path.clone(), settings.etag);
@@ -79,19 +78,16 @@ pub(super) fn modified(head: &Head) -> Option<i64> {
 }
 
 impl Receiver for Put {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let written = self.temp.write(bytes);
-        written.map_err(|errno| Failure::by(errno, Status::CONFLICT, "store", &self.file))
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
+        self.temp.take(bytes).map_err(|errno| self.failure(errno))
     }
 
-    fn sink(&self) -> Option<BorrowedFd<'_>> {
-        self.temp.descriptor().ok()
+    fn temp(&mut self) -> Option<&mut Temp> {
+        Some(&mut self.temp)
     }
 
-    fn sunk(&mut self, bytes: Result<u64, Errno>) -> Result<(), Failure> {
-        let fail = |errno| Failure::by(errno, Status::CONFLICT, "store", &self.file);
-        self.temp.written(bytes.map_err(fail)?);
-        Ok(())
+    fn failure(&self, errno: Errno) -> Failure {
+        Failure::by(errno, Status::CONFLICT, "store", &self.file)
     }
 
     fn finish(self: Box<Self>) -> Job {

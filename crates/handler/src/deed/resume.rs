@@ -372,7 +372,7 @@ impl Upload {
 }
 
 impl Receiver for Upload {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
         if bytes.len() as u64 > self.note.length.saturating_sub(self.offset) {
             let failure = Failure::of(Status::CONTENT_TOO_LARGE);
             return Err(failure.field("Tus-Resumable", VERSION));
@@ -389,7 +389,11 @@ impl Receiver for Upload {
                 Err(errno) => return Err(self.shelf.fail(errno)),
             }
         }
-        Ok(())
+        Ok(bytes.len())
+    }
+
+    fn failure(&self, errno: Errno) -> Failure {
+        self.shelf.fail(errno)
     }
 
     fn finish(self: Box<Self>) -> Job {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Stat};
+use rustix::io::Errno;
 use sekisho_config::{Conflict, Deeds};
 use sekisho_http::multipart::{self, Event, Form, Limits, Malformed};
 use sekisho_http::{Head, Known, Status, file_name, parameters, target};
@@ -79,6 +80,9 @@ pub(super) fn begin(
         ));
     }
     stored.begin_file(name)?;
+    if let Some(temp) = stored.temp() {
+        temp.expect(call.body_bytes, deeds.direct_min);
+    }
     Ok(Box::new(stored))
 }
 
@@ -156,19 +160,29 @@ impl Stored {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let Some(file) = self.files.last_mut() else { return Ok(()) };
-        file.temp.write(bytes).map_err(|errno| {
-            let name = self.place.file(file.name.as_bytes());
-            Failure::by(errno, Status::NOT_FOUND, "store", &name)
-        })
+        file.temp.write(bytes).map_err(|errno| self.failure(errno))
     }
 }
 
 impl Receiver for Stored {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let Some(mut form) = self.form.take() else { return self.write(bytes) };
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
+        if let Some(temp) = self.temp() {
+            return temp.take(bytes).map_err(|errno| self.failure(errno));
+        }
+        let Some(mut form) = self.form.take() else { return Ok(bytes.len()) };
         form.receive(bytes, |event| self.tell(&event))?;
         self.form = Some(form);
-        Ok(())
+        Ok(bytes.len())
+    }
+
+    fn temp(&mut self) -> Option<&mut Temp> {
+        let file = self.files.last_mut().filter(|_| self.form.is_none())?;
+        Some(&mut file.temp)
+    }
+
+    fn failure(&self, errno: Errno) -> Failure {
+        let name = self.files.last().map_or(&b""[..], |file| file.name.as_bytes());
+        Failure::by(errno, Status::NOT_FOUND, "store", &self.place.file(name))
     }
 
     fn finish(self: Box<Self>) -> Job {

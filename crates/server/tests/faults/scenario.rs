@@ -272,6 +272,7 @@ impl Scenario for Uploads {
             "{DEADLINES} client_max_body_size 0; create_full_put_path on; upload_sync full;
              upload_delete_directories recursive;
              dav_methods PUT DELETE MKCOL COPY MOVE;
+             location /direct/ {{ upload_direct 64k; }}
              location /store/ {{ upload_store {{dir}}/store; upload_resumable on; }}"
         );
         Server::start_in(tree, BINARY, &site(&body))
@@ -289,6 +290,7 @@ impl Scenario for Uploads {
         put(seen, "/small", b"small");
         put(seen, "/old", &large);
         put(seen, "/deep/er/large", &large);
+        put(seen, "/direct/large", &large);
         form(server, seen, &mut talk, &large);
         tus(server, seen, &mut talk, &large);
         change(server, seen, &mut talk, &large);

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use sekisho_testkit::{Server, Signal, Tree, eventually};
+use sekisho_testkit::{Server, Signal, Stopwatch, Tree, eventually};
 
 use crate::common::{BINARY, LONG, http, pattern, serve};
 
@@ -32,15 +33,27 @@ fn put_head(target: &str, length: usize) -> String {
 /// F5: 1,000 uploads that stop at any point leave nothing and harm nothing.
 #[test]
 fn aborted_uploads_leave_nothing_and_never_harm_the_old_file() {
+    aborts_harm_nothing("", 100_000, 1000);
+}
+
+/// F5: the same past the page cache, where a thread may still write when the client has gone.
+#[test]
+fn aborted_uploads_straight_to_the_disk_leave_nothing() {
+    aborts_harm_nothing("upload_direct 64k;", 3_000_000, 300);
+}
+
+fn aborts_harm_nothing(setting: &str, length: usize, turns: usize) {
     let tree = Tree::new();
     tree.file("root/old", "old");
-    let server = serve(tree, "client_max_body_size 0; dav_methods PUT; create_full_put_path on;");
-    let body = pattern(100_000);
+    let config =
+        format!("client_max_body_size 0; dav_methods PUT; create_full_put_path on; {setting}");
+    let server = serve(tree, &config);
+    let body = pattern(length);
     let mut random = Random(0x5eed_0001);
     // After an answer: the worker has all that it needs.
     assert_eq!(server.connect().get("/old").status, 200);
     let before = server.fds();
-    for turn in 0..1000 {
+    for turn in 0..turns {
         let target = ["/old", "/new", "/folder/new"][random.below(3)];
         let whole = [put_head(target, body.len()).as_bytes(), &body].concat();
         let sent = random.below(whole.len());
@@ -138,7 +151,7 @@ fn a_kill_while_files_are_replaced_leaves_one_or_the_other() {
                     }
                 });
             }
-            sekisho_testkit::pause(std::time::Duration::from_millis(random.below(40) as u64));
+            sekisho_testkit::pause(Duration::from_millis(random.below(40) as u64));
             server.signal(Signal::KILL);
             stop.store(true, Ordering::Relaxed);
         });
@@ -236,6 +249,17 @@ impl<'a> Mounted<'a> {
             .output();
         mounted.is_ok_and(|output| output.status.success()).then_some(Self(at))
     }
+
+    /// A disk of so many bytes, in a file.
+    fn ext4(at: &'a Path, image: &Path, bytes: u64) -> Option<Self> {
+        let file = std::fs::File::create(image).ok()?;
+        file.set_len(bytes).ok()?;
+        let is_done =
+            |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let made = is_done(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(image))
+            && is_done(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at));
+        made.then_some(Self(at))
+    }
 }
 
 impl Drop for Mounted<'_> {
@@ -283,6 +307,69 @@ fn a_full_disk_is_a_507_and_nothing_is_left() {
     assert_eq!(moved.status, 201);
     assert_eq!(server.tree().read("root/disk/small"), b"small");
     assert!(!server.tree().exists("root/small"));
+}
+
+/// F5, V41: the same where bytes go to the disk past the page cache.
+#[test]
+fn a_full_disk_that_is_written_to_directly_is_a_507() {
+    let tree = Tree::new();
+    let disk = tree.folder("root/disk");
+    let Some(_mounted) = Mounted::ext4(&disk, &tree.path("image"), 16 << 20) else {
+        println!("skipped: a disk cannot be mounted here");
+        return;
+    };
+    tree.file("root/disk/old", "old");
+    let server = serve(
+        tree,
+        "client_max_body_size 0; upload_direct 64k; dav_methods PUT;
+         location /disk/post/ { upload_store {root}/disk; }",
+    );
+    let large = pattern(20 << 20);
+    for (method, target) in
+        [("PUT", "/disk/old"), ("PUT", "/disk/new"), ("POST", "/disk/post/?name=new")]
+    {
+        let answer = server.connect().request_with_body(method, target, "", &large);
+        assert_eq!(answer.status, 507, "{target}");
+    }
+    assert_eq!(server.tree().names("root/disk"), ["lost+found", "old"]);
+    assert_eq!(server.tree().read("root/disk/old"), b"old");
+    let small = pattern((3 << 20) + 5);
+    for (method, target) in [("PUT", "/disk/new"), ("POST", "/disk/post/?name=other")] {
+        let answer = server.connect().request_with_body(method, target, "", &small);
+        assert_eq!(answer.status, 201, "there is room for {target}");
+    }
+    for name in ["new", "other"] {
+        assert!(server.tree().read(&format!("root/disk/{name}")) == small, "{name}");
+    }
+}
+
+/// F5, T5: who is slow takes memory of ours, and is waited for as long as bytes come; the disk's time is not
+/// the client's.
+#[test]
+fn a_slow_body_goes_to_the_disk_as_it_comes() {
+    let server = serve(
+        Tree::new(),
+        "client_max_body_size 0; upload_direct 64k; dav_methods PUT; client_body_timeout 3s;",
+    );
+    let body = pattern(100_000);
+    let mut client = server.connect();
+    client.send(put_head("/slow", body.len()));
+    let watch = Stopwatch::start();
+    let (last, pieces) = body.split_at(10_000);
+    for piece in pieces.chunks(10_000) {
+        client.send(piece);
+        client.expect_open_for(Duration::from_millis(400));
+    }
+    client.send(last);
+    assert_eq!(client.read_response().status, 201);
+    assert!(watch.elapsed() > Duration::from_secs(3), "longer than one silence may last");
+    assert!(server.tree().read("root/slow") == [pieces, last].concat());
+    // And not for longer.
+    let mut client = server.connect();
+    client.send(put_head("/silent", body.len()));
+    client.send(&body[..70_000]);
+    assert_eq!(client.read_response().status, 408);
+    assert_eq!(server.tree().names("root"), ["slow"]);
 }
 
 /// What may not be written to is a 403.
@@ -443,7 +530,7 @@ fn conditions_hold_until_the_file_takes_its_place() {
 fn a_change_is_seen_at_once_by_every_worker() {
     let tree = Tree::new();
     tree.file("root/hot", "old");
-    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let file = std::fs::File::options().write(true).open(tree.path("root/hot")).expect("opened");
     file.set_modified(old).expect("made older");
     let config = http(
@@ -502,7 +589,18 @@ fn downloads_are_resumed() {
 /// F5, H3: bytes that go from the socket straight into the file stop where the body does.
 #[test]
 fn a_body_that_goes_straight_into_its_file_ends_where_it_ends() {
-    let server = serve(Tree::new(), "client_max_body_size 0; dav_methods PUT;");
+    bodies_end_where_they_end("upload_direct off;");
+}
+
+/// F5, H3: the same past the page cache, for some of those that come at once.
+#[test]
+fn a_body_that_goes_straight_to_the_disk_ends_where_it_ends() {
+    bodies_end_where_they_end("upload_direct 64k;");
+}
+
+fn bodies_end_where_they_end(setting: &str) {
+    let config = format!("client_max_body_size 0; dav_methods PUT; {setting}");
+    let server = serve(Tree::new(), &config);
     let mut random = Random(0x5eed_0002);
     thread::scope(|scope| {
         for number in 0..6 {
