@@ -79,26 +79,26 @@ macro_rules! replays {
 }
 
 replays! {
-    request_heads_have_one_meaning "request_head",
-    chunks_have_one_meaning "chunked",
-    hyper_understands_what_we_understand "differential",
-    the_engine_answers_each_request_once "engine",
-    escapes_are_read_once "percent",
-    no_path_leaves_its_root "path",
-    ranges_are_what_was_asked_for "range",
+    request_heads_have_one_meaning "request_head", // V1
+    chunks_have_one_meaning "chunked", // V2
+    hyper_understands_what_we_understand "differential", // V1, V2
+    the_engine_answers_each_request_once "engine", // V3
+    escapes_are_read_once "percent", // V17, V20, V21
+    no_path_leaves_its_root "path", // V17, V18
+    ranges_are_what_was_asked_for "range", // V16, V46
     conditions_come_to_what_the_rfc_says "conditional",
     values_are_read_as_they_are_written "values",
     credentials_are_who_they_say "credentials",
-    forms_are_the_same_however_cut "multipart",
-    changes_stay_below_their_folder "files",
-    a_readme_is_only_text "readme",
-    a_program_is_told_nothing_false "cgi_environment",
-    a_program_splits_no_response "cgi_head",
+    forms_are_the_same_however_cut "multipart", // V29
+    changes_stay_below_their_folder "files", // V18
+    a_readme_is_only_text "readme", // V48
+    a_program_is_told_nothing_false "cgi_environment", // V22, V23
+    a_program_splits_no_response "cgi_head", // V24
     a_program_has_one_ending "cgi_program",
-    one_event_is_one_line "log",
+    one_event_is_one_line "log", // V27
     a_configuration_is_read_as_it_is_written "config_syntax",
     a_configuration_holds_or_has_an_error "config",
-    native_frames_are_the_same_however_cut "native_frames",
+    native_frames_are_the_same_however_cut "native_frames", // V42
     native_engines_lose_nothing "native_engine",
-    a_ring_believes_no_one "ring",
+    a_ring_believes_no_one "ring", // V42
 }

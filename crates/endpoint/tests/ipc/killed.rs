@@ -66,7 +66,7 @@ fn start(server: &Server) -> Child {
 
 #[test]
 fn killed_processes_leave_nothing_behind() {
-    // E7, L12, L13
+    // E7, L12, L13, V44, X18
     let _alone = alone();
     let before = held();
     let mut server = Server::start(ipc::Config::default());

@@ -45,7 +45,7 @@ impl Dice {
 
 #[test]
 fn nothing_is_left_of_thousands_of_aborted_requests() {
-    // C6, F5 of the faults
+    // C6, X5, V40
     const CLIENTS: u64 = 16;
     let requests = if is_long() { 10_000 } else { 1_000 };
     let site = Site::start(
@@ -97,7 +97,7 @@ fn abort_one(site: &Site, dice: &mut Dice) {
 
 #[test]
 fn a_lost_client_ends_its_program_at_once_and_a_deaf_one_after_the_grace() {
-    // C6, L12, F5 of the faults
+    // C6, L12, X5
     let site = Site::start(tree(), "cgi_kill_grace 300ms; cgi_read_timeout 60s;");
     for name in ["asleep", "head", "streams", "family", "deaf"] {
         let mut client = site.server.connect();
@@ -120,7 +120,7 @@ fn a_lost_client_ends_its_program_at_once_and_a_deaf_one_after_the_grace() {
 
 #[test]
 fn a_client_that_goes_is_noticed_while_its_body_is_not_read() {
-    // C6, L12, F5 of the faults: more of it has come than anybody takes.
+    // C6, L12, X5: more of it has come than anybody takes.
     let site = Site::start(tree(), "cgi_kill_grace 300ms; cgi_read_timeout 60s;");
     let head = "POST /cgi-bin/asleep.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n";
     for ending in ["reset", "close", "half-close"] {
@@ -154,7 +154,7 @@ fn a_half_closed_client_is_a_lost_one() {
 
 #[test]
 fn what_a_program_leaves_in_its_group_ends_with_its_request() {
-    // C6, F2 of the faults: the answer is whole after the grace, and nothing spins meanwhile.
+    // C6, X2, V40: the answer is whole after the grace, and nothing spins meanwhile.
     let tree = Tree::new();
     tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\nhello\\n'; sleep 60 &"));
     let site = Site::start(tree, "cgi_read_timeout 60s;");
@@ -227,7 +227,7 @@ fn the_total_time_is_kept_by_programs_that_never_pause() {
 
 #[test]
 fn a_forceful_end_answers_and_leaves_nobody() {
-    // C6, O4, F13 of the faults
+    // C6, O4, X13
     let mut site = Site::start(tree(), "cgi_kill_grace 300ms; cgi_read_timeout 60s;");
     let names = ["asleep", "head", "deaf", "family", "streams"];
     let mut clients: Vec<_> = names

@@ -27,7 +27,7 @@ fn ask(site: &Site, name: &str) -> Client {
 
 #[test]
 fn who_finds_no_place_waits_and_who_finds_no_room_to_wait_is_told_to_come_back() {
-    // C12
+    // C12, V40
     let site = Site::start(tree(), "cgi_max_processes 2; cgi_queue 2 10s;");
     let mut running = [ask(&site, "second"), ask(&site, "second")];
     eventually("both run", LONG, || site.processes().len() >= 4);
@@ -113,7 +113,7 @@ fn limit(server: &Server, what: Resource, most: Option<u64>) {
 
 #[test]
 fn without_descriptors_it_is_a_503_and_the_server_goes_on() {
-    // C12, O5, V26
+    // C12, O5, V26, V39, X7
     let site = Site::start(tree(), "");
     let mut client = site.server.connect();
     assert_eq!(client.get("/ok.txt").text(), "ok");
@@ -136,7 +136,7 @@ fn without_descriptors_it_is_a_503_and_the_server_goes_on() {
 
 #[test]
 fn without_processes_it_is_a_503_and_the_server_goes_on() {
-    // C12, O5, V26, F17 of the faults
+    // C12, O5, V26, X17, V40
     if !have("strace") {
         return;
     }

@@ -269,7 +269,7 @@ fn dies_before_the_head() {
 
 #[test]
 fn dies_by_a_signal() {
-    // C1, F1 of the faults
+    // C1, X1
     check("kill -9 $$", &Row { get: Page(502), head: 502, ..ROW });
     let script = "printf 'Content-Type: text/plain\\n\\n'; kill -SEGV $$";
     check(script, &Row { get: Page(502), ..ROW });
@@ -318,7 +318,7 @@ fn hangs_in_the_middle_of_the_body() {
 
 #[test]
 fn dies_in_the_middle_of_the_body() {
-    // C5, F1 of the faults
+    // C5, X1
     check(&format!("{HEAD}; echo one; kill -9 $$"), &Row { get: Broken("one\n"), ..ROW });
 }
 
@@ -361,7 +361,7 @@ fn a_control_byte_in_a_field() {
 
 #[test]
 fn ignores_its_input() {
-    // C7
+    // C7, X4
     check(&format!("{HEAD}; echo hello"), &Row { get: HELLO, has_body: true, ..ROW });
 }
 
@@ -391,7 +391,7 @@ fn floods_stderr() {
 
 #[test]
 fn leaves_a_child_that_keeps_stdout() {
-    // C6, F2 of the faults
+    // C6, X2
     let script = format!("{HEAD}; echo hello; sleep 30 &");
     let watch = Stopwatch::start();
     check(&script, &Row { get: HELLO, ..ROW });
@@ -402,7 +402,7 @@ fn leaves_a_child_that_keeps_stdout() {
 
 #[test]
 fn ignores_term() {
-    // C6, F3 of the faults
+    // C6, X3
     let script = "trap '' TERM; while :; do sleep 1; done";
     check(script, &Row { get: Page(504), head: 504, ..ROW });
 }

@@ -290,6 +290,7 @@ fn a_cut_body_does_not_look_complete() {
     assert!(matches!(end, End::Closed | End::Reset));
 }
 
+/// X5
 #[test]
 fn whoever_goes_away_ends_the_work() {
     let tree = Tree::new();
