@@ -8,4 +8,7 @@ mod common;
 #[path = "../steering/mod.rs"]
 mod steering;
 
+mod bombs;
+mod paths;
 mod requests;
+mod smuggling;
