@@ -6,9 +6,14 @@ mod changes;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use changes::{Mutator, fuzz_folder, rounds, rows, seeds, words};
 use sekisho_promises::{ALL, Promise};
+
+/// What so many inputs may take of the processor.
+const INPUTS: usize = 16;
+const LONGEST: Duration = Duration::from_secs(2);
 
 #[test]
 fn every_promise_has_a_target_seeds_and_a_dictionary() {
@@ -36,8 +41,10 @@ fn replay(name: &str) {
     let promise = ALL.into_iter().find(|promise| promise.name == name).expect("a promise");
     let row = rows().into_iter().find(|row| row.name == name).expect("a row");
     let seeds: Vec<(String, Vec<u8>)> = seeds(name).into_iter().collect();
+    let mut watch = Pace::start();
     for (file, seed) in &seeds {
         hold(promise, seed, &format!("seed {file}"));
+        watch.holds(name, file);
     }
     for round in 0..rounds() {
         let words = words(&row.dictionary);
@@ -48,7 +55,9 @@ fn replay(name: &str) {
         for turn in 0..row.changes {
             let (one, other) = (mutator.draw(pool.len()), mutator.draw(pool.len()));
             let input = mutator.change(&pool[one], &pool[other]);
-            hold(promise, &input, &format!("round {round}, change {turn}"));
+            let which = format!("round {round}, change {turn}");
+            hold(promise, &input, &which);
+            watch.holds(name, &which);
             if pool.len() < pool_max {
                 pool.push(input);
             } else if mutator.draw(4) == 0 {
@@ -62,6 +71,40 @@ fn replay(name: &str) {
 fn hold(promise: Promise, input: &[u8], which: &str) {
     let outcome = catch_unwind(AssertUnwindSafe(|| (promise.check)(input)));
     assert!(outcome.is_ok(), "{}, {which}: {}", promise.name, input.escape_ascii());
+}
+
+/// How long inputs take, a few at a time: to ask the kernel is dearer than most of them.
+struct Pace {
+    inputs: usize,
+    before: Duration,
+}
+
+impl Pace {
+    fn start() -> Self {
+        Self { inputs: 0, before: ran() }
+    }
+
+    /// V14: whoever goes round in a circle takes longer than all others together.
+    fn holds(&mut self, name: &str, which: &str) {
+        self.inputs += 1;
+        if self.inputs.is_multiple_of(INPUTS) {
+            let now = ran();
+            let took = now.saturating_sub(self.before);
+            assert!(
+                took < LONGEST,
+                "{name}: {took:?} for {INPUTS} inputs, the last of them {which}"
+            );
+            self.before = now;
+        }
+    }
+}
+
+/// How long this thread has run: what others do with the machine does not count. Nothing where the kernel does not
+/// tell.
+fn ran() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or_default())
 }
 
 macro_rules! replays {
