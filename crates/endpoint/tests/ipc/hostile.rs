@@ -91,7 +91,7 @@ fn misdeed(raw: &mut Raw, dice: &mut Dice) {
 
 #[test]
 fn a_peer_that_corrupts_whatever_it_can_harms_only_itself() {
-    // E7, L12, V42, X18
+    // E7, L12, V42, V43, X18
     let _alone = alone();
     let before = held();
     let mut server = Server::start(ipc::Config::default());
