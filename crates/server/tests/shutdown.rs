@@ -97,6 +97,7 @@ fn quit_serves_those_who_wait_at_a_unix_socket() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer and a good end");
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    drop(stream);
     assert_eq!(server.wait_exit(LONG).code(), Some(0));
     assert!(!path.exists(), "the file is gone with its socket");
 }
