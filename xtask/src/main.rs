@@ -1,8 +1,9 @@
-//! The project's own checks, as `cargo xtask <check>`: which rule is proved by which test, the wall
-//! between pure and shell rooms, the generated reference, the shape of files. Reads the checkout and
-//! nothing else; never the network.
+//! The project's own checks, as `cargo xtask <check>`: which rule and which threat is proved by which test, the wall
+//! between pure and shell rooms, the generated reference, the shape of files. Reads the checkout and nothing else; never
+//! the network.
 #![forbid(unsafe_code)]
 
+mod citation;
 mod directives;
 mod licence;
 mod lock;
@@ -10,6 +11,7 @@ mod simulate;
 mod source;
 mod spec;
 mod style;
+mod threats;
 mod wall;
 
 use std::env;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask spec [--check]        write (or check) docs/spec-coverage.md
+usage: cargo xtask spec [--check]        write (or check) docs/spec-coverage.md and docs/threats.md
        cargo xtask directives [--check]  write (or check) docs/directives.md
        cargo xtask wall                  dependencies, sources and licences; what pure rooms touch
        cargo xtask style                 length and opening of files, words that must not stay
@@ -31,8 +33,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let root = workspace_root();
     let complaints = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["spec"] => spec::write(&root),
-        ["spec", "--check"] => spec::check(&root),
+        ["spec"] => [spec::write(&root), threats::write(&root)].concat(),
+        ["spec", "--check"] => [spec::check(&root), threats::check(&root)].concat(),
         ["directives"] => directives::write(&root),
         ["directives", "--check"] => directives::check(&root),
         ["wall"] => wall::check(&root),

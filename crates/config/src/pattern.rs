@@ -96,6 +96,7 @@ mod tests {
         assert!(pattern("PHP$", true).unwrap().regex.is_match(b"x.php"));
     }
 
+    /// V31
     #[test]
     fn what_cannot_be_matched_in_linear_time_is_refused_with_a_reason() {
         for source in ["(?=a)", "(?<!a)b", r"(a)\1", "(?>a)b"] {

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_location_that_would_split_the_response_is_an_error() {
-        // F7
+        // F7, V24
         let mut fields = Vec::new();
         let reply = redirect(Status::FOUND, b"/a\r\nSet-Cookie: x=1", "sekisho", &mut fields);
         assert_eq!(reply.status, Status::INTERNAL_SERVER_ERROR);

@@ -71,7 +71,7 @@ fn told(look: &Look<Rc<OpenFile>>) -> String {
     }
 }
 
-/// F2: what may be opened below one root is not what may be opened below another.
+/// F2, V49: what may be opened below one root is not what may be opened below another.
 #[test]
 fn a_file_that_one_root_allows_is_not_served_below_another() {
     for policy in ["on", "if_not_owner"] {
@@ -91,7 +91,7 @@ fn a_file_that_one_root_allows_is_not_served_below_another() {
     }
 }
 
-/// F2: links are followed, or not, or only to what has the same owner.
+/// F2, V19: links are followed, or not, or only to what has the same owner.
 #[test]
 fn links_are_followed_as_far_as_the_policy_goes() {
     for (policy, expected) in [

@@ -244,6 +244,7 @@ mod tests {
         assert_eq!(accepted(&["gzip;q=9, br"]), "br");
     }
 
+    /// V31
     #[test]
     fn a_long_field_is_read_once() {
         // Linear: a field as long as a head may be takes no time worth speaking of.

@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// F5
+    /// F5, V20
     #[test]
     fn names_are_reduced_to_one_safe_component() {
         let long = "é".repeat(200) + ".jpeg";

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// F1: single and multiple ranges, bounded.
+    /// F1, V16: single and multiple ranges, bounded.
     #[test]
     fn ranges_come_to_what_they_ask_for() {
         let table: &[(&str, u64, Ranges)] = &[
@@ -164,6 +164,7 @@ mod tests {
         }
     }
 
+    /// V16
     #[test]
     fn too_many_parts_get_the_whole_body() {
         assert_eq!(parse(b"bytes=0-0,2-2", 10, 2), Ranges::Many(vec![0..1, 2..3]));
@@ -172,6 +173,7 @@ mod tests {
         assert_eq!(parse(b"bytes=0-0", 10, 0), Ranges::Whole);
     }
 
+    /// V16, V46
     #[test]
     fn more_bytes_than_there_are_are_refused_for_the_largest_body_too() {
         assert_eq!(parse(b"bytes=0-0,1-,-3", u64::MAX, PARTS_MAX), Ranges::Whole);
@@ -179,6 +181,7 @@ mod tests {
     }
 
     proptest! {
+        /// V16
         #[test]
         fn parts_lie_within_the_body_and_never_overlap(
             list in "bytes=([0-9]{0,2}-[0-9]{0,3},? ?){0,20}", size in 0_u64..200

@@ -367,7 +367,7 @@ mod tests {
         resolve(path.as_bytes(), true, &mut out).map(|()| out.escape_ascii().to_string())
     }
 
-    /// F2: the path is decoded once and dot segments are resolved once.
+    /// F2, V17: the path is decoded once and dot segments are resolved once.
     #[test]
     fn a_path_is_decoded_once_and_its_dots_resolved_once() {
         let table = [
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// F2: nothing above the root, no NUL, no encoded slash; control bytes neither.
+    /// F2, V17: nothing above the root, no NUL, no encoded slash; control bytes neither.
     #[test]
     fn a_path_that_lies_is_refused() {
         use TargetError as E;
@@ -573,7 +573,7 @@ mod tests {
     }
 
     proptest! {
-        /// F2
+        /// F2, V17
         #[test]
         fn a_resolved_path_is_absolute_and_has_no_dots_or_control_bytes(
             path in hostile_path(), merge in any::<bool>()
@@ -589,7 +589,7 @@ mod tests {
             }
         }
 
-        /// F2: once resolved, a path stays as it is.
+        /// F2, V21: once resolved, a path stays as it is.
         #[test]
         fn resolving_what_was_resolved_and_encoded_changes_nothing(
             path in hostile_path(), merge in any::<bool>()

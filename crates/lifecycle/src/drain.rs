@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn grace_turns_into_force_at_its_deadline_and_not_before() {
-        // L14, T2: one comparison, used to wait and to expire.
+        // L14, T2, X12: one comparison, used to wait and to expire.
         let mut drain = with_sessions(1, Some(GRACE));
         drain.after(F::Asked(M::Graceful), at(1));
         assert_eq!(drain.next_deadline(), Some(at(11)));

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_line_has_its_level_and_stays_one_line() {
-        // O6
+        // O6, V27
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("error.log");
         let logs = Logs::new();

@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(found, "one\n1 lines were dropped\ntwo\n");
     }
 
-    /// F20 of the faults
+    /// X20
     #[test]
     fn a_line_that_was_cut_off_is_not_joined_to_the_next() {
         // O6: one event is one line, also when the target was full for a while.

@@ -109,7 +109,7 @@ impl Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_secs = since.as_secs() as i64;
         let mut utc_offset_secs = self.wall.get().utc_offset_secs;
-        // `abs_diff`: the wall clock may jump, in either direction (F14 of the threats).
+        // `abs_diff`: the wall clock may jump, in either direction (X14).
         if unix_secs.abs_diff(self.offset_read_secs.get()) >= OFFSET_FRESH_SECS as u64 {
             utc_offset_secs = local_offset(unix_secs);
             self.offset_read_secs.set(unix_secs);

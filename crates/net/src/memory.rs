@@ -1,5 +1,5 @@
 //! How much memory we may have, and whether that is nearly all in use. Whoever reaches the limit of a control
-//! group is killed, with everybody who is there; so newcomers are refused before (F8 of the faults).
+//! group is killed, with everybody who is there; so newcomers are refused before (X8).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -89,7 +89,7 @@ fn limit_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64>
 mod tests {
     use super::*;
 
-    /// F8 of the faults
+    /// X8
     #[test]
     fn the_lowest_limit_of_all_groups_counts() {
         let files = [
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// F8 of the faults
+    /// X8
     #[test]
     fn newcomers_are_refused_when_most_of_it_is_in_use() {
         let used = Memory::limited_to(Some(1)).resident_bytes().expect("a process has memory");

@@ -109,6 +109,7 @@ mod tests {
 
     #[test]
     fn nothing_overflows() {
+        // V46
         assert_eq!(Pace::new(0, 0, START), None);
         let mut pace = Pace::new(u64::MAX, u64::MAX, START).expect("a limit");
         assert_eq!(pace.allow(u64::MAX, START), u64::MAX);

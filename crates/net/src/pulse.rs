@@ -1,4 +1,4 @@
-//! Whether a worker's loop turns, seen from outside (F19). A worker that sleeps says so; one that does not
+//! Whether a worker's loop turns, seen from outside (X19). A worker that sleeps says so; one that does not
 //! counts the turns of its loop. It is never asked: whoever looks wakes nobody.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};

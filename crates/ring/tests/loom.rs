@@ -99,6 +99,7 @@ fn read(consumer: &mut Consumer<Shared>, bells: &(Notify, Notify), at_once: usiz
     }
 }
 
+/// V42
 #[test]
 fn a_sleeping_reader_is_woken_for_every_byte_and_for_the_end() {
     check(|| {

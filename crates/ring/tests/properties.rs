@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(consumer.read(&mut rest).expect("honest"), Read::Ended);
     }
 
-    /// E7: whatever stands in the memory, nobody reads or writes beyond the ring, and a side that was lied to
+    /// E7, V42: whatever stands in the memory, nobody reads or writes beyond the ring, and a side that was lied to
     /// says so from then on.
     #[test]
     fn a_peer_that_writes_anywhere_is_found_out_or_harmless(
@@ -162,7 +162,7 @@ fn an_end_that_was_seen_stays_seen() {
 
 #[test]
 fn positions_that_cannot_be_are_corrupt_for_good() {
-    // E7
+    // E7, V42
     for (word, value) in [(0, 65), (0, u64::MAX), (16, 3), (16, u64::MAX)] {
         let memory = memory();
         let (mut producer, mut consumer) = sides(&memory);

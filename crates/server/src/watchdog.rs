@@ -1,5 +1,5 @@
 //! Looks after the workers: one that has ended is replaced (V47), one that is stuck is told of, and replaced
-//! as well, so that those who wait at its socket are served (F19).
+//! as well, so that those who wait at its socket are served (X19).
 //!
 //! Stuck means: not asleep, and no turn of its loop for [`STUCK_AFTER`]; the time for which it waited for a
 //! processor does not count. What it has in hand stays with it; should it go on, it finishes that and ends.

@@ -184,7 +184,7 @@ fn try_files_takes_the_first_that_is_there() {
 
 #[test]
 fn alias_replaces_the_prefix_of_its_location() {
-    // F7
+    // F7, V18
     let tree = Tree::new();
     tree.file("elsewhere/a.txt", "elsewhere");
     tree.file("elsewhere/i/b.txt", "nested");
@@ -335,7 +335,7 @@ fn hosts_on_one_port_are_told_apart_by_name() {
 
 #[test]
 fn the_default_server_is_the_one_that_says_so() {
-    // F7
+    // F7, V49
     let config = http(
         "server { listen 127.0.0.1:{port}; server_name a; return 200 a; }
          server { listen 127.0.0.1:{port} default_server; server_name b; return 200 b; }

@@ -163,7 +163,7 @@ fn what_is_not_offered_is_not_packed() {
     assert!(all.contains("files/pub/a.txt"));
 }
 
-/// F4: a file that becomes shorter while it is read does not make an archive that looks whole.
+/// F4, X9: a file that becomes shorter while it is read does not make an archive that looks whole.
 #[test]
 fn a_file_that_shrinks_breaks_a_tar_off_and_a_zip_tells_the_truth() {
     const SIZE: u64 = 64 << 20;

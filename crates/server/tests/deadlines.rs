@@ -50,7 +50,7 @@ fn assert_closed_by(server: &Server, tag: &str, count: usize) {
 
 #[test]
 fn bytes_do_not_extend_the_header_deadline() {
-    // T1, T4, T6, T10
+    // T1, T4, T6, T10, V15
     let server = start("client_header_timeout 300ms;");
     let watch = Stopwatch::start();
     let mut client = server.connect().with_patience(Duration::from_millis(15));
@@ -177,7 +177,7 @@ fn start_with_large_file(bytes: usize) -> Server {
 
 #[test]
 fn a_client_that_takes_nothing_is_cut_off() {
-    // T4, T10
+    // T4, T10, V15
     let server = start_with_large_file(8 << 20);
     let mut client = server.connect();
     client.shrink_receive_buffer(4096);

@@ -147,7 +147,7 @@ fn single_ranges_are_cut_out() {
 
 #[test]
 fn several_ranges_come_as_parts_and_too_many_as_the_whole() {
-    // F1
+    // F1, V16
     let server = start();
     let mut client = server.connect();
     let response = client.request("GET", "/a.txt", "Range: bytes=0-1, 4-5,-2\r\n");
@@ -285,7 +285,7 @@ fn whoever_writes_a_file_and_asks_for_it_gets_what_was_written() {
 
 #[test]
 fn a_file_that_shrinks_while_it_is_sent_does_not_look_complete() {
-    // F1, H2
+    // F1, H2, X9
     let tree = Tree::new();
     let path = tree.file("root/large.bin", pattern(LARGE));
     let config = http("server { listen 127.0.0.1:{port} sndbuf=32k; root {root}; }");

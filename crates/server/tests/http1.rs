@@ -90,7 +90,7 @@ fn http_1_1_is_kept_and_http_1_0_is_closed_unless_they_say_otherwise() {
 
 #[test]
 fn the_status_does_not_decide_whether_the_connection_is_kept() {
-    // H2, H3
+    // H2, H3, V3
     let server = start();
     let mut client = server.connect();
     let rows = [
@@ -233,7 +233,7 @@ fn head_is_get_without_the_body() {
 
 #[test]
 fn methods_are_allowed_named_or_unknown() {
-    // H12
+    // H12, V4
     let server = start();
     let mut client = server.connect();
     for target in ["/a.txt", "*"] {
@@ -261,7 +261,7 @@ fn methods_are_allowed_named_or_unknown() {
 
 #[test]
 fn an_expectation_gets_its_final_answer_and_no_100() {
-    // H7, H6
+    // H7, H6, V33
     let server = start();
     let mut client = server.connect();
     let expects = "Content-Length: 5\r\nExpect: 100-continue\r\n";
@@ -311,7 +311,7 @@ fn a_client_that_has_sent_fin_still_gets_its_answers() {
 
 #[test]
 fn doubtful_framing_is_refused_and_the_connection_closed() {
-    // H9
+    // H9, V1
     let server = start();
     let fields = [
         "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
@@ -368,7 +368,7 @@ fn doubtful_framing_is_refused_and_the_connection_closed() {
 
 #[test]
 fn doubtful_request_lines_and_hosts_are_refused() {
-    // H9
+    // H9, V1
     let server = start();
     let lines = [
         "GET /n/x",
@@ -406,7 +406,7 @@ fn doubtful_request_lines_and_hosts_are_refused() {
 
 #[test]
 fn bad_chunks_end_the_connection() {
-    // H9: the answer to the request is out already; what follows must not be taken for a request.
+    // H9, V2: the answer to the request is out already; what follows must not be taken for a request.
     let server = start();
     let smuggled = format!("GET /n/smuggled HTTP/1.1\r\n{HOST}\r\n");
     let bodies = [
@@ -439,7 +439,7 @@ fn bad_chunks_end_the_connection() {
 
 #[test]
 fn a_body_that_nobody_wants_is_read_past() {
-    // H2, H13: chunks, extensions and trailers of an unwanted body end where the next request begins.
+    // H2, H13, V3, V33: chunks, extensions and trailers of an unwanted body end where the next request begins.
     let server = start();
     let mut client = server.connect();
     let next = format!("GET /n/next HTTP/1.1\r\n{HOST}\r\n");
@@ -492,7 +492,7 @@ fn responses_say_when_and_by_whom() {
 
 #[test]
 fn an_absolute_target_outweighs_the_host_field() {
-    // H9: RFC 9112 §3.2.2
+    // H9, V34: RFC 9112 §3.2.2
     let server = start();
     let mut client = server.connect();
     assert_eq!(client.get("http://other.example/n/x?y").text(), "/n/x");
@@ -506,7 +506,7 @@ fn an_absolute_target_outweighs_the_host_field() {
 
 #[test]
 fn a_client_that_resets_harms_nobody() {
-    // H2
+    // H2, X5
     let server = start();
     for _ in 0..50 {
         let mut client = server.connect();

@@ -39,7 +39,7 @@ fn refused(server: &Server, bytes: impl AsRef<[u8]>) -> Response {
 
 #[test]
 fn a_body_over_the_limit_is_413_and_the_connection_is_kept() {
-    // H6, H10
+    // H6, H10, V3
     let server = start();
     for target in ["/limited", "/uploads/x"] {
         let mut client = server.connect();
@@ -56,7 +56,7 @@ fn a_body_over_the_limit_is_413_and_the_connection_is_kept() {
 
 #[test]
 fn a_body_over_the_limit_is_refused_at_once_where_the_client_asks_first() {
-    // H6, H7
+    // H6, H7, V28
     let server = start();
     let mut client = server.connect();
     let response =
@@ -66,7 +66,7 @@ fn a_body_over_the_limit_is_refused_at_once_where_the_client_asks_first() {
 
 #[test]
 fn a_body_beyond_the_discard_bound_ends_the_connection_and_the_answer_arrives() {
-    // H6
+    // H6, V3
     let server = start();
     let mut client = server.connect();
     client.send(format!("POST /bounded HTTP/1.1\r\n{HOST}Content-Length: 300000\r\n\r\n"));
@@ -87,7 +87,7 @@ fn a_body_beyond_the_discard_bound_ends_the_connection_and_the_answer_arrives() 
 
 #[test]
 fn heads_have_limits() {
-    // H10
+    // H10, V31
     let server = start();
     let long = |bytes: usize| "a".repeat(bytes);
     let line = |target: &str| format!("GET {target} HTTP/1.1\r\n{HOST}\r\n");
@@ -147,7 +147,7 @@ fn no_more_connections_are_taken_than_worker_connections_says() {
 
 #[test]
 fn one_connection_too_many_is_told_so() {
-    // H10, O5
+    // H10, O5, V15
     let config = site("location / { return 200 ok; }")
         .replace("events {}", "events { connections_max 3; connections_per_address 2; }");
     let server = Server::start(BINARY, &config);
@@ -166,7 +166,7 @@ fn one_connection_too_many_is_told_so() {
 
 #[test]
 fn without_descriptors_nothing_spins_and_service_returns() {
-    // O5
+    // O5, V39, X7
     let tree = Tree::new();
     tree.file("root/a.txt", "hello");
     let config = http(

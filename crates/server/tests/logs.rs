@@ -270,7 +270,7 @@ fn every_close_has_its_reason_in_the_log() {
 
 #[test]
 fn the_error_log_says_what_went_wrong_in_one_line_each() {
-    // O6
+    // O6, V27
     let server = start(
         "",
         "location /quiet/ { log_not_found off; }

@@ -1,4 +1,4 @@
-//! Mistakes of ours (V47, F19): a panic costs one connection, a worker that ends or is stuck is replaced.
+//! Mistakes of ours (V47, X19): a panic costs one connection, a worker that ends or is stuck is replaced.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -117,7 +117,7 @@ fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
     }
 }
 
-/// O10, THREATS F19: it is told, others are served by another worker, and who was stuck gets the answer in the end.
+/// O10, V14, X19: it is told, others are served by another worker, and who was stuck gets the answer in the end.
 #[test]
 fn a_stuck_worker_is_told_of_and_replaced() {
     let server = start(1);
@@ -149,7 +149,7 @@ fn workers_by_client(server: &Server) -> HashMap<String, String> {
     sessions.map(|session| (text(&session["peer"]), text(&session["worker"]))).collect()
 }
 
-/// O10, THREATS F19: with sockets of their own, so that those who wait there are nobody else's.
+/// O10, X19: with sockets of their own, so that those who wait there are nobody else's.
 #[test]
 fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
     let tree = Tree::new();
@@ -184,7 +184,7 @@ fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 2);
 }
 
-/// O10, THREATS F19: one who works without a pause is not stuck.
+/// O10, X19: one who works without a pause is not stuck.
 #[test]
 fn a_busy_worker_is_not_taken_for_a_stuck_one() {
     let tree = Tree::new();

@@ -40,7 +40,7 @@ fn start() -> Server {
 
 #[test]
 fn nothing_outside_the_root_is_sent_however_it_is_asked_for() {
-    // F2
+    // F2, V17
     let server = start();
     let up = [
         "..",
@@ -142,7 +142,7 @@ fn dots_within_the_root_are_resolved_once() {
 
 #[test]
 fn every_name_can_be_asked_for_except_one_with_control_bytes() {
-    // F2
+    // F2, V20
     let server = start();
     let mut client = server.connect();
     for byte in (1..=255_u8).filter(|byte| *byte != b'/') {
@@ -203,7 +203,7 @@ fn what_is_no_regular_file_is_forbidden_and_nothing_hangs() {
 
 #[test]
 fn links_are_followed_by_policy() {
-    // F2
+    // F2, V19
     let tree = Tree::new();
     tree.file("outside/file.txt", "outside");
     tree.file("root/real/file.txt", "inside");

@@ -69,7 +69,7 @@ fn whoever_asks_for_a_reload_learns_how_it_went() {
 
 #[test]
 fn a_reload_that_cannot_be_done_changes_nothing_and_says_why() {
-    // O3
+    // O3, X10
     let server = start(&says("good"));
     let mut kept = server.connect();
     assert_eq!(kept.get("/").text(), "good");
@@ -127,7 +127,7 @@ fn a_pid_file_that_was_left_behind_signals_nobody() {
 
 #[test]
 fn strangers_are_not_listened_to() {
-    // O3
+    // O3, V50
     if !is_root() {
         return;
     }
@@ -152,7 +152,7 @@ fn strangers_are_not_listened_to() {
 
 #[test]
 fn many_reloads_under_load_lose_nobody_and_leave_nothing_behind() {
-    // O3: zero failed requests, zero resets; memory and descriptors do not grow.
+    // O3, X10: zero failed requests, zero resets; memory and descriptors do not grow.
     let server = start(&says("ok").replace("processes 1", "processes 2"));
     // Of two workers one may not have begun.
     let at_rest = server.fds() + 16;

@@ -92,7 +92,7 @@ fn a_repeat_counts_as_a_request_and_closes_when_it_should() {
 
 #[test]
 fn what_depends_on_more_than_the_head_is_never_repeated() {
-    // F7
+    // F7, V49
     let body = format!(
         "{TRUSTED}
          location / {{ add_header X-Connection $connection; add_header X-Request $request_id always; }}
@@ -124,7 +124,7 @@ fn what_depends_on_more_than_the_head_is_never_repeated() {
 
 #[test]
 fn the_same_head_at_another_address_is_another_request() {
-    // F7
+    // F7, V49
     let config = format!(
         "{TRUSTED} server {{ listen 127.0.0.1:{{port}}; root {{root}}; }}
          server {{ listen 127.0.0.1:{{port2}}; location / {{ alias {{root}}/sub/; }} }}"

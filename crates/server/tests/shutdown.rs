@@ -97,6 +97,7 @@ fn quit_serves_those_who_wait_at_a_unix_socket() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer and a good end");
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    drop(stream);
     assert_eq!(server.wait_exit(LONG).code(), Some(0));
     assert!(!path.exists(), "the file is gone with its socket");
 }
@@ -151,7 +152,7 @@ fn term_ends_a_hundred_downloads_within_two_seconds() {
 
 #[test]
 fn term_ends_a_crowd_at_once_and_leaves_nothing() {
-    // O4, L7: most are idle, some ask, some are served. `SEKISHO_LONG=1` takes ten thousand.
+    // O4, L7, X13: most are idle, some ask, some are served. `SEKISHO_LONG=1` takes ten thousand.
     let mut server = start("worker_processes 2;", "");
     let mut crowd: Vec<Client> = (0..100).map(|_| begin_download(&server)).collect();
     for number in 0..rounds(900, 9_900) {
@@ -175,7 +176,7 @@ fn term_ends_a_crowd_at_once_and_leaves_nothing() {
 
 #[test]
 fn quit_lets_fifty_downloads_come_to_their_end() {
-    // O4, L6: however long their readers take, for grace has no end here.
+    // O4, L6, X12: however long their readers take, for grace has no end here.
     let mut server = start("worker_processes 2; worker_shutdown_timeout off;", "");
     let clients: Vec<Client> = (0..50).map(|_| begin_download(&server)).collect();
     let zeros = vec![0; LARGE - 2000];
@@ -208,7 +209,7 @@ fn a_term_that_cuts_nobody_short_is_a_good_end() {
 
 #[test]
 fn a_second_word_escalates() {
-    // O4, L10
+    // O4, L10, X12
     for second in [Signal::QUIT, Signal::TERM] {
         let mut server = start("worker_processes 1;", "");
         let mut running = begin_download(&server);
@@ -225,7 +226,7 @@ fn a_second_word_escalates() {
 
 #[test]
 fn grace_ends_at_worker_shutdown_timeout() {
-    // O4, L14
+    // O4, L14, X12
     let mut server = start("worker_processes 1; worker_shutdown_timeout 700ms;", "");
     let mut running = begin_download(&server);
     let watch = Stopwatch::start();
@@ -300,7 +301,7 @@ fn a_pid_file_that_cannot_be_removed_any_more_names_nobody() {
 
 #[test]
 fn a_second_word_at_once_leaves_no_program_behind() {
-    // C6, O4
+    // C6, O4, X13
     for _ in 0..rounds(5, 50) {
         let tree = Tree::new();
         let script = "#!/bin/sh\ntrap '' TERM\necho $$ >\"$0.pid\"\nwhile :; do sleep 1; done\n";
@@ -325,7 +326,7 @@ fn a_second_word_at_once_leaves_no_program_behind() {
 
 #[test]
 fn a_log_that_nobody_reads_does_not_hold_up_the_end() {
-    // O4, O6
+    // O4, O6, X20
     let tree = Tree::new();
     let fifo = tree.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");

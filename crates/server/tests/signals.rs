@@ -85,7 +85,7 @@ fn a_reload_takes_new_roots_and_addresses_and_gives_up_old_ones() {
 
 #[test]
 fn a_bad_configuration_changes_nothing() {
-    // O3
+    // O3, X10
     let good = site("location / { return 200 good; }");
     let server = Server::start(BINARY, &good);
     let mut kept = server.connect();

@@ -72,7 +72,7 @@ fn serve_others(server: &Server, mode: &str) {
 
 #[test]
 fn slow_clients_hold_nobody_up_and_are_gone_after_their_deadline() {
-    // T4, O5
+    // T4, O5, V15
     if !have("slowhttptest") {
         println!("skipped: slowhttptest is not installed");
         return;

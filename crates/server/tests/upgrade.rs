@@ -54,7 +54,7 @@ fn replace_binary_by_text(server: &Server, text: &str) {
 
 #[test]
 fn upgrades_under_load_lose_nobody() {
-    // O4: zero failed requests, zero resets.
+    // O4, X11: zero failed requests, zero resets.
     for options in ["", "reuseport"] {
         let config = config(&format!("listen 127.0.0.1:{{port}} {options};"));
         let (mut server, current) = start(&config.replace("processes 1", "processes 2"));
@@ -130,7 +130,7 @@ fn a_new_process_has_the_new_binary_the_new_configuration_and_every_socket() {
 
 #[test]
 fn an_upgrade_that_fails_changes_nothing() {
-    // O4: bad binary, early exit, bad configuration.
+    // O4, X11: bad binary, early exit, bad configuration.
     let good = config("listen 127.0.0.1:{port}; listen unix:{dir}/socket;");
     let (server, current) = start(&good);
     let mut kept = server.connect();
@@ -162,7 +162,7 @@ fn an_upgrade_that_fails_changes_nothing() {
 
 #[test]
 fn a_new_process_that_never_serves_is_given_up() {
-    // O4
+    // O4, X11
     let (server, current) = start(&config("listen 127.0.0.1:{port};"));
     replace_binary_by_text(&server, "#!/bin/sh\nexec sleep 600\n");
     server.signal(Signal::USR2);
@@ -215,7 +215,7 @@ fn the_sockets_of_the_endpoint_are_handed_over_too() {
 
 #[test]
 fn sockets_are_given_to_the_new_process_alone() {
-    // O4
+    // O4, V50
     let (server, _current) = start(&config("listen 127.0.0.1:{port};"));
     let name = format!("sekisho/{}/handover", server.id());
     for question in ["sockets\n", "ready\n", "nonsense\n", "reload", ""] {

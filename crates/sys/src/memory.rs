@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn memory_that_can_go_or_is_not_there_is_refused() {
-        // E7
+        // E7, V43
         let open = file(4096, 0);
         assert!(SharedMemory::map(&open, 4096).is_err(), "not sealed");
         let small = file(4095, libc::F_SEAL_SHRINK);

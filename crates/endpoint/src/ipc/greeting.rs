@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn new_memory_keeps_its_size() {
-        // E7
+        // E7, V43
         let memory = new_memory(8192).expect("made");
         assert!(rustix::fs::ftruncate(&memory, 4096).is_err());
         assert!(rustix::fs::ftruncate(&memory, 16384).is_err());

@@ -88,7 +88,7 @@ async fn others_are_served(frame: Vec<u8>, end: Option<CloseReason>) {
 
 #[test]
 fn frames_without_end_that_mean_nothing_hold_nobody_up() {
-    // E7, L15: a cancel for a slot that is free is void.
+    // E7, L15, V14: a cancel for a slot that is free is void.
     let mut frame = Vec::new();
     Head::of_slot(Kind::Cancel, 7).write(&mut frame);
     run(others_are_served(frame, None));

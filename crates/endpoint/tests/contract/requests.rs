@@ -151,7 +151,7 @@ contract! {
         assert_eq!((head.kind, &body[..]), (Kind::Result, &b"b"[..]));
     }
 
-    /// L12, L15: a peer that goes cancels what runs for it, at once.
+    /// L12, L15, V44: a peer that goes cancels what runs for it, at once.
     #[test]
     async fn a_lost_peer_cancels_at_once() {
         let world = World::<T>::new();
@@ -194,7 +194,7 @@ contract! {
         assert_eq!(client.call(ECHO, b"on").await.expect("the session goes on"), b"on");
     }
 
-    /// L32: a handler that panics has dropped its handle; the session and the others go on.
+    /// L32, V47: a handler that panics has dropped its handle; the session and the others go on.
     #[test]
     async fn a_panicking_service_gives_unknown_and_harms_nobody() {
         let world = World::<T>::new();

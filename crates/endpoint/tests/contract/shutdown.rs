@@ -40,7 +40,7 @@ contract! {
         world.empty().await;
     }
 
-    /// L7: force cancels what runs; it still answers.
+    /// L7, X13: force cancels what runs; it still answers.
     #[test]
     async fn force_cancels_what_runs_and_each_answers_once() {
         let world = World::<T>::new();

@@ -42,7 +42,7 @@ fn speech(dice: &mut Dice) -> Vec<u8> {
 }
 
 contract! {
-    /// L12, L13, L14: whatever a client was doing, nothing of it is left, and its end has a reason.
+    /// L12, L13, L14, V44: whatever a client was doing, nothing of it is left, and its end has a reason.
     #[test]
     async fn vanished_clients_leave_nothing_behind() {
         let world = World::<T>::with(|_| {}, Seats::new(50, 1, 50));

@@ -143,7 +143,7 @@ fn any_descriptor(dice: &mut Dice) -> OwnedFd {
 
 #[test]
 fn a_client_survives_any_descriptors_that_a_server_hands_out() {
-    // E7: truncated, unsealed, of the wrong kind, too few, too many.
+    // E7, V43, X18: truncated, unsealed, of the wrong kind, too few, too many.
     let _alone = alone();
     let before = held();
     let folder = tempfile::tempdir().expect("a folder");

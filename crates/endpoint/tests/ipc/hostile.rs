@@ -91,7 +91,7 @@ fn misdeed(raw: &mut Raw, dice: &mut Dice) {
 
 #[test]
 fn a_peer_that_corrupts_whatever_it_can_harms_only_itself() {
-    // E7, L12
+    // E7, L12, V42, V43, X18
     let _alone = alone();
     let before = held();
     let mut server = Server::start(ipc::Config::default());
@@ -136,7 +136,7 @@ type Case = (&'static str, fn(&mut Raw), CloseReason);
 
 #[test]
 fn corruption_ends_the_session_at_once_and_with_a_reason() {
-    // E7
+    // E7, V42
     let _alone = alone();
     let cases: [Case; 5] = [
         (

@@ -2,10 +2,12 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use sekisho_endpoint::{Echo, blocking, ipc};
+use rustix::process::{Pid, Signal, kill_process};
+use sekisho_endpoint::{Echo, Policy, blocking, ipc};
 
-use crate::support::{Dice, ENDLESS, PATIENT, Server, alone, connect, held, pause, rounds};
+use crate::support::{Dice, ENDLESS, PATIENT, Server, alone, connect, held, pause, policy, rounds};
 
 /// Where the process is told which server it is to trouble.
 const PATH: &str = "SEKISHO_TEST_IPC_PATH";
@@ -66,7 +68,7 @@ fn start(server: &Server) -> Child {
 
 #[test]
 fn killed_processes_leave_nothing_behind() {
-    // E7, L12, L13
+    // E7, L12, L13, V44, X18
     let _alone = alone();
     let before = held();
     let mut server = Server::start(ipc::Config::default());
@@ -99,4 +101,48 @@ fn killed_processes_leave_nothing_behind() {
     drop(server);
     assert_eq!(held(), before, "descriptors and shared memory");
     println!("{ended} sessions have ended");
+}
+
+#[test]
+fn stopped_processes_are_given_up_at_their_deadline() {
+    // E6, E7, X18: they hold their sockets and their memory, and say nothing any more.
+    let _alone = alone();
+    let before = held();
+    let short = Policy { session_timeout: Some(Duration::from_secs(2)), ..policy() };
+    let mut server = Server::start_with(ipc::Config::default(), short);
+    let mut honest = server.client();
+    let mut dice = Dice(0x0570_99ed_5eed);
+    for _ in 0..rounds(1, 50) {
+        let (mut stopped, mut most) = (Vec::new(), 0);
+        for _ in 0..6 {
+            let child = start(&server);
+            crate::support::until(|| server.seats.taken().0 > 1);
+            pause(dice.roll(20));
+            kill_process(Pid::from_child(&child), Signal::STOP).expect("a child of ours");
+            stopped.push(child);
+            most = most.max(server.seats.taken().0);
+        }
+        // One that was just between two sessions holds nothing; the others are there, and then are not.
+        assert!(most > 2, "{most} at a time");
+        let mut is_alone = false;
+        for _ in 0..20_000 {
+            assert_eq!(honest.call(Echo::NUMBER, b"x").expect("served"), b"x");
+            is_alone = server.seats.taken() == (1, 0);
+            if is_alone {
+                break;
+            }
+            pause(1);
+        }
+        assert!(is_alone, "{:?} are there", server.seats.taken());
+        for mut child in stopped {
+            child.kill().expect("killed");
+            child.wait().expect("gone");
+        }
+    }
+    drop(honest);
+    crate::support::until(|| server.seats.taken() == (0, 0));
+    crate::support::until(|| held().1 == before.1);
+    server.stop();
+    drop(server);
+    assert_eq!(held(), before, "descriptors and shared memory");
 }

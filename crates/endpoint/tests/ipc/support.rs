@@ -64,6 +64,16 @@ pub(crate) struct Server {
     thread: Option<thread::JoinHandle<()>>,
 }
 
+/// Deadlines for tests: short, but for one that is only slow.
+pub(crate) fn policy() -> Policy {
+    Policy {
+        linger_timeout: Duration::from_millis(200),
+        send_timeout: Some(Duration::from_secs(1)),
+        handshake_timeout: Some(Duration::from_secs(2)),
+        ..Policy::default()
+    }
+}
+
 struct Ends(Arc<Mutex<Vec<CloseReason>>>);
 
 impl Observer for Ends {
@@ -74,6 +84,10 @@ impl Observer for Ends {
 
 impl Server {
     pub(crate) fn start(config: ipc::Config) -> Self {
+        Self::start_with(config, policy())
+    }
+
+    pub(crate) fn start_with(config: ipc::Config, policy: Policy) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ipc");
         let ends = Arc::new(Mutex::new(Vec::new()));
@@ -88,12 +102,7 @@ impl Server {
                 let config_here = Config {
                     observer: Rc::new(Ends(ends_there)),
                     seats: seats_there,
-                    policy: Arc::new(Policy {
-                        linger_timeout: Duration::from_millis(200),
-                        send_timeout: Some(Duration::from_secs(1)),
-                        handshake_timeout: Some(Duration::from_secs(2)),
-                        ..Policy::default()
-                    }),
+                    policy: Arc::new(policy),
                     ..Config::default()
                 };
                 let endpoint = Endpoint::new(config_here, services());

@@ -161,7 +161,7 @@ fn the_environment_is_complete_and_built_from_nothing() {
     assert_eq!(environment.bytes().split(|byte| *byte == 0).count(), expected.len() + 1);
 }
 
-/// C8: no `Proxy` (httpoxy), no name with `_` or anything else that is no variable, no `Authorization`
+/// C8, V22: no `Proxy` (httpoxy), no name with `_` or anything else that is no variable, no `Authorization`
 /// unless wanted; one variable for each name.
 #[test]
 fn fields_become_variables_within_limits() {

@@ -77,7 +77,7 @@ fn good_heads_are_understood() {
     }
 }
 
-/// C9, C2: what cannot be sent, or is not a head, is refused for a reason; without `cgi_strict` the line
+/// C9, C2, V24: what cannot be sent, or is not a head, is refused for a reason; without `cgi_strict` the line
 /// is left out, and nothing of it passes.
 #[test]
 fn bad_lines_are_refused_or_left_out() {

@@ -258,7 +258,7 @@ fn a_content_length_is_kept_to() {
     check(RULES, &none, &["2 fail 502 BodyTooShort", "2 sweep"]);
 }
 
-/// C5, F17 of the faults: what cannot be read to its end does not look complete.
+/// C5, X17: what cannot be read to its end does not look complete.
 #[test]
 fn output_that_is_lost_is_broken_off() {
     let begun = [(0, Print("X: 1\n\nbody")), (1, Do::Lost), (2, Do::Exit(0))];
@@ -355,7 +355,7 @@ fn a_stop_by_force_is_answered_while_it_can_be() {
     check(RULES, &after, &["0 head 200 1", "0 \"b\"", "0 finish", "5 term", "8 sweep"]);
 }
 
-/// T4: `cgi_timeout T [K]`: TERM at T, KILL K later, however much is printed.
+/// T4, X3: `cgi_timeout T [K]`: TERM at T, KILL K later, however much is printed.
 #[test]
 fn the_whole_run_has_its_own_deadline() {
     let rules = Rules {

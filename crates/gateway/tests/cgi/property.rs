@@ -109,7 +109,7 @@ fn answer(rules: Rules, pieces: &[&[u8]], exit: Exit) -> Answer {
 }
 
 proptest! {
-    /// C9: the head is the same however its bytes come.
+    /// C9, V24: the head is the same however its bytes come.
     #[test]
     fn a_head_is_the_same_however_it_is_cut(
         output in output(),
@@ -155,7 +155,7 @@ proptest! {
         prop_assert_eq!(&whole, &answer(rules, &each, exit));
     }
 
-    /// C6, T2: whatever happens in whatever order, there is at most one answer, deadlines come to an
+    /// C6, T2, V14: whatever happens in whatever order, there is at most one answer, deadlines come to an
     /// end, and a program that is never seen to exit is killed.
     #[test]
     fn every_run_ends(

@@ -276,7 +276,7 @@ mod tests {
         names
     }
 
-    /// F5: both kinds, with and without a name of their own.
+    /// F5, V30: both kinds, with and without a name of their own.
     #[test]
     fn a_file_appears_or_replaces_whole_and_leaves_nothing_else() {
         for make in [Temp::new, Temp::named] {

@@ -321,6 +321,7 @@ mod tests {
         }
     }
 
+    /// V14
     #[test]
     fn hostile_text_takes_no_long_time() {
         for piece in ["[", "*", "**", "`", "![", "[](", "\\"] {

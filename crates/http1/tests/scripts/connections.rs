@@ -413,7 +413,7 @@ fn a_graceful_shutdown_waits_for_the_response() {
     assert_eq!(peer.stage(), Stage::Lingering);
 }
 
-/// H12: nothing of a request is left for the next: neither HEAD, nor its version, nor a held body.
+/// H12, V3: nothing of a request is left for the next: neither HEAD, nor its version, nor a held body.
 #[test]
 fn a_request_leaves_nothing_behind_for_the_next() {
     let mut peer = Peer::default();

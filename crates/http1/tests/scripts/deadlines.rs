@@ -162,7 +162,7 @@ fn the_body_deadline_counts_silence() {
     assert_eq!(peer.stage(), expired(Body));
 }
 
-/// T4: with `client_body_min_rate`, dribbling is not enough.
+/// T4, V15: with `client_body_min_rate`, dribbling is not enough.
 #[test]
 fn a_body_below_the_minimum_rate_is_late() {
     let mut peer = Peer::new(policy(|policy| policy.body_min_rate = Some(10)));

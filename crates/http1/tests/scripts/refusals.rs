@@ -1,4 +1,4 @@
-//! What is refused and what is not (H5, H9, H10; V1 and V2 of the threats), row by row. Each refusal is
+//! What is refused and what is not (H5, H9, H10; V1, V2), row by row. Each refusal is
 //! tried whole and byte by byte.
 
 use crate::harness::{Peer, policy, refused};
@@ -45,7 +45,7 @@ fn fields_are_refused(fields: &[u8], status: u16, cause: Cause) {
     is_refused(&[b"POST / HTTP/1.1\r\n", fields, b"\r\n"].concat(), status, cause);
 }
 
-/// H9: request lines.
+/// H9, V1: request lines.
 #[test]
 fn a_malformed_request_line_is_refused() {
     let rows: &[(&[u8], u16, Cause)] = &[
@@ -156,7 +156,7 @@ fn a_head_that_leaves_a_doubt_is_refused() {
     is_refused(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400, Cause::HostRepeated);
 }
 
-/// H9, V1: how long the message is.
+/// H9, V1, V4: how long the message is.
 #[test]
 fn a_length_that_leaves_a_doubt_is_refused() {
     let rows: &[(&[u8], u16, Cause)] = &[

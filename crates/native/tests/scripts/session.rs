@@ -170,7 +170,7 @@ fn another_major_version_is_told_which_one_would_do() {
 
 #[test]
 fn a_length_field_allocates_nothing_before_or_after_the_handshake() {
-    // E2, E4: four gigabytes are claimed, and the head is enough to refuse them.
+    // E2, E4, V42, V46: four gigabytes are claimed, and the head is enough to refuse them.
     for (mut peer, kind) in [(Peer::new(|_| {}), Kind::Hello), (Peer::open(|_| {}), Kind::Request)]
     {
         let mut wire = Vec::new();

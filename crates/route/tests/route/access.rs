@@ -244,7 +244,7 @@ fn auth_delay_holds_a_refusal_back() {
     assert_eq!(with(ANN, "/a").decide(&table), "file /srv/a");
 }
 
-/// F7: what is not to be had by its own path is not to be had by another.
+/// F7, V25: what is not to be had by its own path is not to be had by another.
 #[test]
 fn internal_redirects_pass_the_gates_of_where_they_lead() {
     let table = server(

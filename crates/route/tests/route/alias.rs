@@ -22,7 +22,7 @@ const FILES: &[&str] = &[
     "/etc/passwd",
 ];
 
-/// F2, F7: location and alias, each with and without a closing slash.
+/// F2, F7, V18: location and alias, each with and without a closing slash.
 #[test]
 fn alias_replaces_the_prefix_whatever_the_slashes() {
     let both = server(vec![prefix("/i/", alias("/data/img/"))]).table();

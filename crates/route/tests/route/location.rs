@@ -137,6 +137,7 @@ fn the_path_that_is_matched_is_decoded_and_resolved() {
     );
 }
 
+/// V21
 #[test]
 fn slashes_are_told_apart_where_they_are_not_merged() {
     let locations = || vec![prefix("/", says("root")), exact("/x/y", says("exact"))];

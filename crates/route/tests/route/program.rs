@@ -241,7 +241,7 @@ fn a_program_hands_over_to_another_target() {
     assert_eq!(asked.hand_over(Handover::Location, "/in/a.txt", &table), "error 404");
 }
 
-/// C9: at most 10.
+/// C9, V25: at most 10.
 #[test]
 fn a_program_hands_over_ten_times_and_no_more() {
     let table = server("error_page 502 /a.txt; location /c/ { cgi_pass /opt/app; }");

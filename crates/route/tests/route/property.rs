@@ -104,7 +104,7 @@ fn hostile_script() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// F2, F7: whatever a script does with whatever a client sends, the decision ends; no file outside its
+    /// F2, F7, V14: whatever a script does with whatever a client sends, the decision ends; no file outside its
     /// root is asked for (the view of files checks each), and no address splits a field (V48).
     #[test]
     fn every_script_ends_and_keeps_below_its_root(
@@ -130,7 +130,7 @@ proptest! {
         prop_assert!(asked.files.looks < 1000);
     }
 
-    /// F2: a path and its normal form are routed alike; and the files that are asked for (the view of
+    /// F2, V21: a path and its normal form are routed alike; and the files that are asked for (the view of
     /// files checks each) never climb out of their root.
     #[test]
     fn a_path_and_its_normal_form_are_routed_alike(path in hostile_path(), keeps in any::<bool>()) {

@@ -123,6 +123,7 @@ fn without_a_host_the_address_of_the_connection_is_named() {
     assert_eq!(of(None), "http://localhost/dir/");
 }
 
+/// V48
 #[test]
 fn a_relative_redirect_never_leads_to_another_host() {
     let keeps = || server(Vec::new()).keeps_slashes();

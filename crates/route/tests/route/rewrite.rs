@@ -267,7 +267,7 @@ fn a_test_never_asks_for_what_has_dots_in_it() {
     );
 }
 
-/// F2: a path that a script has made is used only where it is resolved; errors go on with the last good one.
+/// F2, V17: a path that a script has made is used only where it is resolved; errors go on with the last good one.
 #[test]
 fn a_path_with_dots_is_never_used() {
     let table = server(

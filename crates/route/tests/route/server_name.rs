@@ -71,6 +71,7 @@ fn a_request_without_host_goes_to_the_server_without_a_name() {
     assert_eq!(Asked::new("GET /", &[]).decide(&table), "text 200 default");
 }
 
+/// V34
 #[test]
 fn the_authority_of_an_absolute_target_comes_before_the_host() {
     let table =
@@ -88,7 +89,7 @@ fn the_authority_of_an_absolute_target_comes_before_the_host() {
     );
 }
 
-/// H3: found while routing.
+/// H3, V49: found while routing.
 #[test]
 fn a_bad_host_is_a_400_of_the_default_server() {
     let table = server(Vec::new())

@@ -275,7 +275,7 @@ fn the_combined_line_is_nginx_own() {
     );
 }
 
-/// O6: JSON too.
+/// O6, V27: JSON too.
 #[test]
 fn a_json_line_stays_json() {
     let fields = [("Host", "example.org"), ("User-Agent", "a \"b\" \\ \x01\t \u{e4}")];
@@ -293,7 +293,7 @@ fn a_line_without_escaping_has_values_as_they_are() {
     assert_eq!(line("[$http_user_agent][$http_referer]", Escape::None, &fields), "[a \"b\"][]");
 }
 
-/// O6: one request, one line.
+/// O6, V27: one request, one line.
 #[test]
 fn no_value_breaks_a_line() {
     let fields = [("Host", "example.org"), ("User-Agent", "a\r\nb\x7f\0")];

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn who_may_steer_is_known_by_socket_or_by_credential() {
-        // E4, E9
+        // E4, E9, V50
         let own = rustix::process::geteuid().as_raw();
         let other = own.wrapping_add(4711);
         let named = own.wrapping_add(4712);

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_a_client_asks_for_is_no_markup_on_the_page() {
-        // O7
+        // O7, V48
         let request = sekisho_endpoint::control::Request {
             method: "GET".to_owned(),
             target: "/<script>\"&".to_owned(),

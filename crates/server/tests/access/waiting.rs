@@ -139,5 +139,6 @@ fn a_graceful_end_waits_for_those_who_are_delayed() {
     for client in &mut clients {
         assert_eq!(client.read_response().status, 200);
     }
+    drop(clients);
     assert_eq!(server.wait_exit(LONG).code(), Some(0));
 }

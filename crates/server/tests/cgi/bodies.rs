@@ -25,7 +25,7 @@ const SUM: &str = "sum=$(sha256sum | cut -d' ' -f1)\n\
 
 #[test]
 fn large_bodies_arrive_whole_in_bounded_memory() {
-    // C7, F4 of the faults
+    // C7, X4, V28
     let (bytes, clients) = if is_long() { (100 * MIB, 20) } else { (8 * MIB, 6) };
     let body = pattern(bytes);
     let tree = Tree::new();
@@ -125,7 +125,7 @@ fn a_body_is_told_as_it_is() {
 
 #[test]
 fn a_client_that_waits_for_100_gets_it_once_and_only_where_the_body_is_wanted() {
-    // H7, H6, C7
+    // H7, H6, C7, V33
     let tree = Tree::new();
     tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; cat"));
     tree.file("root/cgi-bin/plain.cgi", sh("echo"));
@@ -213,7 +213,7 @@ fn a_client_that_is_slow_with_its_body_is_a_408_and_not_a_504() {
 
 #[test]
 fn a_body_does_not_pass_to_what_is_answered_instead() {
-    // C9, C7: a local redirect is a GET without a body, and so is an error page.
+    // C9, C7, V3: a local redirect is a GET without a body, and so is an error page.
     let tree = Tree::new();
     tree.script("root/cgi-bin/first.cgi", &sh("printf 'Location: /cgi-bin/second.cgi?a=b\\n\\n'"));
     tree.script("root/cgi-bin/dies.cgi", &sh("cat >/dev/null; exit 1"));

@@ -213,7 +213,7 @@ fn a_program_may_print_its_body_only() {
 
 #[test]
 fn a_slow_reader_holds_its_program_back_and_gets_everything() {
-    // C4, T9, F4 of the faults
+    // C4, T9, X4
     const BYTES: usize = 40 << 20;
     let tree = Tree::new();
     let script = format!("printf 'X: 1\\n\\n'; exec head -c {BYTES} /dev/zero");

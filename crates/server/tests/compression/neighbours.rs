@@ -132,7 +132,7 @@ fn a_missing_neighbour_is_not_what_the_log_complains_about() {
     assert!(!log().contains("missing.css."), "{}", log());
 }
 
-/// C1: what is a program is never sent as a file, nor is its neighbour.
+/// C1, V26: what is a program is never sent as a file, nor is its neighbour.
 #[test]
 fn a_program_is_run_whatever_lies_beside_it() {
     let tree = neighbours();

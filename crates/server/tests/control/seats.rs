@@ -44,7 +44,7 @@ fn a_full_server_refuses_others_and_can_still_be_steered() {
 
 #[test]
 fn an_ordinary_session_may_not_steer() {
-    // E9
+    // E9, V50
     use prost::Message;
     use sekisho_endpoint::control::{Ask, List, What};
     let server = Server::start(BINARY, &with_endpoint("", ""));
@@ -57,7 +57,7 @@ fn an_ordinary_session_may_not_steer() {
 
 #[test]
 fn another_user_is_refused_unless_the_configuration_names_them() {
-    // E9: permission by socket credentials
+    // E9, V50: permission by socket credentials
     if !rustix::process::geteuid().is_root() || !have("setpriv") {
         println!("skipped: only root can become somebody else");
         return;
@@ -91,7 +91,7 @@ fn another_user_is_refused_unless_the_configuration_names_them() {
 
 #[test]
 fn over_tcp_the_credential_decides() {
-    // E2, E9
+    // E2, E9, V50
     let tree = Tree::new();
     tree.file("secret", "correct horse battery\n");
     tree.file("wrong", "incorrect horse battery\n");

@@ -86,7 +86,7 @@ fn faults(kind: &'static Kind, number: usize) -> Vec<Fault> {
     }
 }
 
-/// F17 of the faults
+/// X17
 #[test]
 fn a_start_succeeds_or_says_why_not_whatever_call_fails() {
     if !have("strace") {
@@ -184,7 +184,7 @@ fn outcome(hit: &Hit) -> Outcome {
     }
 }
 
-/// F10 and F17 of the faults
+/// X10 and X17
 #[test]
 fn a_reload_happens_or_leaves_all_as_it_was_whatever_call_fails() {
     if !have("strace") {
@@ -286,7 +286,7 @@ fn settled(server: &Server) -> usize {
     last
 }
 
-/// F11 and F17 of the faults
+/// X11 and X17
 #[test]
 fn an_upgrade_happens_or_the_old_process_goes_on_whatever_call_fails() {
     if !have("strace") {

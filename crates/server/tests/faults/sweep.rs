@@ -26,25 +26,25 @@ pub(crate) fn is_long() -> bool {
     std::env::var_os("SEKISHO_LONG").is_some_and(|value| value != "0")
 }
 
-/// F17 of the faults, V26: no descriptors among others
+/// X17, V26: no descriptors among others
 #[test]
 fn files_are_served_whatever_call_fails() {
     sweep(&Files);
 }
 
-/// F17 of the faults, V26
+/// X17, V26
 #[test]
 fn programs_run_or_fail_cleanly_whatever_call_fails() {
     sweep(&Cgi);
 }
 
-/// F17 of the faults, F5
+/// X17, F5
 #[test]
 fn uploads_are_whole_or_not_there_whatever_call_fails() {
     sweep(&Uploads);
 }
 
-/// F17 of the faults, F18 of the faults
+/// X17, X18
 #[test]
 fn native_sessions_end_well_whatever_call_fails() {
     sweep(&Native);

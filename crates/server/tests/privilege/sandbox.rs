@@ -200,6 +200,7 @@ fn a_reload_with_a_new_root_works() {
     // Who was connected is told to come again, by a close between two requests or with the last answer.
     kept.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(kept.try_read_response(false).map_or(true, |answer| answer.says_close()));
+    drop(kept);
     eventually("new workers", LONG, || {
         let now = workers(&server);
         !now.is_empty() && now.iter().all(|name| !before.contains(name))

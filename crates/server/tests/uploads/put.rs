@@ -171,7 +171,7 @@ fn conditions_are_honoured_before_the_body_comes() {
     assert_eq!(waiting.send("ok").read_response().status, 201);
 }
 
-/// F5: `upload_conflict`
+/// F5, V30: `upload_conflict`
 #[test]
 fn a_conflict_is_settled_as_configured() {
     let server = files(

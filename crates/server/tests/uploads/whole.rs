@@ -30,7 +30,7 @@ fn put_head(target: &str, length: usize) -> String {
     format!("PUT {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")
 }
 
-/// F5: 1,000 uploads that stop at any point leave nothing and harm nothing.
+/// F5, V30, X5: 1,000 uploads that stop at any point leave nothing and harm nothing.
 #[test]
 fn aborted_uploads_leave_nothing_and_never_harm_the_old_file() {
     aborts_harm_nothing("", 100_000, 1000);
@@ -73,7 +73,7 @@ fn aborts_harm_nothing(setting: &str, length: usize, turns: usize) {
     assert_eq!(server.tree().read("root/old"), body);
 }
 
-/// F5, and F16 of the faults: a server that is killed in the middle leaves nothing, and the old file is
+/// F5, and X16: a server that is killed in the middle leaves nothing, and the old file is
 /// the old file.
 #[test]
 fn a_server_that_is_killed_leaves_nothing_half_there() {
@@ -121,7 +121,7 @@ fn a_server_that_is_killed_leaves_nothing_half_there() {
     assert_eq!(server.connect().get("/old").body, b"old");
 }
 
-/// Whole or not at all, also when the kill comes in the very moment in which a file is replaced; what is
+/// V30: whole or not at all, also when the kill comes in the very moment in which a file is replaced; what is
 /// left of that is swept.
 #[test]
 fn a_kill_while_files_are_replaced_leaves_one_or_the_other() {
@@ -268,7 +268,7 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// F5, V41: 507, and gone.
+/// F5, V41, X6: 507, and gone.
 #[test]
 fn a_full_disk_is_a_507_and_nothing_is_left() {
     let tree = Tree::new();
@@ -482,7 +482,7 @@ fn every_byte_of_a_name_makes_the_round_trip() {
     assert_eq!(server.tree().names("root"), [""; 0]);
 }
 
-/// Of many who want to be the first, one is; of many who count, none is lost.
+/// V30: of many who want to be the first, one is; of many who count, none is lost.
 #[test]
 fn conditions_hold_until_the_file_takes_its_place() {
     let tree = Tree::new();

@@ -1,0 +1,14 @@
+//! What has broken other servers, tried on the real binary (docs/threats.md): where no scenario elsewhere does it.
+//!
+//! With `SEKISHO_LONG=1` the long forms run: 100,000 paths, 100,000 requests against a swap, ten times the rounds.
+#![forbid(unsafe_code)]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../steering/mod.rs"]
+mod steering;
+
+mod bombs;
+mod paths;
+mod requests;
+mod smuggling;
