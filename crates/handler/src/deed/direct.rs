@@ -276,7 +276,7 @@ mod tests {
             while !rest.is_empty() {
                 poll_fn(|cx| direct.advance(cx)).await.expect("written");
                 let next = &rest[..piece.min(rest.len())];
-                let count = if rest.len() % 2 == 0 {
+                let count = if rest.len().is_multiple_of(2) {
                     direct.take(next)
                 } else {
                     let room = direct.room();
