@@ -34,6 +34,7 @@ use crate::cgi::Surroundings;
 use crate::task::{Outbox, Progress, Task, Way};
 use temp::Temp;
 
+pub use direct::held;
 pub use sweep::leftovers;
 
 /// What is to be done, and for whom.

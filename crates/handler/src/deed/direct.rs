@@ -142,6 +142,12 @@ impl Direct {
     }
 }
 
+/// How many bodies of this worker have memory of their own, and how many bytes.
+pub fn held() -> (usize, usize) {
+    let count = TAKEN.with(|taken| taken.load(Ordering::Relaxed));
+    (count, count * (CHUNK_BYTES + ALIGNMENT))
+}
+
 /// Whether bytes written past the cache go to a disk sooner, and without harm: where that is known.
 fn is_for_this(file: BorrowedFd<'_>) -> bool {
     const EXT4: u64 = 0xef53;

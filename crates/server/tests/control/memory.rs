@@ -102,3 +102,23 @@ fn native_sessions_and_the_memory_they_share_are_shown() {
         assert!(text.contains(kind), "{kind} in\n{text}");
     }
 }
+
+/// O7: and it is let go with the client.
+#[test]
+fn the_memory_of_a_large_upload_is_shown() {
+    let site = http(
+        "server { listen 127.0.0.1:{port}; root {root}; client_max_body_size 0; dav_methods PUT; }",
+    );
+    let server = Server::start(BINARY, &site);
+    let mut client = server.connect();
+    client.send("PUT /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\nbegin");
+    eventually("an upload", LONG, || of(&memory(&server), "buffers in use").0 == 1);
+    let held = of(&memory(&server), "upload memory");
+    if held.0 == 0 {
+        println!("skipped: not on this file system");
+        return;
+    }
+    assert!(held.0 == 1 && (1 << 20..2 << 20).contains(&held.1), "{held:?}");
+    drop(client);
+    eventually("none", LONG, || of(&memory(&server), "upload memory") == (0, 0));
+}
