@@ -1,7 +1,7 @@
 //! The pid file: written when the server listens, gone at its end, put aside for an upgrade; and signals
 //! to whom it names.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -30,9 +30,7 @@ impl PidFile {
     pub(crate) fn write(path: &Path) -> Result<Self, Problem> {
         let open = || -> io::Result<Self> {
             // Not emptied before it is ours: it may be another's.
-            let mut options = OpenOptions::new();
-            options.create(true).truncate(false).write(true);
-            let file = sekisho_log::open_guarded(&mut options, OFlags::empty(), path)?;
+            let file = sekisho_log::open_guarded(OFlags::WRONLY | OFlags::CREATE, path)?;
             Self::take_over(path, file)
         };
         open()

@@ -1,6 +1,5 @@
 //! What the command line asks for, done: print, test, signal or serve.
 
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -99,8 +98,7 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
 /// The file that `-e` names is there before anything else is done, as with nginx.
 fn create_early_log(plan: &Plan) -> Result<(), Problem> {
     let Some(path) = plan.early_log() else { return Ok(()) };
-    let mut options = OpenOptions::new();
-    match sekisho_log::open_guarded(options.append(true).create(true), OFlags::empty(), path) {
+    match sekisho_log::open_guarded(OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, path) {
         Ok(_) => Ok(()),
         Err(error) => Err(Problem::new(format_args!("cannot open {}: {error}", path.display()))),
     }

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod identity;
+mod logs;
 mod programs;
 mod sandbox;
 #[path = "../steering/mod.rs"]
