@@ -1,5 +1,5 @@
-//! What the machine has to say to a configuration that is right in itself: whether there is such a user, and
-//! whether programs would be run by root.
+//! What the machine has to say to a configuration that is right in itself: whether there is such a user, whether
+//! it is root, and whether programs would be run by root.
 
 use crate::model::Config;
 use crate::parse::{Node, Tree};
@@ -28,6 +28,11 @@ pub(crate) fn check(
             let report = |problem| Report::error(&tree.files, word.span, problem);
             found.extend(problem.map(report));
         }
+        if source.would_be_root(Some(user)) {
+            let span = node.args.first().map(|word| word.span);
+            let report = Report::warning(&tree.files, span, "the server will be root");
+            found.push(report.help("name somebody with fewer rights".to_owned()));
+        }
     }
     let user = config.main.user.as_ref().map(|(user, _)| user.as_str());
     let has_programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
@@ -37,7 +42,7 @@ pub(crate) fn check(
         let span = first_run(&tree.nodes).map(|node| node.name.span);
         found.push(Report::error(&tree.files, span, message).help(help.to_owned()));
     }
-    let is_fine = found.is_empty();
+    let is_fine = !found.iter().any(Report::is_error);
     for report in found {
         reports.push(report);
     }
@@ -111,6 +116,19 @@ mod tests {
                 assert!(line.contains(message) && line.contains(place), "{line}");
             }
             assert_eq!(outcome.config.is_some(), expected.is_empty(), "{text}");
+        }
+    }
+
+    /// V45
+    #[test]
+    fn a_server_that_will_be_root_is_warned_of_with_its_place() {
+        for (text, is_warned) in [("\nuser root;", true), ("\nuser www;", false), ("", false)] {
+            let source = Asked(Memory::of("/c", text));
+            let outcome = load(Path::new("/c"), &Options::new("/"), &source);
+            let mut found = outcome.reports.iter().map(crate::Report::line);
+            let line = "[warn] the server will be root in /c:2";
+            assert_eq!(found.any(|found| found == line), is_warned, "{text}");
+            assert!(outcome.config.is_some(), "a warning is no error");
         }
     }
 }

@@ -216,6 +216,11 @@ impl Domain {
         Ok(Self { places, missing, is_quiet, starter })
     }
 
+    /// How many places there are.
+    pub(crate) fn place_count(&self) -> usize {
+        self.places.len()
+    }
+
     /// Starts a thread in the domain.
     pub(crate) fn spawn(
         &self,

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 
-use sekisho_testkit::{Server, Signal, eventually};
+use sekisho_testkit::{Server, Signal, eventually, run};
 
 use crate::common::{BINARY, LONG, site};
 use crate::steering::{ByPidFile, install};
@@ -61,4 +61,52 @@ fn root_does_not_start_by_way_of_a_link_of_the_user() {
     let said = failed.stderr;
     assert!(said.contains("theirs/logs\" is a link of another user"), "{said}");
     assert!(!secret.exists());
+}
+
+/// O6: whoever reads the log sees who serves what since when, and when that was over.
+#[test]
+fn the_log_has_a_line_for_the_start_and_one_for_the_end() {
+    let tree = open_tree();
+    let (user, who) = if is_root() { ("user nobody;", "user \"nobody\"") } else { ("", "as ") };
+    let body = "listen unix:{dir}/socket;";
+    let config = site(body).replace("error.log debug", "error.log notice");
+    tree.file("error.log", "");
+    let config =
+        format!("{user} worker_processes 3;\n{}", config.replace("worker_processes 1;", ""));
+    let mut server = Server::start_in(tree, BINARY, &config);
+    eventually("the line", LONG, || server.log("error.log").contains(" serves on "));
+    let log = server.log("error.log");
+    let line = log.lines().find(|line| line.contains(" serves on ")).expect("just seen");
+    let dir = server.tree().dir().display().to_string();
+    let port = server.address().port();
+    for part in [
+        "[notice]",
+        concat!("sekisho/", env!("CARGO_PKG_VERSION")),
+        &format!("127.0.0.1:{port}"),
+        &format!("unix:{dir}/socket"),
+        who,
+        "3 workers",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(line.contains("sandbox of ") || line.contains("no sandbox"), "{line}");
+    server.quit();
+    server.wait_exit(LONG);
+    let log = server.log("error.log");
+    assert!(log.contains("over: every session came to its end"), "{log}");
+}
+
+/// V45, O8: root that serves is told of where it is seen, and with its place.
+#[test]
+fn a_server_that_is_to_be_root_is_warned_of() {
+    if !is_root() {
+        return;
+    }
+    let server = Server::start_in(open_tree(), BINARY, &format!("\nuser root;\n{}", site("")));
+    let path = server.config_path().display().to_string();
+    let tested = run(BINARY, &["-t", "-c", &path], LONG);
+    assert_eq!(tested.code(), 0, "{}", tested.stderr);
+    for said in [server.stderr(), tested.stderr] {
+        assert!(said.contains("the server will be root") && said.contains(".conf:2"), "{said}");
+    }
 }
