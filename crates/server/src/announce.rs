@@ -3,6 +3,7 @@
 use std::io;
 
 use sekisho_config::{Level, ListenAddress};
+use sekisho_net::Sockets;
 use sekisho_net::listen::Shown;
 use sekisho_net::site::PRODUCT;
 
@@ -51,6 +52,22 @@ impl Server {
         let text =
             format!("{PRODUCT} serves on {addresses}{endpoint} as {who}: {workers}, {sandbox}");
         self.log(Level::Notice, &text);
+    }
+}
+
+impl Server {
+    /// Files of Unix sockets that were to go and could not be removed.
+    pub(crate) fn tell_files_left(&self, sockets: &Sockets, next: &Sockets) {
+        if self.is_replaced {
+            return;
+        }
+        for path in sockets.files_left(next) {
+            let (path, who) = (path.display(), self.who());
+            let text = format!(
+                "unix:{path} cannot be removed{who}: it is left behind, and a start by root replaces it"
+            );
+            self.log(Level::Warn, &text);
+        }
     }
 }
 

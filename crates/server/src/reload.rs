@@ -112,6 +112,8 @@ impl Server {
         })?;
         self.sockets.refuse_newcomers_but(&sockets);
         self.endpoint_sockets.remove_files_but(&endpoint_sockets);
+        self.tell_files_left(&self.sockets, &sockets);
+        self.tell_files_left(&self.endpoint_sockets, &endpoint_sockets);
         self.endpoint_sockets = endpoint_sockets;
         let is_gone = |listen: &&Listen| !sockets.has(&listen.address);
         let gone = self.site.config().http.listens.iter().filter(is_gone);

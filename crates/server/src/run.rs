@@ -428,6 +428,8 @@ impl Server {
                 if !self.is_replaced {
                     self.endpoint_sockets.remove_files_but(&Sockets::default());
                 }
+                self.tell_files_left(&self.sockets, &Sockets::default());
+                self.tell_files_left(&self.endpoint_sockets, &Sockets::default());
                 self.desk.tell(desk::Order::ShutDown(manner));
                 // The workers have descriptors of their own, for as long as they need them.
                 self.sockets = Sockets::default();
@@ -548,7 +550,7 @@ impl Server {
     }
 
     /// Who we have become, for a line about what we may not do.
-    fn who(&self) -> String {
+    pub(crate) fn who(&self) -> String {
         let shared = self.workers.shared();
         shared.user.get().map_or(String::new(), |name| format!(" for user \"{name}\""))
     }

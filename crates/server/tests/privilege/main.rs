@@ -8,6 +8,7 @@ mod identity;
 mod logs;
 mod programs;
 mod sandbox;
+mod sockets;
 #[path = "../steering/mod.rs"]
 mod steering;
 
