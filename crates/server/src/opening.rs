@@ -112,12 +112,12 @@ fn write_pid_file(
     shared: Option<(PathBuf, File)>,
 ) -> Result<Option<PidFile>, Problem> {
     let Some(path) = config.main.pid.as_deref() else { return Ok(None) };
-    let written = match (PidFile::write(path), shared) {
-        // We may have become somebody who may not, but have got it from one who could.
-        (Err(problem), Some((other, file))) if other == path => {
-            PidFile::take_over(path, file).map_err(|_| problem)
-        }
-        (written, _) => written,
-    };
-    written.map(Some)
+    if let Some((_, file)) = shared.filter(|(other, _)| other == path)
+        && let Ok(taken) = PidFile::take_over(path, file)
+    {
+        // It could not be put aside: the lock that is on it is ours by this descriptor alone, and we may have
+        // become somebody who could not open it.
+        return Ok(Some(taken));
+    }
+    PidFile::write(path).map(Some)
 }

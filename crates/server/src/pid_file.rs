@@ -1,12 +1,13 @@
-//! The pid file: written when the server listens, gone at its end, put aside for an upgrade; and signals
-//! to whom it names.
+//! The pid file: written when the server listens, locked while it serves, gone at its end, put aside for an
+//! upgrade; and signals to whom it names.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::Problem;
@@ -39,9 +40,16 @@ impl PidFile {
 
     /// Makes a file ours that somebody else has opened.
     pub(crate) fn take_over(path: &Path, file: File) -> io::Result<Self> {
+        lock(path, &file)?;
         let this = Self { path: path.to_owned(), place: path.to_owned(), file };
         this.say_ours()?;
         Ok(this)
+    }
+
+    /// The server is to end: whoever starts now may have the file.
+    pub(crate) fn let_go(&self) {
+        // What could not be locked need not be unlocked.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
     }
 
     /// Where it belongs.
@@ -93,21 +101,72 @@ impl Drop for PidFile {
     }
 }
 
+/// Locks the file, unless another server has: two with one file could not be told apart by `-s`.
+fn lock(path: &Path, file: &File) -> io::Result<()> {
+    if !file.metadata()?.is_file() {
+        // Such as /dev/null: nobody is found by it.
+        return Ok(());
+    }
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {}
+        // Some file systems know no locks.
+        _ => return Ok(()),
+    }
+    match read(path) {
+        // The lock of one that was killed may be held a moment longer by what it was just starting.
+        Ok(pid) if pid != rustix::process::getpid() && stranger(pid).is_none() => {
+            let number = pid.as_raw_nonzero();
+            Err(io::Error::other(format!(
+                "it is the file of process {number}, a server that runs: name another one by \"pid\""
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The server that a pid file names.
 pub(crate) fn server(path: &Path) -> Result<Pid, Problem> {
     let pid = read(path).map_err(|error| {
         Problem::new(format_args!("no running server: {}: {error}", path.display()))
     })?;
     // A pid file that was left behind may name anybody by now.
-    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
-    let number = pid.as_raw_nonzero().to_string();
-    if name(&number) != name("self") {
-        let path = path.display();
-        return Err(Problem::new(format_args!(
-            "no running server: {path} names process {number}, which is none"
-        )));
+    let why = stranger(pid).or_else(|| {
+        let has_it = has_open(pid, path).unwrap_or(true);
+        (!has_it).then_some("which is a server with another one")
+    });
+    match why {
+        None => Ok(pid),
+        Some(why) => Err(Problem::new(format_args!(
+            "no running server: {} names process {}, {why}",
+            path.display(),
+            pid.as_raw_nonzero(),
+        ))),
     }
-    Ok(pid)
+}
+
+/// Why a process is no server that runs, if it is none.
+fn stranger(pid: Pid) -> Option<&'static str> {
+    let number = pid.as_raw_nonzero().to_string();
+    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
+    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    match state {
+        None => Some("which is not there"),
+        Some('Z' | 'X') => Some("which has ended"),
+        Some(_) if name(&number) != name("self") => Some("which is no server"),
+        Some(_) => None,
+    }
+}
+
+/// Whether a process has this file open; `None` where we may not know.
+fn has_open(pid: Pid, path: &Path) -> Option<bool> {
+    let identity = |path: &Path| {
+        let about = std::fs::metadata(path).ok()?;
+        Some((about.dev(), about.ino()))
+    };
+    let wanted = identity(path)?;
+    let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).ok()?;
+    Some(open.flatten().any(|entry| identity(&entry.path()) == Some(wanted)))
 }
 
 /// Sends a signal to a server.

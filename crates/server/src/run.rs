@@ -410,6 +410,7 @@ impl Server {
                 self.log(Level::Notice, message);
                 if !self.is_replaced {
                     service_manager::tell(State::Stopping, message);
+                    self.pid_file.iter().for_each(PidFile::let_go);
                 }
                 match manner {
                     // Others accept who waits.
