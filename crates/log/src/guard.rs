@@ -55,6 +55,12 @@ pub fn open_guarded(flags: OFlags, path: &Path) -> io::Result<File> {
     Err(Errno::ISDIR.into())
 }
 
+/// Whether a path means our own output, by itself or by a link.
+pub fn is_own_output(path: &Path) -> bool {
+    let leads_there = |target: PathBuf| output_of(&target).is_some();
+    output_of(path).is_some() || std::fs::read_link(path).is_ok_and(leads_there)
+}
+
 fn open_at(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(folder, name, flags, NEW_FILE)?;
@@ -92,6 +98,12 @@ enum Target {
     Output(io::Result<File>),
     /// To what the kernel knows, and no path tells.
     Magic,
+}
+
+/// What everybody can write to.
+enum Output {
+    Standard,
+    Error,
 }
 
 impl Walk {
@@ -181,17 +193,20 @@ fn folder_at(folder: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> io::Result<
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
 }
 
+/// Which of our outputs a path means.
+fn output_of(path: &Path) -> Option<Output> {
+    match path.to_str()? {
+        "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => Some(Output::Standard),
+        "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => Some(Output::Error),
+        _ => None,
+    }
+}
+
 /// A second descriptor of our own standard output or error output, where a path means that.
 fn own_output(path: &Path) -> Option<io::Result<File>> {
-    let is_error = match path.to_str()? {
-        "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => false,
-        "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => true,
-        _ => return None,
-    };
-    let output = if is_error {
-        io::stderr().as_fd().try_clone_to_owned()
-    } else {
-        io::stdout().as_fd().try_clone_to_owned()
+    let output = match output_of(path)? {
+        Output::Standard => io::stdout().as_fd().try_clone_to_owned(),
+        Output::Error => io::stderr().as_fd().try_clone_to_owned(),
     };
     Some(output.and_then(|output| {
         let mode = rustix::fs::fcntl_getfl(&output)? & OFlags::RWMODE;

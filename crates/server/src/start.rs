@@ -47,7 +47,7 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     }
     create_early_log(&plan)?;
     if let Some(name) = flags.signal {
-        let config = plan.read_or_report()?;
+        let config = plan.read_to_find()?;
         let Some(path) = &config.main.pid else {
             return Err(Problem::new("the configuration has no pid file to find the server by"));
         };
