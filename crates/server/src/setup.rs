@@ -8,7 +8,7 @@ use sekisho_config::{Config, Memory, Options, Outcome, Source};
 
 use crate::cli::Flags;
 use crate::disk::Disk;
-use crate::{Problem, reachable};
+use crate::{Problem, reachable, sandbox};
 
 /// Where configuration lies when nobody says otherwise.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -79,7 +79,8 @@ impl Plan {
     pub(crate) fn read(&self) -> Outcome {
         let mut outcome = self.load();
         if let Some(config) = outcome.config.as_ref().filter(|_| self.builtin.is_none()) {
-            let warnings = reachable::warnings(config, &outcome);
+            let mut warnings = reachable::warnings(config, &outcome);
+            warnings.extend(sandbox::warnings(config, &outcome));
             outcome.reports.extend(warnings);
         }
         outcome.tree = Tree::default();
