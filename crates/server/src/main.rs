@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Err(problem) => {
             // Where nobody can be told, there is nobody to tell that.
             let _ = writeln!(std::io::stderr(), "sekisho: {problem}");
+            upgrade::tell_failure(&problem);
             ExitCode::FAILURE
         }
     }

@@ -253,7 +253,7 @@ impl Server {
 
     /// Tells the process whose place we take that it may go; an error when it does not want to.
     fn relieve(&self, predecessor: u32, sockets: &Sockets) -> Result<(), Problem> {
-        let (level, message) = match handover::ask(predecessor, Question::Ready) {
+        let (level, message) = match handover::ask(predecessor, Question::Ready, "") {
             Ok(Some((true, _))) => (Level::Notice, format!("took over from process {predecessor}")),
             Ok(Some((false, text))) => return Err(Problem(text)),
             Ok(None) => (Level::Error, format!("process {predecessor} is gone")),
@@ -448,8 +448,13 @@ impl Server {
 
     fn answer(&mut self, call: Call) -> DrainOrder {
         match call.question {
-            Question::Sockets | Question::Ready if self.successor() != Some(call.pid) => {
+            _ if self.successor() != Some(call.pid) => {
                 call.answer(false, "no upgrade of yours is under way");
+            }
+            Question::Failed => {
+                let why = format!("the new process says: {}", call.said);
+                call.answer(true, "");
+                self.abandon_upgrade(&why);
             }
             Question::Sockets => self.give_sockets(call),
             Question::Ready => {

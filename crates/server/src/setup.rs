@@ -8,7 +8,7 @@ use sekisho_config::{Config, Memory, Options, Outcome, Source};
 
 use crate::cli::Flags;
 use crate::disk::Disk;
-use crate::{Problem, reachable, sandbox};
+use crate::{Problem, reachable, sandbox, upgrade};
 
 /// Where configuration lies when nobody says otherwise.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -129,7 +129,14 @@ impl Plan {
 
     fn config_of(&self, outcome: Outcome) -> Result<Arc<Config>, Problem> {
         outcome.config.map(Arc::new).ok_or_else(|| {
-            Problem::new(format_args!("configuration file {} failed", self.main_file.display()))
+            let file = self.main_file.display();
+            let mut text = format!("configuration file {file} failed");
+            // Whoever reads the log of the process whose place we were to take has seen no report.
+            let first = outcome.reports.iter().find(|report| report.is_error());
+            if let Some(report) = first.filter(|_| upgrade::predecessor().is_some()) {
+                text = format!("{text}: {}", report.line());
+            }
+            Problem::new(text)
         })
     }
 }
