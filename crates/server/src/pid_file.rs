@@ -59,6 +59,9 @@ impl PidFile {
 
     /// Makes room for the file of a process that takes over.
     pub(crate) fn put_aside(&mut self) -> io::Result<()> {
+        if !self.is_plain()? {
+            return Ok(());
+        }
         let mut aside = self.path.clone().into_os_string();
         aside.push(ASIDE);
         std::fs::rename(&self.path, &aside)?;
@@ -86,7 +89,12 @@ impl PidFile {
     fn say_ours(&self) -> io::Result<()> {
         let line = format!("{}\n", std::process::id());
         self.file.write_all_at(line.as_bytes(), 0)?;
-        self.file.set_len(line.len() as u64)
+        if self.is_plain()? { self.file.set_len(line.len() as u64) } else { Ok(()) }
+    }
+
+    /// Whether it is a file and not a device: by `/dev/null` nobody is found, and it belongs to all.
+    fn is_plain(&self) -> io::Result<bool> {
+        Ok(self.file.metadata()?.is_file())
     }
 }
 
@@ -104,7 +112,6 @@ impl Drop for PidFile {
 /// Locks the file, unless another server has: two with one file could not be told apart by `-s`.
 fn lock(path: &Path, file: &File) -> io::Result<()> {
     if !file.metadata()?.is_file() {
-        // Such as /dev/null: nobody is found by it.
         return Ok(());
     }
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -186,4 +193,21 @@ fn read(path: &Path) -> io::Result<Pid> {
     let text = std::fs::read_to_string(path)?;
     let number = text.trim().parse::<i32>().ok().filter(|number| *number > 0);
     number.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("holds no process id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// O1: whoever wants no pid file says so like this, as with nginx.
+    #[test]
+    fn a_device_is_written_to_and_left_where_it_is() {
+        let path = Path::new("/dev/null");
+        let mut first = PidFile::write(path).expect("it takes everything");
+        let second = PidFile::write(path).expect("it is nobody's");
+        first.put_aside().expect("nothing to do");
+        first.put_back().expect("nothing to do");
+        drop((first, second));
+        assert!(path.exists() && !Path::new("/dev/null.oldbin").exists());
+    }
 }
