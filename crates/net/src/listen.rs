@@ -4,7 +4,6 @@ use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -400,7 +399,7 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             socket.bind(&SockAddr::unix(path)?)?;
             if let Some(mode) = options.mode {
                 // Nobody can connect before it listens.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+                socket_file::set_mode(path, mode)?;
             }
             socket
         }

@@ -2,9 +2,11 @@
 //! listens, or may listen, is not touched.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -23,6 +25,18 @@ pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
     })
 }
 
+/// Says who may connect. Not by the name alone: whoever owns the folder could have put a link there meanwhile, to a file
+/// of root.
+pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::Socket {
+        return Err(io::Error::other("the socket was replaced by something else"));
+    }
+    let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::chmod(by_number, Mode::from_raw_mode(mode))?)
+}
+
 /// Whether nobody listens: refused, and for no other reason. Who does not answer at once is there all the same.
 fn is_stale(path: &Path) -> io::Result<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -37,11 +51,40 @@ mod tests {
 
     use super::*;
 
+    fn folder(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("sekisho-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        dir
+    }
+
+    /// V45
+    #[test]
+    fn the_mode_of_what_has_replaced_a_socket_is_left_alone() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = folder("modes");
+        let (socket, link, file) = (dir.join("socket"), dir.join("link"), dir.join("file"));
+        let _listening = UnixListener::bind(&socket).expect("a socket");
+        std::fs::write(&file, "").expect("a file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+        symlink(&file, &link).expect("a link");
+        let mode = |path: &Path| {
+            std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+        };
+        for mode_of_all in [0o666, 0o640] {
+            set_mode(&socket, mode_of_all).expect("it is ours");
+            assert_eq!(mode(&socket), mode_of_all);
+        }
+        for other in [&link, &file] {
+            set_mode(other, 0o666).expect_err("it is no socket");
+        }
+        assert_eq!(mode(&file), 0o600);
+        std::fs::remove_dir_all(&dir).expect("it can go");
+    }
+
     /// O3
     #[test]
     fn only_a_file_at_which_nobody_listens_is_removed() {
-        let dir = std::env::temp_dir().join(format!("sekisho-files-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a folder");
+        let dir = folder("files");
         let at = |name: &str| dir.join(name);
         let _listening = UnixListener::bind(at("listening")).expect("a socket");
         let _datagrams = UnixDatagram::bind(at("datagrams")).expect("a socket");
