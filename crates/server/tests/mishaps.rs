@@ -187,8 +187,9 @@ fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
     let server = start(8);
     let said = |what: &str| server.tree().text("error.log").matches(what).count();
     let mut stuck = Vec::new();
-    // Who sleeps accepts nobody: each is another worker's.
-    for stall in [20_000, 90_000, 90_000, 90_000, 90_000, 90_000, 90_000, 90_000, 90_000] {
+    // Who sleeps accepts nobody: each is another worker's. (Who is accepted in the last moment waits, and has the
+    // patience for it.)
+    for stall in [20_000, 45_000, 45_000, 45_000, 45_000, 45_000, 45_000, 45_000, 45_000] {
         let mut client = server.connect().with_patience(LONG * 3);
         assert_eq!(client.get("/a.txt").text(), "hello");
         stumble(&mut client, &format!("stall={stall}"));
