@@ -23,14 +23,16 @@ mod map;
 mod names;
 mod resolve;
 mod types;
+mod whereabouts;
 
 use std::path::{Path, PathBuf};
 
+pub use machine::DEFAULT_USER;
 pub use model::*;
 pub use report::{Report, Severity};
 pub use source::{Memory, Source};
 
-use parse::Parser;
+use parse::{Parser, Tree};
 use report::Reports;
 
 /// What the command line and the machine say.
@@ -70,6 +72,8 @@ pub struct Outcome {
     pub reports: Vec<Report>,
     /// Every file that was read, once, in the order of reading: for `-T`.
     pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// What was read, for whoever looks for the place of something.
+    pub tree: Tree,
 }
 
 impl Outcome {
@@ -98,5 +102,6 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
         let path = file.path.as_ref().filter(|path| seen.insert((*path).clone()))?;
         Some((path.clone(), file.text.to_vec()))
     });
-    Outcome { config, files: files.collect(), reports: reports.finish() }
+    let files = files.collect();
+    Outcome { config, files, reports: reports.finish(), tree }
 }

@@ -1,11 +1,13 @@
-//! What the machine has to say to a configuration that is right in itself: whether there is such a user, and
-//! whether programs would be run by root.
+//! What the machine has to say to a configuration that is right in itself: whether there is such a user, whether
+//! it is root, and whether programs would be run by root.
 
 use crate::model::Config;
 use crate::parse::{Node, Tree};
 use crate::report::{Report, Reports};
 use crate::source::Source;
 
+/// Who a server is that is started as root and told of nobody: nginx's choice, too.
+pub const DEFAULT_USER: &str = "nobody";
 /// Directives by which a program is run.
 const RUNS: [&[u8]; 3] = [b"cgi", b"cgi_pass", b"cgi_extension"];
 
@@ -28,8 +30,17 @@ pub(crate) fn check(
             let report = |problem| Report::error(&tree.files, word.span, problem);
             found.extend(problem.map(report));
         }
+        if source.would_be_root(Some(user)) {
+            let span = node.args.first().map(|word| word.span);
+            let report = Report::warning(&tree.files, span, "the server will be root");
+            found.push(report.help("name somebody with fewer rights".to_owned()));
+        }
     }
     let user = config.main.user.as_ref().map(|(user, _)| user.as_str());
+    if let (None, Some(problem)) = (user, source.cannot_become(DEFAULT_USER)) {
+        let report = Report::error(&tree.files, None, problem);
+        found.push(report.help("say who the server is to be by \"user\"".to_owned()));
+    }
     let has_programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
     if has_programs && !config.main.privilege.programs_as_root && source.would_be_root(user) {
         let message = "programs would be run by root";
@@ -37,7 +48,7 @@ pub(crate) fn check(
         let span = first_run(&tree.nodes).map(|node| node.name.span);
         found.push(Report::error(&tree.files, span, message).help(help.to_owned()));
     }
-    let is_fine = found.is_empty();
+    let is_fine = !found.iter().any(Report::is_error);
     for report in found {
         reports.push(report);
     }
@@ -60,7 +71,7 @@ mod tests {
 
     use crate::{Memory, Options, Source, load};
 
-    /// A machine with the users `root` and `www`, and the group `web`, asked by root.
+    /// A machine with the users `root`, `nobody` and `www`, and the group `web`, asked by root.
     struct Asked(Memory);
 
     impl Source for Asked {
@@ -71,7 +82,8 @@ mod tests {
             self.0.list(path)
         }
         fn cannot_become(&self, user: &str) -> Option<String> {
-            (!["root", "www"].contains(&user)).then(|| format!("there is no user \"{user}\""))
+            (!["root", "www", "nobody"].contains(&user))
+                .then(|| format!("there is no user \"{user}\""))
         }
         fn cannot_join(&self, group: &str) -> Option<String> {
             (group != "web").then(|| format!("there is no group \"{group}\""))
@@ -111,6 +123,45 @@ mod tests {
                 assert!(line.contains(message) && line.contains(place), "{line}");
             }
             assert_eq!(outcome.config.is_some(), expected.is_empty(), "{text}");
+        }
+    }
+
+    /// V45
+    #[test]
+    fn a_server_that_will_be_root_is_warned_of_with_its_place() {
+        for (text, is_warned) in [("\nuser root;", true), ("\nuser www;", false), ("", false)] {
+            let source = Asked(Memory::of("/c", text));
+            let outcome = load(Path::new("/c"), &Options::new("/"), &source);
+            let mut found = outcome.reports.iter().map(crate::Report::line);
+            let line = "[warn] the server will be root in /c:2";
+            assert_eq!(found.any(|found| found == line), is_warned, "{text}");
+            assert!(outcome.config.is_some(), "a warning is no error");
+        }
+    }
+
+    /// O8: a machine without the user that is nowhere named.
+    #[test]
+    fn the_user_that_is_not_named_must_be_there_too() {
+        struct Bare(Memory);
+        impl Source for Bare {
+            fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+                self.0.read(path)
+            }
+            fn list(&self, path: &Path) -> Vec<OsString> {
+                self.0.list(path)
+            }
+            fn cannot_become(&self, user: &str) -> Option<String> {
+                (user != "www").then(|| format!("there is no user \"{user}\""))
+            }
+        }
+        for (text, expected) in
+            [("", Some("[emerg] there is no user \"nobody\"")), ("user www;", None)]
+        {
+            let outcome = load(Path::new("/c"), &Options::new("/"), &Bare(Memory::of("/c", text)));
+            let errors = outcome.reports.iter().filter(|report| report.is_error());
+            let found: Vec<String> = errors.map(crate::Report::line).collect();
+            assert_eq!(found.first().map(String::as_str), expected);
+            assert_eq!(outcome.config.is_none(), expected.is_some());
         }
     }
 }

@@ -143,7 +143,12 @@ impl Programs {
         let is_own = self.cgi.as_deref().is_some_and(|cgi| cgi.is_program(name));
         let path = self.address.as_ref().map(|address| [address.as_slice(), name].concat());
         let is_run = is_own || path.is_some_and(|path| self.around.is_run(&path, name));
-        if is_run { Err(Failure::of(Status::FORBIDDEN)) } else { Ok(()) }
+        if !is_run {
+            return Ok(());
+        }
+        let name = name.escape_ascii();
+        let why = format!("\"{name}\" is not stored: it would be run as a program");
+        Err(Failure { why: Some(why), ..Failure::of(Status::FORBIDDEN) })
     }
 }
 

@@ -7,5 +7,5 @@ mod guard;
 mod sink;
 
 pub use error_log::{ErrorLogger, Stamp};
-pub use guard::open_guarded;
+pub use guard::{is_own_output, open_guarded};
 pub use sink::{Logs, Sink, lines_dropped};

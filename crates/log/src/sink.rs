@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -376,19 +376,15 @@ impl Bell {
     }
 }
 
-/// Opens without waiting (for the reader of a FIFO); what is written to it waits. And whether the file is a new one.
+/// Opens a file; and whether it is a new one.
 fn append_to(path: &Path) -> io::Result<(File, bool)> {
-    let open = |is_new: bool| {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true).create_new(is_new);
-        open_guarded(&mut options, OFlags::NONBLOCK, path)
-    };
-    let (file, is_new) = match open(true) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (open(false)?, false),
-        opened => (opened?, true),
-    };
-    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    Ok((file, is_new))
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+    match open_guarded(flags | OFlags::EXCL, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok((open_guarded(flags, path)?, false))
+        }
+        opened => Ok((opened?, true)),
+    }
 }
 
 /// A panic while a queue was locked leaves it as it was: whole lines.
@@ -398,6 +394,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+
     use super::*;
 
     #[test]

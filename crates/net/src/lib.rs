@@ -23,6 +23,7 @@ pub mod serve;
 pub mod session;
 pub mod site;
 mod sluice;
+mod socket_file;
 pub mod stream;
 pub mod tally;
 mod trial;

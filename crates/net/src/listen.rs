@@ -4,7 +4,6 @@ use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use tokio::net::UdpSocket;
 use crate::drive::Connection;
 use crate::handshake;
 use crate::mishap::Vital;
+use crate::socket_file;
 use crate::stream::Stream;
 use crate::worker::{Door, Worker};
 
@@ -113,9 +113,10 @@ impl BindError {
 
 impl std::fmt::Display for BindError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_tcp = matches!(self.address, ListenAddress::Tcp(_));
         let why = match self.error.kind() {
             io::ErrorKind::AddrInUse => "the address is in use by another program".to_owned(),
-            io::ErrorKind::PermissionDenied => {
+            io::ErrorKind::PermissionDenied if is_tcp => {
                 "no permission (ports below 1024 need root or CAP_NET_BIND_SERVICE)".to_owned()
             }
             io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
@@ -257,6 +258,16 @@ impl Sockets {
         }
     }
 
+    /// The files of Unix sockets that `next` does not have, and that are there still.
+    pub fn files_left(&self, next: &Self) -> Vec<&Path> {
+        let gone = self.open.iter().filter(|opened| next.find(&opened.address).is_none());
+        let files = gone.filter_map(|opened| match (&opened.address, opened.holder) {
+            (ListenAddress::Unix(path), Holder::We) => Some(path.as_path()),
+            _ => None,
+        });
+        files.filter(|path| std::fs::symlink_metadata(path).is_ok()).collect()
+    }
+
     /// The same for the files that none of these has.
     pub fn remove_files_but_all(&self, next: &[&Self]) {
         let mut kept = Self::default();
@@ -384,11 +395,11 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
         }
         ListenAddress::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            remove_stale(path);
+            socket_file::remove_stale(path)?;
             socket.bind(&SockAddr::unix(path)?)?;
             if let Some(mode) = options.mode {
                 // Nobody can connect before it listens.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+                socket_file::set_mode(path, mode)?;
             }
             socket
         }
@@ -419,15 +430,6 @@ fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io
         socket.set_send_buffer_size(bytes as usize)?;
     }
     socket.listen(options.backlog.unwrap_or(BACKLOG).min(i32::MAX as u32) as i32)
-}
-
-/// A socket file that nobody listens on is left over from a server that was killed.
-fn remove_stale(path: &Path) {
-    let is_socket =
-        std::fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
-        let _ = std::fs::remove_file(path);
-    }
 }
 
 /// A listening socket in the hands of a worker.

@@ -33,7 +33,10 @@ const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many calls may wait.
 const CALLS_MAX: usize = 8;
-const LINE_BYTES_MAX: usize = 64;
+/// A question with what is said along with it.
+const LINE_BYTES_MAX: usize = 2048;
+/// What is said along with a question is cut here, which leaves room for the question.
+const SAID_BYTES_MAX: usize = 1900;
 /// Sockets, names and all: no more than this is taken from an old process.
 const OFFER_BYTES_MAX: usize = 1 << 20;
 /// The descriptors that one message may bring.
@@ -49,15 +52,18 @@ pub(crate) enum Question {
     Sockets,
     /// I serve; you may go.
     Ready,
+    /// I cannot serve, and this is why.
+    Failed,
 }
 
 impl Question {
-    const ALL: [Self; 2] = [Self::Sockets, Self::Ready];
+    const ALL: [Self; 3] = [Self::Sockets, Self::Ready, Self::Failed];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Sockets => "sockets",
             Self::Ready => "ready",
+            Self::Failed => "failed",
         }
     }
 }
@@ -76,6 +82,8 @@ pub(crate) struct Offer {
 pub(crate) struct Call {
     /// What they want.
     pub(crate) question: Question,
+    /// What they say along with it.
+    pub(crate) said: String,
     /// Which process they are.
     pub(crate) pid: u32,
     stream: tokio::net::UnixStream,
@@ -126,7 +134,7 @@ async fn take_calls(listener: tokio::net::UnixListener, calls: mpsc::Sender<Call
 async fn hear(stream: tokio::net::UnixStream) -> Option<Call> {
     let peer = socket_peercred(&stream).ok()?;
     let is_known = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
-    let (mut line, mut filled) = ([0; LINE_BYTES_MAX], 0);
+    let (mut line, mut filled) = (vec![0; LINE_BYTES_MAX], 0);
     while is_known && filled < line.len() && !line[..filled].ends_with(b"\n") {
         stream.readable().await.ok()?;
         match stream.try_read(&mut line[filled..]) {
@@ -136,9 +144,11 @@ async fn hear(stream: tokio::net::UnixStream) -> Option<Call> {
             Err(_) => return None,
         }
     }
-    let word = line[..filled].strip_suffix(b"\n")?;
+    let line = line[..filled].strip_suffix(b"\n")?;
+    let (word, said) = split_word(line).unwrap_or((line, b""));
     let question = Question::ALL.into_iter().find(|question| question.word().as_bytes() == word)?;
-    Some(Call { question, pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), stream })
+    let said = String::from_utf8_lossy(said).into_owned();
+    Some(Call { question, said, pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), stream })
 }
 
 impl Call {
@@ -235,8 +245,8 @@ fn send(to: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) ->
 
 /// Asks a server to do something and waits for its verdict: whether it went well, and what it says.
 /// `None` when there is nobody to ask.
-pub(crate) fn ask(pid: u32, question: Question) -> io::Result<Option<(bool, String)>> {
-    let Some(mut stream) = call(pid, question)? else { return Ok(None) };
+pub(crate) fn ask(pid: u32, question: Question, said: &str) -> io::Result<Option<(bool, String)>> {
+    let Some(mut stream) = call(pid, question, said)? else { return Ok(None) };
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (word, text) = answer.split_once('\n').unwrap_or((&answer, ""));
@@ -250,7 +260,7 @@ pub(crate) fn ask(pid: u32, question: Question) -> io::Result<Option<(bool, Stri
 /// Takes the sockets of a server.
 pub(crate) fn take_sockets(pid: u32) -> io::Result<Offer> {
     let nobody = || io::Error::other("nobody is there");
-    let stream = call(pid, Question::Sockets)?.ok_or_else(nobody)?;
+    let stream = call(pid, Question::Sockets, "")?.ok_or_else(nobody)?;
     let (mut text, mut descriptors) = (Vec::new(), VecDeque::new());
     while !is_whole(&text) {
         if receive(&stream, &mut text, &mut descriptors)? == 0 || text.len() > OFFER_BYTES_MAX {
@@ -326,7 +336,7 @@ fn receive(
     Ok(message.bytes)
 }
 
-fn call(pid: u32, question: Question) -> io::Result<Option<UnixStream>> {
+fn call(pid: u32, question: Question, said: &str) -> io::Result<Option<UnixStream>> {
     let mut stream = match UnixStream::connect_addr(&address(pid)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
@@ -339,8 +349,16 @@ fn call(pid: u32, question: Question) -> io::Result<Option<UnixStream>> {
     }
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(SPEAK_LIMIT))?;
-    writeln!(stream, "{}", question.word())?;
+    stream.write_all(line_of(question, said).as_bytes())?;
     Ok(Some(stream))
+}
+
+/// One line, whatever is said.
+fn line_of(question: Question, said: &str) -> String {
+    let end = said.floor_char_boundary(SAID_BYTES_MAX);
+    let said: String = said[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let space = if said.is_empty() { "" } else { " " };
+    format!("{}{space}{said}\n", question.word())
 }
 
 fn address(pid: u32) -> io::Result<SocketAddr> {
@@ -398,5 +416,13 @@ mod tests {
         }
         assert!(write_offer(&offer(b"/a\ndone\n", b"/x")).is_none());
         assert!(write_offer(&offer(b"/a", b"/x\n")).is_none());
+    }
+
+    #[test]
+    fn a_question_is_one_line_whatever_is_said_with_it() {
+        assert_eq!(line_of(Question::Ready, ""), "ready\n");
+        assert_eq!(line_of(Question::Failed, "a\nb\tc"), "failed a b c\n");
+        let long = line_of(Question::Failed, &"ü".repeat(LINE_BYTES_MAX));
+        assert!(long.len() <= LINE_BYTES_MAX && long.ends_with("ü\n"));
     }
 }

@@ -1,12 +1,14 @@
 //! The `sekisho` program: reads its arguments, and starts, tests or signals a server.
 #![forbid(unsafe_code)]
 
+mod announce;
 mod builtin;
 mod cli;
 mod ctl;
 mod desk;
 mod disk;
 mod handover;
+mod opening;
 mod pid_file;
 mod privilege;
 mod reachable;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Err(problem) => {
             // Where nobody can be told, there is nobody to tell that.
             let _ = writeln!(std::io::stderr(), "sekisho: {problem}");
+            upgrade::tell_failure(&problem);
             ExitCode::FAILURE
         }
     }

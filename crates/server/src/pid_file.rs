@@ -1,12 +1,13 @@
-//! The pid file: written when the server listens, gone at its end, put aside for an upgrade; and signals
-//! to whom it names.
+//! The pid file: written when the server listens, locked while it serves, gone at its end, put aside for an
+//! upgrade; and signals to whom it names.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::Problem;
@@ -30,9 +31,7 @@ impl PidFile {
     pub(crate) fn write(path: &Path) -> Result<Self, Problem> {
         let open = || -> io::Result<Self> {
             // Not emptied before it is ours: it may be another's.
-            let mut options = OpenOptions::new();
-            options.create(true).truncate(false).write(true);
-            let file = sekisho_log::open_guarded(&mut options, OFlags::empty(), path)?;
+            let file = sekisho_log::open_guarded(OFlags::WRONLY | OFlags::CREATE, path)?;
             Self::take_over(path, file)
         };
         open()
@@ -41,9 +40,16 @@ impl PidFile {
 
     /// Makes a file ours that somebody else has opened.
     pub(crate) fn take_over(path: &Path, file: File) -> io::Result<Self> {
+        lock(path, &file)?;
         let this = Self { path: path.to_owned(), place: path.to_owned(), file };
         this.say_ours()?;
         Ok(this)
+    }
+
+    /// The server is to end: whoever starts now may have the file.
+    pub(crate) fn let_go(&self) {
+        // What could not be locked need not be unlocked.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
     }
 
     /// Where it belongs.
@@ -53,6 +59,9 @@ impl PidFile {
 
     /// Makes room for the file of a process that takes over.
     pub(crate) fn put_aside(&mut self) -> io::Result<()> {
+        if !self.is_plain()? {
+            return Ok(());
+        }
         let mut aside = self.path.clone().into_os_string();
         aside.push(ASIDE);
         std::fs::rename(&self.path, &aside)?;
@@ -80,7 +89,12 @@ impl PidFile {
     fn say_ours(&self) -> io::Result<()> {
         let line = format!("{}\n", std::process::id());
         self.file.write_all_at(line.as_bytes(), 0)?;
-        self.file.set_len(line.len() as u64)
+        if self.is_plain()? { self.file.set_len(line.len() as u64) } else { Ok(()) }
+    }
+
+    /// Whether it is a file and not a device: by `/dev/null` nobody is found, and it belongs to all.
+    fn is_plain(&self) -> io::Result<bool> {
+        Ok(self.file.metadata()?.is_file())
     }
 }
 
@@ -95,21 +109,71 @@ impl Drop for PidFile {
     }
 }
 
+/// Locks the file, unless another server has: two with one file could not be told apart by `-s`.
+fn lock(path: &Path, file: &File) -> io::Result<()> {
+    if !file.metadata()?.is_file() {
+        return Ok(());
+    }
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {}
+        // Some file systems know no locks.
+        _ => return Ok(()),
+    }
+    match read(path) {
+        // The lock of one that was killed may be held a moment longer by what it was just starting.
+        Ok(pid) if pid != rustix::process::getpid() && stranger(pid).is_none() => {
+            let number = pid.as_raw_nonzero();
+            Err(io::Error::other(format!(
+                "it is the file of process {number}, a server that runs: name another one by \"pid\""
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The server that a pid file names.
 pub(crate) fn server(path: &Path) -> Result<Pid, Problem> {
     let pid = read(path).map_err(|error| {
         Problem::new(format_args!("no running server: {}: {error}", path.display()))
     })?;
     // A pid file that was left behind may name anybody by now.
-    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
-    let number = pid.as_raw_nonzero().to_string();
-    if name(&number) != name("self") {
-        let path = path.display();
-        return Err(Problem::new(format_args!(
-            "no running server: {path} names process {number}, which is none"
-        )));
+    let why = stranger(pid).or_else(|| {
+        let has_it = has_open(pid, path).unwrap_or(true);
+        (!has_it).then_some("which is a server with another one")
+    });
+    match why {
+        None => Ok(pid),
+        Some(why) => Err(Problem::new(format_args!(
+            "no running server: {} names process {}, {why}",
+            path.display(),
+            pid.as_raw_nonzero(),
+        ))),
     }
-    Ok(pid)
+}
+
+/// Why a process is no server that runs, if it is none.
+fn stranger(pid: Pid) -> Option<&'static str> {
+    let number = pid.as_raw_nonzero().to_string();
+    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
+    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    match state {
+        None => Some("which is not there"),
+        Some('Z' | 'X') => Some("which has ended"),
+        Some(_) if name(&number) != name("self") => Some("which is no server"),
+        Some(_) => None,
+    }
+}
+
+/// Whether a process has this file open; `None` where we may not know.
+fn has_open(pid: Pid, path: &Path) -> Option<bool> {
+    let identity = |path: &Path| {
+        let about = std::fs::metadata(path).ok()?;
+        Some((about.dev(), about.ino()))
+    };
+    let wanted = identity(path)?;
+    let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).ok()?;
+    Some(open.flatten().any(|entry| identity(&entry.path()) == Some(wanted)))
 }
 
 /// Sends a signal to a server.
@@ -129,4 +193,21 @@ fn read(path: &Path) -> io::Result<Pid> {
     let text = std::fs::read_to_string(path)?;
     let number = text.trim().parse::<i32>().ok().filter(|number| *number > 0);
     number.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("holds no process id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// O1: whoever wants no pid file says so like this, as with nginx.
+    #[test]
+    fn a_device_is_written_to_and_left_where_it_is() {
+        let path = Path::new("/dev/null");
+        let mut first = PidFile::write(path).expect("it takes everything");
+        let second = PidFile::write(path).expect("it is nobody's");
+        first.put_aside().expect("nothing to do");
+        first.put_back().expect("nothing to do");
+        drop((first, second));
+        assert!(path.exists() && !Path::new("/dev/null.oldbin").exists());
+    }
 }

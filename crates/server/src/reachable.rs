@@ -1,16 +1,19 @@
-//! Whether the server can enter what its configuration serves, as who it will be. A folder that only its owner
-//! may enter is the usual reason for a 403 that nobody understands: it is told at a start, at a reload and by
-//! `-t`.
+//! Whether the server can reach what its configuration names, as who it will be: what it serves, its logs, its
+//! programs, and the configuration itself. A folder that only its owner may enter is the usual reason for a 403 that
+//! nobody understands: it is told at a start, at a reload and by `-t`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use sekisho_config::{Config, Report};
+use sekisho_config::{Cgi, CgiStderr, Config, LogTarget, Outcome, Programs, Report};
 
 use crate::sandbox::places;
 use crate::user::{self, Identity};
@@ -20,46 +23,157 @@ const TOLD_MAX: usize = 10;
 const HELP: &str =
     "name a user who can by \"user\", or change whose it is and who may (chown, chmod)";
 
-/// What stands in the way, and the first place that is not reached because of it.
-type Obstacles = BTreeMap<String, PathBuf>;
+/// What a path is needed for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Need {
+    /// To be served.
+    Serve,
+    /// To be changed: files come and go there.
+    Change,
+    /// To be written to, again and again: a log.
+    Log,
+    /// To be run.
+    Run,
+    /// To be read again at a reload.
+    Reload,
+}
+
+impl Need {
+    /// What comes of an obstacle.
+    fn outcome(self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::Serve | Self::Change => format!("requests for \"{path}\" will fail"),
+            Self::Log => "the log cannot be opened again".to_owned(),
+            Self::Run => "requests that need it will fail".to_owned(),
+            Self::Reload => "a reload will fail".to_owned(),
+        }
+    }
+
+    /// The directives that name such a path.
+    const fn directives(self) -> &'static [&'static str] {
+        match self {
+            Self::Serve | Self::Change => {
+                &["root", "alias", "upload_store", "auth_basic_user_file", "cgi_pass"]
+            }
+            Self::Log => &["error_log", "access_log", "cgi_stderr"],
+            Self::Run => &["cgi_pass", "cgi_interpreter", "cgi_extension"],
+            Self::Reload => &[],
+        }
+    }
+
+    fn warning(self, outcome: &Outcome, path: &Path, message: String) -> Report {
+        match self {
+            Self::Reload => outcome.warning_about_file(path, message),
+            _ => outcome.warning_about(self.directives(), path, message),
+        }
+    }
+}
+
+/// What is needed.
+type Wanted = BTreeSet<(Need, PathBuf)>;
+
+/// What stands in the way, and the first thing that is not reached because of it.
+type Obstacles = BTreeMap<String, (Need, PathBuf)>;
 
 /// What the server will not be able to reach.
-pub(crate) fn warnings(config: &Config) -> Vec<Report> {
-    let mut places = places::served(config);
+pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
+    let mut wanted = wanted(config, outcome);
+    let mut reports = missing_programs(&wanted, outcome);
     // Who cannot be found is an error elsewhere.
-    let Ok(identity) = user::identity(config) else { return Vec::new() };
+    let Ok(identity) = user::identity(config) else { return reports };
     let (who, found) = match identity {
-        Some(identity) if identity.uid == 0 => return Vec::new(),
+        Some(identity) if identity.uid == 0 => return reports,
         Some(identity) => {
             // Only root can tell what is not there from what somebody else cannot see.
-            places.retain(|path, _| fs::metadata(path).is_ok());
-            (format!("user \"{}\"", identity.name), obstacles_of(&identity, &places))
+            wanted.retain(|(_, path)| fs::metadata(path).is_ok());
+            (format!("user \"{}\"", identity.name), obstacles_of(&identity, &wanted))
         }
         None => match (user::own_name(config), &config.main.user) {
-            (Some(name), _) => (format!("user \"{name}\""), obstacles(&places)),
-            (None, None) => ("the server".to_owned(), obstacles(&places)),
+            (Some(name), _) => (format!("user \"{name}\""), obstacles(&wanted)),
+            (None, None) => ("the server".to_owned(), obstacles(&wanted)),
             // It will be another one, who may see more than we do.
-            (None, Some(_)) => return Vec::new(),
+            (None, Some(_)) => return reports,
         },
     };
-    let report = |(obstacle, path): (String, PathBuf)| {
-        let path = path.display();
-        let message = format!("{who} {obstacle}: requests for \"{path}\" will fail");
-        Report::warning(&[], None, message).help(HELP.to_owned())
+    let report = |(obstacle, (need, path)): (String, (Need, PathBuf))| {
+        let message = format!("{who} {obstacle}: {}", need.outcome(&path));
+        need.warning(outcome, &path, message).help(HELP.to_owned())
     };
-    found.into_iter().take(TOLD_MAX).map(report).collect()
+    reports.extend(found.into_iter().take(TOLD_MAX).map(report));
+    reports
+}
+
+/// All that is needed, as far as the configuration says it outright.
+fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
+    let served = places::served(config).into_iter();
+    let mut all: Wanted = served
+        .map(|(path, is_changed)| (if is_changed { Need::Change } else { Need::Serve }, path))
+        .collect();
+    let mut log = |target: &LogTarget| {
+        if let LogTarget::File(path) = target
+            && !sekisho_log::is_own_output(path)
+        {
+            // One that is not there is made by whoever starts the server, and given to its user.
+            let is_there = fs::symlink_metadata(path).is_ok();
+            let path = path.parent().filter(|_| !is_there).unwrap_or(path);
+            all.insert((Need::Log, path.to_owned()));
+        }
+    };
+    config.main.error_logs.iter().for_each(|it| log(&it.target));
+    for settings in config.http.locations.iter().map(|it| &it.settings) {
+        settings.error_logs.iter().for_each(|it| log(&it.target));
+        settings.access_logs.iter().for_each(|it| log(&it.target));
+        if let Some(CgiStderr::To(target)) = settings.cgi.as_ref().map(|cgi| &cgi.stderr) {
+            log(target);
+        }
+    }
+    for cgi in config.http.locations.iter().filter_map(|it| it.settings.cgi.as_deref()) {
+        all.extend(programs(cgi));
+    }
+    all.extend(outcome.files.iter().map(|(path, _)| (Need::Reload, path.clone())));
+    all
+}
+
+/// The programs that are named: what is run by another one need only be read.
+fn programs(cgi: &Cgi) -> Wanted {
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let listed = cgi.extensions.iter().filter_map(|it| it.interpreter.as_ref());
+    let interpreters = listed.chain(&cgi.interpreter);
+    let mut all: Wanted = interpreters.map(|it| (Need::Run, path(&it.program))).collect();
+    if let Programs::One(pass) = &cgi.programs
+        && let Some(program) = pass.program.as_literal()
+    {
+        let own = cgi.extension_of(program).and_then(|it| it.interpreter.as_ref());
+        let is_read = own.is_some() || cgi.interpreter.is_some();
+        all.insert((if is_read { Need::Serve } else { Need::Run }, path(program)));
+    }
+    all
+}
+
+/// Programs that nobody will find.
+fn missing_programs(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
+    let is_missing =
+        |path: &Path| fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let missing = wanted.iter().filter(|(need, path)| *need == Need::Run && is_missing(path));
+    let report = |(need, path): &(Need, PathBuf)| {
+        let message =
+            format!("\"{}\" is not there: requests that need it will fail", path.display());
+        need.warning(outcome, path, message)
+    };
+    missing.take(TOLD_MAX).map(report).collect()
 }
 
 /// What stands in the way of somebody else. They are looked for by a thread that becomes them: the kernel alone
 /// knows all of the rules. It is the thread that does, and not the process.
-fn obstacles_of(identity: &Identity, places: &BTreeMap<PathBuf, bool>) -> Obstacles {
+fn obstacles_of(identity: &Identity, wanted: &Wanted) -> Obstacles {
     let look = || -> rustix::io::Result<Obstacles> {
         let groups: Vec<Gid> = identity.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
         set_thread_groups(&groups)?;
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
-        Ok(obstacles(places))
+        Ok(obstacles(wanted))
     };
     let found = std::thread::scope(|scope| {
         let looking = std::thread::Builder::new().spawn_scoped(scope, look).ok()?;
@@ -70,18 +184,18 @@ fn obstacles_of(identity: &Identity, places: &BTreeMap<PathBuf, bool>) -> Obstac
 }
 
 /// What stands in our way.
-fn obstacles(places: &BTreeMap<PathBuf, bool>) -> Obstacles {
+fn obstacles(wanted: &Wanted) -> Obstacles {
     let mut all = Obstacles::new();
-    for (path, is_changed) in places {
-        if let Some(obstacle) = obstacle(path, *is_changed) {
-            all.entry(obstacle).or_insert_with(|| path.clone());
+    for (need, path) in wanted {
+        if let Some(obstacle) = obstacle(path, *need) {
+            all.entry(obstacle).or_insert_with(|| (*need, path.clone()));
         }
     }
     all
 }
 
 /// What stands in the way to a place, from the top. What is not there is another matter.
-fn obstacle(path: &Path, is_changed: bool) -> Option<String> {
+fn obstacle(path: &Path, need: Need) -> Option<String> {
     let is_denied = |path: &Path, access: Access| {
         rustix::fs::accessat(CWD, path, access, AtFlags::empty()) == Err(Errno::ACCESS)
     };
@@ -91,10 +205,15 @@ fn obstacle(path: &Path, is_changed: bool) -> Option<String> {
         if is_folder && is_denied(step, Access::EXEC_OK) {
             return Some(format!("cannot enter \"{}\"", step.display()));
         }
-        if !is_folder && is_denied(step, Access::READ_OK) {
-            return Some(format!("cannot read \"{}\"", step.display()));
+        let (access, word) = match need {
+            Need::Log => (Access::WRITE_OK, "write to"),
+            Need::Run => (Access::EXEC_OK, "run"),
+            _ => (Access::READ_OK, "read"),
+        };
+        if !is_folder && is_denied(step, access) {
+            return Some(format!("cannot {word} \"{}\"", step.display()));
         }
     }
-    let is_shut = is_changed && is_denied(path, Access::WRITE_OK);
+    let is_shut = need == Need::Change && is_denied(path, Access::WRITE_OK);
     is_shut.then(|| format!("cannot write into \"{}\"", path.display()))
 }

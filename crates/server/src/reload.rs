@@ -67,7 +67,11 @@ impl Server {
         };
         let is_good = taken.is_ok();
         match taken {
-            Ok(()) => self.log(Level::Notice, "reloaded"),
+            Ok(warnings) => {
+                self.log(Level::Notice, "reloaded");
+                // Whoever asked is told as well what the log was told.
+                text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
+            }
             Err(problem) => {
                 let message = format!("reload failed, the old configuration stays: {problem}");
                 self.log(Level::Emerg, &message);
@@ -78,8 +82,13 @@ impl Server {
         Verdict { is_good, text }
     }
 
-    /// Opens what is new, and then, when nothing can fail any more, changes over.
-    async fn take_over(&mut self, config: Arc<Config>, heap_before: u64) -> Result<(), Problem> {
+    /// Opens what is new, and then, when nothing can fail any more, changes over. What an operator should know of
+    /// it comes back.
+    async fn take_over(
+        &mut self,
+        config: Arc<Config>,
+        heap_before: u64,
+    ) -> Result<Vec<String>, Problem> {
         let notes = privilege::at_reload(&config)?;
         let count = worker_count(&config);
         let mut site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
@@ -112,6 +121,8 @@ impl Server {
         })?;
         self.sockets.refuse_newcomers_but(&sockets);
         self.endpoint_sockets.remove_files_but(&endpoint_sockets);
+        self.tell_files_left(&self.sockets, &sockets);
+        self.tell_files_left(&self.endpoint_sockets, &endpoint_sockets);
         self.endpoint_sockets = endpoint_sockets;
         let is_gone = |listen: &&Listen| !sockets.has(&listen.address);
         let gone = self.site.config().http.listens.iter().filter(is_gone);
@@ -122,6 +133,9 @@ impl Server {
         if !is_same_pid_file {
             self.pid_file = pid_file;
         }
+        let is_warning = |(level, _): &&(Level, String)| *level <= Level::Warn;
+        let warnings = notes.iter().chain(&choice.notes).filter(is_warning);
+        let warnings = warnings.map(|(_, note)| note.clone()).collect();
         for (level, note) in notes {
             self.log(level, &note);
         }
@@ -129,7 +143,7 @@ impl Server {
         self.commit(change);
         self.open_desk(rules, listeners);
         self.sweep_leftovers();
-        Ok(())
+        Ok(warnings)
     }
 
     async fn reopen_sockets(&self, config: &Config, count: usize) -> Result<Sockets, BindError> {

@@ -1,27 +1,23 @@
 //! A running server: its sockets, logs and workers, and what steers it: signals, the desk, the socket for
 //! upgrades, the end of workers, time. `reload.rs` has the change of configuration, `upgrade.rs` that of the binary.
 
-use std::fs::File;
-use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit};
 use sekisho_config::{Config, Level, Listen, ListenAddress, Workers as WorkerCount};
 use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
-use sekisho_net::listen::{BindError, Inherited, Listener};
+use sekisho_net::listen::Listener;
 use sekisho_net::{Clock, Order, Site, Sockets, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::desk::{self, Desk, Rules, Seat, Steerers};
+use crate::desk::{self, Desk, Rules, Steerers};
 use crate::handover::{self, Call, Handover, Question};
+use crate::opening::{self, Opened};
 use crate::pid_file::PidFile;
 use crate::sandbox::{Choice, Domain, Fit};
 use crate::service_manager::{self, State};
@@ -29,11 +25,7 @@ use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
-use crate::{Problem, privilege, sandbox, user};
-
-/// How often, and how long after each other, an address that is in use is asked for.
-const BIND_TRIES: u32 = 10;
-const BIND_PAUSE: Duration = Duration::from_millis(100);
+use crate::{Problem, sandbox, user};
 
 /// The signals that steer a server, taken before anybody can know whom to send them to: one that comes
 /// while the server starts waits, and does not kill it.
@@ -129,7 +121,7 @@ impl Server {
         let program = Program::this();
         let heap_before = heap_bytes();
         let config = plan.read_or_report()?;
-        raise_descriptor_limit(config.main.worker_rlimit_nofile)?;
+        opening::raise_descriptor_limit(config.main.worker_rlimit_nofile)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -140,16 +132,18 @@ impl Server {
         let inheritance = Inheritance::take()?;
         let predecessor = inheritance.as_ref().map(Inheritance::from);
         let offer = inheritance.map(|inheritance| inheritance.offer).unwrap_or_default();
-        let (inherited, complaints) = inherited(offer.sockets, &config)?;
+        let (inherited, complaints) = opening::inherited(offer.sockets, &config)?;
         let open = |listens: &[Listen], workers| {
-            runtime.block_on(open_sockets(&inherited, listens, workers)).map_err(Problem::new)
+            runtime
+                .block_on(opening::open_sockets(&inherited, listens, workers))
+                .map_err(Problem::new)
         };
         let sockets = open(&config.http.listens, worker_count(&config))?;
         let endpoint_sockets = open(&desk::listens(&config.main.endpoint), 1)
             .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();
         let zones = Zones::default();
-        let opened = open_rest(&config, &logs, &zones, offer.pid_file);
+        let opened = opening::open_rest(&config, &logs, &zones, offer.pid_file);
         let opened = opened.inspect_err(|_| {
             sockets.remove_files_but(&inherited);
             endpoint_sockets.remove_files_but(&inherited);
@@ -195,18 +189,10 @@ impl Server {
             is_desk_left: true,
             is_replaced: false,
         };
-        for complaint in complaints {
-            server.log(Level::Warn, &format!("not used: {complaint}"));
-        }
-        for (level, note) in notes {
-            server.log(level, &note);
-        }
+        server.tell_opened(&complaints, &notes, seat_error.as_ref());
         match handover {
             Ok(handover) => server.handover = Some(handover),
             Err(error) => server.log(Level::Warn, &format!("no socket for upgrades: {error}")),
-        }
-        if let Some(error) = seat_error {
-            server.log(Level::Warn, &format!("no admin seat, `sekisho ctl` cannot ask: {error}"));
         }
         let outcome = endpoint_listeners(&server.endpoint_sockets).and_then(|listeners| {
             server.serve(worker_count(&config))?;
@@ -224,6 +210,7 @@ impl Server {
         }
         server.drain.after(Fact::Began, server.clock.now());
         server.sweep_leftovers();
+        server.tell_start();
         Ok(server)
     }
 
@@ -266,7 +253,7 @@ impl Server {
 
     /// Tells the process whose place we take that it may go; an error when it does not want to.
     fn relieve(&self, predecessor: u32, sockets: &Sockets) -> Result<(), Problem> {
-        let (level, message) = match handover::ask(predecessor, Question::Ready) {
+        let (level, message) = match handover::ask(predecessor, Question::Ready, "") {
             Ok(Some((true, _))) => (Level::Notice, format!("took over from process {predecessor}")),
             Ok(Some((false, text))) => return Err(Problem(text)),
             Ok(None) => (Level::Error, format!("process {predecessor} is gone")),
@@ -423,6 +410,7 @@ impl Server {
                 self.log(Level::Notice, message);
                 if !self.is_replaced {
                     service_manager::tell(State::Stopping, message);
+                    self.pid_file.iter().for_each(PidFile::let_go);
                 }
                 match manner {
                     // Others accept who waits.
@@ -441,6 +429,8 @@ impl Server {
                 if !self.is_replaced {
                     self.endpoint_sockets.remove_files_but(&Sockets::default());
                 }
+                self.tell_files_left(&self.sockets, &Sockets::default());
+                self.tell_files_left(&self.endpoint_sockets, &Sockets::default());
                 self.desk.tell(desk::Order::ShutDown(manner));
                 // The workers have descriptors of their own, for as long as they need them.
                 self.sockets = Sockets::default();
@@ -458,8 +448,13 @@ impl Server {
 
     fn answer(&mut self, call: Call) -> DrainOrder {
         match call.question {
-            Question::Sockets | Question::Ready if self.successor() != Some(call.pid) => {
+            _ if self.successor() != Some(call.pid) => {
                 call.answer(false, "no upgrade of yours is under way");
+            }
+            Question::Failed => {
+                let why = format!("the new process says: {}", call.said);
+                call.answer(true, "");
+                self.abandon_upgrade(&why);
             }
             Question::Sockets => self.give_sockets(call),
             Question::Ready => {
@@ -561,7 +556,7 @@ impl Server {
     }
 
     /// Who we have become, for a line about what we may not do.
-    fn who(&self) -> String {
+    pub(crate) fn who(&self) -> String {
         let shared = self.workers.shared();
         shared.user.get().map_or(String::new(), |name| format!(" for user \"{name}\""))
     }
@@ -572,75 +567,9 @@ impl Server {
     }
 }
 
-/// The sockets that are open before we open any: from the process whose place we take, or from a service
-/// manager.
-fn inherited(
-    from_predecessor: Vec<Inherited>,
-    config: &Config,
-) -> Result<(Sockets, Vec<String>), Problem> {
-    let (inherited, complaints) = if from_predecessor.is_empty() {
-        let mut listens = config.http.listens.clone();
-        listens.extend(desk::listens(&config.main.endpoint));
-        service_manager::inherited(&listens)
-            .map_err(|error| Problem::new(format_args!("LISTEN_FDS: {error}")))?
-    } else {
-        (from_predecessor, Vec::new())
-    };
-    let sockets = Sockets::inherit(inherited)
-        .map_err(|error| Problem::new(format_args!("cannot use a socket from outside: {error}")))?;
-    Ok((sockets, complaints))
-}
-
 /// What the process has from the allocator: what a configuration holds is told by the difference.
 pub(crate) fn heap_bytes() -> u64 {
     sekisho_sys::heap().map_or(0, |(used, _)| used)
-}
-
-/// Opens the sockets. A server that was killed has left them for a moment to a process that it was just
-/// starting: an address that is in use is asked for again.
-async fn open_sockets(
-    inherited: &Sockets,
-    listens: &[Listen],
-    workers: usize,
-) -> Result<Sockets, BindError> {
-    for _ in 0..BIND_TRIES {
-        match inherited.reopen(listens, workers) {
-            Err(failed) if failed.is_in_use() => tokio::time::sleep(BIND_PAUSE).await,
-            done => return done,
-        }
-    }
-    inherited.reopen(listens, workers)
-}
-
-/// What is open beside the sockets.
-struct Opened {
-    site: Site,
-    pid_file: Option<PidFile>,
-    handover: io::Result<Handover>,
-    seat: io::Result<Seat>,
-    rules: Rules,
-    /// What the log shall be told.
-    notes: Vec<(Level, String)>,
-}
-
-/// Opens all but the sockets, and becomes who we shall be.
-fn open_rest(
-    config: &Arc<Config>,
-    logs: &Arc<Logs>,
-    zones: &Zones,
-    shared_pid_file: Option<(PathBuf, File)>,
-) -> Result<Opened, Problem> {
-    let rules = rules(config)?;
-    let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
-    let pid_file = write_pid_file(config, shared_pid_file)?;
-    let (handover, seat) = (Handover::open(), Seat::open());
-    if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
-        logs.give_new_files_to(identity.uid, identity.gid);
-    }
-    let notes = privilege::give_up(config)?;
-    privilege::without_rest(|| logs.start())
-        .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
-    Ok(Opened { site, pid_file, handover, seat, rules, notes })
 }
 
 /// The sockets of the `endpoint` block as the desk gets them.
@@ -655,43 +584,10 @@ pub(crate) fn rules(config: &Config) -> Result<Rules, Problem> {
     Ok(Rules { endpoint, steerers, grace: config.main.worker_shutdown_timeout })
 }
 
-fn write_pid_file(
-    config: &Config,
-    shared: Option<(PathBuf, File)>,
-) -> Result<Option<PidFile>, Problem> {
-    let Some(path) = config.main.pid.as_deref() else { return Ok(None) };
-    let written = match (PidFile::write(path), shared) {
-        // We may have become somebody who may not, but have got it from one who could.
-        (Err(problem), Some((other, file))) if other == path => {
-            PidFile::take_over(path, file).map_err(|_| problem)
-        }
-        (written, _) => written,
-    };
-    written.map(Some)
-}
-
 pub(crate) fn worker_count(config: &Config) -> usize {
     match config.main.worker_processes {
         WorkerCount::Count(count) => count.max(1),
         WorkerCount::Auto => std::thread::available_parallelism().map_or(1, usize::from),
-    }
-}
-
-/// As many descriptors as we may have, or as many as the configuration says.
-fn raise_descriptor_limit(wanted: Option<u64>) -> Result<(), Problem> {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let next = match wanted {
-        None => Rlimit { current: limit.maximum, maximum: limit.maximum },
-        Some(wanted) => {
-            let maximum = limit.maximum.map(|maximum| maximum.max(wanted));
-            Rlimit { current: Some(wanted), maximum }
-        }
-    };
-    match rustix::process::setrlimit(Resource::Nofile, next) {
-        Ok(()) => Ok(()),
-        // Asked for by nobody: what there is will do.
-        Err(_) if wanted.is_none() => Ok(()),
-        Err(error) => Err(Problem::new(format_args!("worker_rlimit_nofile: {error}"))),
     }
 }
 

@@ -19,7 +19,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use sekisho_config::{Config, Level, Sandbox};
+use sekisho_config::{Config, Level, Outcome, Report, Sandbox};
 use sekisho_sys::{Right, Ruleset};
 
 use crate::run::{Server, worker_count};
@@ -132,7 +132,40 @@ pub(crate) fn choose(
     let domain = Domain::start(opened, missing, is_quiet)
         .map_err(|error| Problem::new(format_args!("no sandbox can be made: {error}")))?;
     notes.push((Level::Info, format!("sandbox: {} places", domain.places.len())));
+    for place in &domain.places {
+        let text = format!("sandbox: {} {}", word(place.right), place.path.display());
+        notes.push((Level::Debug, text));
+    }
     Ok(Choice { domain: Some(Arc::new(domain)), notes })
+}
+
+/// What may be done at a place.
+fn word(right: Right) -> &'static str {
+    match right {
+        Right::Read => "read",
+        Right::Run => "read and run",
+        Right::Write => "read and write",
+        Right::Use => "read, write and run",
+    }
+}
+
+/// What makes the sandbox of a configuration none.
+pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
+    let places = Places::of(config);
+    let is_wanted = match config.main.privilege.sandbox {
+        Sandbox::Off => false,
+        Sandbox::Auto => !places.has_programs && places.boundless.is_none(),
+        Sandbox::On => true,
+    };
+    let everything = places.everything.filter(|_| is_wanted);
+    let report = |directive: &'static str| {
+        let message = format!(
+            "\"{directive}\" has a variable right behind the first slash: the sandbox is the whole disk"
+        );
+        let help = "name the folder in which everything lies, such as \"/srv/$host\"".to_owned();
+        outcome.warning_about(&[directive], Path::new("/"), message).help(help)
+    };
+    everything.map(report).into_iter().collect()
 }
 
 impl Server {
@@ -214,6 +247,11 @@ impl Domain {
         Builder::new().name("starter".into()).stack_size(128 << 10).spawn(body)?;
         outcome.recv().map_err(io::Error::other)??;
         Ok(Self { places, missing, is_quiet, starter })
+    }
+
+    /// How many places there are.
+    pub(crate) fn place_count(&self) -> usize {
+        self.places.len()
     }
 
     /// Starts a thread in the domain.

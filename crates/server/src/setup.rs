@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sekisho_config::parse::Tree;
 use sekisho_config::{Config, Memory, Options, Outcome, Source};
 
 use crate::cli::Flags;
 use crate::disk::Disk;
-use crate::{Problem, reachable};
+use crate::{Problem, reachable, sandbox, upgrade};
 
 /// Where configuration lies when nobody says otherwise.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -76,6 +77,17 @@ impl Plan {
 
     /// Reads and checks the configuration.
     pub(crate) fn read(&self) -> Outcome {
+        let mut outcome = self.load();
+        if let Some(config) = outcome.config.as_ref().filter(|_| self.builtin.is_none()) {
+            let mut warnings = reachable::warnings(config, &outcome);
+            warnings.extend(sandbox::warnings(config, &outcome));
+            outcome.reports.extend(warnings);
+        }
+        outcome.tree = Tree::default();
+        outcome
+    }
+
+    fn load(&self) -> Outcome {
         let memory;
         let source: &dyn Source = match &self.builtin {
             Some(text) => {
@@ -84,25 +96,47 @@ impl Plan {
             }
             None => &Disk,
         };
-        let mut outcome = sekisho_config::load(&self.main_file, &self.options, source);
-        if let Some(config) = outcome.config.as_ref().filter(|_| self.builtin.is_none()) {
-            outcome.reports.extend(reachable::warnings(config));
-        }
-        outcome
+        sekisho_config::load(&self.main_file, &self.options, source)
     }
 
     /// The same for whoever wants a configuration or nothing: reports go to stderr.
     pub(crate) fn read_or_report(&self) -> Result<Arc<Config>, Problem> {
+        self.must_be_there()?;
+        let outcome = self.read();
+        report(&outcome);
+        self.config_of(outcome)
+    }
+
+    /// The same for whoever looks for a server that runs: what can be used is not commented on.
+    pub(crate) fn read_to_find(&self) -> Result<Arc<Config>, Problem> {
+        self.must_be_there()?;
+        let outcome = self.load();
+        if outcome.has_errors() {
+            report(&outcome);
+        }
+        self.config_of(outcome)
+    }
+
+    fn must_be_there(&self) -> Result<(), Problem> {
         if self.builtin.is_none() {
             // Without the main file there is one thing to say, and not two.
             Disk.read(&self.main_file).map_err(|why| {
                 Problem::new(format_args!("cannot read {}: {why}", self.main_file.display()))
             })?;
         }
-        let outcome = self.read();
-        report(&outcome);
+        Ok(())
+    }
+
+    fn config_of(&self, outcome: Outcome) -> Result<Arc<Config>, Problem> {
         outcome.config.map(Arc::new).ok_or_else(|| {
-            Problem::new(format_args!("configuration file {} failed", self.main_file.display()))
+            let file = self.main_file.display();
+            let mut text = format!("configuration file {file} failed");
+            // Whoever reads the log of the process whose place we were to take has seen no report.
+            let first = outcome.reports.iter().find(|report| report.is_error());
+            if let Some(report) = first.filter(|_| upgrade::predecessor().is_some()) {
+                text = format!("{text}: {}", report.line());
+            }
+            Problem::new(text)
         })
     }
 }

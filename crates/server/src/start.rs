@@ -1,6 +1,5 @@
 //! What the command line asks for, done: print, test, signal or serve.
 
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -48,7 +47,7 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     }
     create_early_log(&plan)?;
     if let Some(name) = flags.signal {
-        let config = plan.read_or_report()?;
+        let config = plan.read_to_find()?;
         let Some(path) = &config.main.pid else {
             return Err(Problem::new("the configuration has no pid file to find the server by"));
         };
@@ -99,8 +98,7 @@ fn test(plan: &Plan, flags: &Flags) -> Result<ExitCode, Problem> {
 /// The file that `-e` names is there before anything else is done, as with nginx.
 fn create_early_log(plan: &Plan) -> Result<(), Problem> {
     let Some(path) = plan.early_log() else { return Ok(()) };
-    let mut options = OpenOptions::new();
-    match sekisho_log::open_guarded(options.append(true).create(true), OFlags::empty(), path) {
+    match sekisho_log::open_guarded(OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, path) {
         Ok(_) => Ok(()),
         Err(error) => Err(Problem::new(format_args!("cannot open {}: {error}", path.display()))),
     }

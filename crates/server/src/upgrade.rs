@@ -17,7 +17,7 @@ use sekisho_lifecycle::{Manner, Moment};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::Problem;
-use crate::handover::{self, Call, Offer};
+use crate::handover::{self, Call, Offer, Question};
 use crate::pid_file::PidFile;
 use crate::run::Server;
 use crate::service_manager::{self, State};
@@ -222,6 +222,15 @@ pub(crate) fn predecessor() -> Option<u32> {
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     // The variable may be left over from an upgrade long ago.
     from.filter(|from| Some(*from) == parent)
+}
+
+/// Tells the process whose place we were to take that we cannot, and why: it has a log. It ends us then, if we do
+/// not end before.
+pub(crate) fn tell_failure(problem: &Problem) {
+    if let Some(from) = predecessor() {
+        // What cannot be told is on stderr.
+        let _ = handover::ask(from, Question::Failed, &problem.0);
+    }
 }
 
 impl Inheritance {

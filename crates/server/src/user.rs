@@ -1,12 +1,9 @@
 //! `user`: who the server becomes when it is started as root; and who others are.
 
-use sekisho_config::Config;
+use sekisho_config::{Config, DEFAULT_USER};
 use sekisho_sys::Account;
 
 use crate::Problem;
-
-/// Who a server is that is started as root and told of nobody: nginx's choice, too.
-const NOBODY: &str = "nobody";
 
 /// Who the server becomes.
 #[derive(PartialEq, Eq, Debug)]
@@ -49,7 +46,8 @@ pub(crate) fn identity(config: &Config) -> Result<Option<Identity>, Problem> {
         return Ok(None);
     }
     let named = config.main.user.as_ref();
-    let (name, group) = named.map_or((NOBODY, None), |(name, group)| (name, group.as_deref()));
+    let (name, group) =
+        named.map_or((DEFAULT_USER, None), |(name, group)| (name, group.as_deref()));
     let account = find(name).map_err(|why| match named {
         Some(_) => Problem::new(why),
         None => Problem::new(format_args!("{why}: say who the server is to be by \"user\"")),
@@ -63,13 +61,13 @@ pub(crate) fn identity(config: &Config) -> Result<Option<Identity>, Problem> {
 
 /// Who we are, by the name that the configuration has for it.
 pub(crate) fn own_name(config: &Config) -> Option<&str> {
-    let name = config.main.user.as_ref().map_or(NOBODY, |(name, _)| name);
+    let name = config.main.user.as_ref().map_or(DEFAULT_USER, |(name, _)| name);
     (uid(name) == Some(rustix::process::geteuid().as_raw())).then_some(name)
 }
 
 /// Whether a server with this `user` would be root.
 pub(crate) fn would_be_root(user: Option<&str>) -> bool {
-    is_root() && find(user.unwrap_or(NOBODY)).is_ok_and(|account| account.uid == 0)
+    is_root() && find(user.unwrap_or(DEFAULT_USER)).is_ok_and(|account| account.uid == 0)
 }
 
 /// The user of this name, or why there is none.

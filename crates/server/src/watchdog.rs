@@ -37,8 +37,8 @@ pub(crate) struct Watch {
 /// What was found.
 #[derive(PartialEq, Eq, Debug)]
 enum Finding {
-    /// It is stuck: its number, its name, and what the kernel says that it does.
-    Stuck(u64, String, Option<char>),
+    /// It is stuck: its name, and what the kernel says that it does.
+    Stuck(String, Option<char>),
     /// It goes on after so long.
     GoesOn(String, Moment),
 }
@@ -107,7 +107,7 @@ fn feel(hand: &mut Hand, is_late: bool, now: Moment) -> Option<Finding> {
         return None;
     }
     hand.stuck = Some(seen.at);
-    Some(Finding::Stuck(hand.id, hand.name(), hand.pulse.state()))
+    Some(Finding::Stuck(hand.name(), hand.pulse.state()))
 }
 
 impl Server {
@@ -130,10 +130,11 @@ impl Server {
         let now = self.clock.now();
         for finding in self.watch.look(&mut self.workers, now) {
             match finding {
-                Finding::Stuck(id, name, state) => self.tell_stuck(id, &name, state, now),
+                Finding::Stuck(name, state) => self.tell_stuck(&name, state),
                 Finding::GoesOn(name, since) => self.tell_that_it_went_on(&name, since),
             }
         }
+        self.replace_stuck(now);
         self.fill_due();
     }
 
@@ -143,17 +144,22 @@ impl Server {
         self.log(Level::Warn, &format!("{name} went on after {after} ms"));
     }
 
-    fn tell_stuck(&mut self, id: u64, name: &str, state: Option<char>, now: Moment) {
+    fn tell_stuck(&self, name: &str, state: Option<char>) {
         let counters = &self.workers.shared().counters;
         counters.workers_stuck.fetch_add(1, Ordering::Relaxed);
         let state = state.map_or(String::new(), |state| format!(" (state {state})"));
         let secs = STUCK_AFTER.as_secs();
         let text = format!("{name} is stuck: no turn of its loop for {secs} s{state}");
         self.log(Level::Crit, &text);
-        let stuck = self.workers.retired.iter().filter(|hand| hand.stuck.is_some()).count();
-        // Where it stands may have changed since it was looked at: others were stuck, too.
-        let serving = self.workers.hands.iter().position(|hand| hand.id == id);
-        if let Some(at) = serving.filter(|_| stuck < REPLACED_MAX) {
+    }
+
+    /// Lets others take the places of those who are stuck, as far as there may be so many. Who was one too many is
+    /// replaced when another one goes on.
+    fn replace_stuck(&mut self, now: Moment) {
+        let is_stuck = |hand: &Hand| hand.stuck.is_some();
+        let replaced = self.workers.retired.iter().filter(|hand| is_stuck(hand)).count();
+        for _ in replaced..REPLACED_MAX {
+            let Some(at) = self.workers.hands.iter().position(is_stuck) else { break };
             self.workers.retire(at, None);
             self.watch.vacant.push(now);
         }

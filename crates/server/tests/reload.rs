@@ -5,6 +5,7 @@
 mod common;
 mod steering;
 
+use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use common::{BINARY, LONG, http};
 use sekisho_testkit::{Client, End, Finished, Server, Signal, Tree, eventually, run};
-use steering::{Load, install, is_root, rounds};
+use steering::{Load, install, is_over, is_root, rounds};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -126,6 +127,55 @@ fn a_pid_file_that_was_left_behind_signals_nobody() {
 }
 
 #[test]
+fn a_pid_file_that_names_an_ended_server_or_one_with_another_file_signals_nobody() {
+    // O3
+    let server = start(&says("one"));
+    let tree = server.tree();
+    let config = fs::read_to_string(server.config_path()).expect("its configuration");
+    let path = tree.file("other.conf", config.replace("server.pid", "other.pid"));
+    let path = path.display().to_string();
+    tree.file("other.pid", server.id().to_string());
+    let stop = || run(BINARY, &["-s", "stop", "-c", &path], LONG);
+    let finished = stop();
+    assert_eq!(finished.code(), 1, "{finished:?}");
+    assert!(finished.stderr.contains("a server with another one"), "{finished:?}");
+    assert_eq!(server.connect().get("/").text(), "one");
+    // One that nobody has waited for still has its name.
+    let mut ended = Command::new(BINARY).arg("-v").stdout(Stdio::null()).spawn().expect("started");
+    eventually("its end", LONG, || is_over(ended.id()));
+    tree.file("other.pid", ended.id().to_string());
+    let finished = stop();
+    assert_eq!(finished.code(), 1, "{finished:?}");
+    assert!(finished.stderr.contains("which has ended"), "{finished:?}");
+    ended.wait().expect("a child of ours");
+}
+
+#[test]
+fn a_second_server_does_not_take_the_pid_file_of_one_that_runs() {
+    // O3, O4
+    let mut first = start(&says("one"));
+    let path = first.tree().path("server.pid");
+    let pid = first.tree().text("server.pid");
+    let config = says("two").replace("{dir}/server.pid", &path.display().to_string());
+    let second = || Server::try_start(Tree::new(), BINARY, &config, &[]);
+    let failed = second().expect_err("the file is another's");
+    let said = failed.stderr;
+    assert!(said.contains("a server that runs") && said.contains(pid.trim()), "{said}");
+    assert_eq!(first.tree().text("server.pid"), pid);
+    // Whoever ends has no need of it any more, though its last requests take their time.
+    let mut slow = first.connect();
+    slow.send("GET / HTTP/1.1\r\n");
+    eventually("it is in work", LONG, || first.log("error.log").contains("serves on"));
+    first.quit();
+    eventually("the end begins", LONG, || first.log("error.log").contains("draining"));
+    let second = second().expect("nobody wants it now");
+    assert_eq!(fs::read_to_string(&path).expect("the file").trim(), second.id().to_string());
+    drop(slow);
+    first.wait_exit(LONG);
+    assert!(path.exists(), "the first one leaves the file of the second");
+}
+
+#[test]
 fn strangers_are_not_listened_to() {
     // O3, V50
     if !is_root() {
@@ -195,9 +245,9 @@ fn workers_come_and_go_under_load() {
         }
         load.stop();
         let serving = || {
-            let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+            let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
             let names =
-                tasks.map(|task| std::fs::read_to_string(task.expect("read").path().join("comm")));
+                tasks.map(|task| fs::read_to_string(task.expect("read").path().join("comm")));
             names.filter(|name| name.as_ref().is_ok_and(|name| name.starts_with("worker-"))).count()
         };
         eventually("the retired are gone", LONG, || serving() == 1);
@@ -226,7 +276,7 @@ fn an_address_that_goes_serves_those_who_are_there() {
                   location = / { return 200 ok; } }";
     let one = both.replace("listen 127.0.0.1:{port2};", "");
     let tree = Tree::new();
-    let file = std::fs::File::create(tree.path("root/large.bin")).expect("a file");
+    let file = fs::File::create(tree.path("root/large.bin")).expect("a file");
     file.set_len(LARGE as u64).expect("a file of zeros takes no room");
     let server = Server::start_in(tree, BINARY, &with(2, both));
     eventually("the pid file", LONG, || server.tree().text("server.pid").ends_with('\n'));
@@ -275,7 +325,7 @@ fn sessions_that_must_go_have_no_longer_than_worker_shutdown_timeout() {
         format!("worker_shutdown_timeout 500ms;\n{}", with(1, &server))
     };
     let tree = Tree::new();
-    let file = std::fs::File::create(tree.path("root/large.bin")).expect("a file");
+    let file = fs::File::create(tree.path("root/large.bin")).expect("a file");
     file.set_len(LARGE as u64).expect("a file of zeros takes no room");
     let server = Server::start_in(
         tree,
@@ -300,7 +350,7 @@ fn usr1_under_load_loses_no_line() {
     let load = Load::start(server.address(), 2);
     let log = server.tree().path("access.log");
     for turn in 0..5 {
-        std::fs::rename(&log, server.tree().path(&format!("access.log.{turn}"))).expect("renamed");
+        fs::rename(&log, server.tree().path(&format!("access.log.{turn}"))).expect("renamed");
         server.signal(Signal::USR1);
         eventually("the new file", LONG, || log.exists());
         load.wait_for_more(3);

@@ -148,7 +148,12 @@ fn an_upgrade_that_fails_changes_nothing() {
         assert!(server.children().is_empty(), "{why}: nobody is left behind");
     };
     server.rewrite_config(&good.replace("listen", "lissten"));
-    fails("a bad configuration", "the new process ended: exit status: 1");
+    fails("a bad configuration", "unknown directive \"lissten\"");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = taken.local_addr().expect("an address").to_string();
+    server.rewrite_config(&good.replace("listen unix", &format!("listen {address}; listen unix")));
+    let why = format!("the new process says: cannot listen on {address}");
+    fails("an address that is taken", &why);
     server.rewrite_config(&good);
     replace_binary_by_text(&server, "no program");
     fails("a file that is no program", "no upgrade: cannot start");

@@ -21,8 +21,8 @@ pub enum Cause {
     QueueFull,
     /// This one has waited too long.
     QueueTimeout,
-    /// It closed its output before the head was complete.
-    ClosedEarly,
+    /// It closed its output before the head was complete, and ended with this code, if it has ended.
+    ClosedEarly(Option<i32>),
     /// It was killed by this signal before its answer was complete.
     Died(i32),
     /// Its head is none.
@@ -65,7 +65,7 @@ impl Cause {
             Self::Missing => Status::NOT_FOUND,
             Self::NotExecutable => Status::FORBIDDEN,
             Self::NotStarted
-            | Self::ClosedEarly
+            | Self::ClosedEarly(_)
             | Self::Died(_)
             | Self::BadHead(_)
             | Self::BodyTooShort
@@ -96,7 +96,7 @@ impl Cause {
             Self::NoResources => "cgi_no_resources",
             Self::QueueFull => "cgi_queue_full",
             Self::QueueTimeout => "cgi_queue_timeout",
-            Self::ClosedEarly => "cgi_closed_early",
+            Self::ClosedEarly(_) => "cgi_closed_early",
             Self::Died(_) => "cgi_died",
             Self::BadHead(_) => "cgi_bad_head",
             Self::BodyTooShort => "cgi_body_too_short",
@@ -117,8 +117,22 @@ impl fmt::Display for Cause {
             Self::NoResources => "no resources to start the program",
             Self::QueueFull => "too many requests wait for a program",
             Self::QueueTimeout => "waited too long for a program to end",
-            Self::ClosedEarly => "the program closed its output before its head was complete",
-            Self::Died(signal) => return write!(f, "the program was killed by signal {signal}"),
+            Self::ClosedEarly(None) => "the program closed its output before its head was complete",
+            Self::ClosedEarly(Some(code)) => {
+                write!(f, "the program ended before its head was complete, with status {code}")?;
+                // What a shell makes of the end of what it ran.
+                return match code.checked_sub(SHELL_SAYS_SIGNAL).and_then(signal_name) {
+                    Some(name) => write!(f, " (as after {name})"),
+                    None => Ok(()),
+                };
+            }
+            Self::Died(signal) => {
+                write!(f, "the program was killed by signal {signal}")?;
+                return match signal_name(*signal) {
+                    Some(name) => write!(f, " ({name})"),
+                    None => Ok(()),
+                };
+            }
             Self::BadHead(error) => return write!(f, "bad head from the program: {error}"),
             Self::BodyTooShort => "the program gave less than its Content-Length",
             Self::OutputLost => "the program's output cannot be read",
@@ -127,6 +141,32 @@ impl fmt::Display for Cause {
             Self::Cancelled => "the request was cancelled",
         })
     }
+}
+
+/// What a shell adds to the number of the signal that its command was killed by.
+const SHELL_SAYS_SIGNAL: i32 = 128;
+
+/// What a signal says about the end of a program; for the kernel's answer to a limit, which limit that is.
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU: too long on a processor, see cgi_limits cpu",
+        25 => "SIGXFSZ: too large a file, see cgi_limits file",
+        31 => "SIGSYS",
+        _ => return None,
+    })
 }
 
 impl fmt::Display for HeadError {
@@ -157,7 +197,7 @@ mod tests {
             (Cause::Missing, 404),
             (Cause::NotExecutable, 403),
             (Cause::NotStarted, 502),
-            (Cause::ClosedEarly, 502),
+            (Cause::ClosedEarly(None), 502),
             (Cause::Died(9), 502),
             (Cause::BadHead(HeadError::TooLarge), 502),
             (Cause::BadHead(HeadError::ControlByte), 502),
@@ -176,5 +216,23 @@ mod tests {
             tags.insert(cause.tag());
         }
         assert_eq!(tags.len(), table.len() - 1, "each kind has its own tag");
+    }
+
+    /// C1, O6: whoever reads the line knows how it ended, and by which limit.
+    #[test]
+    fn the_end_of_a_program_is_told_with_its_signal_or_status() {
+        for (cause, expected) in [
+            (Cause::ClosedEarly(None), "closed its output before"),
+            (Cause::ClosedEarly(Some(0)), "ended before its head was complete, with status 0"),
+            (Cause::ClosedEarly(Some(127)), "with status 127"),
+            (Cause::ClosedEarly(Some(153)), "with status 153 (as after SIGXFSZ: too large a file"),
+            (Cause::ClosedEarly(Some(i32::MIN)), "with status -2147483648"),
+            (Cause::Died(24), "by signal 24 (SIGXCPU: too long on a processor, see cgi_limits cpu"),
+            (Cause::Died(9), "by signal 9 (SIGKILL)"),
+            (Cause::Died(64), "by signal 64"),
+        ] {
+            let text = cause.to_string();
+            assert!(text.contains(expected), "{text}");
+        }
     }
 }

@@ -304,7 +304,12 @@ impl Program {
                 self.terminate(kill_grace, now, &mut orders);
             }
             Due::Linger => self.terminate(kill_grace, now, &mut orders),
-            Due::Exit => self.conclude(None, now, &mut orders),
+            Due::Exit => {
+                self.conclude(None, now, &mut orders);
+                if matches!(orders.ending, Some(Ending::Fail(_))) {
+                    self.terminate(kill_grace, now, &mut orders);
+                }
+            }
             // A child of the program keeps its output open: it is not waited for.
             Due::Sweep => self.output_ended(now, &mut orders),
         }
@@ -447,8 +452,7 @@ impl Program {
             _ if is_short && !matches!(exit, Some(Exit::Signal(_))) => {
                 self.fail(Cause::BodyTooShort, now, orders);
             }
-            Answer::Head(_) => self.conclude(exit, now, orders),
-            // Whether it was killed is not known yet (C5): that will not take long.
+            // How it ended is not known yet (C5): that will not take long.
             _ if exit.is_none() => self.ended_at = now,
             _ => self.conclude(exit, now, orders),
         }
@@ -475,12 +479,14 @@ impl Program {
 
     /// There is no more output: the answer is what there is, unless the program was killed.
     fn conclude(&mut self, exit: Option<Exit>, now: Moment, orders: &mut Orders) {
-        if let Some(Exit::Signal(signal)) = exit {
-            return self.fail(Cause::Died(signal), now, orders);
-        }
+        let code = match exit {
+            Some(Exit::Signal(signal)) => return self.fail(Cause::Died(signal), now, orders),
+            Some(Exit::Code(code)) => Some(code),
+            None => None,
+        };
         match std::mem::replace(&mut self.answer, Answer::Over) {
             Answer::Over => {}
-            Answer::Head(_) => self.end(Ending::Fail(Cause::ClosedEarly), now, orders),
+            Answer::Head(_) => self.end(Ending::Fail(Cause::ClosedEarly(code)), now, orders),
             Answer::Held(head) => {
                 orders.head = Some(Release { head: *head, length: Length::Empty });
                 self.end(Ending::Finish, now, orders);

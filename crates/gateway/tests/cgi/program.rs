@@ -204,11 +204,21 @@ fn an_answer_cut_short_is_broken_off() {
 /// C1, C2: each way to die before the head is complete is a 502, whatever is printed.
 #[test]
 fn a_program_without_a_head_is_a_502() {
-    let closed = ["5 fail 502 ClosedEarly", "5 term", "6 sweep"];
-    check(RULES, &[(5, Eof), (6, Do::Exit(0))], &closed);
-    check(RULES, &[(0, Print("X: 1\n")), (5, Eof), (6, Die(9))], &closed);
-    check(RULES, &[(0, Print("timeout")), (5, Eof), (6, Do::Exit(1))], &closed);
-    check(RULES, &[(4, Do::Exit(0)), (5, Eof)], &["5 fail 502 ClosedEarly", "5 sweep"]);
+    let ended = |code: i32| format!("6 fail 502 ClosedEarly(Some({code}))");
+    check(RULES, &[(5, Eof), (6, Do::Exit(0))], &[&ended(0), "6 sweep"]);
+    check(
+        RULES,
+        &[(0, Print("X: 1\n")), (5, Eof), (6, Die(9))],
+        &["6 fail 502 Died(9)", "6 sweep"],
+    );
+    check(RULES, &[(0, Print("timeout")), (5, Eof), (6, Do::Exit(1))], &[&ended(1), "6 sweep"]);
+    // One that goes on is not waited for.
+    check(
+        RULES,
+        &[(5, Eof), (200, Do::Exit(0))],
+        &["105 fail 502 ClosedEarly(None)", "105 term", "200 sweep"],
+    );
+    check(RULES, &[(4, Do::Exit(3)), (5, Eof)], &["5 fail 502 ClosedEarly(Some(3))", "5 sweep"]);
     check(RULES, &[(4, Die(9)), (5, Eof)], &["5 fail 502 Died(9)", "5 sweep"]);
     check(RULES, &[(0, Print(HEAD)), (4, Eof), (5, Die(9))], &["5 fail 502 Died(9)", "5 sweep"]);
     check(
@@ -295,7 +305,7 @@ fn the_answer_ends_when_the_leader_does() {
     let no_body = [(0, Print(HEAD)), (5, Do::Exit(0)), (300, Wait)];
     check(RULES, &no_body, &["105 head 200 empty", "105 finish", "105 sweep"]);
     let no_head = [(5, Do::Exit(0)), (300, Wait)];
-    check(RULES, &no_head, &["105 fail 502 ClosedEarly", "105 sweep"]);
+    check(RULES, &no_head, &["105 fail 502 ClosedEarly(Some(0))", "105 sweep"]);
     let answered = [(0, Print("Content-Length: 1\n\nb")), (5, Do::Exit(0)), (300, Wait)];
     check(RULES, &answered, &["0 head 200 1", "0 \"b\"", "0 finish", "105 sweep"]);
 }

@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use sekisho_config::{Deeds, Methods, Part, Place, Settings, Template, Variable};
+use sekisho_config::{Deeds, Level, Methods, Part, Place, Settings, Template, Variable};
 use sekisho_http::{Known, Method, Status, target};
 
 use super::{Decision, FILE_METHODS, Next};
@@ -119,7 +119,15 @@ impl<F: Files> Decision<'_, F> {
     /// What comes from a client must not become a program here: who may store files may not run them.
     fn may_become(&self, file: &[u8]) -> Result<(), Status> {
         let is_program = self.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(file));
-        if is_program { Err(Status::FORBIDDEN) } else { Ok(()) }
+        if !is_program {
+            return Ok(());
+        }
+        let file = file.escape_ascii();
+        self.remark(
+            Level::Error,
+            format!("\"{file}\" is not stored: it would be run as a program"),
+        );
+        Err(Status::FORBIDDEN)
     }
 
     /// `Destination`: on this server, in this location (another may have other rules), below the same

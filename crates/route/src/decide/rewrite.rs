@@ -396,7 +396,7 @@ impl<'a, F: Files> Decision<'a, F> {
         }
     }
 
-    fn remark(&self, level: Level, text: String) {
+    pub(super) fn remark(&self, level: Level, text: String) {
         self.exchange.remarks.borrow_mut().add(level, text);
     }
 }

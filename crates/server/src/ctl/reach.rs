@@ -117,7 +117,7 @@ fn configured(target: &Target) -> Result<Socket, Failure> {
         Flags { config: target.config.clone(), prefix: target.prefix.clone(), ..Flags::default() };
     let failed = |problem: crate::Problem| Failure::Failed(problem.to_string());
     let plan = Plan::from_flags(&flags).map_err(failed)?;
-    let config = plan.read_or_report().map_err(failed)?;
+    let config = plan.read_to_find().map_err(failed)?;
     if let Some(path) = &config.main.pid {
         let pid =
             pid_file::server(path).map_err(|problem| Failure::NoServer(problem.to_string()))?;

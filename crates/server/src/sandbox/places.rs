@@ -49,6 +49,8 @@ pub(crate) struct Places {
     pub(crate) all: BTreeMap<PathBuf, Right>,
     /// Where a path begins with a variable, so that it may lead anywhere: the directive.
     pub(crate) boundless: Option<&'static str>,
+    /// Where a path has a variable right behind its first slash, so that all of the disk is a place: the directive.
+    pub(crate) everything: Option<&'static str>,
     /// Whether programs are run.
     pub(crate) has_programs: bool,
 }
@@ -98,7 +100,18 @@ impl Places {
     }
 
     /// A place that a template leads to, if it is known where that is.
-    fn add_ground(&mut self, ground: Option<PathBuf>, directive: &'static str, right: Right) {
+    fn add_ground(
+        &mut self,
+        template: &Template,
+        ground: Option<PathBuf>,
+        directive: &'static str,
+        right: Right,
+    ) {
+        let is_everything = template.as_literal().is_none()
+            && ground.as_deref().is_some_and(|ground| ground == Path::new("/"));
+        if is_everything {
+            self.everything = Some(directive);
+        }
         match ground {
             Some(ground) => self.add(ground, right),
             None => self.boundless = Some(directive),
@@ -119,9 +132,9 @@ impl Places {
             (None, Some(_)) => Right::Run,
             (None, None) => Right::Read,
         };
-        self.add_ground(own.clone(), directive, right);
+        self.add_ground(template, own.clone(), directive, right);
         if let Some(store) = settings.deeds.as_deref().and_then(|deeds| deeds.store.as_ref()) {
-            self.add_ground(ground(store, own.as_deref()), "upload_store", Right::Write);
+            self.add_ground(store, ground(store, own.as_deref()), "upload_store", Right::Write);
         }
         let except = settings.limit_except.as_ref().and_then(|except| except.access.as_ref());
         for access in settings.access.iter().chain(except) {
@@ -142,14 +155,14 @@ impl Places {
         };
         let is_whole = rule.file.path.as_literal().is_some();
         let folder = path.map(|path| if is_whole { folder_around(&path).to_owned() } else { path });
-        self.add_ground(folder, "auth_basic_user_file", Right::Read);
+        self.add_ground(&rule.file.path, folder, "auth_basic_user_file", Right::Read);
     }
 
     fn add_programs(&mut self, cgi: &Cgi, own: Option<&Path>) {
         if let Programs::One(pass) = &cgi.programs {
             let program = ground(&pass.program, own);
             let folder = program.map(|path| path.parent().map_or(path.clone(), Path::to_owned));
-            self.add_ground(folder, "cgi_pass", Right::Run);
+            self.add_ground(&pass.program, folder, "cgi_pass", Right::Run);
         }
         let listed = cgi.extensions.iter().filter_map(|it| it.interpreter.as_ref());
         for interpreter in listed.chain(&cgi.interpreter) {
@@ -157,7 +170,7 @@ impl Places {
             self.add(path.parent().unwrap_or(path), Right::Run);
         }
         if let Some(dir) = &cgi.working_dir {
-            self.add_ground(ground(dir, own), "cgi_working_dir", Right::Run);
+            self.add_ground(dir, ground(dir, own), "cgi_working_dir", Right::Run);
         }
         if let CgiStderr::To(LogTarget::File(path)) = &cgi.stderr {
             self.add(folder_around(path), Right::Write);
@@ -301,5 +314,19 @@ mod tests {
         let found = places("http { map $host $r { default /a; } server { root $r; } }");
         assert_eq!(found.boundless, Some("root"));
         assert!(!found.has_programs);
+    }
+
+    /// V45
+    #[test]
+    fn a_variable_behind_the_first_slash_makes_a_place_of_everything() {
+        for (lines, expected) in [
+            ("root /$host;", Some("root")),
+            ("root /r; location ~ /(.+) { alias /x$1/; }", Some("alias")),
+            ("root /r/$host;", None),
+            ("root /;", None),
+        ] {
+            let found = places(&format!("http {{ server {{ {lines} }} }}"));
+            assert_eq!(found.everything, expected, "{lines}");
+        }
     }
 }

@@ -184,16 +184,22 @@ fn a_root_who_cannot_change_groups_can_stay_root() {
 fn a_reload_that_changes_no_new_privs_is_told_so_and_used() {
     let tree = open_tree();
     tree.file("root/a.txt", "hello");
+    let site = |body: &str| format!("pid {{dir}}/pid;\n{}", site(body));
     let server = Server::start_in(tree, BINARY, &format!("no_new_privs off;\n{}", site("")));
+    let path = server.config_path().display().to_string();
     for (config, verdict, said) in [
         (site(""), " reloaded", "no_new_privs stays off: a change needs a restart"),
         (format!("sandbox on;\n{}", site("")), "reload failed", "restart the server"),
     ] {
         server.rewrite_config(&config);
-        server.signal(Signal::HUP);
-        eventually(verdict, LONG, || server.log("error.log").contains(verdict));
+        let asked = run(BINARY, &["-s", "reload", "-c", &path], LONG);
+        assert_eq!(asked.code() == 0, verdict == " reloaded", "{}", asked.stderr);
         let log = server.log("error.log");
-        assert!(log.contains(said), "{log}");
+        assert!(log.contains(verdict), "{log}");
+        // Whoever asked for it is told, too.
+        for told in [log, asked.stderr] {
+            assert!(told.contains(said), "{told}");
+        }
         assert_eq!(server.connect().get("/a.txt").text(), "hello");
     }
 }
@@ -209,7 +215,8 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
     tree.file("private/site/a.txt", "hello");
     tree.folder("root/up");
     tree.mode("private", 0o700);
-    tree.file("error.log", "");
+    let log = tree.file("error.log", "");
+    std::os::unix::fs::chown(log, Some(65_534), None).expect("it is theirs");
     let body = "location /p/ { alias {dir}/private/site/; autoindex on; }\n\
                 location /missing/ { root {dir}/private/none; }\n\
                 location /up/ { dav_methods PUT; }";
@@ -223,6 +230,7 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
         let enter = format!("user \"nobody\" cannot enter \"{dir}/private\"");
         assert!(said.contains(&enter), "{said}");
         assert!(said.contains(&format!("cannot write into \"{dir}/root/up/\"")), "{said}");
+        assert_eq!(said.matches("sekisho.conf:").count(), 2, "with their places: {said}");
         assert_eq!(said.matches("warning").count(), 2, "and of nothing else: {said}");
     }
     let mut client = server.connect();
@@ -238,6 +246,46 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
     server.tree().mode("root/up", 0o777);
     let tested = run(BINARY, &["-t", "-c", &path], LONG);
     assert!(!tested.stderr.contains("warning"), "{}", tested.stderr);
+}
+
+/// O8: nor are logs, programs and files of the configuration opened by root later.
+#[test]
+fn a_test_of_the_configuration_looks_at_logs_programs_and_includes_as_the_user() {
+    if !is_root() {
+        return;
+    }
+    let tree = open_tree();
+    for (name, mode) in [("old.log", 0o644), ("more.conf", 0o600), ("tool", 0o700)] {
+        tree.file(name, "");
+        tree.mode(name, mode);
+    }
+    tree.folder("shut");
+    tree.mode("shut", 0o700);
+    tree.link("out.log", "/dev/stdout");
+    let dir = tree.dir().display().to_string();
+    let text = format!(
+        "user nobody;\nerror_log {dir}/shut/new.log;\nevents {{}}\nhttp {{\naccess_log {dir}/old.log;\n\
+         access_log {dir}/out.log;\ninclude {dir}/more.conf;\nserver {{\n\
+         location /a {{ cgi_pass {dir}/tool; }}\n\
+         location /b {{ cgi_extension .x /usr/bin/no-such; }}\n\
+         location /c {{ cgi_extension .sh /bin/sh; }}\n}} }}\n"
+    );
+    let path = tree.file("x.conf", text).display().to_string();
+    let tested = run(BINARY, &["-t", "-c", &path], LONG);
+    assert_eq!(tested.code(), 0, "{}", tested.stderr);
+    let said = &tested.stderr;
+    for (message, line) in [
+        (format!("user \"nobody\" cannot enter \"{dir}/shut\": the log"), 2),
+        (format!("user \"nobody\" cannot write to \"{dir}/old.log\": the log"), 5),
+        (format!("user \"nobody\" cannot read \"{dir}/more.conf\": a reload will fail"), 7),
+        (format!("user \"nobody\" cannot run \"{dir}/tool\""), 9),
+        ("\"/usr/bin/no-such\" is not there".to_owned(), 10),
+    ] {
+        let report = said.split("warning: ").find(|report| report.starts_with(&message));
+        let place = format!("x.conf:{line}:");
+        assert!(report.is_some_and(|report| report.contains(&place)), "{message} {place}: {said}");
+    }
+    assert_eq!(said.matches("warning: ").count(), 5, "{said}");
 }
 
 /// O8, C13, V45: `-t` says what a start would say.

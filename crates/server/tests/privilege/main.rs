@@ -5,8 +5,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod identity;
+mod logs;
 mod programs;
 mod sandbox;
+mod sockets;
 #[path = "../steering/mod.rs"]
 mod steering;
 

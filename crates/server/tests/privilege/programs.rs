@@ -16,7 +16,7 @@ fn a_program_that_takes_too_much_is_ended_and_its_client_is_told() {
     let print = "printf 'Content-Type: text/plain\\n\\n'";
     tree.script("root/cpu.cgi", &script("while :; do :; done"));
     let file = "exec 2>/dev/null; head -c 3000000 /dev/zero >big";
-    tree.script("root/file.cgi", &script(&format!("{file} || exit 1\n{print}; echo fine")));
+    tree.script("root/file.cgi", &script(&format!("{file} || exit $?\n{print}; echo fine")));
     let fork = "ulimit -n; ulimit -f; ulimit -t; ulimit -v; ulimit -c";
     tree.script("root/all.cgi", &script(&format!("{print}; {fork}")));
     tree.file(
@@ -35,6 +35,10 @@ fn a_program_that_takes_too_much_is_ended_and_its_client_is_told() {
     if have("python3") {
         assert_eq!(client.get("/memory.py").status, 502);
     }
+    // The shell says by its status what its program was killed by.
+    let log = server.log("error.log");
+    assert!(log.contains("SIGXCPU: too long on a processor, see cgi_limits cpu"), "{log}");
+    assert!(log.contains("SIGXFSZ: too large a file, see cgi_limits file"), "{log}");
     let limits = client.get("/all.cgi").text();
     assert_eq!(limits, "64\n2048\n1\n524288\n0\n", "and one that keeps to them is served");
 }

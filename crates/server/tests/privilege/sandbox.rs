@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use sekisho_testkit::{Client, Server, Signal, Tree, eventually};
+use sekisho_testkit::{Client, Server, Signal, Tree, eventually, run};
 
 use crate::common::{BINARY, LONG, Process, http, own_address, serve, site};
 use crate::steering::{ByPidFile, install};
@@ -45,6 +45,37 @@ fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     assert!(client.get("/").text().contains("a.txt"), "the root can be listed");
     let free = Server::start_in(tree(), BINARY, &format!("sandbox off;\n{}", site("")));
     assert_eq!(free.connect().get("/out").text(), "secret", "without it, the link is followed");
+}
+
+/// O9, V45: a sandbox that is none is told of where it is made, and the places of one can be seen.
+#[test]
+fn a_root_that_begins_with_a_variable_is_warned_of_and_the_places_are_told() {
+    if !has_landlock() {
+        return;
+    }
+    let tree = tree();
+    tree.link("localhost", "root");
+    let server = serve(tree, "");
+    let dir = server.tree().dir().display().to_string();
+    let log = server.log("error.log");
+    assert!(log.contains(&format!("[debug] {}#0: sandbox: read {dir}/root", server.id())), "{log}");
+    assert!(!server.stderr().contains("whole disk"), "{}", server.stderr());
+    let whole = site("location /all/ {\nroot /$host;\n}");
+    server.rewrite_config(&whole);
+    let path = server.config_path().display().to_string();
+    let place = format!(
+        "sekisho.conf:{}:",
+        1 + whole.lines().take_while(|it| !it.contains("/$host")).count()
+    );
+    let is_told = |said: &str| {
+        said.contains("\"root\" has a variable right behind the first slash")
+            && said.contains(&place)
+    };
+    let tested = run(BINARY, &["-t", "-c", &path], LONG);
+    assert!(is_told(&tested.stderr), "{place} {}", tested.stderr);
+    server.rewrite_config(&format!("sandbox off;\n{whole}"));
+    let tested = run(BINARY, &["-t", "-c", &path], LONG);
+    assert!(!tested.stderr.contains("whole disk"), "{}", tested.stderr);
 }
 
 /// O9, V45: a file is no more than itself, a root that is a link to its neighbour opens no other neighbour, and what a

@@ -153,6 +153,33 @@ fn what_would_be_run_is_not_stored() {
     assert_eq!(client.request_with_body("POST", "/up/", FORM, &body).status, 403);
     assert_eq!(client.request_with_body("POST", "/up/?name=x.sh", "", "echo").status, 403);
     assert_eq!(server.tree().names("root/up"), [""; 0]);
+    // Whoever wonders finds why, once for each.
+    let log = server.log("error.log");
+    assert_eq!(
+        log.matches("\"x.sh\" is not stored: it would be run as a program").count(),
+        2,
+        "{log}"
+    );
+}
+
+/// F5, O6: the same for the other ways by which a file comes to be.
+#[test]
+fn what_would_be_run_is_neither_put_nor_moved_there_and_the_log_says_so() {
+    let server = files("location /up/ { dav_methods PUT COPY MOVE; cgi_extension .sh /bin/sh; }");
+    let mut client = server.connect();
+    assert_eq!(client.request_with_body("PUT", "/up/a.txt", "", "echo").status, 201);
+    assert_eq!(client.request_with_body("PUT", "/up/x.sh", "", "echo").status, 403);
+    for method in ["COPY", "MOVE"] {
+        let answer = client.request(method, "/up/a.txt", "Destination: /up/x.sh\r\n");
+        assert_eq!(answer.status, 403, "{method}");
+    }
+    assert_eq!(server.tree().names("root/up"), ["a.txt"]);
+    let log = server.log("error.log");
+    let said = log.lines().filter(|line| {
+        line.contains("[error]") && line.contains("/up/x.sh\" is not stored: it would be run")
+    });
+    assert_eq!(said.count(), 3, "{log}");
+    assert_eq!(log.matches("failed").count(), 0, "and nothing else: {log}");
 }
 
 /// F5: what people use.

@@ -1,0 +1,123 @@
+//! What a server opens when it starts, in this order: sockets, logs, the pid file, the places where it is asked.
+//! Then it becomes who it shall be.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit};
+use sekisho_config::{Config, Level, Listen};
+use sekisho_log::Logs;
+use sekisho_net::listen::{BindError, Inherited};
+use sekisho_net::{Site, Sockets, Zones};
+
+use crate::desk::{self, Rules, Seat};
+use crate::handover::Handover;
+use crate::pid_file::PidFile;
+use crate::run::{machine, rules};
+use crate::{Problem, privilege, service_manager, user};
+
+/// How often, and how long after each other, an address that is in use is asked for.
+const BIND_TRIES: u32 = 10;
+const BIND_PAUSE: Duration = Duration::from_millis(100);
+
+/// As many descriptors as we may have, or as many as the configuration says.
+pub(crate) fn raise_descriptor_limit(wanted: Option<u64>) -> Result<(), Problem> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let next = match wanted {
+        None => Rlimit { current: limit.maximum, maximum: limit.maximum },
+        Some(wanted) => {
+            let maximum = limit.maximum.map(|maximum| maximum.max(wanted));
+            Rlimit { current: Some(wanted), maximum }
+        }
+    };
+    match rustix::process::setrlimit(Resource::Nofile, next) {
+        Ok(()) => Ok(()),
+        // Asked for by nobody: what there is will do.
+        Err(_) if wanted.is_none() => Ok(()),
+        Err(error) => Err(Problem::new(format_args!("worker_rlimit_nofile: {error}"))),
+    }
+}
+
+/// The sockets that are open before we open any: from the process whose place we take, or from a service
+/// manager.
+pub(crate) fn inherited(
+    from_predecessor: Vec<Inherited>,
+    config: &Config,
+) -> Result<(Sockets, Vec<String>), Problem> {
+    let (inherited, complaints) = if from_predecessor.is_empty() {
+        let mut listens = config.http.listens.clone();
+        listens.extend(desk::listens(&config.main.endpoint));
+        service_manager::inherited(&listens)
+            .map_err(|error| Problem::new(format_args!("LISTEN_FDS: {error}")))?
+    } else {
+        (from_predecessor, Vec::new())
+    };
+    let sockets = Sockets::inherit(inherited)
+        .map_err(|error| Problem::new(format_args!("cannot use a socket from outside: {error}")))?;
+    Ok((sockets, complaints))
+}
+
+/// Opens the sockets. A server that was killed has left them for a moment to a process that it was just
+/// starting: an address that is in use is asked for again.
+pub(crate) async fn open_sockets(
+    inherited: &Sockets,
+    listens: &[Listen],
+    workers: usize,
+) -> Result<Sockets, BindError> {
+    for _ in 0..BIND_TRIES {
+        match inherited.reopen(listens, workers) {
+            Err(failed) if failed.is_in_use() => tokio::time::sleep(BIND_PAUSE).await,
+            done => return done,
+        }
+    }
+    inherited.reopen(listens, workers)
+}
+
+/// What is open beside the sockets.
+pub(crate) struct Opened {
+    pub(crate) site: Site,
+    pub(crate) pid_file: Option<PidFile>,
+    pub(crate) handover: io::Result<Handover>,
+    pub(crate) seat: io::Result<Seat>,
+    pub(crate) rules: Rules,
+    /// What the log shall be told.
+    pub(crate) notes: Vec<(Level, String)>,
+}
+
+/// Opens all but the sockets, and becomes who we shall be.
+pub(crate) fn open_rest(
+    config: &Arc<Config>,
+    logs: &Arc<Logs>,
+    zones: &Zones,
+    shared_pid_file: Option<(PathBuf, File)>,
+) -> Result<Opened, Problem> {
+    let rules = rules(config)?;
+    let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
+    let pid_file = write_pid_file(config, shared_pid_file)?;
+    let (handover, seat) = (Handover::open(), Seat::open());
+    if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
+        logs.give_new_files_to(identity.uid, identity.gid);
+    }
+    let notes = privilege::give_up(config)?;
+    privilege::without_rest(|| logs.start())
+        .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
+    Ok(Opened { site, pid_file, handover, seat, rules, notes })
+}
+
+fn write_pid_file(
+    config: &Config,
+    shared: Option<(PathBuf, File)>,
+) -> Result<Option<PidFile>, Problem> {
+    let Some(path) = config.main.pid.as_deref() else { return Ok(None) };
+    if let Some((_, file)) = shared.filter(|(other, _)| other == path)
+        && let Ok(taken) = PidFile::take_over(path, file)
+    {
+        // It could not be put aside: the lock that is on it is ours by this descriptor alone, and we may have
+        // become somebody who could not open it.
+        return Ok(Some(taken));
+    }
+    PidFile::write(path).map(Some)
+}
