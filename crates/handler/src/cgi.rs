@@ -198,10 +198,12 @@ impl CgiTask {
             job.environment.add(strays::VARIABLE, id.value().as_bytes());
         }
         let (stderr, limits) = (&job.cgi.stderr, job.cgi.limits);
+        let starting = ticket.seats().start();
         match spawn::spawn(&job.invocation, &job.environment, input, stderr, limits) {
             Ok(pipes) => {
                 let program = Program::new(job.rules, now);
-                let run = Run::new(program, pipes, id, ticket, Rc::clone(&self.around), now);
+                let around = Rc::clone(&self.around);
+                let run = Run::new(program, pipes, id, (ticket, starting), around, now);
                 self.stage = Stage::Running(Box::new(run));
             }
             Err((cause, error)) => {

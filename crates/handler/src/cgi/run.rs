@@ -18,7 +18,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 
 use super::Surroundings;
-use super::seats::Ticket;
+use super::seats::{Starting, Ticket};
 use super::spawn::{self, Pipes};
 use super::stderr::Stderr;
 use super::strays::{self, RunId};
@@ -94,11 +94,11 @@ impl Run {
         program: Program,
         pipes: Pipes,
         id: Option<RunId>,
-        ticket: Ticket,
+        (ticket, starting): (Ticket, Starting),
         around: Rc<dyn Surroundings>,
         now: Moment,
     ) -> Self {
-        ticket.seats().begin(pipes.process);
+        starting.begin(pipes.process);
         Self {
             program,
             process: Some(pipes.process),

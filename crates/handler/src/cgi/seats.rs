@@ -3,18 +3,23 @@
 //! who waited longest, so nobody can be overtaken.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
 use super::strays::Strays;
+
+/// To start a program takes about a millisecond. A machine that has not done it after this long is not waited for.
+const START_LIMIT: Duration = Duration::from_secs(2);
 
 /// The places of the whole server, and what programs leave behind.
 #[derive(Debug, Default)]
 pub struct Seats {
     state: Mutex<State>,
     running: Mutex<Running>,
+    started: Condvar,
     pub(super) strays: Strays,
 }
 
@@ -22,8 +27,14 @@ pub struct Seats {
 #[derive(Debug, Default)]
 struct Running {
     groups: HashSet<Pid>,
+    /// How many are being started: their numbers are not known yet, though they may run already.
+    starting: usize,
     is_over: bool,
 }
+
+/// A program that is being started.
+#[derive(Debug)]
+pub(super) struct Starting(Arc<Seats>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -70,7 +81,8 @@ impl Seats {
         Some(Ticket { seats: Arc::clone(self), number: Some(number) })
     }
 
-    /// Ends every program at once, and each that begins from now on: the server ends and waits for nobody.
+    /// Ends every program at once, and each that begins from now on: the server ends and waits for nobody. Only
+    /// who is just being started is waited for: its thread would end with the server, and the program would not.
     pub fn kill_all(&self) {
         let mut running = self.running();
         running.is_over = true;
@@ -78,16 +90,14 @@ impl Seats {
             // A group that is gone has what it was to get.
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
+        let is_starting = |running: &mut Running| running.starting > 0;
+        let _ = self.started.wait_timeout_while(running, START_LIMIT, is_starting);
     }
 
-    /// A group has begun.
-    pub(super) fn begin(&self, group: Pid) {
-        let mut running = self.running();
-        if running.is_over {
-            let _ = rustix::process::kill_process_group(group, Signal::KILL);
-        } else {
-            running.groups.insert(group);
-        }
+    /// To be said before a program is started.
+    pub(super) fn start(self: &Arc<Self>) -> Starting {
+        self.running().starting += 1;
+        Starting(Arc::clone(self))
     }
 
     /// A group is about to be reaped: its number may be another's after.
@@ -103,6 +113,27 @@ impl Seats {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can panic half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Starting {
+    /// Its group has begun.
+    pub(super) fn begin(self, group: Pid) {
+        let mut running = self.0.running();
+        if running.is_over {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        } else {
+            running.groups.insert(group);
+        }
+        // Its end, which is told next, takes the lock again.
+        drop(running);
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.running().starting -= 1;
+        self.0.started.notify_all();
     }
 }
 
@@ -169,19 +200,41 @@ mod tests {
     /// C6, O4: a server that waits for nobody leaves nobody behind.
     #[test]
     fn every_group_that_runs_ends_at_once_and_none_that_has_ended() {
-        let seats = Seats::default();
+        let seats = Arc::new(Seats::default());
         let (mut early, mut late, mut other) = (sleeper(), sleeper(), sleeper());
-        seats.begin(early.1);
-        seats.begin(other.1);
+        seats.start().begin(early.1);
+        seats.start().begin(other.1);
         seats.end(other.1);
         seats.kill_all();
-        seats.begin(late.1);
+        seats.start().begin(late.1);
         for (child, _) in [&mut early, &mut late] {
             assert_eq!(child.wait().expect("it ends").signal(), Some(9));
         }
         assert!(other.0.try_wait().expect("it is ours").is_none());
         other.0.kill().expect("it ends");
         other.0.wait().expect("it ends");
+    }
+
+    /// C6, O4: it runs already, and only the thread that starts it knows.
+    #[test]
+    fn who_is_just_being_started_is_waited_for() {
+        let seats = Arc::new(Seats::default());
+        let (mut child, group) = sleeper();
+        let starting = seats.start();
+        let end = std::thread::spawn({
+            let seats = Arc::clone(&seats);
+            move || seats.kill_all()
+        });
+        while !seats.running().is_over {
+            std::thread::yield_now();
+        }
+        assert!(!end.is_finished(), "somebody is being started");
+        starting.begin(group);
+        end.join().expect("the end");
+        assert_eq!(child.wait().expect("it ends").signal(), Some(9));
+        // And who could not be started holds nobody up.
+        drop(seats.start());
+        seats.kill_all();
     }
 
     #[test]
