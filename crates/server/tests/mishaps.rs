@@ -10,7 +10,8 @@ use common::{BINARY, LONG, serve, site};
 use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually, run};
 
 /// Who is idle stays, however long the machine takes.
-const METRICS: &str = "keepalive_timeout 10m; location = /metrics { status prometheus; }";
+const METRICS: &str = "keepalive_timeout 10m; keepalive_requests 100000000;
+    location = /metrics { status prometheus; }";
 
 fn start(workers: usize) -> Server {
     let tree = Tree::new();
@@ -212,7 +213,7 @@ fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
 fn a_busy_worker_is_not_taken_for_a_stuck_one() {
     let tree = Tree::new();
     tree.file("root/a.txt", "hello");
-    let server = serve(tree, &format!("keepalive_requests 100000000;\n{METRICS}"));
+    let server = serve(tree, METRICS);
     let watch = Stopwatch::start();
     let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
     while watch.elapsed() < Duration::from_secs(4) {
