@@ -657,3 +657,26 @@ fn the_end_behind_a_whole_body_harms_nothing() {
         assert!(!server.tree().exists("root/half"));
     }
 }
+
+/// What came of a body counts, whichever way it went.
+#[test]
+fn bytes_of_a_body_are_counted_whichever_way_they_go() {
+    for setting in ["upload_direct off;", "upload_direct 64k;"] {
+        let config = format!(
+            "client_max_body_size 0; dav_methods PUT; {setting} location = /metrics {{ status prometheus; }}"
+        );
+        let server = serve(Tree::new(), &config);
+        let length = (3 << 20) + 5;
+        let answer = server.connect().request_with_body("PUT", "/a", "", &pattern(length));
+        assert_eq!(answer.status, 201);
+        let received = || {
+            let text = server.connect().get("/metrics").text();
+            let line =
+                text.lines().find_map(|line| line.strip_prefix("sekisho_received_bytes_total "));
+            line.expect("counted").parse::<usize>().expect("a number")
+        };
+        // They are added when the connection ends.
+        eventually("the body is counted", LONG, || received() > length);
+        assert!(received() < length + 100_000, "once");
+    }
+}
