@@ -667,7 +667,7 @@ fn bytes_of_a_body_are_counted_whichever_way_they_go() {
         );
         let server = serve(Tree::new(), &config);
         let length = (3 << 20) + 5;
-        let answer = server.connect().request_with_body("PUT", "/a", "", &pattern(length));
+        let answer = server.connect().request_with_body("PUT", "/a", "", pattern(length));
         assert_eq!(answer.status, 201);
         let received = || {
             let text = server.connect().get("/metrics").text();
