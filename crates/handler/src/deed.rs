@@ -383,6 +383,7 @@ impl Task for DeedTask {
         self.advance(cx);
         match &mut self.stage {
             Stage::Receiving(receiver) => receiver.temp().map_or(Way::Ordinary, Temp::way),
+            Stage::Settling(_) => Way::Memory(&mut []),
             _ => Way::Ordinary,
         }
     }

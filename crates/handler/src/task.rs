@@ -51,8 +51,8 @@ pub enum Way<'a> {
     Ordinary,
     /// Into this file, at its end, without passing through memory.
     File(BorrowedFd<'a>),
-    /// They are read into this memory. While it is empty, the rest has to wait: the task wakes the connection
-    /// when there is room.
+    /// They are read into this memory. While it is empty, what has come is being written, and the rest has to
+    /// wait: the task wakes the connection when there is room.
     Memory(&'a mut [u8]),
 }
 

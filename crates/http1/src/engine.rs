@@ -8,6 +8,7 @@ mod deadlines;
 mod receive;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Moment, Stage, Step};
@@ -124,8 +125,8 @@ pub struct Http1 {
     unsent: bool,
     /// The client has sent FIN.
     ended: bool,
-    /// The handler cannot take more of the body.
-    held: bool,
+    /// Since when the handler cannot take more of the body.
+    held: Option<Moment>,
     /// Only the end of the connection says where the response ends.
     until_close: bool,
 }
@@ -148,7 +149,7 @@ impl Http1 {
             begun: false,
             unsent: false,
             ended: false,
-            held: false,
+            held: None,
             until_close: false,
         };
         engine.arm(now);
@@ -225,12 +226,15 @@ impl Http1 {
     /// Holds the body back while the handler cannot take more of it, and lets it come again. Meanwhile
     /// it is not the client who is late, so no deadline of the client's runs (T9).
     pub fn hold_body(&mut self, held: bool, now: Moment) {
-        if self.held == held {
+        if self.held.is_some() == held {
             return;
         }
-        self.held = held;
+        let since = std::mem::replace(&mut self.held, held.then_some(now));
         if let Input::Body { fate: Fate::Taken, .. } = self.input {
-            self.await_body(now);
+            // The clock of `client_body_min_rate` has stood still meanwhile, and is not set back.
+            let length = since.map_or(Duration::ZERO, |since| now.since(since));
+            self.latest = self.latest.map(|latest| latest + length);
+            self.arm(now);
         }
     }
 
@@ -396,7 +400,7 @@ impl Http1 {
         }
         match (self.stage, self.input) {
             (Stage::Lingering, _) | (Stage::Open, Input::Head(_)) => true,
-            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) => !self.held,
+            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) => self.held.is_none(),
             (Stage::Open, Input::Body { fate, .. }) => !matches!(fate, Fate::Open),
             (Stage::Open, Input::Complete { .. } | Input::Ignored) | (Stage::Closed(_), _) => false,
         }
@@ -518,7 +522,7 @@ impl Http1 {
                 self.output = Output::Awaited;
                 self.request = Request::UNKNOWN;
                 self.begun = false;
-                self.held = false;
+                self.held = None;
                 self.arm(now);
             }
             (Input::Complete { .. } | Input::Ignored, _) if self.unsent => {}
@@ -563,7 +567,9 @@ impl Engine for Http1 {
                 self.request.body_arrived |= !input.is_empty();
                 Step::NOTHING
             }
-            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) if self.held => Step::NOTHING,
+            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) if self.held.is_some() => {
+                Step::NOTHING
+            }
             (Stage::Open, Input::Body { .. } | Input::Complete { announce: true }) => {
                 self.receive_body(input, now)
             }
@@ -594,7 +600,7 @@ impl Engine for Http1 {
             // What came before it waits with the caller: whether that is all of the request shows when the
             // handler has taken it (H11).
             (Stage::Open, Input::Body { fate: Fate::Taken, .. }, _)
-                if self.held && self.policy().half_close =>
+                if self.held.is_some() && self.policy().half_close =>
             {
                 None
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sekisho_config::Level;
 use sekisho_handler::Piece;
-use sekisho_handler::task::rest;
+use sekisho_handler::task::{Way, rest};
 use sekisho_http1::{Event, Http1};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
@@ -146,8 +146,9 @@ impl Connection {
             if self.has_input_ended {
                 return Poll::Pending;
             }
-            if !(self.engine.wants_input() || self.watches()) {
-                if self.is_client_gone() {
+            let is_poured = self.is_poured(cx);
+            if !(self.engine.wants_input() || (!is_poured && self.watches())) {
+                if self.is_client_gone(is_poured) {
                     return Poll::Ready(CloseReason::TransportLost);
                 }
                 return Poll::Pending;
@@ -236,12 +237,18 @@ impl Connection {
         })
     }
 
+    /// Whether the task takes the body into memory, from where it is on its way to the disk. What more there
+    /// is waits in the socket, and so does the end behind it: it says nothing about a body that is all there.
+    fn is_poured(&mut self, cx: &mut Context<'_>) -> bool {
+        let task = self.busy.as_mut().and_then(|busy| busy.task.as_mut());
+        task.is_some_and(|task| matches!(task.way(cx), Way::Memory(_)))
+    }
+
     /// Whether the client of a task has gone, although what it sent cannot be read to its end now (L12).
-    fn is_client_gone(&self) -> bool {
+    fn is_client_gone(&self, is_poured: bool) -> bool {
         let is_working = self.busy.as_ref().is_some_and(|busy| busy.task.is_some());
-        let has_gone =
-            self.stream.is_lost() || (self.stream.has_ended() && self.engine.loses_by_fin());
-        is_working && has_gone
+        let is_lost_by_fin = self.stream.has_ended() && self.engine.loses_by_fin() && !is_poured;
+        is_working && (self.stream.is_lost() || is_lost_by_fin)
     }
 
     /// Whether more may be put into the batch before it leaves.

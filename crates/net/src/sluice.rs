@@ -120,9 +120,7 @@ impl Connection {
             if has_failed {
                 // What is left in the pipe is nobody's any more.
                 sluice.is_foul.set(true);
-                self.engine.body_taken(taken, now);
-                self.active = now;
-                return Poll::Ready(Ok(Some(taken)));
+                break Poll::Ready(Ok(()));
             }
         };
         self.took(cx, taken, end, now)
@@ -170,6 +168,7 @@ impl Connection {
         if taken > 0 {
             self.engine.body_taken(taken, now);
             self.active = now;
+            self.received += taken;
         }
         match end {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

@@ -38,7 +38,6 @@ pub(super) struct Direct {
     /// Up to where room on the disk has been laid out.
     reserved: u64,
     stage: Stage,
-    _seat: Seat,
 }
 
 #[derive(Debug)]
@@ -57,8 +56,7 @@ impl Direct {
         if !is_for_this(file) {
             return None;
         }
-        let seat = Seat::take()?;
-        let chunk = Chunk::new()?;
+        let chunk = Chunk::new(Seat::take()?)?;
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0).ok()?;
         set_direct(&file, true).ok()?;
         Some(Self {
@@ -68,7 +66,6 @@ impl Direct {
             offset: 0,
             reserved: 0,
             stage: Stage::Filling(chunk),
-            _seat: seat,
         })
     }
 
@@ -167,16 +164,18 @@ struct Chunk {
     memory: Vec<u8>,
     start: usize,
     length: usize,
+    /// Goes with the memory: an upload may end while a thread still writes, or has yet to begin.
+    _seat: Seat,
 }
 
 impl Chunk {
     /// `None` where there is no memory for it.
-    fn new() -> Option<Self> {
+    fn new(seat: Seat) -> Option<Self> {
         let mut memory = Vec::new();
         memory.try_reserve_exact(CHUNK_BYTES + ALIGNMENT).ok()?;
         memory.resize(CHUNK_BYTES + ALIGNMENT, 0);
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Some(Self { memory, start, length: 0 })
+        Some(Self { memory, start, length: 0, _seat: seat })
     }
 
     fn room(&mut self) -> &mut [u8] {
@@ -325,5 +324,32 @@ mod tests {
         let seat = seats.pop().expect("one of them");
         std::thread::spawn(move || drop(seat)).join().expect("let go");
         assert!(Seat::take().is_some());
+    }
+
+    /// F5: whoever goes while the disk is busy leaves memory behind that counts until it is written.
+    #[test]
+    fn a_seat_is_taken_for_as_long_as_its_memory_is_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        let _inside = runtime.enter();
+        let file = tempfile::tempfile().expect("a file");
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let busy = runtime.spawn_blocking(move || gate.recv());
+        for turn in 0..SEATS {
+            let Some(mut direct) = Direct::begin(file.as_fd(), 2 << 20) else {
+                assert_eq!(turn, 0, "there are seats");
+                println!("skipped: not on this file system");
+                return;
+            };
+            assert_eq!(direct.take(&body(CHUNK_BYTES)), CHUNK_BYTES);
+        }
+        assert!(Direct::begin(file.as_fd(), 2 << 20).is_none(), "all of it waits to be written");
+        go.send(()).expect("it waits");
+        runtime.block_on(busy).expect("done").expect("told");
+        // One thread does one thing after the other.
+        runtime.block_on(runtime.spawn_blocking(|| ())).expect("done");
+        assert!(Direct::begin(file.as_fd(), 2 << 20).is_some());
     }
 }

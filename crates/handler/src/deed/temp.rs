@@ -218,7 +218,8 @@ impl Drop for Temp {
         if let Some(name) = self.name.take().filter(|_| !self.stays) {
             let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
-        let file = self.file.take();
+        // Both are the same file: whoever lets go of it last lets go of its bytes.
+        let file = (self.direct.take(), self.file.take());
         if self.bytes > LARGE_BYTES
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {

@@ -38,7 +38,7 @@ impl Http1 {
             (Stage::Open, Input::Head(_)) if !self.unsent => {
                 Some((DeadlineKind::KeepAlive, policy.keepalive_timeout))
             }
-            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) if self.held => None,
+            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) if self.held.is_some() => None,
             (
                 Stage::Open,
                 Input::Body { fate: Fate::Taken | Fate::Refused | Fate::Discarded, .. },

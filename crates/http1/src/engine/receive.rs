@@ -187,7 +187,7 @@ impl Http1 {
     pub fn direct_body(&self) -> u64 {
         match self.input {
             Input::Body { decoder: Decoder::Length(left), fate: Fate::Taken, allowance }
-                if self.stage == Stage::Open && !self.held && !self.ended =>
+                if self.stage == Stage::Open && self.held.is_none() && !self.ended =>
             {
                 left.min(allowance)
             }

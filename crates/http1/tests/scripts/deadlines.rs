@@ -188,6 +188,25 @@ fn a_body_below_the_minimum_rate_is_late() {
     assert_eq!(peer.deadline(), Some((Body, seconds(19))));
 }
 
+/// T4, T9, V15: a handler that takes a body piece by piece stops the clock, and does not set it back.
+#[test]
+fn a_body_below_the_minimum_rate_is_late_however_often_it_is_held() {
+    let mut peer = Peer::new(policy(|policy| policy.body_min_rate = Some(10)));
+    peer.is_request(POST);
+    peer.takes_body(None).expect("no limit");
+    for second in 1..=5 {
+        peer.at(seconds(second * 2)).sends("x");
+        peer.engine.hold_body(true, peer.now);
+        assert_eq!(peer.deadline(), None, "{second}");
+        peer.after(SECOND).engine.hold_body(false, seconds(second * 2 + 1));
+        assert_eq!(peer.expires(), None, "{second}");
+    }
+    // Ten seconds of grace, half a second for five bytes, five seconds in which it was held.
+    let late = seconds(15) + SECOND / 2;
+    assert_eq!(peer.deadline(), Some((Body, late)));
+    assert!(peer.at(late).expires().is_some());
+}
+
 /// H6, T4: a body that is only read to be refused is refused when it stops coming.
 #[test]
 fn a_too_large_body_that_stops_coming_gets_413() {

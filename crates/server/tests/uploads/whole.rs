@@ -629,3 +629,54 @@ fn bodies_end_where_they_end(setting: &str) {
         }
     });
 }
+
+/// F5, H11: who sends no more behind a whole body has sent a whole body, also while the disk is at work.
+#[test]
+fn the_end_behind_a_whole_body_harms_nothing() {
+    for setting in ["upload_direct off;", "upload_direct 64k;"] {
+        let config = format!("client_max_body_size 0; dav_methods PUT; {setting}");
+        let server = serve(Tree::new(), &config);
+        for (turn, length) in
+            [1 << 20, (3 << 20) + 5, 2 << 20].into_iter().cycle().take(9).enumerate()
+        {
+            let (body, target) = (pattern(length), format!("/{turn}"));
+            let mut client = server.connect();
+            client.send([put_head(&target, length).as_bytes(), &body].concat());
+            client.half_close();
+            assert_eq!(client.read_response().status, 201, "{length} bytes, {setting}");
+            assert!(
+                server.tree().read(&format!("root/{turn}")) == body,
+                "{length} bytes, {setting}"
+            );
+        }
+        // Behind half of one it is the end.
+        let mut client = server.connect();
+        client.send([put_head("/half", 4 << 20).as_bytes(), &pattern(2 << 20)].concat());
+        client.half_close();
+        client.expect_closed(LONG);
+        assert!(!server.tree().exists("root/half"));
+    }
+}
+
+/// What came of a body counts, whichever way it went.
+#[test]
+fn bytes_of_a_body_are_counted_whichever_way_they_go() {
+    for setting in ["upload_direct off;", "upload_direct 64k;"] {
+        let config = format!(
+            "client_max_body_size 0; dav_methods PUT; {setting} location = /metrics {{ status prometheus; }}"
+        );
+        let server = serve(Tree::new(), &config);
+        let length = (3 << 20) + 5;
+        let answer = server.connect().request_with_body("PUT", "/a", "", pattern(length));
+        assert_eq!(answer.status, 201);
+        let received = || {
+            let text = server.connect().get("/metrics").text();
+            let line =
+                text.lines().find_map(|line| line.strip_prefix("sekisho_received_bytes_total "));
+            line.expect("counted").parse::<usize>().expect("a number")
+        };
+        // They are added when the connection ends.
+        eventually("the body is counted", LONG, || received() > length);
+        assert!(received() < length + 100_000, "once");
+    }
+}

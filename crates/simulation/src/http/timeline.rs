@@ -31,7 +31,7 @@ pub(super) struct Timeline {
     body_at: Option<Moment>,
     rate_at: Option<Moment>,
     is_body_awaited: bool,
-    is_held: bool,
+    held_at: Option<Moment>,
     send_at: Option<Moment>,
     is_unsent: bool,
     /// By when the client must have ended: for quiet, and in all.
@@ -56,7 +56,7 @@ impl Timeline {
             body_at: None,
             rate_at: None,
             is_body_awaited: false,
-            is_held: false,
+            held_at: None,
             send_at: None,
             is_unsent: false,
             linger_at: None,
@@ -123,17 +123,21 @@ impl Timeline {
 
     /// The handler holds the body back, or does no longer.
     pub(super) fn holds(&mut self, is_held: bool, now: Moment) {
-        if self.is_held != is_held {
-            self.is_held = is_held;
-            if self.is_body_awaited {
-                self.awaits_body(now);
+        match self.held_at {
+            None if is_held => self.held_at = Some(now),
+            Some(at) if !is_held => {
+                self.held_at = None;
+                // Quiet is counted anew, the rate goes on from where it stood.
+                self.rate_at = self.rate_at.map(|rate| rate + now.since(at));
+                self.body_moves(now);
             }
+            _ => {}
         }
     }
 
     /// What is left of the body is thrown away from now on, whoever held it back.
     pub(super) fn discards(&mut self, now: Moment) {
-        self.is_held = false;
+        self.held_at = None;
         self.awaits_body(now);
     }
 
@@ -184,7 +188,7 @@ impl Timeline {
     /// The exchange is over and another may follow.
     pub(super) fn exchange_is_over(&mut self, now: Moment) {
         self.is_between = true;
-        self.is_held = false;
+        self.held_at = None;
         self.quiet_from(now);
     }
 
@@ -219,7 +223,7 @@ impl Timeline {
 
     /// What is armed.
     pub(super) fn next(&self) -> Option<(Moment, DeadlineKind)> {
-        let body = self.is_body_awaited && !self.is_held;
+        let body = self.is_body_awaited && self.held_at.is_none();
         let linger = [self.linger_at, self.linger_last].into_iter().flatten().min();
         let rows = [
             (self.head_at, DeadlineKind::Header),
