@@ -229,7 +229,8 @@ impl Worker {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(4)
+            // Four large uploads may write at a time; copies and deletions must not hold them up.
+            .max_blocking_threads(8)
             .on_thread_park(move || falls_asleep.sleep(true))
             .on_thread_unpark(move || wakes.sleep(false))
             // Look at the sockets after each round of tasks of a full batch, not in the middle of one.
