@@ -246,6 +246,19 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The last lines of its error log, without what it tells to whoever searches for a mistake.
+    fn complaints(&self) -> String {
+        const SHOWN_MAX: usize = 20;
+        let log = std::fs::read(self.tree.path("error.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let is_told = |line: &&str| !line.contains("[debug]") && !line.contains("[info]");
+        let lines: Vec<&str> = log.lines().filter(is_told).collect();
+        let last = &lines[lines.len().saturating_sub(SHOWN_MAX)..];
+        if last.is_empty() { String::new() } else { last.join("\n") + "\n" }
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if self.try_exit().is_none() {
@@ -254,7 +267,7 @@ impl Drop for Server {
             self.child.wait().ok();
         }
         if thread::panicking() {
-            println!("--- the server said:\n{}---", self.stderr());
+            println!("--- the server said:\n{}{}---", self.stderr(), self.complaints());
         }
     }
 }
