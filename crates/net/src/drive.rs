@@ -146,17 +146,20 @@ impl Connection {
             if self.has_input_ended {
                 return Poll::Pending;
             }
-            let is_poured = self.is_poured(cx);
+            let has_task = self.busy.as_ref().is_some_and(|busy| busy.task.is_some());
+            let is_poured = has_task && self.is_poured(cx);
             if !(self.engine.wants_input() || (!is_poured && self.watches())) {
-                if self.is_client_gone(is_poured) {
+                if has_task && self.is_client_gone(is_poured) {
                     return Poll::Ready(CloseReason::TransportLost);
                 }
                 return Poll::Pending;
             }
-            match ready!(self.sluice_body(cx, now)) {
-                Ok(Some(_)) => continue,
-                Ok(None) => {}
-                Err(_) => return Poll::Ready(CloseReason::TransportLost),
+            if has_task {
+                match ready!(self.sluice_body(cx, now)) {
+                    Ok(Some(_)) => continue,
+                    Ok(None) => {}
+                    Err(_) => return Poll::Ready(CloseReason::TransportLost),
+                }
             }
             match ready!(self.read()) {
                 Ok(0) => {
@@ -239,6 +242,7 @@ impl Connection {
 
     /// Whether the task takes the body into memory, from where it is on its way to the disk. What more there
     /// is waits in the socket, and so does the end behind it: it says nothing about a body that is all there.
+    #[inline(never)]
     fn is_poured(&mut self, cx: &mut Context<'_>) -> bool {
         let task = self.busy.as_mut().and_then(|busy| busy.task.as_mut());
         task.is_some_and(|task| matches!(task.way(cx), Way::Memory(_)))
@@ -246,9 +250,8 @@ impl Connection {
 
     /// Whether the client of a task has gone, although what it sent cannot be read to its end now (L12).
     fn is_client_gone(&self, is_poured: bool) -> bool {
-        let is_working = self.busy.as_ref().is_some_and(|busy| busy.task.is_some());
         let is_lost_by_fin = self.stream.has_ended() && self.engine.loses_by_fin() && !is_poured;
-        is_working && (self.stream.is_lost() || is_lost_by_fin)
+        self.stream.is_lost() || is_lost_by_fin
     }
 
     /// Whether more may be put into the batch before it leaves.

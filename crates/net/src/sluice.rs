@@ -70,6 +70,7 @@ impl Sluice {
 impl Connection {
     /// Takes what there is of a body directly into its file. `Ready(None)` when this body, or what is left
     /// of it, goes the ordinary way.
+    #[inline(never)]
     pub(crate) fn sluice_body(
         &mut self,
         cx: &mut Context<'_>,
