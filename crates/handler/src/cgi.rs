@@ -305,6 +305,10 @@ impl Task for CgiTask {
         "cgi"
     }
 
+    fn stops_with_client(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
         let taken = match &mut self.stage {
             Stage::Spooling { file, bytes: spooled, .. } => match file.write_all(bytes) {

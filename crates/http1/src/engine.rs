@@ -15,12 +15,13 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Moment, Sta
 
 use crate::body::Decoder;
 use crate::encode::{self, Persistence};
-use crate::event::{Event, Response, Scratch, Sends};
+use crate::event::Event;
 use crate::frame::Framer;
 use crate::keep_alive::{Exchange, Framing, RequestEnd, close_reason};
 use crate::parse;
-use crate::policy::Policy;
-use crate::refusal::{Cause, Refusal};
+use sekisho_http::Policy;
+use sekisho_http::refusal::{Cause, Refusal};
+use sekisho_http::{Response, Scratch, Sends};
 
 /// The receiving half.
 #[derive(Clone, Copy, Debug)]
@@ -78,13 +79,6 @@ struct Request {
     expects: bool,
     /// Bytes behind the head have been seen.
     body_arrived: bool,
-}
-
-/// What a head said that may come again, and whether the connection ended with its answer.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    request: Request,
-    closing: Option<CloseReason>,
 }
 
 impl Request {
@@ -338,6 +332,24 @@ impl Http1 {
         self.output = Output::Finished;
         self.give_up_body(now);
         self.settle(now);
+    }
+
+    /// The client has acknowledged bytes since the send deadline was set: it is not silent (T4).
+    pub fn acknowledged(&mut self, now: Moment) {
+        if self.send.is_some() {
+            self.send = self.send_by(now);
+        }
+    }
+
+    /// Output waits because it is held back on our side (`limit_rate`): the client is not late (T9).
+    pub const fn pause_output(&mut self) {
+        self.send = None;
+    }
+
+    /// Whether body bytes may leave as they are, behind the output: their number is known and their framing is
+    /// in the head.
+    pub const fn takes_files(&self) -> bool {
+        matches!((self.stage, self.output), (Stage::Open, Output::Exactly(_)))
     }
 
     /// Ends the connection at once.

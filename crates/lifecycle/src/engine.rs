@@ -103,7 +103,7 @@ impl CloseReason {
 
     /// Whether the transport must be reset, so that nothing cut short looks complete.
     pub const fn wants_reset(self) -> bool {
-        matches!(self, Self::BrokenOff | Self::Panicked | Self::Expired(DeadlineKind::Send))
+        matches!(self, Self::BrokenOff | Self::Panicked)
     }
 }
 

@@ -11,7 +11,7 @@ use sekisho_config::{
     ServerTokens, Settings,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
-use sekisho_http1::Policy;
+use sekisho_http::Policy;
 use sekisho_log::{ErrorLogger, Logs, Sink};
 use sekisho_route::{Machine, Table};
 

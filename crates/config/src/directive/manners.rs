@@ -140,8 +140,8 @@ pub(super) const ROWS: &[Row] = &[
         "send_timeout",
         LEVELS,
         "time|off",
-        "10s",
-        "How long a client may take no bytes (nginx: 60s)",
+        "60s",
+        "How long a client may acknowledge no bytes",
         |l, d, _| set(&mut l.settings.send_timeout, d.deadline(0)),
     ),
     active(

@@ -6,7 +6,7 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Moment, Stage};
 
 use super::{Fate, Http1, Input, Output};
 use crate::event::Event;
-use crate::refusal::Cause;
+use sekisho_http::refusal::Cause;
 
 /// How long a refusal for lateness may take to leave (T6), where `send_timeout` is longer or off.
 const LATE_SEND_MAX: Duration = Duration::from_secs(5);
@@ -107,7 +107,9 @@ impl Http1 {
             | DeadlineKind::Handshake
             | DeadlineKind::Frame
             | DeadlineKind::Session
-            | DeadlineKind::Drain => self.lose(expired),
+            | DeadlineKind::Drain
+            | DeadlineKind::Rate
+            | DeadlineKind::Shutdown => self.lose(expired),
         }
     }
 }

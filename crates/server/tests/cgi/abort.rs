@@ -120,6 +120,39 @@ fn a_lost_client_ends_its_program_at_once_and_a_deaf_one_after_the_grace() {
     }
 }
 
+/// C6, H11, L12: it makes no difference that the answer has begun, nor how the client goes.
+#[test]
+fn a_client_that_goes_in_the_middle_of_an_answer_ends_a_silent_program() {
+    let tree = tree();
+    let silent = sh("printf 'X: 1\\n\\nstart\\n'; sleep 600");
+    tree.script("root/cgi-bin/silent.cgi", &silent);
+    let site =
+        Site::start(tree, "cgi_kill_grace 300ms; cgi_read_timeout 10m; gzip on; gzip_types *;");
+    for coding in ["", "Accept-Encoding: gzip\r\n"] {
+        for ending in ["reset", "close", "half-close"] {
+            let mut client = site.server.connect();
+            let head = format!("GET /cgi-bin/silent.cgi HTTP/1.1\r\nHost: a\r\n{coding}\r\n");
+            client.send(head);
+            eventually("the program runs", LONG, || !site.processes().is_empty());
+            // All that has been sent is read: a close is a FIN then, and not a reset.
+            let begun = if coding.is_empty() { "start" } else { "\r\n\r\n" };
+            let mut text = String::new();
+            while !text.contains(begun) {
+                text.push(char::from(client.read_bytes(1)[0]));
+            }
+            match ending {
+                "reset" => client.reset(),
+                "close" => drop(client),
+                _ => {
+                    client.half_close();
+                    site.assert_clean(&format!("{ending} {coding}"));
+                }
+            }
+            site.assert_clean(&format!("{ending} {coding}"));
+        }
+    }
+}
+
 /// How many bytes of a client have come to the kernel of the server, and to nobody else.
 fn unread_by_server(client: SocketAddr) -> usize {
     let SocketAddr::V4(v4) = client else { panic!("{client} is of another kind") };
