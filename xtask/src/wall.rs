@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::source::{self, Source, is_name_byte};
-use crate::{Complaints, licence, lock, read};
+use crate::{Complaints, licence, lock, read, shape};
 
 /// The rooms behind the wall, by the names of their folders.
 const PURE: [&str; 9] =
@@ -59,6 +59,7 @@ pub(crate) fn check(root: &Path) -> Complaints {
             complaints.extend(check_source(&source));
         }
     }
+    complaints.extend(shape::check(root));
     match read(root, "Cargo.lock") {
         Err(more) => complaints.extend(more),
         Ok(text) => {

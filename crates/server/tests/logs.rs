@@ -327,7 +327,8 @@ fn a_flood_of_missing_files_does_not_flood_the_log() {
     }
     client.request("GET", "/a.txt", "Connection: close\r\n");
     eventually("the end", LONG, || server.log("error.log").contains("closed: client_asked"));
-    let count = server.log("error.log").matches("/missing-").count();
+    let log = server.log("error.log");
+    let count = log.lines().filter(|line| line.contains("/missing-")).count();
     // Twenty a second; the machine may have taken some seconds for it.
     let most = 20 * (watch.elapsed().as_secs() as usize + 2);
     assert!((1..=most).contains(&count), "{count} lines, {most} at most");
