@@ -86,7 +86,9 @@ impl Connection {
             match self.stream.read(&mut buffer) {
                 Ok(0) => {
                     let event = self.engine.input_ended(self.now());
-                    event.into_iter().for_each(|event| self.act(event, 0));
+                    if let Some(event) = event {
+                        self.act(event, 0);
+                    }
                     if matches!(self.engine.stage(), Stage::Closed(_)) {
                         return;
                     }
@@ -130,18 +132,17 @@ impl Connection {
             }
             Event::Request(id) => {
                 let length = self.content.len();
-                match self.respond(id, Status::OK, BodyLength::Known(length as u64)) {
-                    Sends::Nothing => self.engine.finish(id, &mut self.scratch, now),
-                    _ => {
-                        let content = Arc::clone(&self.content);
-                        let sent = self.engine.body(id, &content, &mut self.scratch, now);
-                        if sent == length {
-                            return self.engine.finish(id, &mut self.scratch, now);
-                        }
-                        self.bodies.insert(id, Body::Content(sent));
-                        self.engine.set_ready(id, true, now);
-                    }
+                let length_known = BodyLength::Known(length as u64);
+                if self.respond(id, Status::OK, length_known) == Sends::Nothing {
+                    return self.engine.finish(id, &mut self.scratch, now);
                 }
+                let content = Arc::clone(&self.content);
+                let sent = self.engine.body(id, &content, &mut self.scratch, now);
+                if sent == length {
+                    return self.engine.finish(id, &mut self.scratch, now);
+                }
+                self.bodies.insert(id, Body::Content(sent));
+                self.engine.set_ready(id, true, now);
             }
             Event::Refused(id, refusal) => {
                 self.respond(id, refusal.status, BodyLength::Empty);

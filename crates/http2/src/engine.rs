@@ -81,7 +81,7 @@ enum Drain {
     /// The client was told that an end is near; what it had sent before it knew is still taken.
     Announced(CloseReason),
     /// It was told which stream was the last.
-    Final(CloseReason),
+    Final(CloseReason, u32),
 }
 
 /// An HTTP/2 connection.
@@ -223,7 +223,7 @@ impl Http2 {
     /// be given back.
     pub fn is_idle(&self) -> bool {
         self.stage == Stage::Open
-            && self.streams.is_empty()
+            && self.streams.running() == 0
             && !self.unsent
             && self.block.is_none()
             && self.control.is_empty()
@@ -246,6 +246,17 @@ impl Http2 {
         if self.control.is_empty() {
             self.control = Vec::new();
         }
+    }
+
+    /// Whether frames wait that arose where no scratch was at hand, as at a deadline or when output left: the
+    /// connection is to be given one.
+    pub fn wants_flush(&self) -> bool {
+        !self.control.is_empty() && self.stage == Stage::Open
+    }
+
+    /// Puts them out; [`receive`](Engine::receive) does so as well.
+    pub fn flush(&mut self, scratch: &mut Scratch, now: Moment) {
+        self.put_out(scratch.out.len(), scratch, now);
     }
 
     /// How much memory the engine holds beside itself.
@@ -299,8 +310,17 @@ impl Http2 {
         if matches!(self.phase, Phase::Over(_)) {
             return;
         }
-        frame::go_away(&mut self.control, self.last, code.number());
         self.lose_streams();
+        if self.phase == Phase::Fresh {
+            // Nothing has been said to the peer, and nothing need be.
+            return self.close(reason);
+        }
+        // RFC 9113 §6.8: a last stream that was told is never put higher.
+        let last = match self.drain {
+            Drain::Final(_, last) => last,
+            Drain::No | Drain::Announced(_) => self.last,
+        };
+        frame::go_away(&mut self.control, last, code.number());
         self.end(reason);
     }
 
@@ -409,7 +429,7 @@ impl Http2 {
         }
         if self.phase == Phase::Open && self.streams.running() == 0 {
             match self.drain {
-                Drain::Final(reason) => self.end(reason),
+                Drain::Final(reason, _) => self.end(reason),
                 _ if self.ended => self.end(CloseReason::PeerClosed),
                 Drain::No | Drain::Announced(_) => self.arm_idle(now),
             }

@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn field_values_are_read_as_the_rfc_says() {
-        let rows: [(&[u8], (u8, bool, bool)); 11] = [
+        type Row = (&'static [u8], (u8, bool, bool));
+        let rows: [Row; 11] = [
             (b"", (3, false, false)),
             (b"u=0", (0, false, true)),
             (b"u=7, i", (7, true, true)),

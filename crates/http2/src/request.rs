@@ -94,7 +94,7 @@ impl<'a> Assembly<'a> {
         if self.bytes > self.policy.head_bytes_max {
             self.refused = self.refused.or(Some(Cause::HeadTooLarge));
         }
-        if self.malformed.is_some() {
+        if self.malformed.is_some() || self.refused == Some(Cause::HeadTooLarge) {
             return;
         }
         let taken = if field.name.first() == Some(&b':') {
@@ -202,12 +202,12 @@ impl<'a> Assembly<'a> {
         self.has_begun = true;
         let [method, scheme, authority, path] =
             self.parts.each_ref().map(|part| part.clone().map(|part| &self.pseudo[part]));
-        let method = method.ok_or(Malformed::MethodMissing)?;
         if self.refused.is_some() {
             // What was too long was not kept, so that it cannot be looked at.
-            self.message.is_head = method == b"HEAD";
+            self.message.is_head = method == Some(b"HEAD");
             return Ok(());
         }
+        let method = method.ok_or(Malformed::MethodMissing)?;
         if method.is_empty() || !method.iter().copied().all(is_token_byte) {
             return Err(Malformed::MethodInvalid);
         }

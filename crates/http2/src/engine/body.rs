@@ -180,7 +180,7 @@ impl Http2 {
         self.owed += header.len;
         self.give_window();
         let ends = header.has(flag::END_STREAM);
-        if header.len == 0 && !ends && !self.spend(Bound::EmptyFrames, now) {
+        if left == 0 && !ends && !self.spend(Bound::EmptyFrames, now) {
             return Ok(Looked::Taken(front, None));
         }
         let id = self.admit_data(header, left, now);
@@ -345,11 +345,14 @@ impl Http2 {
     pub(super) fn end_input(&mut self) {
         let half_close = self.policy.half_close;
         for (id, stream) in self.streams.iter_mut() {
+            let lacks_request = !stream.has_ended && stream.fate == Fate::Taken;
             let is_lost = match stream.output {
                 Output::Awaited => !stream.has_ended || !half_close,
-                Output::Exactly(_) | Output::Stream => {
-                    !stream.has_ended && stream.fate == Fate::Taken
+                // No window will ever be opened again.
+                Output::Exactly(left) => {
+                    lacks_request || i64::try_from(left).is_ok_and(|left| left > stream.send_window)
                 }
+                Output::Stream => lacks_request,
                 Output::Ended | Output::Finished | Output::Gone => false,
             };
             if is_lost {

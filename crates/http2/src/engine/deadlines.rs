@@ -129,7 +129,6 @@ impl Http2 {
     /// Output waits to leave; the deadline for it runs from now on.
     pub(super) fn note_unsent(&mut self, now: Moment) {
         self.unsent = true;
-        self.idle_at = None;
         if self.send_at.is_none() {
             self.send_at = self.send_by(now);
         }

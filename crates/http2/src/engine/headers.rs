@@ -96,25 +96,22 @@ impl Http2 {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Result<Option<Event>, Code> {
-        let open = self
-            .streams
-            .find(block.stream)
-            .filter(|id| self.streams.get(*id).is_some_and(|stream| stream.output != Output::Gone));
-        if open.is_some() {
-            self.receive_trailers(block, fragment, scratch, now)?;
-            return Ok(None);
-        }
         if block.stream <= self.last {
-            return match self.streams.closed(block.stream) {
-                Some(Closed::ByUs) => self.skip_block(fragment, scratch).map(|()| None),
-                Some(Closed::Otherwise) => Err(Code::StreamClosed),
+            let open = self.streams.find(block.stream).and_then(|id| self.streams.get(id));
+            let is_gone = open.map(|stream| stream.output == Output::Gone);
+            return match (is_gone, self.streams.closed(block.stream)) {
+                (Some(false), _) => self.receive_trailers(block, fragment, scratch, now),
+                (_, Some(Closed::Otherwise)) => Err(Code::StreamClosed),
+                (Some(true), None) | (_, Some(Closed::ByUs)) => self.skip_block(fragment, scratch),
                 // RFC 9113 §5.1.1: numbers rise.
-                None => Err(Code::Protocol),
-            };
+                (None, None) => Err(Code::Protocol),
+            }
+            .map(|()| None);
         }
         self.last = block.stream;
-        if let Drain::Final(_) = self.drain {
+        if let Drain::Final(..) = self.drain {
             // The client was told that this one would not be looked at.
+            self.streams.note_closed(block.stream, Closed::ByUs);
             return self.skip_block(fragment, scratch).map(|()| None);
         }
         self.receive_request(block, fragment, scratch, now)
@@ -156,6 +153,9 @@ impl Http2 {
         let id = self.streams.insert(self.new_stream(block, message));
         self.requests += 1;
         self.stream_opened();
+        // Each request may come with a few frames about it.
+        self.budget.earn(Bound::Priorities, 2);
+        self.budget.earn(Bound::UselessFrames, 1);
         if self.requests >= self.policy.keepalive_requests {
             self.announce_end(CloseReason::RequestsUsedUp, now);
         }
@@ -200,9 +200,12 @@ impl Http2 {
         now: Moment,
     ) -> Result<(), Code> {
         let mut checked = Ok(());
+        let mut allowance = self.policy.head_bytes_max;
         self.decoder
             .decode(fragment, &mut scratch.work.text, |field| {
-                if checked.is_ok() {
+                // They are thrown away: beyond the limit nobody looks at them (V12).
+                allowance = allowance.saturating_sub(field.name.len() + field.value.len());
+                if checked.is_ok() && allowance > 0 {
                     checked = check_trailer(field);
                 }
             })

@@ -13,6 +13,9 @@ use crate::frame::{
 use crate::priority::Priority;
 use crate::stream::{Closed, Output};
 
+/// How many settings of one frame count as one frame.
+const SETTINGS_COUNTED: usize = 16;
+
 /// What looking at the front of the input came to.
 pub(super) enum Looked {
     /// So many bytes were taken, and perhaps something happened.
@@ -286,8 +289,11 @@ impl Http2 {
         if !payload.len().is_multiple_of(6) {
             return Err(Code::FrameSize);
         }
-        if !self.spend(Bound::Settings, now) {
-            return Ok(());
+        // A frame with very many settings counts as several.
+        for _ in 0..=payload.len() / (6 * SETTINGS_COUNTED) {
+            if !self.spend(Bound::Settings, now) {
+                return Ok(());
+            }
         }
         for pair in payload.chunks_exact(6) {
             let id = u16::from_be_bytes([pair[0], pair[1]]);

@@ -130,14 +130,26 @@ impl Http2 {
         if self.send_window <= 0 || self.stage != Stage::Open {
             return None;
         }
-        let mut best: Option<(StreamId, &Stream)> = None;
-        for &id in &self.ready {
-            let Some(stream) = self.streams.get(id) else { continue };
-            if stream.send_window > 0 && best.is_none_or(|(_, best)| goes_before(stream, best)) {
-                best = Some((id, stream));
-            }
-        }
-        let (id, stream) = best?;
+        let able = || {
+            let streams = self.ready.iter().filter_map(|id| Some((*id, self.streams.get(*id)?)));
+            streams.filter(|(_, stream)| stream.send_window > 0)
+        };
+        let urgency = able().map(|(_, stream)| stream.priority.urgency).min()?;
+        let among = |is_sequential| {
+            able().filter(move |(_, stream)| {
+                stream.priority.urgency == urgency
+                    && stream.priority.is_sequential() == is_sequential
+            })
+        };
+        // Turns are counted modulo 2^32, so that it is their distance to now which counts.
+        let age = |stream: &Stream| self.turns.wrapping_sub(stream.turn);
+        let shared =
+            among(false).max_by_key(|(id, stream)| (age(stream), std::cmp::Reverse(id.number)));
+        let first = among(true).min_by_key(|(id, _)| id.number);
+        let (id, stream) = match (shared, first) {
+            (Some(shared), Some(first)) if age(shared.1) > age(first.1) => shared,
+            (shared, first) => first.or(shared)?,
+        };
         Some(Sendable { id, bytes_max: self.quota_of(stream) })
     }
 
@@ -213,11 +225,12 @@ impl Http2 {
         if len == 0 || len > self.quota(id) {
             return false;
         }
-        let before = scratch.out.len();
+        // Nothing may come between the header and its body.
+        self.put_out(scratch.out.len(), scratch, now);
         let header = self.data_header(id, len as u32, now);
         scratch.out.extend_from_slice(&header.to_bytes());
-        self.put_out(before, scratch, now);
-        self.written += len as u64;
+        self.written += (HEADER_BYTES + len) as u64;
+        self.note_unsent(now);
         self.note_end(id);
         true
     }
@@ -357,6 +370,9 @@ impl Http2 {
         if let Some(at) = self.ready.iter().position(|other| *other == id) {
             self.ready.swap_remove(at);
         }
+        if self.ready.is_empty() {
+            self.window_at = None;
+        }
     }
 
     /// Writes HEADERS, and CONTINUATION where the block is longer than a frame of the peer may be.
@@ -407,6 +423,10 @@ impl Http2 {
     }
 
     fn write_lower(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        // What stands in the table has been looked at before.
+        if self.encoder.indexed(name, value, out) {
+            return;
+        }
         let is_ours = matches!(
             name,
             b"connection"
@@ -420,19 +440,7 @@ impl Http2 {
             && name.iter().copied().all(is_name_byte)
             && value.iter().copied().fold(true, |all, byte| all & is_value_byte(byte));
         if is_sound && !is_ours {
-            self.encoder.field(name, value, out);
+            self.encoder.literal(name, value, out);
         }
-    }
-}
-
-/// Whether a stream has its turn before another one.
-fn goes_before(stream: &Stream, other: &Stream) -> bool {
-    if stream.priority.urgency != other.priority.urgency {
-        return stream.priority.urgency < other.priority.urgency;
-    }
-    match (stream.priority.is_sequential(), other.priority.is_sequential()) {
-        (true, true) => stream.number < other.number,
-        // Turns are counted modulo 2^32.
-        _ => (stream.turn.wrapping_sub(other.turn) as i32) < 0,
     }
 }

@@ -82,7 +82,7 @@ impl Http2 {
     fn say_last(&mut self) {
         self.drain_at = None;
         if let Drain::Announced(reason) = self.drain {
-            self.drain = Drain::Final(reason);
+            self.drain = Drain::Final(reason, self.last);
             frame::go_away(&mut self.control, self.last, Code::NoError.number());
         }
     }

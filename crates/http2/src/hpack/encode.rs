@@ -92,16 +92,35 @@ impl Encoder {
         self.named(static_name(name), name, value, out);
     }
 
+    /// Writes a field that stands in the table; says whether it does.
+    pub fn indexed(&self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
+        match self.table.find(mark(name, value), name, value) {
+            Some(found) => {
+                integer(out, 0x80, 7, found + STATIC_COUNT + 1);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Writes a field that does not stand in the table. The name is in lower case, name and value are well formed.
+    pub fn literal(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        self.put(static_name(name), name, value, out);
+    }
+
     fn named(&mut self, index: u8, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        if !self.indexed(name, value, out) {
+            self.put(index, name, value, out);
+        }
+    }
+
+    fn put(&mut self, index: u8, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         // Secrets are kept out of every table on the way (RFC 7541 §7.1.3).
         if index == SET_COOKIE_INDEX || name.len() + value.len() > KEPT_BYTES_MAX {
             let pattern = if index == SET_COOKIE_INDEX { 0x10 } else { 0 };
             return literal(pattern, 4, index, name, value, HUFFMAN_BYTES_MIN, out);
         }
         let mark = mark(name, value);
-        if let Some(found) = self.table.find(mark, name, value) {
-            return integer(out, 0x80, 7, found + STATIC_COUNT + 1);
-        }
         if self.seen.contains(&mark) {
             literal(0x40, 6, index, name, value, 0, out);
             self.table.insert(mark, name, value);
