@@ -30,7 +30,7 @@ use crate::stream::{Closed, Output, Streams};
 
 /// How many bytes of answers to the peer's control frames may wait before nothing more is taken in: whoever
 /// floods us and does not read has only its own socket to fill (V10).
-pub const CONTROL_BYTES_MAX: u32 = 16 * 1024;
+pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
 
 /// How far the connection has come.
 ///
@@ -302,7 +302,7 @@ impl Http2 {
 
     /// Whether so many answers wait to leave that nothing more is taken in.
     const fn is_full(&self) -> bool {
-        self.control_bytes >= CONTROL_BYTES_MAX
+        self.control_bytes as usize + self.control.len() >= CONTROL_BYTES_MAX
     }
 
     /// The peer broke the protocol: it is told so, and every stream is lost.

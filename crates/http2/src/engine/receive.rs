@@ -318,7 +318,8 @@ impl Http2 {
                 let change = i64::from(value) - i64::from(self.peer_window);
                 self.peer_window = value;
                 // RFC 9113 §6.9.2: a window may become negative by this, but not too large.
-                for (_, stream) in self.streams.iter_mut() {
+                let open = self.streams.iter_mut().map(|(_, stream)| stream);
+                for stream in open.filter(|stream| stream.output != Output::Gone) {
                     stream.send_window += change;
                     if stream.send_window > i64::from(MAX_31) {
                         return Err(Code::FlowControl);
