@@ -8,6 +8,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2
+    Http2,
 }
 
 impl Version {
@@ -16,6 +18,8 @@ impl Version {
         match self {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
+            // As `$server_protocol` has it in nginx.
+            Self::Http2 => "HTTP/2.0",
         }
     }
 }
@@ -194,12 +198,13 @@ impl Head {
 
     /// Adds a field; the value comes without surrounding white space.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        let field = Field {
-            name: self.store(name),
-            value: self.store(value),
-            known: Known::from_bytes(name),
-        };
-        if let Some(known) = field.known {
+        self.push_known(Known::from_bytes(name), name, value);
+    }
+
+    /// The same for a name that was looked up before.
+    pub fn push_known(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
+        let field = Field { name: self.store(name), value: self.store(value), known };
+        if let Some(known) = known {
             let first = &mut self.first[known as usize];
             if *first == 0 {
                 *first = u16::try_from(self.fields.len() + 1).unwrap_or(u16::MAX);

@@ -34,7 +34,7 @@ pub const fn framing(
     match (length, version) {
         (BodyLength::Empty | BodyLength::Known(0), _) => (Framing::Length(0), false),
         (BodyLength::Known(length), _) => (Framing::Length(length), !is_head),
-        (BodyLength::Unknown, Version::Http11) => (Framing::Chunked, !is_head),
+        (BodyLength::Unknown, Version::Http11 | Version::Http2) => (Framing::Chunked, !is_head),
         (BodyLength::Unknown, Version::Http10) if is_head => (Framing::None, false),
         (BodyLength::Unknown, Version::Http10) => (Framing::UntilClose, true),
     }

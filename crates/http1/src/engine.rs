@@ -268,7 +268,7 @@ impl Http1 {
         let persistence = match (self.closing, request.version) {
             (Some(_), _) => Persistence::Closed,
             (None, Version::Http10) => Persistence::KeptAloud,
-            (None, Version::Http11) => Persistence::Kept,
+            (None, Version::Http11 | Version::Http2) => Persistence::Kept,
         };
         self.put(scratch, now, |out| {
             encode::head(out, status, response.fields, framing, persistence);
