@@ -12,9 +12,9 @@ use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, Endpoint, ErrorLog, ErrorPage,
-    Expires, FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main,
-    Place, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks,
-    Template, Types, Workers, Zone,
+    Expires, FileCache, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
+    Main, Place, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
+    Symlinks, Template, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -235,6 +235,8 @@ pub struct ServerParts {
     pub underscores_in_headers: bool,
     /// `ignore_invalid_headers`
     pub ignore_invalid_headers: bool,
+    /// `http2` and what belongs to it.
+    pub http2: Http2,
 }
 
 impl ServerParts {
@@ -409,6 +411,7 @@ impl Level {
                 client_header_timeout: None,
                 underscores_in_headers: false,
                 ignore_invalid_headers: false,
+                http2: Http2 { is_on: false, streams_max: 0, preread_bytes: 0 },
             },
             cache: CacheParts {
                 cache: CacheKind::Auto,
@@ -546,6 +549,7 @@ fn blank_settings() -> Settings {
         lingering_time: None,
         half_close: false,
         tcp_nodelay: false,
+        http2_chunk_size: 0,
         sendfile: false,
         limit_rate: 0,
         limit_rate_after: 0,

@@ -164,6 +164,8 @@ pub struct ListenOptions {
     pub deferred: Option<bool>,
     /// `fastopen=`
     pub fastopen: Option<u32>,
+    /// `http2`: as `http2 on` in the servers of this address.
+    pub http2: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
     pub ipc: bool,
     /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
@@ -199,6 +201,19 @@ pub struct Server {
     pub underscores_in_headers: bool,
     /// `ignore_invalid_headers`
     pub ignore_invalid_headers: bool,
+    /// HTTP/2 at this server's addresses.
+    pub http2: Http2,
+}
+
+/// What a server says about HTTP/2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Http2 {
+    /// `http2`
+    pub is_on: bool,
+    /// `http2_max_concurrent_streams`
+    pub streams_max: u32,
+    /// `http2_body_preread_size`
+    pub preread_bytes: u32,
 }
 
 /// Limits of a request head (H10).
@@ -376,6 +391,8 @@ pub struct Settings {
     pub half_close: bool,
     /// `tcp_nodelay`
     pub tcp_nodelay: bool,
+    /// `http2_chunk_size`
+    pub http2_chunk_size: u32,
     /// `sendfile`
     pub sendfile: bool,
     /// `limit_rate`: bytes a second; 0 for no limit.

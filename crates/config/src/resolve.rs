@@ -160,6 +160,7 @@ impl Walk<'_> {
             client_header_timeout: level.parts.client_header_timeout,
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
+            http2: level.parts.http2,
         });
         self.script(&mut level, root, id, &blocks);
         let locations = self.locations(&level, id, &blocks);

@@ -219,6 +219,18 @@ impl Http2 {
         }
     }
 
+    /// Whether events wait that did not come from input.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty() || !self.listed.is_empty()
+    }
+
+    /// The client has acknowledged bytes since the send deadline was set (T4).
+    pub fn acknowledged(&mut self, now: Moment) {
+        if self.send_at.is_some() {
+            self.send_at = self.send_by(now);
+        }
+    }
+
     /// Whether no stream is open, everything has been sent and told, and nothing is half received: the scratch can
     /// be given back.
     pub fn is_idle(&self) -> bool {

@@ -4,12 +4,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_config::Level;
+use sekisho_http::Scratch;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, RequestId, Stage};
@@ -56,6 +56,8 @@ pub(crate) struct Connection<T = Socket> {
 pub(crate) struct Flags {
     /// There are as many connections as there may be, which it is still to be told.
     is_one_too_many: bool,
+    /// Its first bytes say whether it speaks HTTP/1 or HTTP/2.
+    pub(crate) is_undecided: bool,
     /// Our side has ended.
     pub(crate) is_shut: bool,
     /// The client's side has ended.
@@ -89,11 +91,12 @@ impl<T: Transport> Connection<T> {
         local: Option<IpAddr>,
     ) -> Self {
         let placed = door.placed();
-        let policy = Arc::clone(placed.site.first_policy(placed.listen(local)));
+        let listen = placed.listen(local);
+        let is_undecided = placed.site.speaks_http2(listen);
         let main = &placed.site.config().main;
         let admitted = worker.shared.admission.admit(main, remote.map(|remote| remote.ip()));
         let now = worker.clock.now();
-        let protocol = Protocol::new(policy, now);
+        let protocol = Protocol::http1(placed.site.first_policy(listen), now);
         let id = worker.next_connection();
         let seat = Seat::new(id, door.id, now, remote, worker.wish.get().max(door.wish.get()));
         let key = worker.sessions.borrow_mut().enter(seat);
@@ -108,7 +111,7 @@ impl<T: Transport> Connection<T> {
             acknowledged: 0,
             active: now,
             file_sent: 0,
-            flags: Flags { is_one_too_many, ..Flags::default() },
+            flags: Flags { is_one_too_many, is_undecided, ..Flags::default() },
         }
     }
 
@@ -123,9 +126,9 @@ impl<T: Transport> Connection<T> {
         let wish = orders.wish;
         match wish {
             Wish::GoOn => {}
-            Wish::Drain => self.drain(),
+            Wish::Drain => self.drain(now),
             // A task can still give its answer; everything else ends here (O4).
-            Wish::Force if self.cancel_tasks(Cause::Shutdown, now) => self.drain(),
+            Wish::Force if self.cancel_tasks(Cause::Shutdown, now) => self.drain(now),
             Wish::Force => {
                 // A client that has its answer and lingers loses nothing.
                 let is_open = self.link.protocol.stage() == Stage::Open;
@@ -137,8 +140,9 @@ impl<T: Transport> Connection<T> {
         }
         if std::mem::take(&mut self.flags.is_one_too_many) {
             // Told once; from here on it is an ordinary connection that closes.
-            let event = self.link.protocol.refuse_connection();
-            self.handle(event, now);
+            if let Some(event) = self.link.protocol.refuse_connection() {
+                self.handle(event, now);
+            }
         }
         loop {
             if let Poll::Ready(reason) = self.turn(cx, now) {
@@ -160,6 +164,7 @@ impl<T: Transport> Connection<T> {
             Owner::Exchange(id) => {
                 let Some(at) = self.exchanges.find(id) else { return false };
                 let Self { link, exchanges, .. } = self;
+                link.protocol.set_ready(id, kind == DeadlineKind::Rate, now);
                 let happened = exchanges.get_mut(at).is_some_and(|it| it.expire(cx, link, now));
                 self.settle(at);
                 happened
@@ -206,6 +211,25 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// The peer broke a rule of the protocol; the engine has dealt with it.
+    fn tell_violation(&self, what: &str, now: Moment) {
+        let site = &self.link.door.placed().site;
+        if site.log.wants(Level::Info) {
+            let client = Client(self.link.facts().remote);
+            let stamp = self.link.worker.clock.stamp(now);
+            let message = format_args!("client broke the protocol: {what}, {client}");
+            site.log.write(Level::Info, stamp, Some(self.link.id), message);
+        }
+    }
+
+    /// From now on it speaks HTTP/2; its deadlines run from when it was accepted.
+    pub(crate) fn speak_http2(&mut self) {
+        let placed = self.link.door.placed();
+        let policies = placed.site.first_policy(placed.listen(self.link.local));
+        let accepted = self.link.worker.sessions.borrow().seat(self.link.key).since;
+        self.link.protocol = Protocol::http2(policies, accepted);
+    }
+
     /// The turn is over: what is not needed goes back, and what is waited for is noted.
     fn rest(&mut self, wish: Wish, now: Moment) -> Poll<()> {
         let protocol = &self.link.protocol;
@@ -219,12 +243,13 @@ impl<T: Transport> Connection<T> {
             && let Some(buffers) = self.link.buffers.take()
         {
             self.link.worker.give_back_buffers(buffers);
+            self.link.protocol.shrink();
         }
         let mut next = self.next_deadline(wish);
         if let Some((deadline, Owner::Drain)) = next
             && deadline.at.is_due(now)
         {
-            self.link.protocol.shut_down_gracefully(now);
+            self.link.shut_down_gracefully(now);
             return self.close(CloseReason::Draining, now);
         }
         if wish == Wish::Force {
@@ -260,7 +285,8 @@ impl<T: Transport> Connection<T> {
             let counts = deadline.kind != DeadlineKind::Rate || !is_full;
             counts.then_some((deadline, Owner::Exchange(exchange.id)))
         });
-        let drain = (wish == Wish::Drain && self.link.protocol.is_idle()).then(|| {
+        let ends_idle = self.link.protocol.closes_when_quiet() && self.link.protocol.is_idle();
+        let drain = (wish == Wish::Drain && ends_idle).then(|| {
             // A session that drains and is idle ends at once, unless its client was here a moment ago: then
             // the next request may be on its way, and a close would reset it.
             let at = self.active + DRAIN_QUIET;
@@ -278,7 +304,8 @@ impl<T: Transport> Connection<T> {
             }
             Event::Refused(id, refusal) => (id, Ask::Refused(refusal)),
             Event::ClientLost(id) => return self.lose_client(id, now),
-            Event::Body(..) | Event::BodyEnd(_) => return,
+            Event::Violation(what) => return self.tell_violation(what, now),
+            Event::Body(..) | Event::Kept(..) | Event::BodyEnd(_) => return,
         };
         let at = self.exchange_at(id);
         let Self { link, exchanges, .. } = self;
@@ -301,7 +328,7 @@ impl<T: Transport> Connection<T> {
                 }
                 self.settle(at);
             }
-            None => link.protocol.break_off(id, CloseReason::PeerClosedEarly, now),
+            None => link.break_off(id, CloseReason::PeerClosedEarly, now),
         }
     }
 
@@ -346,9 +373,14 @@ impl<T: Transport> Connection<T> {
     }
 
     /// A graceful end is wished: the answer that comes next says that it is the last.
-    fn drain(&mut self) {
+    fn drain(&mut self, now: Moment) {
         // A response whose head has promised to go on is not the last one.
-        let is_last = self.link.protocol.close_after_next();
+        let is_last = if self.link.protocol.is_multiplexed() {
+            let (protocol, buffers) = self.link.parts();
+            protocol.close_after_next(&mut buffers.scratch, now)
+        } else {
+            self.link.protocol.close_after_next(&mut Scratch::default(), now)
+        };
         let mut sessions = self.link.worker.sessions.borrow_mut();
         if is_last && sessions.seat(self.link.key).session().running() > 0 {
             sessions.after(self.link.key, Fact::ShutdownAsked(Manner::Graceful));

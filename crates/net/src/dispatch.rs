@@ -146,7 +146,7 @@ impl Exchange {
             }
             Started::Close => {
                 self.status = Status::NO_RESPONSE;
-                link.protocol.break_off(self.id, CloseReason::ByConfiguration, now);
+                link.break_off(self.id, CloseReason::ByConfiguration, now);
                 self.end(link, false, now);
                 None
             }

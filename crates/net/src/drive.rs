@@ -5,16 +5,19 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use sekisho_handler::task::{Way, rest};
-use sekisho_lifecycle::{CloseReason, Moment, Stage};
+use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 
 use crate::connection::Connection;
-use crate::protocol::Event;
+use crate::protocol::{Event, PREFACE};
 use crate::transport::Transport;
 
 /// So much of files is sent before other sessions get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;
 /// So many pipelined requests are answered before other sessions get their turn.
 const TURN_REQUESTS: u32 = 128;
+
+/// So many bytes of the preface of HTTP/2 are enough to tell it from a request line.
+const PREFACE_ENOUGH: usize = 14;
 
 /// What one turn may do before others have theirs.
 #[derive(Debug)]
@@ -77,10 +80,17 @@ impl<T: Transport> Connection<T> {
     fn feed(&mut self, cx: &mut Context<'_>, now: Moment, budget: &mut Budget) -> bool {
         let mut happened = false;
         loop {
+            if self.link.buffers.is_none() && self.link.protocol.has_work() {
+                self.link.parts();
+            }
             let Some(buffers) = &mut self.link.buffers else { return happened };
             if budget.requests == 0 || !buffers.has_room() {
                 return happened;
             }
+            if self.flags.is_undecided && !self.choose_protocol() {
+                return happened;
+            }
+            let Some(buffers) = &mut self.link.buffers else { return happened };
             if self.link.protocol.awaits_request() {
                 if buffers.unread().is_empty() {
                     return happened;
@@ -100,19 +110,18 @@ impl<T: Transport> Connection<T> {
             }
             match step.event {
                 // Bytes between events belong to the one request in work: framing of its body.
+                None if self.link.protocol.is_multiplexed() => {}
                 None => {
                     if let Some(exchange) = self.exchanges.iter_mut().next() {
                         exchange.received += step.taken as u64;
                     }
                 }
                 Some(Event::Body(id, range)) => {
-                    if let Some(exchange) =
-                        self.exchanges.find(id).and_then(|at| self.exchanges.get_mut(at))
-                    {
-                        exchange.received += step.taken as u64;
-                        let range = offered + range.start..offered + range.end;
-                        exchange.offer_body(cx, &mut self.link, range, now);
-                    }
+                    let range = offered + range.start..offered + range.end;
+                    self.offer_body(cx, id, step.taken, Some(range), &[], now);
+                }
+                Some(Event::Kept(id, bytes)) => {
+                    self.offer_body(cx, id, step.taken, None, &bytes, now);
                 }
                 Some(Event::BodyEnd(id)) => {
                     if let Some(exchange) =
@@ -125,11 +134,59 @@ impl<T: Transport> Connection<T> {
                 Some(event) => {
                     if matches!(event, Event::Request(_)) {
                         budget.requests -= 1;
+                        if self.link.protocol.is_multiplexed() {
+                            (buffers.since, buffers.received) = (now, step.taken as u64);
+                        }
                     }
                     self.handle(event, now);
                 }
             }
         }
+    }
+
+    /// Hands body bytes to the exchange that they belong to: a range of the input, or bytes that were kept.
+    fn offer_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: RequestId,
+        taken: usize,
+        range: Option<std::ops::Range<usize>>,
+        kept: &[u8],
+        now: Moment,
+    ) {
+        let Self { link, exchanges, .. } = self;
+        let Some(exchange) = exchanges.find(id).and_then(|at| exchanges.get_mut(at)) else {
+            return;
+        };
+        exchange.received += taken as u64;
+        let (protocol, buffers) = link.parts();
+        let bytes = range.map_or(kept, |range| &buffers.input[range]);
+        let used = exchange.offer_body(cx, bytes, now);
+        if used < bytes.len() {
+            protocol.hold_body(id, true, now);
+        }
+        protocol.consumed(id, used, &mut buffers.scratch, now);
+    }
+
+    /// The first bytes say what the connection speaks; whether that is known now.
+    fn choose_protocol(&mut self) -> bool {
+        let Some(buffers) = &self.link.buffers else { return false };
+        let said = buffers.unread();
+        let common = said.len().min(PREFACE.len());
+        if said.is_empty() {
+            return false;
+        }
+        if said[..common] != PREFACE[..common] {
+            self.flags.is_undecided = false;
+            return true;
+        }
+        // A request line cannot begin with so much of it.
+        if common < PREFACE_ENOUGH {
+            return false;
+        }
+        self.flags.is_undecided = false;
+        self.speak_http2();
+        true
     }
 
     /// Lets the tasks go on as far as they can; whether anything happened.

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::connection::Connection;
 use crate::exchange::Exchange;
-use crate::protocol::ProtocolKind;
+use crate::protocol::{Protocol, ProtocolKind};
 use crate::session::{Seat, Wish};
 use crate::tally::Tally;
 use crate::transport::{Socket, Transport};
@@ -246,7 +246,9 @@ impl<T: Transport> Connection<T> {
             let _ = answer.send(Some(self.cancel(number, now)));
         }
         if errand.is_asked {
-            let running = self.exchanges.iter().filter_map(|exchange| exchange.running(now));
+            let protocol = &self.link.protocol;
+            let shown = |exchange: &Exchange| exchange.running(protocol, now);
+            let running = self.exchanges.iter().filter_map(shown);
             let running = running.collect();
             self.link.worker.sessions.borrow_mut().answer_errand(self.link.key, running);
         }
@@ -259,7 +261,7 @@ impl<T: Transport> Connection<T> {
         for at in self.exchanges.places().rev() {
             let Self { link, exchanges, .. } = self;
             let Some(exchange) = exchanges.get_mut(at) else { continue };
-            if number.is_some_and(|number| number != exchange.id.0) {
+            if number.is_some_and(|number| number != link.protocol.number(exchange.id)) {
                 continue;
             }
             is_any = true;
@@ -289,7 +291,7 @@ impl<T: Transport> Connection<T> {
 }
 
 impl Exchange {
-    fn running(&self, now: Moment) -> Option<Running> {
+    fn running(&self, protocol: &Protocol, now: Moment) -> Option<Running> {
         let accepted = self.accepted.as_ref()?;
         let shown = |bytes: &[u8]| {
             let end = bytes.len().min(TARGET_BYTES_MAX);
@@ -297,7 +299,7 @@ impl Exchange {
         };
         let RequestIdSeed(request_id) = accepted.request_id;
         Some(Running {
-            number: self.id.0,
+            number: protocol.number(self.id),
             request_id,
             method: shown(self.head.method_name()),
             target: shown(self.head.target()),

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use sekisho_config::ListenAddress;
 use sekisho_http::Head;
-use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::session::Fact;
+use sekisho_lifecycle::{CloseReason, Moment, RequestId};
 use sekisho_route::{ConnectionFacts, Request, RequestIdSeed};
 
 use crate::buffers::Buffers;
@@ -70,10 +70,26 @@ impl Link {
         self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
         let mut sessions = self.worker.sessions.borrow_mut();
         sessions.after(self.key, Fact::RequestReceived);
-        if let Some(manner) = sessions.wish(self.key).manner() {
+        let manner = sessions.wish(self.key).manner();
+        if let Some(manner) = manner {
             sessions.after(self.key, Fact::ShutdownAsked(manner));
-            self.protocol.shut_down_gracefully(now);
         }
+        drop(sessions);
+        if manner.is_some() {
+            self.shut_down_gracefully(now);
+        }
+    }
+
+    /// Takes no further request (O4).
+    pub(crate) fn shut_down_gracefully(&mut self, now: Moment) {
+        let (protocol, buffers) = self.parts();
+        protocol.shut_down_gracefully(&mut buffers.scratch, now);
+    }
+
+    /// The response of a request cannot be completed (C5).
+    pub(crate) fn break_off(&mut self, id: RequestId, reason: CloseReason, now: Moment) {
+        let (protocol, buffers) = self.parts();
+        protocol.break_off(id, reason, &mut buffers.scratch, now);
     }
 
     /// A request that was admitted, if one was, is over (L5, L9).

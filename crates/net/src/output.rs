@@ -47,7 +47,9 @@ impl<T: Transport> Connection<T> {
             }
         }
         let is_waiting = self.exchanges.iter().any(|exchange| !exchange.pieces.is_empty());
-        if !is_waiting {
+        // Where several requests share the connection, one that waits for its turn holds no other up.
+        let is_shared = self.link.protocol.is_multiplexed() && budget.file_bytes > 0;
+        if !is_waiting || is_shared {
             return Poll::Ready(Ok(()));
         }
         if budget.file_bytes > 0 && !self.transport.is_full() {
@@ -82,16 +84,14 @@ impl<T: Transport> Connection<T> {
 
     /// Moves a portion of a body into the output, or sends a stretch of a file. Whether there may be more.
     fn pull(&mut self, now: Moment, budget: &mut Budget) -> io::Result<bool> {
-        for at in self.exchanges.places() {
+        // A response that is held back by its pace leaves the turn to the next.
+        while let Some(at) = self.next_to_send() {
             let Self { link, exchanges, transport, .. } = self;
-            let Some(exchange) = exchanges.get_mut(at) else { continue };
-            if exchange.pieces.is_empty() {
-                continue;
-            }
+            let Some(exchange) = exchanges.get_mut(at) else { return Ok(false) };
             let sends_files = exchange.sends_files
                 && transport.capabilities().send_file
                 && link.protocol.takes_files(exchange.id);
-            let moved = match exchange.pull(link, sends_files, now) {
+            let moved = match exchange.pull(link, sends_files, budget, now) {
                 Pulled::Moved => true,
                 Pulled::Nothing => false,
                 Pulled::File => self.send_file(at, now, budget)?,
@@ -100,8 +100,24 @@ impl<T: Transport> Connection<T> {
                 self.finish_pieces(at, now);
                 return Ok(true);
             }
+            let is_paused = self.exchanges.get(at).is_some_and(|exchange| exchange.is_paused());
+            if !self.link.protocol.is_multiplexed() || !is_paused {
+                return Ok(false);
+            }
+            if let Some(exchange) = self.exchanges.get(at) {
+                self.link.protocol.set_ready(exchange.id, false, now);
+            }
         }
         Ok(false)
+    }
+
+    /// Whose turn it is to send a part of its body.
+    fn next_to_send(&self) -> Option<usize> {
+        if self.link.protocol.is_multiplexed() {
+            return self.link.protocol.next_to_send().and_then(|id| self.exchanges.find(id));
+        }
+        let has_body = |at: &usize| self.exchanges.get(*at).is_some_and(|it| !it.pieces.is_empty());
+        self.exchanges.places().find(has_body)
     }
 
     /// When the last piece has gone and nobody makes more, the response is complete.
@@ -167,8 +183,14 @@ impl<T: Transport> Connection<T> {
 
 impl Exchange {
     /// Frames the next portion of the body, as far as the protocol and the pace allow.
-    fn pull(&mut self, link: &mut Link, sends_files: bool, now: Moment) -> Pulled {
-        if !link.has_room() {
+    fn pull(
+        &mut self,
+        link: &mut Link,
+        sends_files: bool,
+        budget: &mut Budget,
+        now: Moment,
+    ) -> Pulled {
+        if !link.has_room() || budget.file_bytes == 0 {
             return Pulled::Nothing;
         }
         let Some(piece) = self.pieces.front_mut() else { return Pulled::Nothing };
@@ -189,7 +211,7 @@ impl Exchange {
             let start = self.piece_sent as usize;
             let (protocol, buffers) = link.parts();
             let bytes = &bytes[start..start + most as usize];
-            protocol.body(self.id, bytes, &mut buffers.scratch);
+            protocol.body(self.id, bytes, &mut buffers.scratch, now);
             self.piece_sent += most;
             most
         } else if let Piece::File(file, range) = piece {
@@ -198,7 +220,7 @@ impl Exchange {
             let count = file.descriptor().map(|file| pread(file, &mut *read, range.start));
             let count = count.and_then(Result::ok).unwrap_or(0);
             let (protocol, buffers) = link.parts();
-            protocol.body(self.id, &read[..count], &mut buffers.scratch);
+            protocol.body(self.id, &read[..count], &mut buffers.scratch, now);
             link.worker.read_buffer.replace(read);
             range.start += count as u64;
             count as u64
@@ -214,11 +236,20 @@ impl Exchange {
         if let Some(pace) = &mut self.pace {
             pace.sent(moved);
         }
+        budget.file_bytes = budget.file_bytes.saturating_sub(moved);
         if is_done {
             self.pieces.pop_front();
             self.piece_sent = 0;
         }
+        if self.pieces.is_empty() {
+            link.protocol.set_ready(self.id, false, now);
+        }
         Pulled::Moved
+    }
+
+    /// Whether its pace holds it back.
+    fn is_paused(&self) -> bool {
+        self.pace.as_ref().is_some_and(|pace| pace.resumes().is_some())
     }
 
     /// How many bytes of the body have not been framed or sent.

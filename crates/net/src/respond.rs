@@ -67,7 +67,7 @@ impl Exchange {
                             && self.pieces.is_empty()
                             && bytes.len() as u64 <= protocol.body_allowance(self.id) =>
                     {
-                        protocol.body(self.id, bytes, &mut buffers.scratch);
+                        protocol.body(self.id, bytes, &mut buffers.scratch, now);
                     }
                     _ => self.pieces.push_back(piece),
                 }
@@ -75,6 +75,8 @@ impl Exchange {
         }
         if self.pieces.is_empty() {
             self.finish(link, now);
+        } else {
+            link.protocol.set_ready(self.id, true, now);
         }
     }
 
@@ -144,16 +146,17 @@ impl Exchange {
     }
 
     /// Body bytes that a task has made: they leave at once, or wait for their turn.
-    pub(crate) fn send_made(&mut self, link: &mut Link) {
+    pub(crate) fn send_made(&mut self, link: &mut Link, now: Moment) {
         let made = &mut self.outbox.body;
         self.body_bytes += made.len() as u64;
         let (protocol, buffers) = link.parts();
         let is_free = self.pace.is_none() && self.pieces.is_empty();
         if is_free && made.len() as u64 <= protocol.body_allowance(self.id) {
-            protocol.body(self.id, made, &mut buffers.scratch);
+            protocol.body(self.id, made, &mut buffers.scratch, now);
             made.clear();
         } else if !made.is_empty() {
             self.pieces.push_back(Piece::Bytes(std::mem::take(made)));
+            protocol.set_ready(self.id, true, now);
         }
     }
 
@@ -169,14 +172,14 @@ impl Exchange {
         if link.is_forced() {
             link.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
         }
-        link.protocol.break_off(self.id, CloseReason::BrokenOff, now);
+        link.break_off(self.id, CloseReason::BrokenOff, now);
         self.end(link, false, now);
     }
 
     /// The client is lost: nobody waits for the answer.
     pub(crate) fn lose_client(&mut self, link: &mut Link, now: Moment) {
         self.drop_task();
-        link.protocol.break_off(self.id, CloseReason::PeerClosedEarly, now);
+        link.break_off(self.id, CloseReason::PeerClosedEarly, now);
         self.end(link, false, now);
     }
 

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogTarget, Server,
-    ServerTokens, Settings,
+    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogTarget, ServerTokens,
+    Settings,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
-use sekisho_http::Policy;
 use sekisho_log::{ErrorLogger, Logs, Sink};
 use sekisho_route::{Machine, Table};
+
+use crate::protocol::Policies;
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -29,7 +30,7 @@ pub struct Site {
     serial: u64,
     table: Table,
     /// By location.
-    policies: Vec<Arc<Policy>>,
+    policies: Vec<Policies>,
     access_sinks: Vec<Arc<[Arc<Sink>]>>,
     error_loggers: Vec<ErrorLogger>,
     /// Of `limit_req` and `limit_conn`, by their ids.
@@ -50,17 +51,17 @@ impl Site {
         machine: Machine,
     ) -> Result<Self, OpenError> {
         let http = &config.http;
-        let mut policies: Vec<Arc<Policy>> = Vec::with_capacity(http.locations.len());
-        let mut distinct: Vec<Arc<Policy>> = Vec::new();
+        let mut policies: Vec<Policies> = Vec::with_capacity(http.locations.len());
+        let mut distinct: Vec<Policies> = Vec::new();
         let mut access_sinks = Vec::with_capacity(http.locations.len());
         let mut error_loggers = Vec::with_capacity(http.locations.len());
         for location in &http.locations {
-            let policy = policy(&http.servers[location.server.0 as usize], &location.settings);
-            // Locations with the same manners share them, so that a switch between them is none.
-            let known = distinct.iter().find(|known| ***known == policy).cloned();
+            let server = &http.servers[location.server.0 as usize];
+            let policy = Policies::new(server, &location.settings);
+            // Locations with the same policies share them, so that a switch between them is none.
+            let known = distinct.iter().find(|known| **known == policy).cloned();
             policies.push(known.unwrap_or_else(|| {
-                let policy = Arc::new(policy);
-                distinct.push(Arc::clone(&policy));
+                distinct.push(policy.clone());
                 policy
             }));
             let mut sinks = Vec::new();
@@ -98,20 +99,27 @@ impl Site {
     }
 
     /// The manners at an address before `Host` has chosen a server (T8).
-    pub fn first_policy(&self, listen: usize) -> &Arc<Policy> {
+    pub(crate) fn first_policy(&self, listen: usize) -> &Policies {
         let http = &self.config().http;
         let server = http.listens[listen].default_server;
         self.policy(http.servers[server.0 as usize].root)
     }
 
     /// A location's manners.
-    pub fn policy(&self, location: LocationId) -> &Arc<Policy> {
+    pub(crate) fn policy(&self, location: LocationId) -> &Policies {
         &self.policies[location.0 as usize]
     }
 
     /// A location.
     pub fn location(&self, id: LocationId) -> &Location {
         &self.config().http.locations[id.0 as usize]
+    }
+
+    /// Whether HTTP/2 is spoken at an address: where one of its servers wants it.
+    pub(crate) fn speaks_http2(&self, listen: usize) -> bool {
+        let http = &self.config().http;
+        let listen = &http.listens[listen];
+        listen.options.http2 || http.servers[listen.default_server.0 as usize].http2.is_on
     }
 
     /// The sinks of a location's `access_log`s, in their order.
@@ -181,23 +189,4 @@ fn open(
 fn logger(logs: &Logs, wanted: &[ErrorLog]) -> Result<ErrorLogger, OpenError> {
     let open = |log: &ErrorLog| Ok((open(logs, &log.target, None, None)?, log.level));
     Ok(ErrorLogger::new(wanted.iter().map(open).collect::<Result<_, OpenError>>()?))
-}
-
-fn policy(server: &Server, settings: &Settings) -> Policy {
-    Policy {
-        header_timeout: server.client_header_timeout,
-        body_timeout: settings.client_body_timeout,
-        body_min_rate: settings.client_body_min_rate,
-        keepalive_timeout: settings.keepalive_timeout,
-        send_timeout: settings.send_timeout,
-        lingering_timeout: settings.lingering_timeout,
-        lingering_time: settings.lingering_time,
-        keepalive_requests: settings.keepalive_requests,
-        line_bytes_max: server.head_limits.line_bytes_max,
-        field_bytes_max: server.head_limits.field_bytes_max,
-        head_bytes_max: server.head_limits.head_bytes_max,
-        fields_max: server.head_limits.fields_max,
-        body_discard_max: settings.client_body_discard_max,
-        half_close: settings.half_close,
-    }
 }

@@ -63,7 +63,10 @@ impl Turns {
     pub(crate) fn held_bytes(&self) -> usize {
         let connections = self.connections.borrow();
         let own = connections.capacity() * size_of::<Option<Box<Connection>>>();
-        own + connections.iter().flatten().count() * size_of::<Connection>()
+        let each = |connection: &Connection| {
+            size_of::<Connection>() + connection.link.protocol.held_bytes()
+        };
+        own + connections.iter().flatten().map(|connection| each(connection)).sum::<usize>()
     }
 
     /// How many connections have buffers, and what these hold in memory.

@@ -71,22 +71,12 @@ impl Surroundings for Around {
 }
 
 impl Exchange {
-    /// Hands body bytes to the task; what it does not take waits, and holds the client back.
-    pub(crate) fn offer_body(
-        &mut self,
-        cx: &mut Context<'_>,
-        link: &mut Link,
-        range: std::ops::Range<usize>,
-        now: Moment,
-    ) {
-        let Some(task) = &mut self.task else { return };
-        let (protocol, buffers) = link.parts();
-        let bytes = &buffers.input[range];
+    /// Hands body bytes to the task and says how many it took; the rest waits, and is to hold the client back.
+    pub(crate) fn offer_body(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        let Some(task) = &mut self.task else { return bytes.len() };
         let taken = if self.body.is_empty() { task.take(cx, bytes, now) } else { 0 };
-        if taken < bytes.len() {
-            self.body.extend_from_slice(&bytes[taken..]);
-            protocol.hold_body(self.id, true, now);
-        }
+        self.body.extend_from_slice(&bytes[taken..]);
+        taken
     }
 
     /// The request body is complete; the task is told when it has taken all of it.
@@ -168,6 +158,8 @@ impl Exchange {
         }
         let taken = task.take(cx, &self.body, now);
         self.body.drain(..taken);
+        let (protocol, buffers) = link.parts();
+        protocol.consumed(self.id, taken, &mut buffers.scratch, now);
         if self.body.is_empty() {
             link.protocol.hold_body(self.id, false, now);
             if self.has_body_ended {
@@ -182,7 +174,7 @@ impl Exchange {
             Progress::Head(status, length) => {
                 return self.send_task_head(link, status, length, now);
             }
-            Progress::Body => return self.send_made(link),
+            Progress::Body => return self.send_made(link, now),
             Progress::Done => {
                 self.plain_bytes = self.task.as_ref().and_then(|task| task.plain_bytes());
                 self.drop_task();

@@ -121,9 +121,6 @@ pub(super) const ROWS: &[Row] = &[
     warned("keepalive_time", LEVELS, "time", "Connections are bounded by `keepalive_requests`"),
     warned("send_lowat", LEVELS, "size", "Sending is the kernel's affair"),
     warned("charset_types", LEVELS, "type ...", "`charset` goes with text types"),
-    warned("http2_max_concurrent_streams", HTTP_SERVER, "number", "There is no HTTP/2 yet"),
-    warned("http2_recv_timeout", HTTP_SERVER, "time", "There is no HTTP/2 yet"),
-    warned("http2_push_preload", LEVELS, "on|off", "There is no HTTP/2 yet"),
     warned(
         "proxy_set_header",
         LEVELS,
