@@ -85,6 +85,12 @@ pub struct Span {
     end: u32,
 }
 
+impl Span {
+    const fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
 macro_rules! known {
     ($($variant:ident $name:literal,)*) => {
         /// Fields that are looked up often: found by index, not by search.
@@ -247,6 +253,12 @@ impl Head {
     /// All fields in the order in which they came, names as the client wrote them.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|field| (self.at(field.name), self.at(field.value)))
+    }
+
+    /// The fields whose names have this length, in order: names are compared only where they can be equal.
+    pub fn fields_named_with(&self, bytes: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let fields = self.fields.iter().filter(move |field| field.name.len() == bytes);
+        fields.map(|field| (self.at(field.name), self.at(field.value)))
     }
 
     /// How much memory the head holds, for a pool that does not keep giants.

@@ -17,7 +17,7 @@ use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
     Action, ConnectionFacts, Exchange, Handover, Request, RequestIdSeed, Sent, added_fields,
-    log_line, media_type, wants_line,
+    media_type,
 };
 
 use crate::clock::Clock;
@@ -41,7 +41,6 @@ pub struct Serving {
     pub(crate) fields: Vec<u8>,
     /// Where `Date` stands among them.
     pub(crate) date: Range<usize>,
-    line: Vec<u8>,
     /// How many changes the server had made to files before the decision looked at any.
     pub(crate) changes: u64,
     /// The first path that came to nothing.
@@ -151,7 +150,7 @@ impl Serving {
         self.current = None;
         self.places.clear();
         self.begin(Moment::ZERO);
-        self.fields.capacity() <= keep_bytes && self.line.capacity() <= keep_bytes
+        self.fields.capacity() <= keep_bytes
     }
 }
 
@@ -463,20 +462,7 @@ impl Connection {
             completed: is_complete,
             is_pipelined: false,
         };
-        let sinks = site.access_sinks(serving.exchange.location);
-        for (log, sink) in settings.access_logs.iter().zip(sinks) {
-            let (table, exchange) = (site.table(), &serving.exchange);
-            if let Some(condition) = &log.condition
-                && !wants_line(condition, table, &request, exchange, Some(&sent))
-            {
-                continue;
-            }
-            let line = &mut serving.line;
-            line.clear();
-            log_line(&log.format, table, &request, exchange, Some(&sent), line);
-            line.push(b'\n');
-            sink.line(line);
-        }
+        self.worker.access_log.write(site, &request, &serving.exchange, &sent);
         // Fields and lines have variables too.
         write_remarks(&self.worker, &current.placed, &request, &mut serving.exchange, now);
     }

@@ -22,6 +22,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use crate::access_log::AccessLog;
 use crate::admission::Admission;
 use crate::busy::Busy;
 use crate::clock::Clock;
@@ -194,6 +195,8 @@ pub struct Worker {
     doors: Cell<u32>,
     /// How many sockets are being emptied before they close.
     emptying: Cell<usize>,
+    /// Its lines of the access log, until they are handed over.
+    pub(crate) access_log: AccessLog,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::serve::NotFoundLines>,
 }
@@ -260,12 +263,15 @@ impl Worker {
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
             emptying: Cell::new(0),
+            access_log: AccessLog::default(),
             not_found: RefCell::default(),
         });
         runtime.block_on(async {
             let ended = worker.obey(orders).await;
             // Each of them holds the worker: one that ends in the middle would leave them all behind.
             worker.turns.drop_all();
+            // Nor would the last lines be written then.
+            worker.access_log.hand_over();
             ended
         })
     }
