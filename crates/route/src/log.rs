@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use sekisho_config::{Escape, LogFormat, Part, Template, Variable};
-use sekisho_http::{Known, date};
+use sekisho_http::{Head, Known, date};
 
 use crate::address::push_ip;
 use crate::credentials;
@@ -37,7 +37,7 @@ enum Piece {
     BodyBytesSent,
     BytesSent,
     /// `$http_name`
-    RequestField(Box<[u8]>),
+    RequestField(Option<Known>, Box<[u8]>),
     /// A value that is always there and has no byte that needs an escape.
     Plain(Variable),
     /// Any other value.
@@ -68,7 +68,10 @@ impl Piece {
             V::Status => Self::Status,
             V::BodyBytesSent => Self::BodyBytesSent,
             V::BytesSent => Self::BytesSent,
-            V::Http(name) => Self::RequestField(variable::field_name(name.as_bytes())),
+            V::Http(name) => {
+                let name = name.replace('_', "-").into_bytes();
+                Self::RequestField(Known::from_bytes(&name), name.into())
+            }
             V::Connection
             | V::ConnectionRequests
             | V::LimitRate
@@ -164,7 +167,9 @@ pub fn log_line(
             Piece::Status => scope.push_status(out),
             Piece::BodyBytesSent => push_number(sent.map_or(0, |sent| sent.body_bytes), out),
             Piece::BytesSent => push_number(sent.map_or(0, |sent| sent.bytes), out),
-            Piece::RequestField(name) => push_field(format.escape, &scope, name, out),
+            Piece::RequestField(known, name) => {
+                push_field(format.escape, request.head, *known, name, out);
+            }
             Piece::Plain(variable) => scope.variable(variable, out),
             Piece::Text(variable) => {
                 let start = out.len();
@@ -217,14 +222,14 @@ fn push_request(how: Escape, request: &Request<'_>, out: &mut Vec<u8>) {
 }
 
 /// `$http_name`: nearly always the client has sent the field once, or not at all.
-fn push_field(how: Escape, scope: &Scope<'_>, name: &[u8], out: &mut Vec<u8>) {
-    let mut values = variable::request_fields(scope.request.head, name);
+fn push_field(how: Escape, head: &Head, known: Option<Known>, name: &[u8], out: &mut Vec<u8>) {
+    let mut values = head.values_like(known, name);
     match (values.next(), values.next()) {
         (None, _) => push_escaped(how, b"", out),
         (Some(value), None) => push_escaped(how, value, out),
         _ => {
             let start = out.len();
-            scope.push_request_field(name, out);
+            variable::push_request_field(head, name, out);
             escape_from(how, start, out);
         }
     }

@@ -180,7 +180,7 @@ impl Scope<'_> {
             V::Host if exchange.host.is_empty() => self.push_server_name(out),
             V::Host => put(&exchange.host),
             V::Hostname => put(self.table.machine().hostname.as_bytes()),
-            V::Http(name) => self.push_request_field(name.as_bytes(), out),
+            V::Http(name) => push_request_field(head, name.as_bytes(), out),
             V::Https => put(if connection.is_tls { b"on" } else { b"" }),
             V::InvalidReferer => self.push_invalid_referer(out),
             V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
@@ -319,17 +319,6 @@ impl Scope<'_> {
         }
     }
 
-    /// Every value of a request field, joined. The name is one that [`field_name`] made, or any other spelling.
-    pub(crate) fn push_request_field(&self, name: &[u8], out: &mut Vec<u8>) {
-        let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
-        for (at, value) in request_fields(self.request.head, name).enumerate() {
-            if at > 0 {
-                out.extend_from_slice(separator);
-            }
-            out.extend_from_slice(value);
-        }
-    }
-
     fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
         let pairs = self.request.head.all_known(Known::Cookie);
         pairs.flat_map(|line| line.split(|byte| matches!(byte, b';' | b','))).find_map(|pair| {
@@ -403,27 +392,15 @@ impl Scope<'_> {
     }
 }
 
-/// The name of a field as most clients send it, of `$http_name`: with `-` for `_`.
-pub(crate) fn field_name(name: &[u8]) -> Box<[u8]> {
-    name.iter().map(|byte| dash(*byte)).collect()
-}
-
-/// Every value of a request field. `_` stands for `-` in a variable's name, so a field that was sent with `_` is
-/// meant too.
-pub(crate) fn request_fields<'a>(
-    head: &'a Head,
-    name: &'a [u8],
-) -> impl Iterator<Item = &'a [u8]> + 'a {
-    let is_same = move |other: &[u8]| {
-        other.eq_ignore_ascii_case(name)
-            || other.iter().zip(name).all(|(a, b)| dash(*a).eq_ignore_ascii_case(&dash(*b)))
-    };
-    let fields = head.fields_named_with(name.len());
-    fields.filter(move |(other, _)| is_same(other)).map(|(_, value)| value)
-}
-
-fn dash(byte: u8) -> u8 {
-    if byte == b'_' { b'-' } else { byte }
+/// Every value of a request field, joined.
+pub(crate) fn push_request_field(head: &Head, name: &[u8], out: &mut Vec<u8>) {
+    let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
+    for (at, value) in head.values_like(None, name).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(separator);
+        }
+        out.extend_from_slice(value);
+    }
 }
 
 /// The value of `name=` in a query, as it was sent.
