@@ -299,7 +299,7 @@ PATHS = {
     "small file": (1000, kept_alive(lambda _: head("/small.html"))),
     "small file, other heads": (500, kept_alive(differing("/small.html"))),
     "small file, logged": (500, kept_alive(lambda _: head("/small.html"), is_logged=True)),
-    "browser's head, logged": (500, kept_alive(browsers("/small.html"), is_logged=True)),
+    "varied head with the log on": (500, kept_alive(browsers("/small.html"), is_logged=True)),
     "index": (500, kept_alive(differing("/"))),
     "missing (404)": (500, kept_alive(differing("/none"), 404)),
     "unmodified (304)": (500, kept_alive(differing("/small.html", "If-None-Match: *\r\n"), 304)),
