@@ -89,6 +89,12 @@ pub struct Span {
     end: u32,
 }
 
+impl Span {
+    const fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
 macro_rules! known {
     ($($variant:ident $name:literal,)*) => {
         /// Fields that are looked up often: found by index, not by search.
@@ -254,6 +260,28 @@ impl Head {
         self.fields.iter().map(|field| (self.at(field.name), self.at(field.value)))
     }
 
+    /// Every value of the fields that `$http_name` stands for, in order. `_` in a name is as good as `-`: that is how
+    /// a variable spells it, and some clients do, too. Where the name is that of a known field and the caller says
+    /// so, hardly any names are compared.
+    pub fn values_like<'a>(
+        &'a self,
+        known: Option<Known>,
+        name: &'a [u8],
+    ) -> impl Iterator<Item = &'a [u8]> {
+        let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        let is_like = move |other: &[u8]| {
+            other.iter().zip(name).all(|(one, other)| fold(*one) == fold(*other))
+        };
+        let is_wanted = move |field: &&Field| match known {
+            Some(_) if field.known.is_some() => field.known == known,
+            _ if field.name.len() != name.len() => false,
+            // Not known, and yet the same as a known one: it would be spelled with `_`.
+            Some(_) if !self.at(field.name).contains(&b'_') => false,
+            _ => is_like(self.at(field.name)),
+        };
+        self.fields.iter().filter(is_wanted).map(|field| self.at(field.value))
+    }
+
     /// How much memory the head holds, for a pool that does not keep giants.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() + self.fields.capacity() * size_of::<Field>()
@@ -267,5 +295,38 @@ impl Head {
 
     fn at(&self, span: Span) -> &[u8] {
         &self.bytes[span.start as usize..span.end as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_stands_for_every_spelling_of_a_field() {
+        let mut head = Head::default();
+        head.begin(b"GET", b"/", Version::Http11);
+        for (name, value) in [
+            ("User-Agent", "a"),
+            ("X-Own_Field", "x"),
+            ("user_agent", "b"),
+            ("Connection", "c"),
+            ("USER-AGENT", "d"),
+            ("User+Agent", "e"),
+            ("x_own-field", "y"),
+            ("x_own-fields", "z"),
+        ] {
+            head.push(name.as_bytes(), value.as_bytes());
+        }
+        let values = |known: Option<Known>, name: &str| {
+            let values: Vec<&[u8]> = head.values_like(known, name.as_bytes()).collect();
+            String::from_utf8(values.join(&b","[..])).expect("text")
+        };
+        for known in [None, Some(Known::UserAgent)] {
+            assert_eq!(values(known, "user-agent"), "a,b,d");
+            assert_eq!(values(known, "user_agent"), "a,b,d");
+        }
+        assert_eq!(values(None, "x_own_field"), "x,y");
+        assert_eq!(values(Some(Known::Referer), "referer"), "");
     }
 }

@@ -2,6 +2,7 @@
 //! Shell: it owns sockets, tasks and the clock, and decides nothing that a pure room can decide.
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod admission;
 mod bell;
 mod buffers;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use sekisho_config::Level;
 use sekisho_http::{Head, Known, Status};
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Exchange as RouteState, Request, RequestIdSeed, Sent, log_line, wants_line};
+use sekisho_route::{Exchange as RouteState, Request, RequestIdSeed, Sent};
 
 use crate::dispatch::Ask;
 use crate::exchange::{Accepted, Exchange};
@@ -67,21 +67,7 @@ impl Exchange {
             completed: is_complete,
             is_pipelined: false,
         };
-        let sinks = site.access_sinks(self.route.location);
-        let mut line = worker.log_line.take();
-        for (log, sink) in settings.access_logs.iter().zip(sinks) {
-            let (table, route) = (site.table(), &self.route);
-            if let Some(condition) = &log.condition
-                && !wants_line(condition, table, &request, route, Some(&sent))
-            {
-                continue;
-            }
-            line.clear();
-            log_line(&log.format, table, &request, route, Some(&sent), &mut line);
-            line.push(b'\n');
-            sink.line(&line);
-        }
-        worker.log_line.replace(line);
+        worker.access_log.write(site, &request, &self.route, &sent);
         // Fields and lines have variables too.
         write_remarks(worker, &accepted.placed, &request, &mut self.route, now);
     }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogTarget, ServerTokens,
-    Settings,
+    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget,
+    ServerTokens, Settings,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
 use sekisho_log::{ErrorLogger, Logs, Sink};
-use sekisho_route::{Machine, Table};
+use sekisho_route::{LineFormat, Machine, Table};
 
 use crate::protocol::Policies;
 
@@ -31,7 +31,7 @@ pub struct Site {
     table: Table,
     /// By location.
     policies: Vec<Policies>,
-    access_sinks: Vec<Arc<[Arc<Sink>]>>,
+    access_logs: Vec<Arc<[OpenLog]>>,
     error_loggers: Vec<ErrorLogger>,
     /// Of `limit_req` and `limit_conn`, by their ids.
     zones: Vec<Arc<SharedZone>>,
@@ -53,7 +53,8 @@ impl Site {
         let http = &config.http;
         let mut policies: Vec<Policies> = Vec::with_capacity(http.locations.len());
         let mut distinct: Vec<Policies> = Vec::new();
-        let mut access_sinks = Vec::with_capacity(http.locations.len());
+        let mut access_logs = Vec::with_capacity(http.locations.len());
+        let mut formats = Formats::default();
         let mut error_loggers = Vec::with_capacity(http.locations.len());
         for location in &http.locations {
             let server = &http.servers[location.server.0 as usize];
@@ -64,18 +65,19 @@ impl Site {
                 distinct.push(policy.clone());
                 policy
             }));
-            let mut sinks = Vec::new();
+            let mut opened = Vec::new();
             for log in location.settings.access_logs.iter() {
-                sinks.push(open(logs, &log.target, log.buffer, log.flush)?);
+                let sink = open(logs, &log.target, log.buffer, log.flush)?;
+                opened.push(OpenLog { sink, format: formats.compiled(&log.format) });
             }
-            access_sinks.push(sinks.into());
+            access_logs.push(opened.into());
             error_loggers.push(logger(logs, &location.settings.error_logs)?);
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
         let table = Table::new(config).with_machine(machine);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { serial, table, policies, access_sinks, error_loggers, zones, log, held_bytes: 0 })
+        Ok(Self { serial, table, policies, access_logs, error_loggers, zones, log, held_bytes: 0 })
     }
 
     /// Its number: no other site of this process has the same.
@@ -122,9 +124,9 @@ impl Site {
         listen.options.http2 || http.servers[listen.default_server.0 as usize].http2.is_on
     }
 
-    /// The sinks of a location's `access_log`s, in their order.
-    pub fn access_sinks(&self, location: LocationId) -> &[Arc<Sink>] {
-        &self.access_sinks[location.0 as usize]
+    /// A location's `access_log`s, in their order.
+    pub(crate) fn access_logs(&self, location: LocationId) -> &[OpenLog] {
+        &self.access_logs[location.0 as usize]
     }
 
     /// A location's error log.
@@ -144,6 +146,29 @@ impl Site {
             FileCache::Auto | FileCache::Off => None,
         };
         self.config().http.locations.iter().filter_map(of).max()
+    }
+}
+
+/// An `access_log` that is open, with its format compiled.
+#[derive(Debug)]
+pub(crate) struct OpenLog {
+    pub(crate) sink: Arc<Sink>,
+    pub(crate) format: Arc<LineFormat>,
+}
+
+/// The compiled formats of a configuration: each is compiled once, however many locations use it.
+#[derive(Default)]
+struct Formats(Vec<(Arc<LogFormat>, Arc<LineFormat>)>);
+
+impl Formats {
+    fn compiled(&mut self, format: &Arc<LogFormat>) -> Arc<LineFormat> {
+        let known = self.0.iter().find(|(known, _)| Arc::ptr_eq(known, format));
+        if let Some((_, compiled)) = known {
+            return Arc::clone(compiled);
+        }
+        let compiled = Arc::new(LineFormat::new(format));
+        self.0.push((Arc::clone(format), Arc::clone(&compiled)));
+        compiled
     }
 }
 

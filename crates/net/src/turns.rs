@@ -171,6 +171,7 @@ impl Worker {
         if is_more {
             cx.waker().wake_by_ref();
         }
+        self.access_log.hand_over();
         if self.sessions.borrow().is_empty() {
             self.turns.give_back_memory();
         }
@@ -182,6 +183,8 @@ impl Worker {
         self.pulse.turn();
         let token = self.sessions.borrow().token(connection.link.key);
         self.give_turn(Box::new(connection), token);
+        // It may have been answered already, and no round need follow.
+        self.access_log.hand_over();
     }
 
     /// One turn of a connection, up to where it must wait, or to its end.

@@ -22,6 +22,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use crate::access_log::AccessLog;
 use crate::admission::Admission;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
@@ -163,8 +164,6 @@ pub struct Worker {
     pub listings: RefCell<listing::Cache>,
     /// The pipe from sockets into files.
     pub(crate) pipe: RefCell<Weak<Pipe>>,
-    /// A line of the access log, while it is written.
-    pub(crate) log_line: RefCell<Vec<u8>>,
     /// What is read of a file that cannot be sent unread.
     pub(crate) read_buffer: RefCell<Vec<u8>>,
     /// Whether a sweep of the opened files is under way.
@@ -198,6 +197,8 @@ pub struct Worker {
     doors: Cell<u32>,
     /// How many sockets are being emptied before they close.
     emptying: Cell<usize>,
+    /// Its lines of the access log, until they are handed over.
+    pub(crate) access_log: AccessLog,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::request_log::NotFoundLines>,
 }
@@ -248,7 +249,6 @@ impl Worker {
             files: RefCell::default(),
             listings: RefCell::default(),
             pipe: RefCell::default(),
-            log_line: RefCell::default(),
             read_buffer: RefCell::default(),
             is_sweeping: Cell::new(false),
             pool: RefCell::default(),
@@ -266,12 +266,15 @@ impl Worker {
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
             emptying: Cell::new(0),
+            access_log: AccessLog::default(),
             not_found: RefCell::default(),
         });
         runtime.block_on(async {
             let ended = worker.obey(orders).await;
             // Each of them holds the worker: one that ends in the middle would leave them all behind.
             worker.turns.drop_all();
+            // Nor would the last lines be written then.
+            worker.access_log.hand_over();
             ended
         })
     }
