@@ -189,6 +189,36 @@ fn what_a_program_leaves_in_its_group_ends_with_its_request() {
 }
 
 #[test]
+fn a_process_that_tries_to_join_the_servers_group_is_ended_and_leaves_no_zombie() {
+    // C6, V40: in a session of its own, a program cannot leave for a group where no sweep would look.
+    const PROGRAM: &str = r"#!/usr/bin/env python3
+import os, time
+server = os.getppid()
+print('Content-Type: text/plain\n', flush=True)
+if os.fork() == 0:
+    try:
+        os.setpgid(0, os.getpgid(server))
+        print('joined', flush=True)
+    except PermissionError:
+        print('refused', flush=True)
+    os.setpgid(0, 0)
+    if os.fork() == 0:
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+print('done')
+";
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", PROGRAM);
+    let site = Site::start(tree, "cgi_read_timeout 60s;");
+    for _ in 0..3 {
+        let text = site.server.connect().get("/cgi-bin/x.cgi").text();
+        assert_eq!(text, "refused\ndone\n");
+    }
+    site.assert_clean("programs that changed their group");
+}
+
+#[test]
 fn a_daemon_may_stay_where_that_is_configured_and_is_waited_for() {
     // C6
     let tree = Tree::new();
