@@ -14,7 +14,7 @@ use sekisho_handler::{OpenFile, Piece, Reply, View, answer, deed, file_cache, st
 use sekisho_http::{Head, Known, Status};
 use sekisho_http1::{BodyLength, Event, Http1, Refusal, Response, Sends};
 use sekisho_lifecycle::session::Fact;
-use sekisho_lifecycle::{CloseReason, Moment};
+use sekisho_lifecycle::{CloseReason, Engine, Moment};
 use sekisho_route::{
     Action, ConnectionFacts, Exchange, Handover, Request, RequestIdSeed, Sent, added_fields,
     log_line, media_type, wants_line,
@@ -412,10 +412,12 @@ impl Connection {
         if self.worker.sessions.borrow().wish(self.key) == Wish::Force {
             self.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
         }
-        self.engine.abort(CloseReason::BrokenOff);
+        self.engine.break_off(now);
         self.log(now, false);
         if let Some(busy) = &mut self.busy {
             busy.pieces.clear();
+            let is_pending = busy.sent < busy.scratch.out.len();
+            self.engine.transmitted(0, is_pending, now);
         }
     }
 

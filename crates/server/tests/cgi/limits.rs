@@ -159,7 +159,7 @@ fn without_processes_it_is_a_503_and_the_server_goes_on() {
         ("clone,clone3,vfork,fork", "ENOMEM", 503),
         ("execve", "ENOMEM", 503),
         ("execve", "EIO", 502),
-        ("setpgid", "EPERM", 502),
+        ("setsid", "EPERM", 502),
         ("pipe2", "EMFILE", 503),
     ] {
         let Some(injected) = Injected::into(&site.server, call, error) else { return };
