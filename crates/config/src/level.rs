@@ -535,6 +535,7 @@ fn blank_settings() -> Settings {
         server_tokens: ServerTokens::Off,
         compression: Arc::default(),
         client_max_body_size: None,
+        client_body_buffer_size: 0,
         client_body_discard_max: 0,
         client_body_timeout: None,
         client_body_min_rate: None,

@@ -60,6 +60,7 @@ fn defaults_are_cautious() {
     assert_eq!(cgi.queue_timeout, Some(Duration::from_secs(10)));
     assert_eq!(cgi.head_bytes_max, 65536);
     assert_eq!(cgi.stderr, CgiStderr::ErrorLog);
+    assert!(cgi.request_buffering);
     assert!(cgi.strict && !cgi.body_only && !cgi.pass_authorization && !cgi.x_accel_redirect);
     assert!(cgi.extensions.is_empty() && cgi.variables.is_empty());
     assert!(cgi.interpreter.is_none() && cgi.working_dir.is_none());

@@ -9,11 +9,10 @@ mod run;
 mod seats;
 mod spawn;
 mod stderr;
+mod stdin;
 mod strays;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{Seek, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,6 +26,7 @@ use sekisho_http::Status;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
 use sekisho_route::{Exchange, Request, Table};
 
+use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress, Task};
 use run::Run;
 pub use run::Runs;
@@ -80,8 +80,10 @@ pub fn start(
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
     let Call { table, request, exchange, .. } = *call;
-    let cgi = table.location(exchange.location).settings.cgi.clone();
-    let (Some(cgi), Some(invocation)) = (cgi, invocation(table, request, exchange)) else {
+    let settings = &table.location(exchange.location).settings;
+    let (Some(cgi), Some(invocation)) =
+        (settings.cgi.clone(), invocation(table, request, exchange))
+    else {
         return Err(Status::INTERNAL_SERVER_ERROR);
     };
     if !invocation.is_interpreted && !spawn::is_executable(&exchange.file) {
@@ -113,15 +115,16 @@ pub fn start(
         has_body_ended: !call.has_body,
         is_held: false,
     };
-    if call.has_body && call.body_bytes.is_none() {
-        // The program must know the length before it starts, and nobody does yet (C7).
-        match tempfile::tempfile() {
-            Ok(file) => task.stage = Stage::Spooling { job, file, bytes: 0 },
-            Err(error) => task.fail_to_keep(&error),
-        }
+    if !call.has_body {
+        task.queue(job, Input::Nothing, now);
+    } else if !job.cgi.request_buffering && call.body_bytes.is_some() {
+        task.queue(job, Input::Pipe, now);
+    } else if task.around.seats().is_full(job.cgi.max_processes, job.cgi.queue) {
+        task.fail(Cause::QueueFull);
     } else {
-        let input = if call.has_body { Input::Pipe } else { Input::Nothing };
-        task.queue(job, input, now);
+        // A slow client holds no program, and the program knows the length before it starts (C7).
+        let body = RequestBody::new(settings.client_body_buffer_size, call.body_bytes);
+        task.stage = Stage::Gathering { job, body };
     }
     match task.ending {
         // It has failed already: the client need not send its body first (H6).
@@ -167,10 +170,20 @@ struct CgiTask {
     is_held: bool,
 }
 
+impl From<Gathered> for Input {
+    fn from(gathered: Gathered) -> Self {
+        match gathered {
+            Gathered::Memory(bytes) if bytes.is_empty() => Self::Nothing,
+            Gathered::Memory(bytes) => Self::Memory(bytes),
+            Gathered::File(file) => Self::File(file),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Stage {
-    /// The body is gathered, as its length is not known.
-    Spooling { job: Job, file: File, bytes: u64 },
+    /// The body is gathered; there is no program yet, and no place for one is taken.
+    Gathering { job: Job, body: RequestBody },
     /// Waits for a place.
     Queued { job: Job, input: Input, ticket: Ticket, until: Option<Moment> },
     /// Runs.
@@ -203,7 +216,10 @@ impl CgiTask {
             Ok(pipes) => {
                 let program = Program::new(job.rules, now);
                 let around = Rc::clone(&self.around);
-                let run = Run::new(program, pipes, id, (ticket, starting), around, now);
+                let mut run = Run::new(program, pipes, id, (ticket, starting), around, now);
+                if self.has_body_ended {
+                    run.end_input();
+                }
                 self.stage = Stage::Running(Box::new(run));
             }
             Err((cause, error)) => {
@@ -307,11 +323,8 @@ impl Task for CgiTask {
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
         let taken = match &mut self.stage {
-            Stage::Spooling { file, bytes: spooled, .. } => match file.write_all(bytes) {
-                Ok(()) => {
-                    *spooled += bytes.len() as u64;
-                    bytes.len()
-                }
+            Stage::Gathering { body, .. } => match body.take(cx, bytes) {
+                Ok(taken) => taken,
                 Err(error) => {
                     self.fail_to_keep(&error);
                     bytes.len()
@@ -327,19 +340,10 @@ impl Task for CgiTask {
 
     fn end_body(&mut self, _cx: &mut Context<'_>, now: Moment) {
         self.has_body_ended = true;
-        match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Spooling { mut job, mut file, bytes } => {
-                if file.rewind().is_err() {
-                    return self.fail(Cause::NoResources);
-                }
-                job.environment.set_content_length(bytes);
-                self.queue(job, Input::File(file), now);
-            }
-            Stage::Running(mut run) => {
-                run.close_input();
-                self.stage = Stage::Running(run);
-            }
-            other => self.stage = other,
+        match &mut self.stage {
+            Stage::Gathering { body, .. } => body.end(),
+            Stage::Running(run) => run.end_input(),
+            Stage::Queued { .. } | Stage::Ended => {}
         }
         self.tell_who_is_awaited(now);
     }
@@ -361,14 +365,20 @@ impl Task for CgiTask {
                         return Poll::Pending;
                     }
                 }
+                Stage::Gathering { mut job, mut body } => match body.poll_gathered(cx) {
+                    Poll::Ready(Ok(gathered)) => {
+                        job.environment.set_content_length(gathered.len());
+                        self.queue(job, Input::from(gathered), now);
+                    }
+                    Poll::Ready(Err(error)) => self.fail_to_keep(&error),
+                    Poll::Pending => {
+                        self.stage = Stage::Gathering { job, body };
+                        return Poll::Pending;
+                    }
+                },
                 Stage::Queued { job, input, ticket, until } => {
                     if ticket.is_granted() {
                         self.spawn(job, input, ticket, now);
-                        if self.has_body_ended
-                            && let Stage::Running(run) = &mut self.stage
-                        {
-                            run.close_input();
-                        }
                     } else if until.is_some_and(|at| at.is_due(now)) {
                         self.fail(Cause::QueueTimeout);
                     } else {
@@ -377,10 +387,7 @@ impl Task for CgiTask {
                         return Poll::Pending;
                     }
                 }
-                other => {
-                    self.stage = other;
-                    return Poll::Pending;
-                }
+                Stage::Ended => return Poll::Pending,
             }
         }
     }
@@ -397,7 +404,8 @@ impl Task for CgiTask {
             }
             Stage::Running(run) => (run.next_deadline(), DeadlineKind::Program),
             Stage::Queued { until, .. } => (*until, DeadlineKind::Wait),
-            Stage::Spooling { .. } | Stage::Ended => return None,
+            // The client's own deadlines run while its body is awaited.
+            Stage::Gathering { .. } | Stage::Ended => return None,
         };
         at.map(|at| Deadline { at, kind })
     }
@@ -410,7 +418,7 @@ impl Task for CgiTask {
                 let orders = run.tell(fact, now);
                 self.apply(orders, &[]);
             }
-            Stage::Spooling { .. } | Stage::Queued { .. } => self.fail(Cause::Cancelled),
+            Stage::Gathering { .. } | Stage::Queued { .. } => self.fail(Cause::Cancelled),
             Stage::Ended => {}
         }
     }

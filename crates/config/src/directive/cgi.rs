@@ -164,6 +164,15 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "cgi_request_buffering",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether a program is started when all of its body has come, so that slow clients hold no program; `off` passes \
+         on what comes, if its length is announced (ours)",
+        |l, d, _| set(&mut l.cgi.rest.request_buffering, d.flag()),
+    ),
+    active(
         "cgi_pass_authorization",
         LEVELS,
         "on|off",

@@ -41,6 +41,8 @@ pub struct Cgi {
     pub queue: usize,
     /// `cgi_queue`'s second argument: how long one waits.
     pub queue_timeout: Option<Duration>,
+    /// `cgi_request_buffering`: a program is started when its body is complete.
+    pub request_buffering: bool,
     /// `cgi_pass_authorization`
     pub pass_authorization: bool,
     /// `cgi_head_max`
@@ -120,6 +122,7 @@ impl Default for Cgi {
             max_processes: 0,
             queue: 0,
             queue_timeout: None,
+            request_buffering: false,
             pass_authorization: false,
             head_bytes_max: 0,
             x_accel_redirect: false,

@@ -65,6 +65,12 @@ impl Seats {
         self.lock().taken
     }
 
+    /// Whether there is no place, and no room to wait for one.
+    pub(super) fn is_full(&self, max: usize, queue_max: usize) -> bool {
+        let state = self.lock();
+        (state.taken >= max || !state.waiting.is_empty()) && state.waiting.len() >= queue_max
+    }
+
     /// A place, or a number in the queue; `None` when the queue is full.
     pub(super) fn take(self: &Arc<Self>, max: usize, queue_max: usize) -> Option<Ticket> {
         let mut state = self.lock();

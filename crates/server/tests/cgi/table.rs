@@ -439,7 +439,10 @@ fn forks_twice_and_leaves_its_session() {
 fn an_answer_that_ends_with_the_connection_is_reset_when_its_request_is_late() {
     let tree = Tree::new();
     tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\nsome'; sleep 60"));
-    let site = Site::start(tree, "client_body_timeout 300ms; cgi_kill_grace 300ms;");
+    let site = Site::start(
+        tree,
+        "client_body_timeout 300ms; cgi_kill_grace 300ms; cgi_request_buffering off;",
+    );
     let mut client = site.server.connect().with_patience(PATIENCE);
     client.send("POST /cgi-bin/x.cgi HTTP/1.0\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc");
     let read = client.try_read_response(false);
