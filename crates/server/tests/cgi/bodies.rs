@@ -12,7 +12,7 @@ use sekisho_testkit::response::Context;
 use sekisho_testkit::{Client, Response, Tree, eventually, pause, run};
 
 use crate::common::{LONG, pattern};
-use crate::support::{Site, is_long, sh};
+use crate::support::{Injected, Site, is_long, sh};
 
 const MIB: usize = 1 << 20;
 /// How much the server may grow while bodies pass through it.
@@ -372,4 +372,50 @@ fn a_program_that_reads_its_gathered_body_is_not_silent() {
     assert_eq!(client.read_response().status, 504);
     drop(client);
     site.assert_clean("programs that read");
+}
+
+#[test]
+fn a_slow_disk_holds_up_only_the_body_that_goes_there() {
+    // C7, O5: every write to the temporary file takes a second, and one worker serves all.
+    const DELAY: &str = "delay_enter=1000000";
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; wc -c"));
+    let site = Site::start(tree, "");
+    let Some(injected) = Injected::into(&site.server, "pwrite64", DELAY) else { return };
+    let mut sender = site.server.connect();
+    post(&mut sender, "/cgi-bin/x.cgi", &pattern(200_000), false);
+    let mut other = site.server.connect();
+    let mut served = 0;
+    while site.processes().is_empty() && served < 100 {
+        assert_eq!(other.get("/ok.txt").text(), "ok");
+        served += 1;
+    }
+    assert_eq!(served, 100, "the event loop waits for the disk");
+    assert_eq!(sender.read_response().text().trim(), "200000");
+    drop(injected);
+    drop((sender, other));
+    site.assert_clean("a slow disk");
+}
+
+#[test]
+fn a_body_that_cannot_be_kept_is_a_503_and_the_server_goes_on() {
+    // C7, C12, O5, X17
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; wc -c"));
+    let site = Site::start(tree, "");
+    for error in ["error=ENOSPC", "error=EIO"] {
+        let Some(injected) = Injected::into(&site.server, "pwrite64", error) else { return };
+        for is_chunked in [true, false] {
+            let mut client = site.server.connect();
+            post(&mut client, "/cgi-bin/x.cgi", &pattern(200_000), is_chunked);
+            let refused = client.read_response();
+            assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
+            assert_eq!(client.get("/ok.txt").text(), "ok", "the connection is kept");
+        }
+        drop(injected);
+        let mut client = site.server.connect();
+        post(&mut client, "/cgi-bin/x.cgi", &pattern(200_000), true);
+        assert_eq!(client.read_response().text().trim(), "200000");
+    }
+    site.assert_clean("a full disk");
 }

@@ -1,17 +1,13 @@
 //! Limits: how many programs at once, who waits for them, and what happens when the machine has no more to
 //! give (C12, O5). And while programs sleep, everything else goes on.
 
-use std::fs::{self, File};
-use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, prlimit};
-use sekisho_testkit::{
-    Client, Server, Signal, Stopwatch, Tree, eventually, have, pause, run, wait_for,
-};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use sekisho_testkit::{Client, Server, Stopwatch, Tree, eventually, have, pause, run};
 
 use crate::common::{BINARY, LONG};
-use crate::support::{Site, sh};
+use crate::support::{Injected, Site, sh};
 
 fn tree() -> Tree {
     let tree = Tree::new();
@@ -162,7 +158,9 @@ fn without_processes_it_is_a_503_and_the_server_goes_on() {
         ("setsid", "EPERM", 502),
         ("pipe2", "EMFILE", 503),
     ] {
-        let Some(injected) = Injected::into(&site.server, call, error) else { return };
+        let Some(injected) = Injected::into(&site.server, call, &format!("error={error}")) else {
+            return;
+        };
         let mut client = site.server.connect();
         for _ in 0..3 {
             let response = client.get("/cgi-bin/quick.cgi");
@@ -176,55 +174,6 @@ fn without_processes_it_is_a_503_and_the_server_goes_on() {
         assert_eq!(site.server.connect().get("/cgi-bin/quick.cgi").text(), "hello\n");
         site.assert_clean(call);
     }
-}
-
-/// Calls of the server that fail as long as this is there.
-struct Injected(Child);
-
-impl Injected {
-    /// `None` where that is not allowed.
-    fn into(server: &Server, calls: &str, error: &str) -> Option<Self> {
-        let log = server.tree().path("strace");
-        let _ = fs::remove_file(&log);
-        let mut child = Command::new("strace")
-            .args(["-f", "-p", &server.id().to_string(), "-e", &format!("trace={calls}")])
-            .args(["-e", &format!("inject={calls}:error={error}"), "-o"])
-            .arg(&log)
-            .stderr(File::create(server.tree().path("strace.err")).expect("a file"))
-            .spawn()
-            .ok()?;
-        let is_attached =
-            || server.tree().text("strace.err").contains("attached") && is_traced(server.id());
-        let mut has_ended = false;
-        let is_there = wait_for(LONG, || {
-            has_ended = child.try_wait().is_ok_and(|status| status.is_some());
-            has_ended || is_attached()
-        });
-        if has_ended || !is_there {
-            println!("skipped: strace may not trace: {}", server.tree().text("strace.err"));
-            child.kill().ok();
-            child.wait().ok();
-            return None;
-        }
-        Some(Self(child))
-    }
-}
-
-impl Drop for Injected {
-    fn drop(&mut self) {
-        // It lets its process go on this signal, and dies.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
-        self.0.wait().ok();
-    }
-}
-
-/// Whether all threads of a process are traced.
-fn is_traced(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads.flatten().all(|thread| {
-        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-        !status.contains("TracerPid:\t0\n")
-    })
 }
 
 #[test]
