@@ -298,6 +298,10 @@ pub struct CgiParts {
     pub switch: Option<bool>,
     /// `cgi_pass`
     pub pass: Option<CgiPass>,
+    /// `cgi_max_processes_per_address`; `None` for `auto`, `usize::MAX` for `off`.
+    pub max_per_address: Option<usize>,
+    /// `cgi_reserved_processes`; `None` for `auto`.
+    pub reserved: Option<usize>,
     /// All the rest.
     pub rest: Cgi,
 }
@@ -311,7 +315,11 @@ impl CgiParts {
             (None, None) if self.rest.extensions.is_empty() => return None,
             (None, None) => Programs::ByExtension,
         };
-        Some(Arc::new(Cgi { programs, ..self.rest.clone() }))
+        let max = self.rest.max_processes;
+        // One address takes a quarter, and one location leaves an eighth to others, unless something else is said.
+        let max_per_address = self.max_per_address.unwrap_or(max.div_ceil(4));
+        let reserved = self.reserved.unwrap_or(max / 8).min(max - 1);
+        Some(Arc::new(Cgi { programs, max_per_address, reserved, ..self.rest.clone() }))
     }
 }
 
@@ -416,7 +424,13 @@ impl Level {
                 min_uses: 0,
                 errors: false,
             },
-            cgi: CgiParts { switch: None, pass: None, rest: Cgi::default() },
+            cgi: CgiParts {
+                switch: None,
+                pass: None,
+                max_per_address: None,
+                reserved: None,
+                rest: Cgi::default(),
+            },
             guards: Guards::blank(),
             deeds: DeedParts::default(),
             own: Own::default(),

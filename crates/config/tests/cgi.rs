@@ -121,6 +121,29 @@ fn each_location_knows_what_it_runs() {
     assert_eq!(programs(at(&loaded(ended), "")), "none");
 }
 
+/// C7, V40: an address has a quarter, and a location leaves an eighth to others.
+#[test]
+fn nobody_takes_all_places() {
+    let shares = |text: &str, location: &str| {
+        let config = loaded(&format!("http {{ server {{ listen 80; {text} }} }}"));
+        at(&config, location).map(|cgi| (cgi.max_per_address, cgi.reserved))
+    };
+    for (text, expected) in [
+        ("cgi on;", (32, 0)),
+        ("cgi on; location /a { }", (32, 16)),
+        ("cgi on; location /a { } cgi_max_processes 1;", (1, 0)),
+        ("cgi on; location /a { } cgi_max_processes 10;", (3, 1)),
+        ("cgi on; location /a { } cgi_reserved_processes 500;", (32, 127)),
+        ("cgi on; location /a { } cgi_reserved_processes off;", (32, 0)),
+        ("cgi on; cgi_max_processes_per_address 5;", (5, 0)),
+        ("cgi on; cgi_max_processes_per_address off;", (usize::MAX, 0)),
+    ] {
+        assert_eq!(shares(text, ""), Some(expected), "{text}");
+    }
+    let inherited = "cgi on; cgi_max_processes_per_address 5; location /a { cgi_max_processes 8; }";
+    assert_eq!(shares(inherited, "/a"), Some((5, 1)));
+}
+
 /// C8: which interpreter, by the longest extension.
 #[test]
 fn a_file_has_its_interpreter() {

@@ -7,6 +7,7 @@
 
 mod run;
 mod seats;
+mod slots;
 mod spawn;
 mod stderr;
 mod stdin;
@@ -32,6 +33,7 @@ use run::Run;
 pub use run::Runs;
 pub use seats::Seats;
 use seats::Ticket;
+use slots::{Claim, Standing};
 use spawn::Input;
 
 /// What a run needs of the worker around it.
@@ -103,7 +105,15 @@ pub fn start(
     let mut variables = Environment::with_room();
     environment(&facts, &mut variables);
     let rules = Rules::new(&cgi, exchange.method);
-    let job = Job { cgi, invocation, environment: variables, rules };
+    let claim = Claim {
+        max: cgi.max_processes,
+        max_per_address: cgi.max_per_address,
+        reserved: cgi.reserved,
+        queue_max: cgi.queue,
+        address: request.connection.remote.map(|remote| remote.ip().into()),
+        location: exchange.location.0,
+    };
+    let job = Job { cgi, invocation, environment: variables, rules, claim };
     let mut task = CgiTask {
         stage: Stage::Ended,
         around,
@@ -119,7 +129,7 @@ pub fn start(
         task.queue(job, Input::Nothing, now);
     } else if !job.cgi.request_buffering && call.body_bytes.is_some() {
         task.queue(job, Input::Pipe, now);
-    } else if task.around.seats().is_full(job.cgi.max_processes, job.cgi.queue) {
+    } else if task.around.seats().is_full(&job.claim) {
         task.fail(Cause::QueueFull);
     } else {
         // A slow client holds no program, and the program knows the length before it starts (C7).
@@ -150,6 +160,7 @@ struct Job {
     invocation: Invocation,
     environment: Environment,
     rules: Rules,
+    claim: Claim,
 }
 
 /// A program at work on a request.
@@ -194,8 +205,10 @@ enum Stage {
 
 impl CgiTask {
     fn queue(&mut self, job: Job, input: Input, now: Moment) {
-        match self.around.seats().take(job.cgi.max_processes, job.cgi.queue) {
-            Some(ticket) if ticket.is_granted() => self.spawn(job, input, ticket, now),
+        match self.around.seats().take(job.claim) {
+            Some(ticket) if ticket.standing() == Standing::Granted => {
+                self.spawn(job, input, ticket, now);
+            }
             Some(ticket) => {
                 let until = job.cgi.queue_timeout.map(|length| now + length);
                 self.stage = Stage::Queued { job, input, ticket, until };
@@ -377,14 +390,18 @@ impl Task for CgiTask {
                     }
                 },
                 Stage::Queued { job, input, ticket, until } => {
-                    if ticket.is_granted() {
-                        self.spawn(job, input, ticket, now);
-                    } else if until.is_some_and(|at| at.is_due(now)) {
-                        self.fail(Cause::QueueTimeout);
-                    } else {
-                        ticket.wake(cx.waker());
-                        self.stage = Stage::Queued { job, input, ticket, until };
-                        return Poll::Pending;
+                    // Before the look: what happens in between is not missed.
+                    ticket.wake(cx.waker());
+                    match ticket.standing() {
+                        Standing::Granted => self.spawn(job, input, ticket, now),
+                        Standing::Refused => self.fail(Cause::QueueFull),
+                        Standing::Waiting if until.is_some_and(|at| at.is_due(now)) => {
+                            self.fail(Cause::QueueTimeout);
+                        }
+                        Standing::Waiting => {
+                            self.stage = Stage::Queued { job, input, ticket, until };
+                            return Poll::Pending;
+                        }
                     }
                 }
                 Stage::Ended => return Poll::Pending,

@@ -149,6 +149,38 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut l.cgi.rest.max_processes, d.count(0)),
     ),
     active(
+        "cgi_max_processes_per_address",
+        LEVELS,
+        "auto|number|off",
+        "auto",
+        "How many of them one client address may have (an IPv6 network of 64 bits is one); `auto` is a quarter of \
+         `cgi_max_processes` (ours)",
+        |l, d, _| {
+            l.cgi.max_per_address = match &*d.arg(0).text {
+                b"auto" => None,
+                b"off" => Some(usize::MAX),
+                _ => Some(d.count(0)?),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "cgi_reserved_processes",
+        LEVELS,
+        "auto|number|off",
+        "auto",
+        "How many of them are kept for locations that run fewer than so many, so that one location cannot take all; \
+         `auto` is an eighth of `cgi_max_processes` where several locations run programs (ours)",
+        |l, d, _| {
+            l.cgi.reserved = match &*d.arg(0).text {
+                b"auto" => None,
+                b"off" => Some(0),
+                _ => Some(d.count(0)?),
+            };
+            Ok(())
+        },
+    ),
+    active(
         "cgi_queue",
         LEVELS,
         "number [time|off]",

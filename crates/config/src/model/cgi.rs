@@ -37,6 +37,10 @@ pub struct Cgi {
     pub kill_grace: Duration,
     /// `cgi_max_processes`, counted over the whole server.
     pub max_processes: usize,
+    /// `cgi_max_processes_per_address`: of these, for the requests of one client address.
+    pub max_per_address: usize,
+    /// `cgi_reserved_processes`: of these, only for locations that run fewer than so many.
+    pub reserved: usize,
     /// `cgi_queue`: how many requests may wait for a process, over the whole server.
     pub queue: usize,
     /// `cgi_queue`'s second argument: how long one waits.
@@ -120,6 +124,8 @@ impl Default for Cgi {
             timeout_kill: None,
             kill_grace: Duration::ZERO,
             max_processes: 0,
+            max_per_address: 0,
+            reserved: 0,
             queue: 0,
             queue_timeout: None,
             request_buffering: false,

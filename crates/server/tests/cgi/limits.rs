@@ -75,6 +75,43 @@ fn who_waits_too_long_is_told_so() {
 }
 
 #[test]
+fn one_address_or_one_location_does_not_take_all_places() {
+    // C7, C12, V40
+    let site = Site::start(
+        tree(),
+        "cgi_max_processes 8; cgi_queue 4 60s; cgi_read_timeout 60s;\n\
+         location /fair/ { alias {root}/cgi-bin/; cgi on; cgi_max_processes_per_address auto; }\n\
+         location /one/ { alias {root}/cgi-bin/; cgi on; cgi_reserved_processes auto; }\n\
+         location /two/ { alias {root}/cgi-bin/; cgi on; cgi_reserved_processes auto; }",
+    );
+    let from = |address: &str, target: &str| {
+        let address = address.parse().expect("an address");
+        let mut client = Client::connect_from(address, site.server.address());
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client
+    };
+    let sleepers = || site.server.children().len();
+    // A quarter of eight.
+    let greedy: Vec<Client> = (0..6).map(|_| from("127.0.0.1", "/fair/asleep.cgi")).collect();
+    eventually("two run and four wait", LONG, || sleepers() == 2 && in_work(&site) == 6);
+    assert_eq!(from("127.0.0.2", "/fair/quick.cgi").read_response().text(), "hello\n");
+    // The queue is full, and takes in somebody else: the newest of those who have most of it goes.
+    let others: Vec<Client> = (0..3).map(|_| from("127.0.0.3", "/fair/asleep.cgi")).collect();
+    eventually("two more run", LONG, || sleepers() == 4);
+    let refused = greedy.into_iter().next_back().expect("six").read_response();
+    assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
+    drop(others);
+    eventually("all have ended", LONG, || sleepers() == 0);
+    // Seven of eight, and the last is another's.
+    let greedy: Vec<Client> = (0..9).map(|_| from("127.0.0.1", "/one/asleep.cgi")).collect();
+    eventually("seven run", LONG, || sleepers() == 7 && in_work(&site) == 9);
+    assert_eq!(from("127.0.0.1", "/two/quick.cgi").read_response().text(), "hello\n");
+    assert_eq!(sleepers(), 7);
+    drop(greedy);
+    site.assert_clean("shares");
+}
+
+#[test]
 fn while_programs_sleep_files_are_served_at_full_rate() {
     // C4, O5
     let site = Site::start(tree(), "cgi_read_timeout 60s; keepalive_requests 10000000;");

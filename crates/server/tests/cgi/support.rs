@@ -25,14 +25,15 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts a server; `body` stands in its block, beside a location of programs.
+    /// Starts a server; `body` stands in its block, beside a location of programs. All clients have one address, which
+    /// may take all places.
     #[track_caller]
     pub(crate) fn start(tree: Tree, body: &str) -> Self {
         let mark = format!("{MARK}={}", tree.dir().display());
         tree.file("root/ok.txt", "ok");
         tree.script("root/cgi-bin/warm.cgi", "#!/bin/sh\nprintf 'X: 1\\n\\n'\n");
         let body = format!(
-            "cgi_set_var {MARK} {{dir}};\nlocation /cgi-bin/ {{ cgi on; }}\nlocation / {{ }}\n{body}"
+            "cgi_set_var {MARK} {{dir}};\ncgi_max_processes_per_address off;\ncgi_reserved_processes off;\nlocation /cgi-bin/ {{ cgi on; }}\nlocation / {{ }}\n{body}"
         );
         let server = serve(tree, &body);
         // The first of each kind opens what stays open.
