@@ -298,6 +298,8 @@ pub struct CgiParts {
     pub switch: Option<bool>,
     /// `cgi_pass`
     pub pass: Option<CgiPass>,
+    /// Whether this level itself says which, by `cgi_pass` or `cgi pass`.
+    pub is_pass_own: bool,
     /// `cgi_max_processes_per_address`; `None` for `auto`, `usize::MAX` for `off`.
     pub max_per_address: Option<usize>,
     /// `cgi_reserved_processes`; `None` for `auto`.
@@ -427,6 +429,7 @@ impl Level {
             cgi: CgiParts {
                 switch: None,
                 pass: None,
+                is_pass_own: false,
                 max_per_address: None,
                 reserved: None,
                 rest: Cgi::default(),
@@ -457,7 +460,7 @@ impl Level {
             settings,
             parts: self.parts,
             cache: self.cache,
-            cgi: self.cgi.clone(),
+            cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             deeds: self.deeds.clone(),
             own: Own::default(),

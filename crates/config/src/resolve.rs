@@ -153,6 +153,7 @@ impl Walk<'_> {
         let mut own = std::mem::take(&mut level.own);
         level.own.steps = std::mem::take(&mut own.steps);
         self.check_password(&level);
+        self.check_program(&level);
         self.listens.add(&mut self.scope, id, node, &own);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());

@@ -83,15 +83,15 @@ pub fn start(
 ) -> Result<Box<dyn Task>, Status> {
     let Call { table, request, exchange, .. } = *call;
     let settings = &table.location(exchange.location).settings;
-    let (Some(cgi), Some(invocation)) =
-        (settings.cgi.clone(), invocation(table, request, exchange))
-    else {
-        return Err(Status::INTERNAL_SERVER_ERROR);
-    };
-    if !invocation.is_interpreted && !spawn::is_executable(&exchange.file) {
+    let Some(cgi) = settings.cgi.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
+    let refuse = |cause: Cause| {
         let file = exchange.file.escape_ascii();
-        around.report(Level::Error, format_args!("cgi \"{file}\": {}", Cause::NotExecutable));
-        return Err(Cause::NotExecutable.status());
+        around.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
+        cause.status()
+    };
+    let invocation = invocation(table, request, exchange).map_err(refuse)?;
+    if !invocation.is_interpreted && !spawn::is_executable(&exchange.file) {
+        return Err(refuse(Cause::NotExecutable));
     }
     let facts = Facts {
         table,

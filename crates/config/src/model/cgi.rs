@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LogTarget, Template};
+use super::{Level, LogTarget, Template};
 
 /// `cgi` and its companions, where anything is run at all.
 #[derive(Clone, Debug)]
@@ -154,6 +154,8 @@ pub enum Programs {
 pub struct CgiPass {
     /// The program's file.
     pub program: Arc<Template>,
+    /// Its arguments.
+    pub args: Arc<[Template]>,
     /// How much of the path is the program's own (`SCRIPT_NAME`): the path of the location in which the
     /// directive stands, without a closing slash.
     pub prefix_bytes: usize,
@@ -171,10 +173,10 @@ pub struct CgiExtension {
 /// What a program is run by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interpreter {
-    /// Its file, absolute.
-    pub program: Vec<u8>,
+    /// Its file, absolute unless a variable begins it.
+    pub program: Template,
     /// Arguments that stand before the program's file.
-    pub args: Vec<Vec<u8>>,
+    pub args: Vec<Template>,
 }
 
 /// `cgi_stderr`
@@ -182,8 +184,8 @@ pub struct Interpreter {
 pub enum CgiStderr {
     /// Thrown away.
     Off,
-    /// Into the error log, line by line.
-    ErrorLog,
+    /// Into the error log, line by line, at this level.
+    ErrorLog(Level),
     /// Appended to this file.
     To(LogTarget),
 }

@@ -107,7 +107,7 @@ impl Run {
             stdout: Some(pipes.stdout),
             is_held: false,
             overdue_bytes: 0,
-            stderr: pipes.stderr.map(Stderr::new),
+            stderr: pipes.stderr.map(|(pipe, level)| Stderr::new(pipe, level)),
             output: Vec::new(),
             around,
             id,

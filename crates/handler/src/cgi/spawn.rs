@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
-use sekisho_config::{CgiLimits, CgiStderr, LogTarget};
+use sekisho_config::{CgiLimits, CgiStderr, Level, LogTarget};
 use sekisho_gateway::cgi::{Cause, Environment, Invocation};
 use sekisho_sys::{Limits, Process};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -41,7 +41,8 @@ pub(super) struct Pipes {
     /// The file that is its input. Its position shows how far the program has read.
     pub(super) input: Option<BodyFile>,
     pub(super) stdout: Receiver,
-    pub(super) stderr: Option<OwnedFd>,
+    /// And the level of what comes by it.
+    pub(super) stderr: Option<(OwnedFd, Level)>,
 }
 
 /// A descriptor for the child.
@@ -76,9 +77,9 @@ pub(super) fn spawn(
     let (stdout, their_stdout) = pipe().map_err(resources)?;
     let (stderr, their_stderr) = match stderr {
         CgiStderr::Off => (None, Theirs::Shared(nothing().map_err(resources)?)),
-        CgiStderr::ErrorLog => {
+        CgiStderr::ErrorLog(level) => {
             let (ours, theirs) = pipe().map_err(resources)?;
-            (Some(ours), Theirs::Own(theirs))
+            (Some((ours, *level)), Theirs::Own(theirs))
         }
         CgiStderr::To(LogTarget::Stderr) => {
             let copy = rustix::io::fcntl_dupfd_cloexec(io::stderr(), FIRST_OF_OURS);
