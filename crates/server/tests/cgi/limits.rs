@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use sekisho_testkit::{Client, Server, Stopwatch, Tree, eventually, have, pause, run};
+use sekisho_testkit::{Client, Server, Stopwatch, Tree, eventually, have, pause};
 
-use crate::common::{BINARY, LONG};
-use crate::support::{Injected, Site, sh};
+use crate::common::LONG;
+use crate::support::{Injected, Site, in_work, sh};
 
 fn tree() -> Tree {
     let tree = Tree::new();
@@ -22,15 +22,6 @@ fn ask(site: &Site, name: &str) -> Client {
     let mut client = site.server.connect();
     client.send(format!("GET /cgi-bin/{name}.cgi HTTP/1.1\r\nHost: a\r\n\r\n"));
     client
-}
-
-/// How many requests have come that are not answered yet, whether their program runs or waits for a place.
-fn in_work(site: &Site) -> usize {
-    let pid = site.server.id().to_string();
-    let listed = run(BINARY, &["ctl", "--pid", &pid, "sessions", "--json"], LONG);
-    let all: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
-    let sessions = all["sessions"].as_array().expect("a list").iter();
-    sessions.filter(|one| one["protocol"] == "http1" && one["state"] == "p_1").count()
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::process::{Pid, kill_process};
-use sekisho_testkit::{Server, Signal, Tree, process, wait_for};
+use sekisho_testkit::{Server, Signal, Tree, process, run, wait_for};
 
-use crate::common::{LONG, serve};
+use crate::common::{BINARY, LONG, serve};
 
 /// Everything a row may leave behind must be gone by then, on a loaded machine too.
 const CLEAN_LIMIT: Duration = Duration::from_mins(1);
@@ -137,6 +137,20 @@ fn is_traced(pid: u32) -> bool {
         let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
         !status.contains("TracerPid:\t0\n")
     })
+}
+
+/// The sessions of HTTP clients, as `ctl` lists them.
+pub(crate) fn sessions(site: &Site) -> Vec<serde_json::Value> {
+    let pid = site.server.id().to_string();
+    let listed = run(BINARY, &["ctl", "--pid", &pid, "sessions", "--json"], LONG);
+    let all: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    let sessions = all["sessions"].as_array().expect("a list").iter();
+    sessions.filter(|one| one["protocol"] == "http1").cloned().collect()
+}
+
+/// How many requests are being worked on, or wait.
+pub(crate) fn in_work(site: &Site) -> usize {
+    sessions(site).iter().filter(|one| one["state"] == "p_1").count()
 }
 
 /// A script for the shell.
