@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "size|off",
         "240",
-        "Bytes per second a body must have in the long run, counted from `client_body_timeout` after its head (408; ours)",
+        "Bytes per second a body must have in the long run, from 10 s after its head on, or `client_body_timeout` if that is longer (408; ours)",
         |l, d, _| {
             if &*d.arg(0).text == b"off" {
                 l.settings.client_body_min_rate = None;

@@ -344,7 +344,7 @@ fn a_drip_is_no_body() {
     let site = Site::start(tree, "client_body_timeout 1s;");
     let mut client = site.server.connect();
     client.send("POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
-    let is_refused = sekisho_testkit::wait_for(Duration::from_secs(20), || {
+    let is_refused = sekisho_testkit::wait_for(LONG, || {
         let _ = client.try_send("x");
         pause(Duration::from_millis(200));
         site.server.log("error.log").contains("408")
