@@ -369,6 +369,8 @@ pub struct Settings {
     // Manners.
     /// `client_max_body_size`; `None` for 0 (no limit).
     pub client_max_body_size: Option<u64>,
+    /// `client_body_buffer_size`
+    pub client_body_buffer_size: usize,
     /// `client_body_discard_max`
     pub client_body_discard_max: u64,
     /// `client_body_timeout`

@@ -324,7 +324,7 @@ impl Http1 {
         match self.output {
             Output::Awaited | Output::Finished => return,
             Output::Exactly(0) | Output::UntilClose => {}
-            Output::Exactly(_) => return self.abort(CloseReason::BrokenOff),
+            Output::Exactly(_) => return self.break_off(now),
             Output::Chunked => {
                 self.put(scratch, now, |out| out.extend_from_slice(encode::LAST_CHUNK));
             }
@@ -350,6 +350,23 @@ impl Http1 {
     /// in the head.
     pub const fn takes_files(&self) -> bool {
         matches!((self.stage, self.output), (Stage::Open, Output::Exactly(_)))
+    }
+
+    /// The response cannot be completed, and must not look as if it were (C5). Where its framing shows the cut,
+    /// what was sent before still arrives: the connection ends behind it. Where only the end of the connection says
+    /// where the response ends, it ends at once, and [`Self::is_cut`] says that it must be reset.
+    pub fn break_off(&mut self, now: Moment) {
+        match (self.stage, self.output) {
+            (Stage::Open, Output::Exactly(_) | Output::Chunked) => {
+                self.end_after_output(CloseReason::BrokenOff, now);
+            }
+            // Nothing of it has been sent yet, all of it has been framed, or nobody could see the cut.
+            (_, Output::Awaited | Output::UntilClose | Output::Finished)
+            | (Stage::Lingering, _) => {
+                self.abort(CloseReason::BrokenOff);
+            }
+            (Stage::Closed(_), _) => {}
+        }
     }
 
     /// Ends the connection at once.

@@ -491,6 +491,7 @@ impl Protocol {
         now: Moment,
     ) {
         match self {
+            Self::Http1(engine) if reason == CloseReason::BrokenOff => engine.break_off(now),
             Self::Http1(engine) => engine.abort(reason),
             Self::Http2(connection) => connection.break_off(id, reason, scratch, now),
         }

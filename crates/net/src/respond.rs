@@ -174,6 +174,9 @@ impl Exchange {
         }
         link.break_off(self.id, CloseReason::BrokenOff, now);
         self.end(link, false, now);
+        // What was framed before still leaves; where nothing was, the end follows at once.
+        let pending = link.buffers.as_ref().is_some_and(|buffers| !buffers.unsent().is_empty());
+        link.protocol.transmitted(0, pending, now);
     }
 
     /// The client is lost: nobody waits for the answer.

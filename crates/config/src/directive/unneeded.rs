@@ -75,10 +75,9 @@ pub(super) const ROWS: &[Row] = &[
         "client_body_temp_path",
         LEVELS,
         "path [level1] [level2] [level3]",
-        "Bodies are kept beside their destination",
+        "Uploads are kept beside their destination, bodies for programs in the folder of TMPDIR",
     ),
-    warned("client_body_buffer_size", LEVELS, "size", "Bodies stream"),
-    warned("client_body_in_file_only", LEVELS, "on|clean|off", "Bodies stream"),
+    warned("client_body_in_file_only", LEVELS, "on|clean|off", "Bodies leave no files"),
     warned("proxy_temp_path", LEVELS, "path [level1] [level2] [level3]", "Nothing is proxied yet"),
     warned(
         "fastcgi_temp_path",

@@ -123,8 +123,44 @@ fn a_declared_length_is_kept_or_the_connection_broken_off() {
     peer.heads(Status::OK, BodyLength::Known(4));
     peer.engine.body(b"abc", &mut peer.scratch);
     peer.finishes();
-    assert_eq!(peer.stage(), Stage::Closed(CloseReason::BrokenOff));
-    assert!(CloseReason::BrokenOff.wants_reset());
+    assert_eq!(peer.stage(), Stage::Open, "what there is still leaves");
+    assert!(peer.flushes().ends_with("\r\n\r\nabc"));
+    assert_eq!(peer.stage(), Stage::Lingering);
+    assert!(!peer.engine.is_cut(), "the length shows the cut");
+}
+
+/// C5: where the framing shows the cut, what was sent arrives and the connection ends behind it; where only the end
+/// of the connection delimits the response, it is reset.
+#[test]
+fn a_broken_response_ends_behind_what_was_sent_or_is_reset() {
+    // For each: the request, the length that is known, and whether the end must be a reset.
+    let rows = [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", BodyLength::Unknown, false),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", BodyLength::Known(9), false),
+        ("GET / HTTP/1.0\r\n\r\n", BodyLength::Known(9), false),
+        ("GET / HTTP/1.0\r\n\r\n", BodyLength::Unknown, true),
+    ];
+    for (request, length, is_reset) in rows {
+        let mut peer = Peer::default();
+        peer.is_request(request);
+        peer.heads(Status::OK, length);
+        peer.engine.body(b"some", &mut peer.scratch);
+        let now = peer.now;
+        peer.engine.break_off(now);
+        assert_eq!(peer.engine.is_cut(), is_reset, "{request}");
+        if is_reset {
+            assert_eq!(peer.stage(), Stage::Closed(CloseReason::BrokenOff));
+            continue;
+        }
+        let sent = peer.flushes();
+        assert!(sent.contains("some") && !sent.contains("\r\n0\r\n"), "{sent}");
+        // FIN; then the client may take its time to read it.
+        assert_eq!(peer.stage(), Stage::Lingering);
+        assert_eq!(peer.engine.input_ended(now), None);
+        assert_eq!(peer.stage(), Stage::Closed(CloseReason::BrokenOff));
+        assert!(!peer.engine.is_cut());
+    }
+    assert!(!CloseReason::BrokenOff.wants_reset());
 }
 
 /// C5: a response that ends with the connection is not whole before all of it has left; whoever closes

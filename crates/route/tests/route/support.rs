@@ -244,6 +244,7 @@ fn settings() -> Settings {
         server_tokens: ServerTokens::On,
         compression: Arc::default(),
         client_max_body_size: None,
+        client_body_buffer_size: 16384,
         client_body_discard_max: 0,
         client_body_timeout: TEN,
         client_body_min_rate: None,
