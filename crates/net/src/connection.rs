@@ -334,12 +334,12 @@ impl<T: Transport> Connection<T> {
 
     /// The client has ended its side: what is of no use without it ends, unless `half_close` (H11, C6).
     pub(crate) fn lose_programs(&mut self, now: Moment) {
-        if !self.link.protocol.ends_with_input() {
-            return;
-        }
-        let useless = |exchange: &&Exchange| exchange.stops_with_client();
-        let next = |exchanges: &Exchanges| exchanges.iter().find(useless).map(|it| it.id);
-        while let Some(id) = next(&self.exchanges) {
+        let protocol = &self.link.protocol;
+        let useless = |exchange: &&Exchange| {
+            exchange.stops_with_client() && protocol.ends_with_input(exchange.id)
+        };
+        let lost: Vec<_> = self.exchanges.iter().filter(useless).map(|it| it.id).collect();
+        for id in lost {
             self.lose_client(id, now);
         }
     }

@@ -258,7 +258,7 @@ impl<T: Transport> Connection<T> {
         let protocol = &self.link.protocol;
         let ends = |exchange: &crate::exchange::Exchange| {
             protocol.loses_by_fin(exchange.id)
-                || (protocol.ends_with_input() && exchange.stops_with_client())
+                || (exchange.stops_with_client() && protocol.ends_with_input(exchange.id))
         };
         let is_lost_by_fin =
             self.transport.has_ended() && !is_direct && self.exchanges.iter().any(ends);

@@ -271,11 +271,10 @@ impl Protocol {
     }
 
     /// Whether an end of the client's input is the end of its requests, too (H11).
-    pub(crate) fn ends_with_input(&self) -> bool {
+    pub(crate) fn ends_with_input(&self, id: RequestId) -> bool {
         match self {
             Self::Http1(engine) => !engine.policy().half_close,
-            // The engine says so itself.
-            Self::Http2(_) => false,
+            Self::Http2(connection) => !connection.engine.policy(id.into()).half_close,
         }
     }
 
