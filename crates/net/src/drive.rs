@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use sekisho_config::Level;
 use sekisho_handler::Piece;
+use sekisho_handler::memory;
 use sekisho_handler::task::{Way, rest};
 use sekisho_http1::{Event, Http1};
 use sekisho_lifecycle::cancel::Cause;
@@ -398,6 +399,12 @@ impl Connection {
         }
     }
 
+    /// Whether no request is in work, so that it can be refused.
+    fn may_be_shed(&self) -> bool {
+        let is_open = self.engine.stage() == Stage::Open && self.engine.wants_input();
+        is_open && self.worker.sessions.borrow().seat(self.key).session().running() == 0
+    }
+
     /// A graceful end is wished: the answer that comes next says that it is the last.
     fn drain(&mut self) {
         self.engine.close_after_next();
@@ -481,7 +488,9 @@ impl Connection {
                 return Poll::Ready(());
             }
         }
-        if std::mem::take(&mut this.is_one_too_many) {
+        // With next to no memory left, nobody begins with a request, or goes on with half a head (X8).
+        let is_shed = orders.ready.may_read() && memory::is_critical() && this.may_be_shed();
+        if std::mem::take(&mut this.is_one_too_many) || is_shed {
             // Told once; from here on it is an ordinary connection that closes.
             let event = this.engine.refuse_connection();
             this.handle(&event, now);

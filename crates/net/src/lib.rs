@@ -14,7 +14,6 @@ mod handshake;
 pub mod inquiry;
 mod list;
 pub mod listen;
-mod memory;
 pub mod mishap;
 mod pace;
 pub mod pulse;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use sekisho_config::ListenAddress;
 use sekisho_handler::cgi::{Runs, Seats};
+use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::password::{UserFiles, Verdicts};
 use sekisho_handler::status::Question;
 use sekisho_handler::wait::Hashers;
@@ -194,6 +195,8 @@ pub struct Worker {
     doors: Cell<u32>,
     /// How many sockets are being emptied before they close.
     emptying: Cell<usize>,
+    /// Whether the heap is watched for memory that can go back.
+    pub(crate) heap: HeapWatch,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::serve::NotFoundLines>,
 }
@@ -260,6 +263,7 @@ impl Worker {
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
             emptying: Cell::new(0),
+            heap: HeapWatch::default(),
             not_found: RefCell::default(),
         });
         runtime.block_on(async {
@@ -344,6 +348,7 @@ impl Worker {
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
         self.repeats.borrow_mut().clear();
         *self.listings.borrow_mut() = listing::Cache::default();
+        self.heap.note_activity();
         for mut entrance in std::mem::take(entrances) {
             let place = |listener: &Listener| listener.address == entrance.door.address;
             if !listeners.iter().any(place) {
