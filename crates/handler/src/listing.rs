@@ -14,6 +14,7 @@ mod text;
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -148,7 +149,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
                 fields.extend_from_slice(RETRY_AFTER);
                 return refuse(place.over_budget("listing"), fields);
             }
-            let mut entries = Entries::of(Rc::new(reading.finish()));
+            let mut entries = Entries::of(Arc::new(reading.finish()));
             if is_task {
                 let mut fields = Vec::new();
                 write_fields(&writer.form, settings, &mut fields);

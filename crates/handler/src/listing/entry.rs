@@ -7,6 +7,7 @@ use std::collections::binary_heap::PeekMut;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, RawDir, Stat};
 use rustix::io::Errno;
@@ -146,7 +147,7 @@ pub(super) struct Reading {
     order: Order,
     buffer: Vec<u8>,
     run: Run,
-    sorted: Vec<Rc<Run>>,
+    sorted: Vec<Arc<Run>>,
     /// What `sorted` holds in memory, and what is taken from the budget for it and for what is to come.
     sorted_bytes: usize,
     share: Option<Share>,
@@ -249,7 +250,7 @@ impl Reading {
             run.names.shrink_to_fit();
             run.entries.shrink_to_fit();
             self.sorted_bytes += run.held_bytes();
-            self.sorted.push(Rc::new(run));
+            self.sorted.push(Arc::new(run));
         }
         Ok(is_done)
     }
@@ -268,7 +269,7 @@ impl Reading {
 pub(super) struct Sorted {
     folder: Folder,
     order: Order,
-    runs: Vec<Rc<Run>>,
+    runs: Vec<Arc<Run>>,
     readme: Option<Vec<u8>>,
     is_cut: bool,
     _share: Option<Share>,
@@ -285,7 +286,7 @@ type Shown<'a> = (&'a [u8], bool, Facts);
 /// A way through the entries of a folder, in their order.
 #[derive(Debug)]
 pub(super) struct Entries {
-    sorted: Rc<Sorted>,
+    sorted: Arc<Sorted>,
     runs: BinaryHeap<Ordered>,
     /// The name that is being shown, ended by NUL.
     name: Vec<u8>,
@@ -295,14 +296,14 @@ pub(super) struct Entries {
 
 impl Entries {
     /// From the first entry on.
-    pub(super) fn of(sorted: Rc<Sorted>) -> Self {
+    pub(super) fn of(sorted: Arc<Sorted>) -> Self {
         let order = sorted.order;
-        let runs = sorted.runs.iter().map(|run| Ordered { run: Rc::clone(run), shown: 0, order });
+        let runs = sorted.runs.iter().map(|run| Ordered { run: Arc::clone(run), shown: 0, order });
         Self { runs: runs.collect(), name: Vec::new(), sorted, _reading: None }
     }
 
     /// The same for a reading that others may join.
-    pub(super) fn of_reading(sorted: Rc<Sorted>, reading: Rc<dyn std::fmt::Debug>) -> Self {
+    pub(super) fn of_reading(sorted: Arc<Sorted>, reading: Rc<dyn std::fmt::Debug>) -> Self {
         Self { _reading: Some(reading), ..Self::of(sorted) }
     }
 
@@ -360,7 +361,7 @@ impl Entries {
 /// A run among others: the greatest is the one whose next entry comes first.
 #[derive(Debug)]
 struct Ordered {
-    run: Rc<Run>,
+    run: Arc<Run>,
     /// How many of it have been shown.
     shown: usize,
     order: Order,
@@ -413,7 +414,7 @@ mod tests {
         let (folder, _) = Folder::open(path.as_os_str().as_bytes(), root_bytes, symlinks)?;
         let mut reading = Reading::new(folder, order);
         while !reading.step()? {}
-        let mut entries = Entries::of(Rc::new(reading.finish()));
+        let mut entries = Entries::of(Arc::new(reading.finish()));
         let mut names = Vec::new();
         while let Some((name, ..)) = entries.next()? {
             names.push(String::from_utf8_lossy(name).into_owned());

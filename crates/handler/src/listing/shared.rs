@@ -1,8 +1,10 @@
 //! Large folders that are being read, or have been, for requests that are there at the same time: equal ones share
-//! one reading, and so one piece of memory. Nothing is kept for later: when the last of them has gone, so has it.
+//! one reading, and so one piece of memory. Those of one worker read together; what has been read is for all
+//! workers. Nothing is kept for later: when the last of them has gone, so has it.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak as SharedWeak};
 
 use rustix::fs::Stat;
 use sekisho_config::Symlinks;
@@ -41,28 +43,54 @@ pub(super) struct Readings(Rc<RefCell<Vec<Known>>>);
 /// A reading that may be there no more.
 type Known = (Key, Weak<RefCell<Stage>>);
 
+/// What has been read, for all workers. Looked at when a large listing begins or has been read.
+static FINISHED: Mutex<Vec<(Key, SharedWeak<Sorted>)>> = Mutex::new(Vec::new());
+
+fn finished() -> MutexGuard<'static, Vec<(Key, SharedWeak<Sorted>)>> {
+    // Nothing that holds the lock can panic half-way.
+    FINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn find_finished(key: Option<Key>) -> Option<Stage> {
+    let key = key?;
+    let known = finished();
+    let found = known.iter().find(|(other, _)| *other == key)?;
+    found.1.upgrade().map(Stage::Done)
+}
+
+fn publish(key: Option<Key>, sorted: &Arc<Sorted>) {
+    let mut known = finished();
+    known.retain(|(other, weak)| weak.strong_count() > 0 && Some(*other) != key);
+    known.extend(key.map(|key| (key, Arc::downgrade(sorted))));
+}
+
 /// A folder that is being read for one request or several. Each of them takes it a step further when it has its
 /// turn, so it goes on whoever leaves.
 #[derive(Clone, Debug)]
-pub(super) struct SharedReading(Rc<RefCell<Stage>>);
+pub(super) struct SharedReading {
+    stage: Rc<RefCell<Stage>>,
+    key: Option<Key>,
+}
 
 #[derive(Debug)]
 enum Stage {
     Reading(Box<Reading>),
-    Done(Rc<Sorted>),
+    Done(Arc<Sorted>),
     Failed(ReadError),
 }
 
 impl Readings {
     /// The one that is there already.
     pub(super) fn find(&self, key: Option<Key>) -> Option<SharedReading> {
-        let key = key?;
-        let known = self.0.borrow();
-        let found = known.iter().find(|(other, _)| *other == key)?;
-        let stage = found.1.upgrade()?;
+        let own = {
+            let known = self.0.borrow();
+            let found = known.iter().find(|(other, _)| Some(*other) == key);
+            found.and_then(|(_, weak)| weak.upgrade())
+        };
         // Whoever comes after a failure may have more luck.
-        let has_failed = matches!(*stage.borrow(), Stage::Failed(_));
-        (!has_failed).then_some(SharedReading(stage))
+        let own = own.filter(|stage| !matches!(*stage.borrow(), Stage::Failed(_)));
+        let others = || find_finished(key).map(|stage| Rc::new(RefCell::new(stage)));
+        own.or_else(others).map(|stage| SharedReading { stage, key })
     }
 
     /// Begins a large one, which others may join.
@@ -71,35 +99,43 @@ impl Readings {
         key: Option<Key>,
         mut reading: Reading,
     ) -> Result<SharedReading, ReadError> {
-        reading.account()?;
-        let stage = Rc::new(RefCell::new(Stage::Reading(Box::new(reading))));
+        let stage = match reading.account() {
+            Ok(()) => Stage::Reading(Box::new(reading)),
+            // Another worker may have it by now.
+            Err(error) => find_finished(key).ok_or(error)?,
+        };
+        let stage = Rc::new(RefCell::new(stage));
         let mut known = self.0.borrow_mut();
         known.retain(|(other, weak)| weak.strong_count() > 0 && Some(*other) != key);
         known.extend(key.map(|key| (key, Rc::downgrade(&stage))));
-        Ok(SharedReading(stage))
+        Ok(SharedReading { stage, key })
     }
 }
 
 impl SharedReading {
     /// Reads some more; a way through all entries when they are there.
     pub(super) fn step(&self) -> Result<Option<Entries>, ReadError> {
-        let mut stage = self.0.borrow_mut();
+        let mut stage = self.stage.borrow_mut();
         if let Stage::Reading(reading) = &mut *stage {
             match reading.step() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {}
-                Err(error) => *stage = Stage::Failed(error),
+                Err(error) => *stage = find_finished(self.key).unwrap_or(Stage::Failed(error)),
             }
         }
         let now = std::mem::replace(&mut *stage, Stage::Failed(ReadError::OverBudget));
         *stage = match now {
-            Stage::Reading(reading) => Stage::Done(Rc::new(reading.finish())),
+            Stage::Reading(reading) => {
+                let sorted = Arc::new(reading.finish());
+                publish(self.key, &sorted);
+                Stage::Done(sorted)
+            }
             other => other,
         };
         match &*stage {
             Stage::Done(sorted) => {
-                let reading: Rc<dyn std::fmt::Debug> = Rc::<RefCell<Stage>>::clone(&self.0);
-                Ok(Some(Entries::of_reading(Rc::clone(sorted), reading)))
+                let reading: Rc<dyn std::fmt::Debug> = Rc::<RefCell<Stage>>::clone(&self.stage);
+                Ok(Some(Entries::of_reading(Arc::clone(sorted), reading)))
             }
             Stage::Failed(error) => Err(*error),
             Stage::Reading(_) => Ok(None),
@@ -159,6 +195,9 @@ mod tests {
         let entries = second.step().expect("readable");
         drop(second);
         assert!(readings.find(key).is_some(), "whoever shows it still has it");
+        let elsewhere = Readings::default().find(key).expect("another worker finds it");
+        assert_eq!(all(&elsewhere), 3000);
+        drop(elsewhere);
         drop(entries);
         assert!(readings.find(key).is_none(), "nothing is kept");
         assert_eq!(crate::memory::listings().taken(), before);
