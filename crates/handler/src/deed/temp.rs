@@ -222,6 +222,8 @@ impl Temp {
 
 impl Drop for Temp {
     fn drop(&mut self) {
+        // One that has a name holds a lock, which must go now.
+        let is_deleted = self.name.is_none() && !self.has_appeared;
         if let Some(name) = self.name.take().filter(|_| !self.stays) {
             let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
@@ -229,7 +231,7 @@ impl Drop for Temp {
         let file = (self.direct.take(), self.file.take());
         // To close a file that nobody can find any more is to delete it: thousands of clients that leave at once would
         // hold up all others.
-        if (self.bytes > LARGE_BYTES || !self.has_appeared)
+        if (self.bytes > LARGE_BYTES || is_deleted)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn_blocking(move || drop(file));
