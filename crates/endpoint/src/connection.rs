@@ -15,12 +15,13 @@ use std::task::{Context, Poll};
 use futures_util::future::CatchUnwind;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Stage};
+use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
 use sekisho_native::{Code, Event};
 use tokio::time::{Instant, Sleep};
 
 use crate::admission::Seat;
 use crate::endpoint::Endpoint;
+use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES};
 use crate::service::{Request, Response, Work};
 use crate::session::{Session, State};
 use crate::stream::Stream;
@@ -50,12 +51,18 @@ pub struct Connection<S> {
     greeting: Option<Seat>,
     /// None while the session is idle.
     input: Vec<u8>,
+    input_share: Option<Share>,
     taken: usize,
     filled: usize,
     /// How much of the output has left.
     sent: usize,
-    /// What has come of a request so far.
+    /// What waits to leave is taken from the budget as far as that has it: it was written already.
+    out_share: Option<Share>,
+    /// What has come of a request so far, and what is held for it.
     body: Vec<u8>,
+    body_held: Option<Held>,
+    /// There was no memory for it: the rest is thrown away.
+    is_body_over: bool,
     works: FuturesUnordered<CatchUnwind<AssertUnwindSafe<Working>>>,
     sleep: Option<Pin<Box<Sleep>>>,
     /// The timer knows whom to wake, and when.
@@ -86,10 +93,14 @@ impl<S: Stream> Connection<S> {
             stream: Some(stream),
             greeting,
             input: Vec::new(),
+            input_share: None,
             taken: 0,
             filled: 0,
             sent: 0,
+            out_share: None,
             body: Vec::new(),
+            body_held: None,
+            is_body_over: false,
             works: FuturesUnordered::new(),
             sleep: None,
             is_armed: false,
@@ -159,14 +170,19 @@ impl<S: Stream> Connection<S> {
                     }
                 }
             }
-            Event::Piece(range) => self.body.extend_from_slice(&self.input[absolute(range)]),
+            Event::Piece(range) => self.gather(absolute(range)),
             Event::Request { id, service, body } => {
-                let mut whole = std::mem::take(&mut self.body);
-                whole.extend_from_slice(&self.input[absolute(body)]);
-                self.start(id, service, whole);
+                self.gather(absolute(body));
+                let (whole, held) = (std::mem::take(&mut self.body), self.body_held.take());
+                if std::mem::take(&mut self.is_body_over) {
+                    self.refuse(id);
+                } else {
+                    self.start(id, service, whole, held);
+                }
             }
             Event::Refused(_) => {
-                self.body = Vec::new();
+                self.drop_body();
+                self.is_body_over = false;
                 self.endpoint.count(|counters| counters.refused += 1);
             }
             Event::Cancelled(id, cause) => self.session.tell(id, Some(cause)),
@@ -175,11 +191,48 @@ impl<S: Stream> Connection<S> {
         }
     }
 
+    /// Takes in a part of a request's body, if it may be held.
+    fn gather(&mut self, range: Range<usize>) {
+        if self.is_body_over {
+            return;
+        }
+        if self.hold_body(range.len()).is_ok() {
+            self.body.extend_from_slice(&self.input[range]);
+        } else {
+            self.drop_body();
+            self.is_body_over = true;
+        }
+    }
+
+    fn hold_body(&mut self, more: usize) -> Result<(), OverBudget> {
+        let bytes = self.body.len() + more;
+        match &mut self.body_held {
+            Some(held) => held.grow(more),
+            None if bytes <= SMALL_BODY_BYTES => Ok(()),
+            None => {
+                self.body_held = Some(Held::take(&self.session, bytes)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn drop_body(&mut self) {
+        (self.body, self.body_held) = (Vec::new(), None);
+    }
+
+    /// Answers a request for whose body there was no memory (E4).
+    fn refuse(&self, id: RequestId) {
+        self.endpoint.count(|counters| counters.refused += 1);
+        let response = Response::new(Rc::clone(&self.session), id, None);
+        // A request that has just come in has no answer yet.
+        let _ = response.error(Code::ResourceLimitReached, &OverBudget.to_string());
+    }
+
     /// Calls the service that a request is for.
-    fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>) {
+    fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>, held: Option<Held>) {
         self.endpoint.count(|counters| counters.requests += 1);
         self.session.requests.update(|count| count + 1);
-        let response = Response::new(Rc::clone(&self.session), id);
+        let response = Response::new(Rc::clone(&self.session), id, held);
         let Some(found) = self.endpoint.services.find(service) else {
             let text = format!("there is no service {service}");
             // A request that has just come in has no answer yet.
@@ -261,10 +314,13 @@ impl<S: Stream> Connection<S> {
 
     /// Reads more. Whether anything happened.
     fn read(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
-        let wants = self.session.state.borrow().engine.wants_input();
+        let (wants, is_admitted) = {
+            let state = self.session.state.borrow();
+            (state.engine.wants_input(), state.member.is_some())
+        };
         let Some(stream) = self.stream.as_mut().filter(|_| wants) else { return false };
         if self.input.is_empty() {
-            self.input = self.endpoint.borrow_buffer();
+            (self.input, self.input_share) = self.endpoint.borrow_buffer(is_admitted);
         } else if self.taken > 0 {
             // The engine leaves a part of a head or of a control message at the most.
             self.input.copy_within(self.taken..self.filled, 0);
@@ -321,6 +377,19 @@ impl<S: Stream> Connection<S> {
                     stream.reset_on_close();
                 }
             }
+        }
+    }
+
+    /// Takes what waits to leave from the budget, so that others are refused before there is too much of it.
+    fn account_output(&mut self) {
+        let bytes = self.session.state.borrow().scratch.out.capacity();
+        if bytes <= KEEP_IDLE_BYTES {
+            self.out_share = None;
+        } else if let Some(share) = &mut self.out_share {
+            // What is there is there.
+            let _ = share.resize(bytes);
+        } else {
+            self.out_share = self.endpoint.config.budget.take(bytes);
         }
     }
 
@@ -382,6 +451,7 @@ impl<S: Stream> Future for Connection<S> {
             }
             if this.filled == 0 && !this.input.is_empty() {
                 this.endpoint.give_back_buffer(std::mem::take(&mut this.input));
+                this.input_share = None;
             }
             if this.works.is_empty() {
                 let out = &mut this.session.state.borrow_mut().scratch.out;
@@ -389,6 +459,7 @@ impl<S: Stream> Future for Connection<S> {
                     *out = Vec::new();
                 }
             }
+            this.account_output();
             if !this.wait(cx) {
                 this.session.state.borrow_mut().is_polling = false;
                 return Poll::Pending;

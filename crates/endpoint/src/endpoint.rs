@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_lifecycle::stay::Bug;
-use sekisho_lifecycle::{Cause, CloseReason, Manner, RequestId};
+use sekisho_lifecycle::{Budget, Cause, CloseReason, Manner, RequestId, Share};
 use sekisho_native::{Code, Greeting, Policy, Server};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
@@ -30,8 +30,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 64 * 1024;
+/// The same for a peer that is not admitted yet, and where the budget has no more: a control message fits.
+const SMALL_INPUT_BYTES: usize = 8 * 1024;
 /// So many idle buffers are kept.
-const BUFFERS_MAX: usize = 64;
+const BUFFERS_MAX: usize = 16;
+/// What all sessions may hold where nothing else is said, and what one may.
+const BUDGET_BYTES: usize = 256 << 20;
+const SESSION_BYTES_MAX: usize = 8 << 20;
 
 /// What an endpoint is told at its start.
 #[derive(Clone)]
@@ -40,6 +45,11 @@ pub struct Config {
     pub policy: Arc<Policy>,
     /// How many sessions there may be; shared where several endpoints are one to the world.
     pub seats: Arc<Seats>,
+    /// What all sessions may hold in memory: bodies of requests, what services keep, what waits to leave. Shared
+    /// where several endpoints are one to the world.
+    pub budget: Arc<Budget>,
+    /// What one of them may hold of it.
+    pub session_bytes_max: usize,
     /// Who may come in.
     pub gate: Rc<dyn Gate>,
     /// Who hears what happens.
@@ -54,6 +64,8 @@ impl Default for Config {
         Self {
             policy: Arc::new(Policy::default()),
             seats: Seats::new(1024, 1, 256),
+            budget: Budget::new(BUDGET_BYTES),
+            session_bytes_max: SESSION_BYTES_MAX,
             gate: Rc::new(OwnUser),
             observer: Rc::new(Silent),
             ids: Arc::default(),
@@ -317,13 +329,20 @@ impl Endpoint {
         self.changed.notify_waiters();
     }
 
-    pub(crate) fn borrow_buffer(&self) -> Vec<u8> {
-        self.buffers.borrow_mut().pop().unwrap_or_else(|| vec![0; INPUT_BYTES])
+    /// A buffer to read into: a small one for a peer that is not admitted yet, and where the budget is spent.
+    pub(crate) fn borrow_buffer(&self, is_admitted: bool) -> (Vec<u8>, Option<Share>) {
+        match self.config.budget.take(INPUT_BYTES).filter(|_| is_admitted) {
+            Some(share) => {
+                let kept = self.buffers.borrow_mut().pop();
+                (kept.unwrap_or_else(|| vec![0; INPUT_BYTES]), Some(share))
+            }
+            None => (vec![0; SMALL_INPUT_BYTES], None),
+        }
     }
 
     pub(crate) fn give_back_buffer(&self, buffer: Vec<u8>) {
         let mut buffers = self.buffers.borrow_mut();
-        if buffers.len() < BUFFERS_MAX {
+        if buffer.len() == INPUT_BYTES && buffers.len() < BUFFERS_MAX {
             buffers.push(buffer);
         }
     }

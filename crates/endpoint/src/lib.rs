@@ -35,6 +35,7 @@ mod endpoint;
 pub mod http;
 pub mod ipc;
 pub mod loopback;
+mod memory;
 mod observer;
 mod service;
 mod session;
@@ -46,6 +47,7 @@ pub use connection::Connection;
 pub use core::{CallError, Options};
 pub use echo::Echo;
 pub use endpoint::{Config, Counters, Endpoint, FindError};
+pub use memory::{Held, OverBudget};
 pub use observer::{Observer, Silent};
 pub use service::{
     Channel, DuplicateService, Request, Response, Service, Services, Work, service_fn,
@@ -54,6 +56,6 @@ pub use session::{RequestInfo, SessionInfo};
 pub use stream::{Peer, Stream};
 
 pub use sekisho_lifecycle::stay::Bug;
-pub use sekisho_lifecycle::{CloseReason, Manner, RequestId};
+pub use sekisho_lifecycle::{Budget, CloseReason, Manner, RequestId};
 pub use sekisho_native::server::{AcquireError, AnswerError, WriteError};
 pub use sekisho_native::{Code, Greeting, Policy};

@@ -12,6 +12,7 @@ use sekisho_lifecycle::{Cancel, RequestId};
 use sekisho_native::Code;
 use sekisho_native::server::{AcquireError, AnswerError, WriteError, Written};
 
+use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES};
 use crate::session::Session;
 
 /// Answers requests. A service lives on its endpoint's thread; what must not hold that thread up is done
@@ -157,16 +158,28 @@ pub struct Response {
 struct Hold {
     session: Rc<Session>,
     id: RequestId,
+    /// The memory of its body; whoever has taken that out answers for it until the request is over.
+    _body: Option<Held>,
 }
 
 impl Response {
-    pub(crate) fn new(session: Rc<Session>, id: RequestId) -> Self {
-        Self { call: Rc::new(Hold { session, id }) }
+    pub(crate) fn new(session: Rc<Session>, id: RequestId, body: Option<Held>) -> Self {
+        Self { call: Rc::new(Hold { session, id, _body: body }) }
     }
 
-    /// The one answer: a result.
+    /// Takes memory for this request from the budget of the session and the endpoint, for as long as what is
+    /// returned is there. Where there is none, the answer is `RESOURCE_LIMIT_REACHED` (E4).
+    pub fn hold(&self, bytes: usize) -> Result<Held, OverBudget> {
+        Held::take(&self.call.session, bytes)
+    }
+
+    /// The one answer: a result. Where the client takes nothing and more results wait than the session may hold, it
+    /// is `RESOURCE_LIMIT_REACHED` instead (E4).
     pub fn body(&self, body: &[u8]) -> Result<(), AnswerError> {
         let id = self.call.id;
+        if body.len() > SMALL_BODY_BYTES && !self.call.session.may_send(body.len()) {
+            return self.error(Code::ResourceLimitReached, &OverBudget.to_string());
+        }
         self.call.session.command(|engine, scratch, now| engine.result(id, body, scratch, now))
     }
 

@@ -3,10 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use sekisho_lifecycle::{Cancel, Cause, Deadline, Engine, Manner, Moment, Request, RequestId};
+use sekisho_lifecycle::{
+    Budget, Cancel, Cause, Deadline, Engine, Manner, Moment, Request, RequestId,
+};
 use sekisho_native::{Greeting, Scratch, Server};
 use tokio::net::UnixStream;
 
@@ -24,6 +27,10 @@ pub(crate) struct Session {
     pub(crate) peer: Peer,
     /// How many requests were admitted.
     pub(crate) requests: Cell<u64>,
+    /// What it holds of the endpoint's budget, and how much that may be.
+    pub(crate) held: Cell<usize>,
+    held_max: usize,
+    pub(crate) budget: Arc<Budget>,
     endpoint: Weak<Endpoint>,
 }
 
@@ -124,7 +131,8 @@ impl Session {
     /// now is taken for an idle one.
     pub(crate) fn held_bytes(&self) -> usize {
         let own = size_of::<Self>() + size_of::<Connection<UnixStream>>();
-        own + self.state.try_borrow().map_or(0, |state| state.scratch.out.capacity())
+        let out = self.state.try_borrow().map_or(0, |state| state.scratch.out.capacity());
+        own + out + self.held.get()
     }
 
     pub(crate) fn new(endpoint: &Rc<Endpoint>, id: u64, engine: Server, peer: Peer) -> Rc<Self> {
@@ -145,8 +153,23 @@ impl Session {
             clock: endpoint.clock,
             peer,
             requests: Cell::new(0),
+            held: Cell::new(0),
+            held_max: endpoint.config.session_bytes_max,
+            budget: Arc::clone(&endpoint.config.budget),
             endpoint: Rc::downgrade(endpoint),
         })
+    }
+
+    /// Whether it may hold so much more.
+    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
+        self.held.get().checked_add(bytes).is_some_and(|sum| sum <= self.held_max)
+    }
+
+    /// Whether so much more may wait to leave.
+    pub(crate) fn may_send(&self, bytes: usize) -> bool {
+        let waiting = self.state.borrow().scratch.out.len();
+        // One answer may always wait, however long it is.
+        waiting == 0 || waiting.saturating_add(bytes) <= self.held_max
     }
 
     /// Something is done with the engine, by a handler or an operator; the connection takes it from there.

@@ -27,6 +27,7 @@ use sekisho_http::Status;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
 use sekisho_route::{Exchange, Request, Table};
 
+use crate::memory;
 use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress, Task};
 use run::Run;
@@ -84,6 +85,12 @@ pub fn start(
     let Call { table, request, exchange, .. } = *call;
     let settings = &table.location(exchange.location).settings;
     let Some(cgi) = settings.cgi.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
+    // A program has memory of its own, of the same control group (X8).
+    if memory::is_short() {
+        around.report(Level::Info, format_args!("cgi: not started: memory is short"));
+        fields.extend_from_slice(b"Retry-After: 1\r\n");
+        return Err(Status::SERVICE_UNAVAILABLE);
+    }
     let refuse = |cause: Cause| {
         let file = exchange.file.escape_ascii();
         around.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));

@@ -1,60 +1,31 @@
 //! Compressing answers on the fly. What is small is compressed whole ([`whole`]); the rest is a task that
 //! makes its answer piece by piece ([`Pressed`]), each larger piece on a thread of the blocking pool.
 //!
-//! What it may cost is bounded for the process: the encoders of all streams together may take
-//! [`STREAMS_KIB_MAX`] (beyond that answers leave as they are), each has one piece in hand, and no more pieces
-//! are in work than there are processors. Nothing is ever decompressed here.
+//! What it may cost is bounded for the process: all streams together may take their budget
+//! ([`memory::compression`]), each has one piece in hand, and no more pieces are in work than there are
+//! processors. Beyond that, and while memory is short, answers leave as they are. Nothing is ever decompressed here.
 
 mod encoder;
 mod pressed;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use sekisho_http::Coding;
+use sekisho_lifecycle::Share;
 use tokio::sync::Semaphore;
+
+use crate::memory;
 
 pub use encoder::Encoder;
 pub use pressed::{Pressed, Source};
 
-/// How much memory the encoders of the process may take at a time, beside those that compress a whole at once.
-pub const STREAMS_KIB_MAX: usize = 256 * 1024;
 /// What is in memory and not longer than this is compressed whole, where it stands.
 pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What all workers share.
-struct Shared {
-    /// Who has one may compress a piece.
-    pieces: Arc<Semaphore>,
-    /// What the encoders that are in use take, in KiB.
-    streams: AtomicUsize,
-}
-
-static SHARED: LazyLock<Shared> = LazyLock::new(|| Shared {
-    pieces: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
-    streams: AtomicUsize::new(0),
+/// Whoever has one of these may compress a piece; all workers share them.
+static PIECES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)))
 });
-
-/// A share of [`STREAMS_KIB_MAX`]; given back when dropped.
-#[derive(Debug)]
-struct Stream {
-    kib: usize,
-}
-
-impl Stream {
-    fn take(kib: usize) -> Option<Self> {
-        let more = |taken: usize| Some(taken + kib).filter(|all| *all <= STREAMS_KIB_MAX);
-        let taken = SHARED.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        // Not made before it is known to be wanted: dropping one gives its share back.
-        taken.is_ok().then(|| Self { kib })
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        SHARED.streams.fetch_sub(self.kib, Ordering::Relaxed);
-    }
-}
 
 /// All that is needed to compress one answer piece by piece.
 #[derive(Debug)]
@@ -63,15 +34,20 @@ pub struct Press {
     is_quick: bool,
     /// How long the body is to be.
     length: Option<u64>,
-    stream: Stream,
+    share: Share,
 }
 
 impl Press {
-    /// For a body of this length, where it is known; `None` while too many are in use.
-    pub fn take(coding: Coding, level: u8, length: Option<u64>) -> Option<Self> {
-        let stream = Stream::take(stream_kib(coding, level))?;
+    /// For a body of this length, where it is known, of which so many bytes are held in memory meanwhile; `None`
+    /// while too many are in use, or memory is short.
+    pub fn take(coding: Coding, level: u8, length: Option<u64>, held: usize) -> Option<Self> {
+        if memory::is_short() {
+            return None;
+        }
+        let bytes = stream_kib(coding, level) * 1024 + pressed::PIECE_BYTES + held;
+        let share = memory::compression().take(bytes)?;
         let encoder = Encoder::new(coding, level, length).ok()?;
-        Some(Self { encoder, is_quick: is_quick(coding, level), length, stream })
+        Some(Self { encoder, is_quick: is_quick(coding, level), length, share })
     }
 }
 

@@ -31,6 +31,7 @@ use sekisho_route::{Deed, Exchange, Request, Store, Table};
 use tokio::task::JoinHandle;
 
 use crate::cgi::Surroundings;
+use crate::memory;
 use crate::task::{Outbox, Progress, Task, Way};
 use temp::Temp;
 
@@ -69,6 +70,11 @@ pub fn start(
 ) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
     let begun = match &settings.deeds {
+        // A body holds memory here and in the kernel for as long as its client likes (X8).
+        Some(_) if takes_body(call.deed) && memory::is_short() => {
+            let failure = Failure::because(Status::SERVICE_UNAVAILABLE, "memory is short");
+            Err(failure.field("Retry-After", b"1"))
+        }
         Some(deeds) => begin(call, deeds, &around),
         None => Err(Failure::of(Status::FORBIDDEN)),
     };

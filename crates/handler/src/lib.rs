@@ -10,6 +10,7 @@ pub mod file_cache;
 mod heat;
 pub mod limits;
 pub mod listing;
+pub mod memory;
 pub mod password;
 pub mod reply;
 pub mod request_body;

@@ -8,11 +8,13 @@ mod form;
 mod order;
 mod page;
 mod readme;
+mod shared;
 mod task;
 mod text;
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -24,18 +26,23 @@ use sekisho_lifecycle::Moment;
 
 use archive::{ArchiveTask, Kind};
 pub use cache::Cache;
-use entry::{Entries, Folder, Reading};
+use entry::{Entries, Folder, ReadError, Reading};
 use form::{Form, Writer};
 use order::{By, Order};
 use page::{Offers, Page};
+use shared::{Key, Readings, SharedReading};
 use task::{ListingTask, Stage};
 
 use crate::reply::{Piece, Reply};
 use crate::task::Task;
-use crate::{answer, file_cache};
+use crate::{answer, file_cache, memory};
 
 /// A folder with more entries than this is listed by a task.
 const AT_ONCE_MAX: usize = 2048;
+/// The same where the listing cannot be kept: whoever reads it slowly would hold all of it.
+const AT_ONCE_UNKEPT_MAX: usize = 256;
+/// When to come again for what memory has no room for now.
+const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
 
 /// What a listing needs of the server around it.
 pub trait Surroundings: fmt::Debug {
@@ -97,41 +104,61 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
     let Ok(form) = Form::of(settings.listing.format, call.head, call.query) else {
         return refuse(Status::BAD_REQUEST, fields);
     };
-    if let Some(kind) = archive_kind(call) {
-        let is_head = call.method == Method::Head;
-        let task =
-            ArchiveTask::new(kind, Place::of(call), call.status.unwrap_or(Status::OK), is_head);
-        return Listed::Task(Box::new(task));
-    }
     let name = cache_name(call, &form);
     let status = call.status.unwrap_or(Status::OK);
-    let found = name
-        .as_deref()
-        .and_then(|name| cache.find(name, call.file, call.root_bytes, settings, call.now));
+    let archive = archive_kind(call);
+    let found = name.as_deref().filter(|_| archive.is_none());
+    let found =
+        found.and_then(|name| cache.find(name, call.file, call.root_bytes, settings, call.now));
     if let Some(body) = found {
         write_fields(&form, settings, fields);
         return Listed::Reply(Reply::of(status, Piece::Shared(body)));
     }
-    match read(call, &form) {
-        Ok((reading, stat, is_done)) => {
+    // What is made anew takes memory.
+    if memory::is_short() {
+        fields.extend_from_slice(RETRY_AFTER);
+        return refuse(Status::SERVICE_UNAVAILABLE, fields);
+    }
+    let is_head = call.method == Method::Head;
+    if let Some(kind) = archive {
+        let place = Place::of(call);
+        let Some(share) = memory::listings().begin(archive::BUFFER_BYTES) else {
+            fields.extend_from_slice(RETRY_AFTER);
+            return refuse(place.over_budget("archive"), fields);
+        };
+        let task = ArchiveTask::new(kind, place, cache.readings.clone(), share, status, is_head);
+        return Listed::Task(Box::new(task));
+    }
+    match read(call, &form, &cache.readings) {
+        Ok(Found::Large(reading)) => {
+            let writer = Writer::new(form, page(call));
+            let mut fields = Vec::new();
+            write_fields(&writer.form, settings, &mut fields);
+            let stage = if is_head { Stage::Head(None) } else { Stage::Reading(reading) };
+            let place = Place::of(call);
+            let is_resting = false;
+            let task = ListingTask { stage, writer, place, status, fields, is_head, is_resting };
+            Listed::Task(Box::new(task))
+        }
+        Ok(Found::Small(mut reading, stat)) => {
             let mut writer = Writer::new(form, page(call));
             let place = Place::of(call);
-            if !is_done {
+            let is_kept = name.is_some() && !cache::is_racy(&stat, call.wall_secs);
+            let is_task = !is_kept && reading.count() > AT_ONCE_UNKEPT_MAX;
+            if is_task && reading.account().is_err() {
+                fields.extend_from_slice(RETRY_AFTER);
+                return refuse(place.over_budget("listing"), fields);
+            }
+            let mut entries = Entries::of(Arc::new(reading.finish()));
+            if is_task {
                 let mut fields = Vec::new();
                 write_fields(&writer.form, settings, &mut fields);
-                let is_head = call.method == Method::Head;
-                let task = ListingTask {
-                    stage: Stage::Head(Box::new(reading)),
-                    writer,
-                    place,
-                    status,
-                    fields,
-                    is_head,
-                    is_resting: false,
-                };
+                let stage = Stage::Head(Some(Box::new(entries)));
+                let is_resting = false;
+                let task =
+                    ListingTask { stage, writer, place, status, fields, is_head, is_resting };
                 return Listed::Task(Box::new(task));
             }
-            let mut entries = reading.finish();
             let mut body = Vec::new();
             writer.begin(&mut body);
             loop {
@@ -140,7 +167,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
                         writer.row(name, is_folder, facts, &mut body);
                     }
                     Ok(None) => break,
-                    Err(errno) => return refuse(failure(call, errno), fields),
+                    Err(errno) => return refuse(place.failed(errno), fields),
                 }
             }
             write_fields(&writer.form, settings, fields);
@@ -154,29 +181,39 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             };
             Listed::Reply(Reply::of(status, piece))
         }
-        Err(errno) => refuse(failure(call, errno), fields),
-    }
-}
-
-/// Reports why there is no listing; the status that says so.
-fn failure(call: &Call<'_>, errno: Errno) -> Status {
-    let (file, why) = (call.file.escape_ascii(), std::io::Error::from(errno));
-    let hint = call.around.denial_hint(errno);
-    call.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}{hint}"));
-    if is_lack(errno) { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }
-}
-
-/// Opens the folder and reads as much as is read at once; whether that is all.
-fn read(call: &Call<'_>, form: &Form) -> Result<(Reading, rustix::fs::Stat, bool), Errno> {
-    let symlinks = call.settings.disable_symlinks;
-    let (folder, stat) = Folder::open(call.file, call.root_bytes, symlinks)?;
-    let mut reading = Reading::new(folder, order(call, form));
-    while reading.count() <= AT_ONCE_MAX {
-        if reading.step()? {
-            return Ok((reading, stat, true));
+        Err(error) => {
+            if error == ReadError::OverBudget {
+                fields.extend_from_slice(RETRY_AFTER);
+            }
+            refuse(Place::of(call).failure(error), fields)
         }
     }
-    Ok((reading, stat, false))
+}
+
+/// A folder, and how it is listed.
+enum Found {
+    /// At once: it has been read.
+    Small(Box<Reading>, Box<rustix::fs::Stat>),
+    /// By a task.
+    Large(SharedReading),
+}
+
+/// Opens the folder and reads as much as is read at once.
+fn read(call: &Call<'_>, form: &Form, readings: &Readings) -> Result<Found, ReadError> {
+    let symlinks = call.settings.disable_symlinks;
+    let (folder, stat) = Folder::open(call.file, call.root_bytes, symlinks)?;
+    let order = order(call, form);
+    let key = Key::of(&stat, order, symlinks, call.wall_secs);
+    if let Some(shared) = readings.find(key) {
+        return Ok(Found::Large(shared));
+    }
+    let mut reading = Reading::new(folder, order);
+    while reading.count() <= AT_ONCE_MAX {
+        if reading.step()? {
+            return Ok(Found::Small(Box::new(reading), Box::new(stat)));
+        }
+    }
+    readings.begin(key, reading).map(Found::Large)
 }
 
 /// The page stands as people count, the other forms as nginx's, unless the address says otherwise.
@@ -279,6 +316,8 @@ struct Place {
     path: Vec<u8>,
     shows_readme: bool,
     around: Rc<dyn Surroundings>,
+    /// When it was asked for.
+    wall_secs: i64,
 }
 
 impl Place {
@@ -291,6 +330,7 @@ impl Place {
             // Where files may be programs, what lies there is not shown as text (V26).
             shows_readme: call.settings.listing.readme && call.settings.cgi.is_none(),
             around: Rc::clone(&call.around),
+            wall_secs: call.wall_secs,
         }
     }
 
@@ -299,9 +339,36 @@ impl Place {
         self.around.is_ours(&joined(&self.path, below))
     }
 
+    /// Reports why there is no listing; the status that says so.
+    fn failed(&self, errno: Errno) -> Status {
+        let (file, why) = (self.file.escape_ascii(), std::io::Error::from(errno));
+        let hint = self.around.denial_hint(errno);
+        self.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}{hint}"));
+        if is_lack(errno) { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }
+    }
+
+    /// The same for whatever it is.
+    fn failure(&self, error: ReadError) -> Status {
+        match error {
+            ReadError::System(errno) => self.failed(errno),
+            ReadError::OverBudget => self.over_budget("listing"),
+        }
+    }
+
+    /// Reports that there is no memory for it now.
+    fn over_budget(&self, what: &str) -> Status {
+        let (file, budget) = (self.file.escape_ascii(), memory::listings());
+        let (taken, limit) = (budget.taken() >> 10, budget.limit() >> 10);
+        let message = format_args!(
+            "{what} of \"{file}\" is refused: listings and archives hold {taken} KiB of at most {limit} KiB"
+        );
+        self.around.report(Level::Warn, message);
+        Status::SERVICE_UNAVAILABLE
+    }
+
     /// Writes what follows the last entry.
     fn finish(&self, writer: &Writer, entries: &Entries, out: &mut Vec<u8>) {
-        writer.count(entries.is_cut, out);
+        writer.count(entries.is_cut(), out);
         if writer.form == Form::Html && self.shows_readme {
             self.readme(entries, out);
         }

@@ -2,6 +2,7 @@
 //! facts and the current time go in, orders and deadlines come out.
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod cancel;
 pub mod deadline;
 pub mod drain;
@@ -11,6 +12,7 @@ pub mod session;
 pub mod stay;
 pub mod time;
 
+pub use budget::{Budget, Share};
 pub use cancel::{Cancel, Cause};
 pub use deadline::{Deadline, DeadlineKind};
 pub use drain::Drain;

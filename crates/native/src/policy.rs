@@ -15,7 +15,7 @@ pub struct Policy {
     pub channels_max: u32,
     /// The window of each channel: what the server holds of it at the most (E4).
     pub channel_bytes_max: u32,
-    /// With so much waiting to leave, nothing more is taken in.
+    /// With so much waiting to leave, nothing more is taken in, and no record is taken from a handler.
     pub output_bytes_max: u64,
     /// From connecting to the end of the handshake: absolute (E2).
     pub handshake_timeout: Option<Duration>,

@@ -80,6 +80,8 @@ pub struct Server {
     /// Events that did not come from input.
     events: VecDeque<Event>,
     orders: Vec<Order>,
+    /// A record was not taken because so much waits to leave: who made it is told when there is room.
+    has_writers_waiting: bool,
     /// Answers on their way, and where in the output each one ends.
     leaving: VecDeque<(u64, RequestId)>,
     /// All that was ever put out, and what of it the transport took.
@@ -120,6 +122,7 @@ impl Server {
             slots: Vec::new(),
             events: VecDeque::new(),
             orders: Vec::new(),
+            has_writers_waiting: false,
             leaving: VecDeque::new(),
             written: 0,
             sent: 0,
@@ -259,6 +262,16 @@ impl Server {
     /// Whether so much waits to leave that nothing more is taken in.
     fn is_full(&self) -> bool {
         self.stage == Stage::Open && self.written - self.sent >= self.policy.output_bytes_max
+    }
+
+    /// There is room for records again: whoever has one tries again.
+    fn wake_writers(&mut self) {
+        if !self.has_writers_waiting || self.is_full() {
+            return;
+        }
+        self.has_writers_waiting = false;
+        let open = self.lanes.iter().filter(|lane| lane.purse.is_some());
+        self.events.extend(open.map(|lane| Event::ChannelMoved(lane.id)));
     }
 
     /// Tells the session what happened and does what comes of it. The answer is there for
@@ -515,6 +528,7 @@ impl Engine for Server {
             _ => self.send_by(now),
         };
         self.answers_left(now);
+        self.wake_writers();
         self.settle(now);
     }
 

@@ -6,14 +6,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sekisho_config::Main;
-
-use crate::memory::Memory;
+use sekisho_handler::memory;
 
 /// The connections that are counted.
 #[derive(Debug, Default)]
 pub struct Admission {
     counts: Mutex<Counts>,
-    memory: Memory,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +38,7 @@ impl Admission {
         main: &Main,
         address: Option<IpAddr>,
     ) -> Result<Option<Admitted>, TooMany> {
-        if self.memory.is_short() {
+        if memory::is_short() {
             return Err(TooMany);
         }
         let (total_max, address_max) = (main.connections_max, main.connections_per_address);

@@ -93,7 +93,7 @@ impl Compression<'_> {
             return false;
         }
         if self.request.head.method() != Method::Head {
-            let Some(press) = Press::take(coding, level, length) else { return false };
+            let Some(press) = Press::take(coding, level, length, 0) else { return false };
             let Some(inner) = task.take() else { return false };
             *task = Some(Box::new(Pressed::new(Source::Task(inner), press)));
         }
@@ -127,14 +127,17 @@ impl Compression<'_> {
     }
 }
 
-/// A task that compresses a piece; `None` while too many others do.
+/// A task that compresses a piece; `None` while too many others do, or memory is short.
 fn stream(piece: &Piece, coding: Coding, level: u8) -> Option<Box<dyn Task>> {
-    let source = match piece {
+    let press = |held| Press::take(coding, level, Some(piece.len()), held);
+    let (press, source) = match piece {
         Piece::File(file, range) if file.content().is_none() => {
-            Source::File(file.shared_descriptor()?, range.clone())
+            (press(0)?, Source::File(file.shared_descriptor()?, range.clone()))
         }
-        piece => Source::Bytes(piece.in_memory()?.to_vec(), 0),
+        piece => {
+            let bytes = piece.in_memory()?;
+            (press(bytes.len())?, Source::Bytes(bytes.to_vec(), 0))
+        }
     };
-    let press = Press::take(coding, level, Some(piece.len()))?;
     Some(Box::new(Pressed::new(source, press)))
 }

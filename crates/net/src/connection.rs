@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_config::Level;
+use sekisho_handler::memory;
 use sekisho_http::Scratch;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
@@ -138,7 +139,9 @@ impl<T: Transport> Connection<T> {
                 return self.close(CloseReason::Forced, now);
             }
         }
-        if std::mem::take(&mut self.flags.is_one_too_many) {
+        // With next to no memory left, no request begins, and no half head goes on (X8).
+        let is_shed = orders.ready.may_read() && memory::is_critical() && self.may_be_shed();
+        if std::mem::take(&mut self.flags.is_one_too_many) || is_shed {
             // Told once; from here on it is an ordinary connection that closes.
             if let Some(event) = self.link.protocol.refuse_connection() {
                 self.handle(event, now);
@@ -154,6 +157,12 @@ impl<T: Transport> Connection<T> {
             }
         }
         self.rest(wish, now)
+    }
+
+    /// Whether no request is in work, so that it can be refused.
+    fn may_be_shed(&self) -> bool {
+        let protocol = &self.link.protocol;
+        protocol.stage() == Stage::Open && protocol.wants_input() && self.exchanges.is_empty()
     }
 
     /// Lets the deadline that is due act, if one is; whether anything happened.

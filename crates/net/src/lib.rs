@@ -19,7 +19,6 @@ pub mod inquiry;
 mod link;
 mod list;
 pub mod listen;
-mod memory;
 pub mod mishap;
 mod output;
 mod pace;

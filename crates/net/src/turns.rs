@@ -151,6 +151,9 @@ impl Worker {
         self.pulse.turn();
         let is_more = self.turns.look(cx, events);
         self.turns.tower.collect(cx.waker(), due);
+        if !events.is_empty() || !due.is_empty() {
+            self.heap.note_activity();
+        }
         let mut sessions = self.sessions.borrow_mut();
         for token in due.drain(..) {
             sessions.call(token);
@@ -181,6 +184,7 @@ impl Worker {
     /// Lets a connection have its first turn. One that has its answer and its end in it never takes a place.
     pub(crate) fn begin(self: &Rc<Self>, connection: Connection) {
         self.pulse.turn();
+        self.heap.note_activity();
         let token = self.sessions.borrow().token(connection.link.key);
         self.give_turn(Box::new(connection), token);
         // It may have been answered already, and no round need follow.

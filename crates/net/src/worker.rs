@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use sekisho_config::ListenAddress;
 use sekisho_handler::cgi::{Runs, Seats};
+use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::password::{UserFiles, Verdicts};
 use sekisho_handler::status::Question;
 use sekisho_handler::wait::Hashers;
@@ -199,6 +200,8 @@ pub struct Worker {
     emptying: Cell<usize>,
     /// Its lines of the access log, until they are handed over.
     pub(crate) access_log: AccessLog,
+    /// Whether the heap is watched for memory that can go back.
+    pub(crate) heap: HeapWatch,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::request_log::NotFoundLines>,
 }
@@ -267,6 +270,7 @@ impl Worker {
             doors: Cell::new(0),
             emptying: Cell::new(0),
             access_log: AccessLog::default(),
+            heap: HeapWatch::default(),
             not_found: RefCell::default(),
         });
         runtime.block_on(async {
@@ -352,6 +356,7 @@ impl Worker {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
         *self.listings.borrow_mut() = listing::Cache::default();
+        self.heap.note_activity();
         for mut entrance in std::mem::take(entrances) {
             let place = |listener: &Listener| listener.address == entrance.door.address;
             if !listeners.iter().any(place) {

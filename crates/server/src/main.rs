@@ -28,6 +28,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    sekisho_sys::set_up_heap();
     sekisho_net::keep_panics_for_the_log();
     match cli::parse().and_then(start::act) {
         Ok(code) => code,

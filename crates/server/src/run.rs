@@ -118,6 +118,7 @@ pub(crate) struct Server {
 impl Server {
     /// Opens everything and starts the workers.
     pub(crate) fn start(plan: Plan) -> Result<Self, Problem> {
+        sekisho_handler::memory::set_up();
         let program = Program::this();
         let heap_before = heap_bytes();
         let config = plan.read_or_report()?;

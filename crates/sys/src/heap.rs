@@ -1,7 +1,38 @@
-//! What the allocator of the C library says of itself.
+//! The allocator of the C library: how it is set up, what it says of itself, and how it gives memory back
+//! (ADR 0056).
 
-/// Bytes that the program has from the allocator, and bytes that the allocator keeps for later; `None` where
-/// the C library does not tell.
+/// From this size on a piece of memory is mapped by itself and goes back to the system when it is freed. Fixed: the C
+/// library would raise it to the size of whatever is freed, up to 32 MiB, and keep pieces of that size for good.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAPPED_BYTES: libc::c_int = 256 << 10;
+/// What the end of a heap may keep for later. Fixed as well, for the same reason.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const KEPT_AT_THE_END: libc::c_int = 512 << 10;
+/// A piece of this size is enough for the C library to look at the end of a heap when it is freed.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const NUDGE_BYTES: usize = 64 << 10;
+/// Heaps beside one for each processor: the main thread's, and one more for threads that come and go.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MORE_HEAPS: usize = 2;
+
+/// Sets the allocator up. To be called first of all, while there is one thread.
+pub fn set_up() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let heaps = libc::c_int::try_from(processors + MORE_HEAPS).unwrap_or(libc::c_int::MAX);
+        // SAFETY: it takes two numbers and is called before there are other threads. Where it refuses, the C library
+        // goes on as it would without it.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_AT_THE_END);
+            libc::mallopt(libc::M_ARENA_MAX, heaps);
+        }
+    }
+}
+
+/// Bytes that the program has from the allocator, and bytes that the allocator keeps for later (some of which it may
+/// have given back to the system); `None` where the C library does not tell.
 pub fn heap() -> Option<(u64, u64)> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -14,23 +45,15 @@ pub fn heap() -> Option<(u64, u64)> {
     None
 }
 
-/// What the end of a thread's own heap may keep for later, in bytes: the C library's first choice. It raises it by
-/// itself when large pieces are freed, up to megabytes for each thread.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-const KEPT_AT_THE_END: libc::c_int = 128 << 10;
-/// A piece of this size is enough for the C library to look at that end when it is freed.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-const NUDGE_BYTES: usize = 64 << 10;
-
-/// Gives pages that the allocator keeps for later back to the system, where the C library can. The calling thread
-/// is the one whose heap was large.
+/// Gives pages that the allocator keeps for later back to the system, where the C library can: those of every
+/// thread's heap.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: the first two take numbers, lock each arena while they work on it, and touch nothing that is in use; what
+    // SAFETY: the first takes a number, locks each arena while it works on it, and touches nothing that is in use; what
     // is freed was allocated right before, and `free` takes a null pointer, too.
     unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_AT_THE_END);
-        // This gives back free pages in the middle of every heap, but the end of the main one only.
+        // This gives back free pages in the middle of every heap, but the end of the main one only. The ends of
+        // the others are given back when something next to them is freed; that of this thread's now.
         libc::malloc_trim(0);
         libc::free(libc::malloc(NUDGE_BYTES));
     }
@@ -49,5 +72,29 @@ mod tests {
         drop(large);
         give_back();
         assert!(heap().is_some_and(|(now, _)| now < after));
+    }
+
+    /// X8: what was taken in small pieces by another thread goes back as well.
+    #[test]
+    fn freed_memory_goes_back_to_the_system() {
+        const PIECES: usize = 40_000;
+        if heap().is_none() {
+            return;
+        }
+        set_up();
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+            let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+            pages.expect("a number") * 4096
+        };
+        let take = || (0..PIECES).map(|_| vec![1_u8; 1000]).collect::<Vec<_>>();
+        let taken = std::thread::spawn(take).join().expect("it ends well");
+        let full = resident();
+        // Every hundredth piece stays: the free ones lie between those that are in use.
+        let kept: Vec<_> = taken.into_iter().step_by(100).collect();
+        give_back();
+        let after = resident();
+        assert!(after + (PIECES * 1000) / 2 < full, "{full} to {after}");
+        drop(kept);
     }
 }

@@ -72,6 +72,28 @@ contract! {
         assert_eq!(failure(&mut third).await, Code::ResourceLimitReached);
     }
 
+    /// E4, X8: bytes that the bodies of requests hold; what is beyond them is refused, and the session goes on.
+    #[test]
+    async fn one_body_too_many_is_refused() {
+        let world = World::<T>::holding(100_000);
+        let client = world.connect("bodies").await;
+        let mut holding = client.request(HOLD, &vec![b'a'; 70_000]).expect("made");
+        client.flush().await.expect("sent");
+        let mut refused = client.request(ECHO, &vec![b'b'; 40_000]).expect("made");
+        assert_eq!(failure(&mut refused).await, Code::ResourceLimitReached);
+        assert_eq!(client.call(ECHO, b"small").await.expect("a result"), b"small");
+        // The whole endpoint has twice as much: others are not concerned.
+        let other = world.connect("other").await;
+        assert_eq!(other.call(ECHO, &vec![b'c'; 40_000]).await.expect("a result").len(), 40_000);
+        world.release(&vec![b'a'; 70_000]).await;
+        assert_eq!(holding.answer().await.expect("a result").len(), 70_000);
+        drop(holding);
+        assert_eq!(client.call(ECHO, &vec![b'b'; 40_000]).await.expect("a result").len(), 40_000);
+        drop((client, other, refused));
+        world.empty().await;
+        assert_eq!(world.budget.taken(), 0, "all of it is given back");
+    }
+
     /// E4: bytes per frame.
     #[test]
     async fn a_frame_at_the_limit_is_taken_and_a_longer_one_is_the_end() {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_endpoint::{
-    Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint, Greeting,
-    Observer, Options, Peer, Policy, Request, RequestId, Response, Seats, Services, Stream, ipc,
-    loopback, service_fn,
+    Budget, Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint,
+    Greeting, Observer, Options, Peer, Policy, Request, RequestId, Response, Seats, Services,
+    Stream, ipc, loopback, service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
 use sekisho_native::message::{self, Bye, Hello};
@@ -148,6 +148,7 @@ pub(crate) struct World<T: Transport> {
     pub(crate) endpoint: Rc<Endpoint>,
     pub(crate) shared: Rc<Shared>,
     pub(crate) seats: Arc<Seats>,
+    pub(crate) budget: Arc<Budget>,
     transport: PhantomData<T>,
 }
 
@@ -156,7 +157,23 @@ impl<T: Transport> World<T> {
         Self::with(|_| {}, Seats::new(100, 1, 100))
     }
 
+    /// Each session may hold so many bytes, and all of them twice as many beside their buffers.
+    pub(crate) fn holding(session_bytes: usize) -> Self {
+        let budget = Budget::new(2 * session_bytes + (1 << 20));
+        Self::made(|_| {}, Seats::new(9, 1, 9), budget, session_bytes)
+    }
+
     pub(crate) fn with(change: impl FnOnce(&mut Policy), seats: Arc<Seats>) -> Self {
+        let Config { budget, session_bytes_max, .. } = Config::default();
+        Self::made(change, seats, budget, session_bytes_max)
+    }
+
+    fn made(
+        change: impl FnOnce(&mut Policy),
+        seats: Arc<Seats>,
+        budget: Arc<Budget>,
+        session_bytes_max: usize,
+    ) -> Self {
         let mut policy = Policy::default();
         change(&mut policy);
         let shared = Rc::new(Shared::default());
@@ -169,12 +186,14 @@ impl<T: Transport> World<T> {
         let config = Config {
             policy: Arc::new(policy),
             seats: Arc::clone(&seats),
+            budget: Arc::clone(&budget),
+            session_bytes_max,
             gate: Rc::new(gate),
             observer: Rc::clone(&shared) as Rc<dyn Observer>,
             ..Config::default()
         };
         let endpoint = Endpoint::new(config, services(&shared));
-        Self { endpoint, shared, seats, transport: PhantomData }
+        Self { endpoint, shared, seats, budget, transport: PhantomData }
     }
 
     /// A client of this world.

@@ -15,13 +15,13 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_lifecycle::{Deadline, Moment, Share};
 
-use super::{Encoder, Press, SHARED, Stream};
+use super::{Encoder, PIECES, Press};
 use crate::task::{Outbox, Progress, Task, rest};
 
 /// How much of a file one piece has.
-const PIECE_BYTES: usize = 128 * 1024;
+pub(super) const PIECE_BYTES: usize = 128 * 1024;
 /// A piece up to this size is compressed where it stands, if that is quick.
 const SMALL_BYTES: usize = 16 * 1024;
 /// So much is compressed where it stands before others have their turn.
@@ -51,7 +51,7 @@ pub struct Pressed {
     /// How much has been compressed, and how much of it where it stood since others had their turn.
     plain_bytes: u64,
     turn_bytes: usize,
-    _stream: Stream,
+    _share: Share,
 }
 
 enum Stage {
@@ -109,7 +109,7 @@ impl Pressed {
             is_dirty: false,
             plain_bytes: 0,
             turn_bytes: 0,
-            _stream: press.stream,
+            _share: press.share,
         }
     }
 
@@ -117,7 +117,7 @@ impl Pressed {
     fn start(&mut self, encoder: Encoder, work: Work) {
         self.is_dirty = matches!(work, Work::Bytes(_, Then::More));
         self.stage = Stage::Working(Box::pin(async move {
-            let permit = SHARED.pieces.clone().acquire_owned().await;
+            let permit = PIECES.clone().acquire_owned().await;
             let job = move || {
                 // Held until the piece is done, also when nobody waits for it any more.
                 let _permit = permit;

@@ -37,6 +37,8 @@ pub(super) struct Temp {
     bytes: u64,
     /// Where its bytes go past the page cache.
     direct: Option<Direct>,
+    /// Whether it has got its name: then closing it is a small thing.
+    has_appeared: bool,
 }
 
 impl Temp {
@@ -81,6 +83,7 @@ impl Temp {
             stays: false,
             bytes: 0,
             direct: None,
+            has_appeared: false,
         }
     }
 
@@ -180,7 +183,9 @@ impl Temp {
     /// Gives it this name, where nothing has it; `EXIST` otherwise.
     pub(super) fn appear(&mut self, folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let Some(own) = &self.name else {
-            return link(self.descriptor()?, folder, name);
+            link(self.descriptor()?, folder, name)?;
+            self.has_appeared = true;
+            return Ok(());
         };
         let from = &*self.folder;
         match rustix::fs::renameat_with(from, own, folder, name, RenameFlags::NOREPLACE) {
@@ -192,6 +197,7 @@ impl Temp {
             }
             Err(errno) => return Err(errno),
         }
+        self.has_appeared = true;
         Ok(())
     }
 
@@ -209,18 +215,23 @@ impl Temp {
             rustix::fs::renameat(&*self.folder, own, &**folder, name)?;
             self.name = None;
         }
+        self.has_appeared = true;
         Ok(())
     }
 }
 
 impl Drop for Temp {
     fn drop(&mut self) {
+        // One that has a name holds a lock, which must go now.
+        let is_deleted = self.name.is_none() && !self.has_appeared;
         if let Some(name) = self.name.take().filter(|_| !self.stays) {
             let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
         // Both are the same file: whoever lets go of it last lets go of its bytes.
         let file = (self.direct.take(), self.file.take());
-        if self.bytes > LARGE_BYTES
+        // To close a file that nobody can find any more is to delete it: thousands of clients that leave at once would
+        // hold up all others.
+        if (self.bytes > LARGE_BYTES || is_deleted)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn_blocking(move || drop(file));

@@ -11,10 +11,11 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use sekisho_config::Level;
 use sekisho_http::{Status, target};
-use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Moment, Share};
 
 use super::Place;
+use super::shared::Readings;
 use crate::task::{self, Outbox, Progress, Task};
 use tar::Tar;
 use walk::{Step, Walk};
@@ -24,8 +25,8 @@ use zip::Zip;
 const READ_BYTES: usize = zip::BLOCK_BYTES_MAX;
 /// So many blocks are sent before others have their turn.
 const SLICE_BLOCKS: u32 = 4;
-/// What an archive may remember of its files.
-const MEMORY_BYTES_MAX: usize = 64 << 20;
+/// What every archive holds: the block, and what is made of it.
+pub(super) const BUFFER_BYTES: usize = 4 * READ_BYTES;
 
 /// The form of an archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,8 @@ pub(super) struct ArchiveTask {
     stage: Stage,
     encoder: Encoder,
     walk: Walk,
+    /// What it holds is taken from the budget.
+    share: Share,
     status: Status,
     fields: Vec<u8>,
     is_head: bool,
@@ -80,7 +83,14 @@ enum Encoder {
 }
 
 impl ArchiveTask {
-    pub(super) fn new(kind: Kind, place: Place, status: Status, is_head: bool) -> Self {
+    pub(super) fn new(
+        kind: Kind,
+        place: Place,
+        readings: Readings,
+        share: Share,
+        status: Status,
+        is_head: bool,
+    ) -> Self {
         let name = folder_name(&place.path);
         let mut fields = match kind {
             Kind::Zip => b"Content-Type: application/zip\r\n".to_vec(),
@@ -94,7 +104,8 @@ impl ArchiveTask {
         Self {
             stage: Stage::Head,
             encoder,
-            walk: Walk::new(place, name),
+            walk: Walk::new(place, readings, name),
+            share,
             status,
             fields,
             is_head,
@@ -141,8 +152,8 @@ impl ArchiveTask {
     /// Looks for the next entry and begins with it.
     fn walk_on(&mut self, body: &mut Vec<u8>) -> Stage {
         let weight = if let Encoder::Zip(zip) = &self.encoder { zip.weight() } else { 0 };
-        if weight > MEMORY_BYTES_MAX {
-            return self.break_off("there are too many files");
+        if !self.share.resize(BUFFER_BYTES + weight + self.walk.waiting_bytes()) {
+            return self.break_off(walk::OVER_BUDGET);
         }
         self.blocks += 1;
         self.is_resting = self.blocks.is_multiple_of(SLICE_BLOCKS * 16);

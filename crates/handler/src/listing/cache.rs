@@ -9,8 +9,10 @@ use quick_cache::unsync::Cache as Bounded;
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
 use sekisho_lifecycle::Moment;
 
+use super::shared::Readings;
 use crate::file_cache::{self, INACTIVE, Identity};
 use crate::heat::{Heat, RACY_SECS};
+use crate::memory;
 
 /// What all kept listings of a worker may weigh, and how many there may be.
 const BYTES_MAX: u64 = 8 << 20;
@@ -40,11 +42,15 @@ impl Weighter<Box<[u8]>, Rc<Kept>> for Weights {
 /// The kept listings of one worker.
 pub struct Cache {
     kept: Bounded<Box<[u8]>, Rc<Kept>, Weights>,
+    /// Large folders that are being read.
+    pub(super) readings: Readings,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { kept: Bounded::with_weighter(LISTINGS_MAX, BYTES_MAX, Weights) }
+        let bytes = memory::cache_bytes(BYTES_MAX);
+        let kept = Bounded::with_weighter(LISTINGS_MAX, bytes, Weights);
+        Self { kept, readings: Readings::default() }
     }
 }
 
@@ -52,6 +58,11 @@ impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cache").field("kept", &self.kept.len()).finish_non_exhaustive()
     }
+}
+
+/// Whether the folder itself changed so recently that its listing cannot be kept.
+pub(super) fn is_racy(stat: &rustix::fs::Stat, wall_secs: i64) -> bool {
+    wall_secs - stat.st_mtime.max(stat.st_ctime) < RACY_SECS
 }
 
 impl Cache {

@@ -6,14 +6,18 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, RawDir, Stat};
 use rustix::io::Errno;
 use sekisho_config::Symlinks;
+use sekisho_lifecycle::Share;
 
 use super::order::Order;
 use super::{is_lack, readme};
 use crate::file_cache;
+use crate::memory;
 
 /// How many entries a listing has at the most, and how many bytes of names.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -45,8 +49,6 @@ pub(super) struct Entry {
 struct Run {
     names: Vec<u8>,
     entries: Vec<Entry>,
-    /// How many have been shown.
-    shown: usize,
 }
 
 impl Run {
@@ -56,12 +58,32 @@ impl Run {
     }
 
     fn sort(&mut self, order: Order) {
-        let Self { names, entries, .. } = self;
+        let Self { names, entries } = self;
         let name = |entry: &Entry| {
             let start = entry.name_at as usize;
             &names[start..start + usize::from(entry.name_bytes)]
         };
         entries.sort_unstable_by(|a, b| order.compare((a, name(a)), (b, name(b))));
+    }
+
+    /// What it holds in memory.
+    fn held_bytes(&self) -> usize {
+        self.names.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+}
+
+/// Why a folder cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ReadError {
+    /// What the system says.
+    System(Errno),
+    /// Listings and archives hold as much memory as they may.
+    OverBudget,
+}
+
+impl From<Errno> for ReadError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
     }
 }
 
@@ -125,7 +147,10 @@ pub(super) struct Reading {
     order: Order,
     buffer: Vec<u8>,
     run: Run,
-    sorted: Vec<Run>,
+    sorted: Vec<Arc<Run>>,
+    /// What `sorted` holds in memory, and what is taken from the budget for it and for what is to come.
+    sorted_bytes: usize,
+    share: Option<Share>,
     /// The name of the file that is shown below the listing, the best so far.
     readme: Option<Vec<u8>>,
     name_bytes: usize,
@@ -141,6 +166,8 @@ impl Reading {
             buffer: Vec::with_capacity(READ_BYTES),
             run: Run::default(),
             sorted: Vec::new(),
+            sorted_bytes: 0,
+            share: None,
             readme: None,
             name_bytes: 0,
             count: 0,
@@ -153,8 +180,26 @@ impl Reading {
         self.count
     }
 
+    /// It is a large one: what it holds is taken from the budget from now on.
+    pub(super) fn account(&mut self) -> Result<(), ReadError> {
+        let bytes = self.held_bytes();
+        self.share = memory::listings().take(bytes);
+        if self.share.is_some() { Ok(()) } else { Err(ReadError::OverBudget) }
+    }
+
+    fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.buffer.capacity() + self.sorted_bytes + self.run.held_bytes()
+    }
+
     /// Reads some more; whether that was all.
-    pub(super) fn step(&mut self) -> Result<bool, Errno> {
+    pub(super) fn step(&mut self) -> Result<bool, ReadError> {
+        let is_done = self.read()?;
+        let bytes = self.held_bytes();
+        let has_room = self.share.as_mut().is_none_or(|share| share.resize(bytes));
+        if has_room { Ok(is_done) } else { Err(ReadError::OverBudget) }
+    }
+
+    fn read(&mut self) -> Result<bool, Errno> {
         let mut raw = RawDir::new(&self.folder.descriptor, self.buffer.spare_capacity_mut());
         let is_done = loop {
             let Some(entry) = raw.next() else { break true };
@@ -169,7 +214,10 @@ impl Reading {
                     | FileType::Fifo
                     | FileType::CharacterDevice
                     | FileType::BlockDevice => None,
-                    _ => self.folder.look(name)?.map(|(is_folder, facts)| (is_folder, Some(facts))),
+                    // Where they are not needed yet, facts are looked at when they are shown: they may change.
+                    _ => self.folder.look(name)?.map(|(is_folder, facts)| {
+                        (is_folder, self.order.needs_facts().then_some(facts))
+                    }),
                 };
                 if let Some((is_folder, facts)) = found {
                     let name = name.to_bytes();
@@ -199,18 +247,32 @@ impl Reading {
         if is_done || self.run.entries.len() >= RUN_ENTRIES {
             let mut run = std::mem::take(&mut self.run);
             run.sort(self.order);
-            self.sorted.push(run);
+            run.names.shrink_to_fit();
+            run.entries.shrink_to_fit();
+            self.sorted_bytes += run.held_bytes();
+            self.sorted.push(Arc::new(run));
         }
         Ok(is_done)
     }
 
-    /// What has been read, in order.
-    pub(super) fn finish(self) -> Entries {
-        let Self { folder, order, sorted, readme, is_cut, .. } = self;
-        let runs = sorted.into_iter().filter(|run| !run.entries.is_empty());
-        let runs = runs.map(|run| Ordered { run, order }).collect();
-        Entries { folder, runs, name: Vec::new(), readme, is_cut }
+    /// What has been read.
+    pub(super) fn finish(self) -> Sorted {
+        let Self { folder, order, mut sorted, readme, is_cut, share, .. } = self;
+        sorted.retain(|run| !run.entries.is_empty());
+        Sorted { folder, order, runs: sorted, readme, is_cut, _share: share }
     }
+}
+
+/// The entries of a folder that has been read, in runs that are each in order. Several may go through them at a
+/// time.
+#[derive(Debug)]
+pub(super) struct Sorted {
+    folder: Folder,
+    order: Order,
+    runs: Vec<Arc<Run>>,
+    readme: Option<Vec<u8>>,
+    is_cut: bool,
+    _share: Option<Share>,
 }
 
 /// Whether a name is listed: hidden ones are not, nor those that no target can ask for (V20).
@@ -221,19 +283,35 @@ pub(super) fn is_shown(name: &[u8]) -> bool {
 /// An entry as it is shown: its name, whether it is a folder, and its facts.
 type Shown<'a> = (&'a [u8], bool, Facts);
 
-/// The entries of a folder that has been read, in their order.
+/// A way through the entries of a folder, in their order.
 #[derive(Debug)]
 pub(super) struct Entries {
-    folder: Folder,
+    sorted: Arc<Sorted>,
     runs: BinaryHeap<Ordered>,
     /// The name that is being shown, ended by NUL.
     name: Vec<u8>,
-    readme: Option<Vec<u8>>,
-    /// Whether there are more than are listed.
-    pub(super) is_cut: bool,
+    /// The reading that others may join as long as this is there.
+    _reading: Option<Rc<dyn std::fmt::Debug>>,
 }
 
 impl Entries {
+    /// From the first entry on.
+    pub(super) fn of(sorted: Arc<Sorted>) -> Self {
+        let order = sorted.order;
+        let runs = sorted.runs.iter().map(|run| Ordered { run: Arc::clone(run), shown: 0, order });
+        Self { runs: runs.collect(), name: Vec::new(), sorted, _reading: None }
+    }
+
+    /// The same for a reading that others may join.
+    pub(super) fn of_reading(sorted: Arc<Sorted>, reading: Rc<dyn std::fmt::Debug>) -> Self {
+        Self { _reading: Some(reading), ..Self::of(sorted) }
+    }
+
+    /// Whether there are more than are listed.
+    pub(super) fn is_cut(&self) -> bool {
+        self.sorted.is_cut
+    }
+
     /// The next entry. What is gone by now is left out.
     pub(super) fn next(&mut self) -> Result<Option<Shown<'_>>, Errno> {
         loop {
@@ -243,7 +321,7 @@ impl Entries {
             }
             let name = CStr::from_bytes_with_nul(&self.name).unwrap_or_default();
             // A file that has become a folder meanwhile stands where it stood, and is what it is now.
-            if let Some((is_folder, facts)) = self.folder.look(name)? {
+            if let Some((is_folder, facts)) = self.sorted.folder.look(name)? {
                 return Ok(Some((self.name(), is_folder, facts)));
             }
         }
@@ -252,13 +330,14 @@ impl Entries {
     /// Whether the entry that came last is a symbolic link.
     pub(super) fn is_link(&self) -> bool {
         let name = CStr::from_bytes_with_nul(&self.name).unwrap_or_default();
-        let stat = rustix::fs::statat(&self.folder.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat =
+            rustix::fs::statat(&self.sorted.folder.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
     }
 
     /// The name of the file to show below the listing.
     pub(super) fn readme(&self) -> Option<&[u8]> {
-        self.readme.as_deref()
+        self.sorted.readme.as_deref()
     }
 
     fn name(&self) -> &[u8] {
@@ -267,12 +346,12 @@ impl Entries {
 
     fn pop(&mut self) -> Option<Entry> {
         let mut top = self.runs.peek_mut()?;
-        let entry = *top.run.entries.get(top.run.shown)?;
+        let entry = *top.run.entries.get(top.shown)?;
         self.name.clear();
         self.name.extend_from_slice(top.run.name(&entry));
         self.name.push(0);
-        top.run.shown += 1;
-        if top.run.shown == top.run.entries.len() {
+        top.shown += 1;
+        if top.shown == top.run.entries.len() {
             PeekMut::pop(top);
         }
         Some(entry)
@@ -282,14 +361,16 @@ impl Entries {
 /// A run among others: the greatest is the one whose next entry comes first.
 #[derive(Debug)]
 struct Ordered {
-    run: Run,
+    run: Arc<Run>,
+    /// How many of it have been shown.
+    shown: usize,
     order: Order,
 }
 
 impl Ord for Ordered {
     fn cmp(&self, other: &Self) -> Ordering {
-        let next = |run: &Run| run.entries.get(run.shown).copied();
-        match (next(&self.run), next(&other.run)) {
+        let next = |of: &Self| of.run.entries.get(of.shown).copied();
+        match (next(self), next(other)) {
             (Some(a), Some(b)) => {
                 let (a_name, b_name) = (self.run.name(&a), other.run.name(&b));
                 self.order.compare((&a, a_name), (&b, b_name)).reverse()
@@ -328,12 +409,12 @@ mod tests {
         root: &Path,
         symlinks: Symlinks,
         order: Order,
-    ) -> Result<Vec<String>, Errno> {
+    ) -> Result<Vec<String>, ReadError> {
         let root_bytes = root.as_os_str().len();
         let (folder, _) = Folder::open(path.as_os_str().as_bytes(), root_bytes, symlinks)?;
         let mut reading = Reading::new(folder, order);
         while !reading.step()? {}
-        let mut entries = reading.finish();
+        let mut entries = Entries::of(Arc::new(reading.finish()));
         let mut names = Vec::new();
         while let Some((name, ..)) = entries.next()? {
             names.push(String::from_utf8_lossy(name).into_owned());

@@ -1,5 +1,5 @@
-//! A listing that is too large to be made at once: its head leaves before the folder has been read, and
-//! the rest is made in slices, between which others have their turn.
+//! A listing that is too large to be made at once: the folder is read and the listing made in slices, between which
+//! others have their turn. Its head leaves when the folder has been read: until then it can be refused.
 
 use std::task::{Context, Poll};
 
@@ -7,9 +7,10 @@ use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
 
-use super::Place;
-use super::entry::{Entries, Reading};
+use super::entry::{Entries, ReadError};
 use super::form::Writer;
+use super::shared::SharedReading;
+use super::{Place, RETRY_AFTER};
 use crate::task::{self, Outbox, Progress, Task};
 
 /// So many entries are written before others have their turn.
@@ -31,11 +32,12 @@ pub(super) struct ListingTask {
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The head has not left.
-    Head(Box<Reading>),
+    /// The folder is being read; the head has not left.
+    Reading(SharedReading),
+    /// The head has not left. Without entries, only the head is wanted.
+    Head(Option<Box<Entries>>),
     /// Nothing of the body has left.
-    Begin(Box<Reading>),
-    Reading(Box<Reading>),
+    Begin(Box<Entries>),
     Writing(Box<Entries>),
     Over,
     Broken,
@@ -47,27 +49,32 @@ impl ListingTask {
     /// One slice of work: what it came to, if that is something to tell.
     fn step(&mut self, out: &mut Outbox) -> Option<Progress> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Head(reading) => {
-                if !self.is_head {
-                    self.stage = Stage::Begin(reading);
+            Stage::Reading(reading) => {
+                self.is_resting = true;
+                match reading.step() {
+                    Ok(None) => self.stage = Stage::Reading(reading),
+                    Ok(Some(entries)) => self.stage = Stage::Head(Some(Box::new(entries))),
+                    Err(error) => {
+                        if error == ReadError::OverBudget {
+                            out.fields.extend_from_slice(RETRY_AFTER);
+                        }
+                        return Some(Progress::Fail(self.place.failure(error)));
+                    }
+                }
+                None
+            }
+            Stage::Head(entries) => {
+                if let Some(entries) = entries.filter(|_| !self.is_head) {
+                    self.stage = Stage::Begin(entries);
                 }
                 out.fields.append(&mut self.fields);
                 Some(Progress::Head(self.status, None))
             }
-            Stage::Begin(reading) => {
+            Stage::Begin(entries) => {
                 self.writer.begin(&mut out.body);
-                self.stage = Stage::Reading(reading);
+                self.stage = Stage::Writing(entries);
                 self.is_resting = true;
                 Some(Progress::Body)
-            }
-            Stage::Reading(mut reading) => {
-                self.is_resting = true;
-                self.stage = match reading.step() {
-                    Ok(false) => Stage::Reading(reading),
-                    Ok(true) => Stage::Writing(Box::new(reading.finish())),
-                    Err(_) => Stage::Broken,
-                };
-                None
             }
             Stage::Writing(mut entries) => {
                 self.is_resting = true;
@@ -115,7 +122,7 @@ impl Task for ListingTask {
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.stage = match self.stage {
             Stage::Over => Stage::Over,
-            Stage::Head(_) => Stage::Refused,
+            Stage::Reading(_) | Stage::Head(_) => Stage::Refused,
             _ => Stage::Broken,
         };
     }

@@ -44,7 +44,7 @@ pub enum Written {
     Sent,
     /// Nobody reads any more: it is thrown away, which is no failure (L28).
     Unwanted,
-    /// There is no credit for it yet: [`Event::ChannelMoved`](crate::Event::ChannelMoved) says when to try
+    /// There is no credit for it yet, or too much waits to leave: [`Event::ChannelMoved`](crate::Event::ChannelMoved) says when to try
     /// again.
     Full,
 }
@@ -124,7 +124,13 @@ impl Server {
         if record.len() > self.agreed.record_bytes_max() as usize {
             return Err(WriteError::TooLarge);
         }
+        let is_full = self.is_full();
         let Some(purse) = &mut self.lanes[at].purse else { return Ok(Written::Unwanted) };
+        if is_full {
+            // Whatever credit there is: a client that does not read holds no more than this (E4).
+            self.has_writers_waiting = true;
+            return Ok(Written::Full);
+        }
         if !purse.spend(cost(record.len())) {
             return Ok(Written::Full);
         }

@@ -349,6 +349,35 @@ fn a_slow_reader_slows_its_producer_and_credit_is_not_believed_beyond_the_window
 }
 
 #[test]
+fn whoever_does_not_read_holds_the_producers_of_all_its_channels_back() {
+    // E4, X8: whatever credit each of them has.
+    let mut peer = Peer::open(|policy| {
+        policy.channel_bytes_max = 1000;
+        policy.output_bytes_max = 300;
+    });
+    let ids = [0, 1, 2].map(|slot| peer.asks(slot).expect("admitted"));
+    for id in ids {
+        peer.engine.acquire_channel(id, &mut peer.scratch, peer.now).expect("a channel");
+    }
+    peer.hears();
+    let write = |peer: &mut Peer, id| {
+        peer.engine.write(id, &[0; 100], &mut peer.scratch, peer.now).expect("it is open")
+    };
+    for id in ids {
+        assert_eq!(write(&mut peer, id), Written::Sent);
+    }
+    assert_eq!(ids.map(|id| write(&mut peer, id)), [Written::Full; 3]);
+    assert!(peer.scratch.out.len() < 400, "{}", peer.scratch.out.len());
+    peer.engine.transmitted(100, true, peer.now);
+    let mut told = Vec::new();
+    while let Some(event) = peer.engine.next_event() {
+        told.push(event);
+    }
+    assert_eq!(told, ids.map(Event::ChannelMoved), "all of them are told, once");
+    assert_eq!(write(&mut peer, ids[2]), Written::Sent);
+}
+
+#[test]
 fn channels_beyond_the_limit_are_refused_to_the_handler() {
     // E4
     let mut peer = Peer::open(|policy| policy.channels_max = 1);

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use sekisho_config::{BuiltIn, Level, ListenAddress};
 use sekisho_endpoint::{
-    CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer, Policy, RequestId, Seats,
-    Services, ipc,
+    Budget, CloseReason, Code, Config, Echo, Endpoint, Gate, Greeting, Observer, Peer, Policy,
+    RequestId, Seats, Services, ipc,
 };
+use sekisho_handler::memory::{self, HeapWatch};
 use sekisho_handler::status::Question;
 use sekisho_lifecycle::Manner;
 use sekisho_lifecycle::stay::Bug;
@@ -38,6 +39,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Peers that have only just connected: so many at the addresses, and so many at the admin seat.
 const GREETINGS: u32 = 256;
 const SEAT_GREETINGS: u32 = 16;
+/// What sessions at the admin seat may hold in memory: not of the others' budget, so that nobody can take it.
+const SEAT_BYTES: usize = 16 << 20;
+/// What one session may hold: so much, or half of what all may.
+const SESSION_BYTES_MAX: usize = 8 << 20;
 /// How long everybody has to take the goodbye.
 const GOODBYE: Duration = Duration::from_millis(500);
 
@@ -62,6 +67,8 @@ pub(super) struct Host {
     /// Whether the server is about to end.
     pub(super) is_ending: Cell<bool>,
     pub(super) ending: Notify,
+    /// What sessions had goes back when they have gone.
+    heap: HeapWatch,
 }
 
 /// The endpoint of the block, under its rules.
@@ -93,6 +100,7 @@ pub(super) fn run(
         past: Cell::default(),
         is_ending: Cell::new(false),
         ending: Notify::new(),
+        heap: HeapWatch::default(),
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
@@ -190,6 +198,8 @@ impl Host {
         let config = Config {
             policy: Arc::new(policy(rules)),
             seats: Seats::new(seats, seats, SEAT_GREETINGS),
+            budget: Budget::new(SEAT_BYTES),
+            session_bytes_max: SESSION_BYTES_MAX,
             // Who has no business here is turned away before.
             gate: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
             observer: Rc::new(Scribe(Rc::clone(self))),
@@ -241,7 +251,9 @@ impl Host {
                 let config = Config {
                     policy: Arc::new(policy(&rules)),
                     seats: Seats::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
-                    gate: rules.steerers.clone().gate(),
+                    budget: Arc::clone(memory::native()),
+                    session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
+                    gate: with_memory(rules.steerers.clone().gate()),
                     observer: Rc::new(Scribe(Rc::clone(self))),
                     ids: Arc::clone(&self.shared.connections),
                 };
@@ -327,11 +339,16 @@ struct Scribe(Rc<Host>);
 
 impl Observer for Scribe {
     fn opened(&self, session: u64, label: &str, peer: &Peer) {
+        self.0.heap.note_activity();
         let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
         self.0.log(Level::Debug, Some(session), message);
     }
 
     fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {
+        // Sessions that outlive the runtime's work have nowhere to put it.
+        if !self.0.is_ending.get() {
+            self.0.heap.note_activity();
+        }
         let message = format_args!("closed: {}, native, {}", reason.tag(), shown_peer(peer));
         self.0.log(Level::Debug, Some(session), message);
     }
@@ -370,6 +387,16 @@ fn policy(rules: &Rules) -> Policy {
         session_extension_max: limits.session_lifetime_max,
         ..Policy::default()
     }
+}
+
+/// A gate that lets nobody in while memory is short, but those who steer (X8).
+fn with_memory(gate: Rc<dyn Gate>) -> Rc<dyn Gate> {
+    Rc::new(move |greeting: &Greeting, peer: &Peer| {
+        if !greeting.wants_admin && memory::is_short() {
+            return Err((Code::ResourceLimitReached, "memory is short".to_owned()));
+        }
+        gate.admit(greeting, peer)
+    })
 }
 
 fn is_welcome(stream: &tokio::net::UnixStream, steerers: &Steerers) -> bool {

@@ -6,9 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use prost::Message;
+use rustix::net::sockopt;
 use sekisho_config::{ListenAddress, listen};
 use sekisho_endpoint::http::{Done, Field, Head, Request as Asked};
 use sekisho_endpoint::{Channel, Code, Peer, Request, Response, Service, Work};
+use sekisho_handler::memory;
 use sekisho_net::inquiry::Visit;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -25,6 +27,10 @@ const LINE_BYTES_MAX: usize = 4096;
 /// How often a worker that is about to end may hand the request to the next.
 const TRIES: u32 = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// What a request holds while it is relayed, beside its body: our buffer, the worker's, and the socket between
+/// them, which is kept small.
+const RELAY_BYTES: usize = 128 * 1024;
+const SOCKET_BYTES: usize = 32 * 1024;
 
 type Failure = (Code, String);
 
@@ -42,7 +48,7 @@ impl HttpService {
 impl Service for HttpService {
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
         Work::later(async move {
-            let outcome = self.serve(&request, &response).await;
+            let outcome = self.serve(request, &response).await;
             // Whoever has gone does not get it.
             let _ = match outcome {
                 Ok(done) => response.body(&done.encode_to_vec()),
@@ -53,17 +59,22 @@ impl Service for HttpService {
 }
 
 impl HttpService {
-    async fn serve(&self, request: &Request, response: &Response) -> Result<Done, Failure> {
-        let asked = Asked::decode(request.body())
+    async fn serve(&self, request: Request, response: &Response) -> Result<Done, Failure> {
+        let over = |why: &dyn std::fmt::Display| (Code::ResourceLimitReached, why.to_string());
+        if memory::is_short() {
+            return Err(over(&"memory is short"));
+        }
+        let _held = response.hold(RELAY_BYTES).map_err(|error| over(&error))?;
+        let session = request.session();
+        // The body is kept once: what it was decoded from goes here.
+        let asked = Asked::decode(&*request.into_body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
-        let (bytes, is_head) = written(&asked)?;
-        let bytes = Rc::new(bytes);
+        let (head, is_head) = written(&asked)?;
         let address = read_address(&asked.address)?;
-        let channel = response
-            .acquire_channel()
-            .map_err(|error| (Code::ResourceLimitReached, error.to_string()))?;
+        let channel = response.acquire_channel().map_err(|error| over(&error))?;
+        let message = Rc::new(Wire { head, body: asked.body });
         let outcome = tokio::select! {
-            done = self.relay(request.session(), address, &bytes, is_head, &channel) => done,
+            done = self.relay(session, address, message, is_head, &channel) => done,
             () = response.cancelled() => {
                 Err((Code::OperationCancelled, "the request was cancelled".to_owned()))
             }
@@ -76,16 +87,18 @@ impl HttpService {
         &self,
         session: u64,
         address: Option<ListenAddress>,
-        bytes: &Rc<Vec<u8>>,
+        message: Rc<Wire>,
         is_head: bool,
         channel: &Channel,
     ) -> Result<Done, Failure> {
         for _ in 0..TRIES {
             let stream = Rc::new(self.connect(session, address.clone())?);
             // It goes on while the answer comes: whoever streams takes the one only as the other leaves.
-            let _sending = Sending::start(Rc::clone(&stream), Rc::clone(bytes));
+            let _sending = Sending::start(Rc::clone(&stream), Rc::clone(&message));
             let mut answer = Answer::new(stream);
             if let Some(head) = answer.head().await? {
+                // It is not sent a second time: the body goes when it has been sent.
+                drop(message);
                 return answer.relay(head, is_head, channel).await;
             }
             // The worker that it was given to has closed its doors: a reload has made it one too many.
@@ -101,6 +114,11 @@ impl HttpService {
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         theirs.set_nonblocking(true).map_err(failed)?;
+        for end in [&ours, &theirs] {
+            // What waits in it is the kernel's memory, and ours to answer for.
+            sockopt::set_socket_send_buffer_size(end, SOCKET_BYTES)
+                .map_err(|it| failed(it.into()))?;
+        }
         // Rules about addresses are about whoever asks, whichever way they came.
         let remote = self.host.native(session).and_then(|(_, info)| match info.peer {
             Peer::Tcp(address) => Some(address),
@@ -114,12 +132,22 @@ impl HttpService {
     }
 }
 
+/// A request as it is on the wire.
+struct Wire {
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
 /// The request on its way; whoever drops it wants it to go no further.
 struct Sending(JoinHandle<()>);
 
 impl Sending {
-    fn start(stream: Rc<UnixStream>, bytes: Rc<Vec<u8>>) -> Self {
-        Self(tokio::task::spawn_local(async move { send(&stream, &bytes).await }))
+    fn start(stream: Rc<UnixStream>, message: Rc<Wire>) -> Self {
+        Self(tokio::task::spawn_local(async move {
+            if send(&stream, &message.head).await {
+                send(&stream, &message.body).await;
+            }
+        }))
     }
 }
 
@@ -129,9 +157,9 @@ impl Drop for Sending {
     }
 }
 
-/// Sends the request. Whoever does not take it all may have answered already; if not, they must not wait for
-/// the rest.
-async fn send(stream: &UnixStream, mut bytes: &[u8]) {
+/// Sends a part of the request; whether all of it. Whoever does not take it all may have answered already; if not,
+/// they must not wait for the rest.
+async fn send(stream: &UnixStream, mut bytes: &[u8]) -> bool {
     use std::io::ErrorKind;
     while !bytes.is_empty() && stream.writable().await.is_ok() {
         match stream.try_write(bytes) {
@@ -140,10 +168,11 @@ async fn send(stream: &UnixStream, mut bytes: &[u8]) {
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => {
                 let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Write);
-                return;
+                return false;
             }
         }
     }
+    bytes.is_empty()
 }
 
 fn read_address(text: &str) -> Result<Option<ListenAddress>, Failure> {
@@ -155,7 +184,7 @@ fn read_address(text: &str) -> Result<Option<ListenAddress>, Failure> {
     Ok(found.into_iter().next())
 }
 
-/// The request as it is on the wire, and whether its answer has no body.
+/// The head of the request as it is on the wire, and whether its answer has no body.
 fn written(asked: &Asked) -> Result<(Vec<u8>, bool), Failure> {
     let wrong = |what: &str| (Code::InvalidRequest, format!("{what} is not in order"));
     let or = |text: &str, other: &str| if text.is_empty() { other } else { text }.to_owned();
@@ -192,7 +221,6 @@ fn written(asked: &Asked) -> Result<(Vec<u8>, bool), Failure> {
         out.extend_from_slice(format!("Content-Length: {}\r\n", asked.body.len()).as_bytes());
     }
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(&asked.body);
     Ok((out, method == "HEAD"))
 }
 

@@ -151,68 +151,6 @@ fn with_little_memory_the_limits_shed_before_it_is_gone() {
     });
 }
 
-/// X8: before a control group's limit is reached, and everybody killed, newcomers are refused.
-#[test]
-fn newcomers_are_refused_before_the_limit_of_the_control_group() {
-    let tree = Tree::new();
-    let Some(group) = Group::limited_to(48 << 20) else { return };
-    tree.script(
-        "wrapper",
-        &format!("#!/bin/sh\necho $$ >{}\nexec {BINARY} \"$@\"\n", group.procs()),
-    );
-    let binary = tree.path("wrapper").display().to_string();
-    let config = site("client_header_timeout 60s; return 200 ok;")
-        .replace("events {}", "events { worker_connections 20000; }");
-    let mut server = Server::start_in(tree, &binary, &config);
-    let half = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(8000));
-    let mut crowd = Vec::new();
-    let is_shed = (0..8000).any(|_| {
-        let mut client = server.connect().with_patience(Duration::from_millis(1));
-        let _ = client.try_send(&half);
-        let is_shed = client.try_read_response(false).is_ok_and(|answer| answer.status == 503);
-        crowd.push(client);
-        is_shed
-    });
-    assert!(server.is_running(), "it was killed with {} sessions", crowd.len());
-    let (count, used) = (crowd.len(), server.rss_bytes() >> 20);
-    assert!(is_shed, "{count} sessions and {used} MiB, and nobody was refused");
-    println!("{count} sessions, {used} MiB");
-    drop(crowd);
-    // What is free again is not always given back; but nothing is lost either.
-    assert!(server.is_running());
-}
-
-/// A control group of our own.
-struct Group(std::path::PathBuf);
-
-impl Group {
-    /// `None` where we may not make one.
-    fn limited_to(bytes: u64) -> Option<Self> {
-        for (place, file) in
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
-        {
-            let group = Self(format!("{place}/sekisho-test-{}", std::process::id()).into());
-            let is_there = fs::create_dir(&group.0).is_ok();
-            if is_there && fs::write(group.0.join(file), bytes.to_string()).is_ok() {
-                return Some(group);
-            }
-        }
-        println!("skipped: no control group can be made here");
-        None
-    }
-
-    fn procs(&self) -> String {
-        self.0.join("cgroup.procs").display().to_string()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Empty once its process has been waited for.
-        let _ = wait_for(LONG, || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
-    }
-}
-
 /// The server may have so much more memory than it has, and no more.
 fn limit_memory(server: &Server, more: u64) {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).expect("its status");

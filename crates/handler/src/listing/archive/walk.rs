@@ -4,8 +4,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::FileType;
 
-use super::super::entry::{Entries, Folder, Reading};
+use super::super::entry::{Entries, Folder, ReadError, Reading};
 use super::super::order::{By, Order};
+use super::super::shared::{Key, Readings, SharedReading};
 use super::super::{Place, is_lack, joined};
 use crate::file_cache;
 
@@ -13,6 +14,7 @@ use crate::file_cache;
 const DEPTH_MAX: usize = 64;
 const ENTRIES_MAX: usize = 200_000;
 const TOO_MANY: &str = "there are too many files";
+pub(super) const OVER_BUDGET: &str = "listings and archives hold as much memory as they may";
 /// How long the names of folders that are still to be read may be together.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
@@ -44,17 +46,19 @@ pub(super) struct Walk {
     folder: Vec<u8>,
     stage: Stage,
     count: usize,
+    /// What others read at the same time.
+    readings: Readings,
 }
 
 #[derive(Debug)]
 enum Stage {
     Between,
-    Reading(Box<Reading>),
+    Reading(SharedReading),
     Showing(Box<Entries>),
 }
 
 impl Walk {
-    pub(super) fn new(place: Place, top: Vec<u8>) -> Self {
+    pub(super) fn new(place: Place, readings: Readings, top: Vec<u8>) -> Self {
         Self {
             place,
             top,
@@ -63,22 +67,28 @@ impl Walk {
             folder: Vec::new(),
             stage: Stage::Between,
             count: 0,
+            readings,
         }
+    }
+
+    /// What the folders that are still to be read hold in memory.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes + self.waiting.capacity() * size_of::<Vec<u8>>()
     }
 
     pub(super) fn next(&mut self) -> Step {
         match std::mem::replace(&mut self.stage, Stage::Between) {
             Stage::Between => self.enter(),
-            Stage::Reading(mut reading) => match reading.step() {
-                Ok(is_done) => {
-                    self.stage = if is_done {
-                        Stage::Showing(Box::new(reading.finish()))
-                    } else {
-                        Stage::Reading(reading)
+            Stage::Reading(reading) => match reading.step() {
+                Ok(entries) => {
+                    self.stage = match entries {
+                        Some(entries) => Stage::Showing(Box::new(entries)),
+                        None => Stage::Reading(reading),
                     };
                     Step::Worked
                 }
-                Err(_) => Step::Failed("a folder cannot be read"),
+                Err(ReadError::OverBudget) => Step::Failed(OVER_BUDGET),
+                Err(ReadError::System(_)) => Step::Failed("a folder cannot be read"),
             },
             Stage::Showing(entries) => self.show(entries),
         }
@@ -100,13 +110,19 @@ impl Walk {
             Err(_) => return Step::Worked,
         };
         let order = Order { by: By::Name, is_descending: false };
-        self.stage = Stage::Reading(Box::new(Reading::new(opened, order)));
+        // Its time decides only whether others may join, and those look at the clock themselves.
+        let key = Key::of(&stat, order, self.place.symlinks, self.place.wall_secs);
+        let shared = self.readings.find(key);
+        let shared =
+            shared.map_or_else(|| self.readings.begin(key, Reading::new(opened, order)), Ok);
+        let Ok(shared) = shared else { return Step::Failed(OVER_BUDGET) };
+        self.stage = Stage::Reading(shared);
         self.folder = folder;
         Step::Folder { name: self.name(b""), modified: stat.st_mtime.max(0) }
     }
 
     fn show(&mut self, mut entries: Box<Entries>) -> Step {
-        let is_cut = entries.is_cut;
+        let is_cut = entries.is_cut();
         let (name, is_folder) = match entries.next() {
             Ok(Some((name, is_folder, _))) => (name, is_folder),
             Ok(None) if is_cut => return Step::Failed(TOO_MANY),

@@ -1,0 +1,38 @@
+//! When a thread gives memory back: while it has something to do, and once after that. A thread that is idle is not
+//! woken for it (T1).
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long after something happened a thread looks whether the heap keeps memory that could go back.
+const DELAY: Duration = Duration::from_secs(5);
+
+/// A thread's watch over the heap; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct HeapWatch(Rc<Watch>);
+
+#[derive(Debug, Default)]
+struct Watch {
+    is_on: Cell<bool>,
+    was_active: Cell<bool>,
+}
+
+impl HeapWatch {
+    /// Something happened that may have taken and freed memory. To be called within the thread's runtime.
+    pub fn note_activity(&self) {
+        self.0.was_active.set(true);
+        if self.0.is_on.replace(true) {
+            return;
+        }
+        let watch = Rc::clone(&self.0);
+        tokio::task::spawn_local(async move {
+            while watch.was_active.replace(false) {
+                tokio::time::sleep(DELAY).await;
+                // Beside the thread: it may take milliseconds. One that fails has nothing to tell.
+                let _ = tokio::task::spawn_blocking(super::trim).await;
+            }
+            watch.is_on.set(false);
+        });
+    }
+}
