@@ -428,13 +428,12 @@ impl Level {
     #[must_use]
     pub fn child(&self, context: Context, matches: LocationMatch) -> Self {
         let mut settings = self.settings.clone();
-        // These hold only where they stand.
+        // These hold only where they stand: in nginx their modules have no merge function (`try_files`), do not
+        // merge the member (`limit_except`, the script), or set a content handler, which is never inherited
+        // (`stub_status`). Everything else, `internal` included, is inherited.
         settings.try_files = None;
-        if !matches!(context, Context::LocationIf | Context::LimitExcept) {
-            settings.status = None;
-        }
+        settings.status = None;
         settings.rewriting.script = None;
-        settings.internal = false;
         settings.limit_except = None;
         Self {
             context,

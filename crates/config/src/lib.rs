@@ -16,6 +16,8 @@ pub mod template;
 pub mod value;
 
 mod guards;
+#[cfg(test)]
+mod inheritance;
 mod look_ahead;
 mod lookup;
 mod machine;

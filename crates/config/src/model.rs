@@ -310,7 +310,7 @@ pub struct Settings {
     pub error_pages: Arc<[ErrorPage]>,
     /// `recursive_error_pages`
     pub recursive_error_pages: bool,
-    /// `internal` (a location's own)
+    /// `internal`
     pub internal: bool,
     /// `limit_except` (a location's own): who may use other methods than these.
     pub limit_except: Option<Arc<LimitExcept>>,

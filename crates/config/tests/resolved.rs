@@ -281,8 +281,9 @@ fn what_a_location_says_for_itself_is_not_handed_down() {
     assert_eq!(*limit.methods, [Method::Get, Method::Head]);
     assert!(limit.access.is_some() && outer.access.is_none());
     let inner = &location(&config, "/a/b").settings;
+    // `internal` is: a nested location is no way around it.
     assert!(
-        !inner.internal
+        inner.internal
             && inner.rewriting.script.is_none()
             && inner.try_files.is_none()
             && inner.limit_except.is_none()
