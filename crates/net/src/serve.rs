@@ -573,6 +573,10 @@ fn make(
 }
 
 fn allow_field(exchange: &Exchange, fields: &mut Vec<u8>) {
+    if exchange.allow.is_empty() {
+        // `return 405`: what else would be taken is not known.
+        return;
+    }
     fields.extend_from_slice(b"Allow: ");
     fields.extend_from_slice(&exchange.allow);
     fields.extend_from_slice(b"\r\n");

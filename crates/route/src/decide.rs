@@ -163,8 +163,12 @@ impl<'a, F: Files> Decision<'a, F> {
     fn receive(&mut self) -> Next<F::File> {
         let method = self.exchange.method;
         if method == Method::Connect {
-            // Its target is an authority and would not pass for a path.
-            return self.refuse_method(&FILE_METHODS);
+            // Its target is an authority (RFC 9112 §3.2.3) and would not pass for a path.
+            return if target::is_authority(self.request.head.target()) {
+                self.refuse_method(&FILE_METHODS)
+            } else {
+                Next::Fail(Status::BAD_REQUEST)
+            };
         }
         let Ok(target) = target::split(self.request.head.target()) else {
             return Next::Fail(Status::BAD_REQUEST);
@@ -182,9 +186,8 @@ impl<'a, F: Files> Decision<'a, F> {
             return Next::Fail(Status::BAD_REQUEST);
         }
         match method {
-            Method::Other => Next::Fail(Status::NOT_IMPLEMENTED),
-            Method::Trace | Method::Connect => self.refuse_method(&FILE_METHODS),
-            // What only programs may know what to do with is refused where there is none.
+            Method::Trace => self.refuse_method(&FILE_METHODS),
+            // Whether a method is one to be acted upon is for the handler to say that is reached.
             _ => Next::Path,
         }
     }
@@ -224,20 +227,15 @@ impl<'a, F: Files> Decision<'a, F> {
         {
             return next;
         }
-        // An `if` may have taken over.
-        let settings = self.settings();
-        let is_for_others = settings.cgi.is_none() && settings.deeds.is_none();
-        if program::is_for_programs(method) && is_for_others {
-            return self.refuse_method(&FILE_METHODS);
-        }
         Next::Gates
     }
 
     /// Whoever came here may have it.
     fn behind_gates(&mut self) -> Next<F::File> {
         match &self.settings().try_files {
-            Some(try_files) => self.try_files(try_files),
-            None => self.content(),
+            // Within `limit_except` nothing is tried, as in nginx: it has no `try_files` of its own.
+            Some(try_files) if !self.is_limited(self.settings()) => self.try_files(try_files),
+            _ => self.content(),
         }
     }
 
@@ -314,7 +312,9 @@ impl<'a, F: Files> Decision<'a, F> {
             // What an alias stands for is no longer there: nginx answers so too.
             return Next::Fail(Status::INTERNAL_SERVER_ERROR);
         }
-        if let Some(form) = self.settings().status {
+        if let Some(form) = self.settings().status
+            && !self.is_limited(self.settings())
+        {
             return match self.method_verdict() {
                 Ok(()) => Next::Done(Action::Status(form)),
                 Err(next) => next,
@@ -326,12 +326,13 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Some(next) = self.deed() {
             return next;
         }
+        // As in nginx, what is not there is not there for POST, too; what is, does not take it.
         match self.method_verdict() {
-            Ok(()) => {
+            Err(next) if self.exchange.method != Method::Post => next,
+            _ => {
                 let mapped = self.map_path();
                 self.file_or_directory(mapped)
             }
-            Err(next) => next,
         }
     }
 
@@ -351,7 +352,9 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// A directory was asked for without its slash.
     fn redirect_to_directory(&mut self) -> Next<F::File> {
-        if let Err(next) = self.method_verdict() {
+        if self.exchange.method != Method::Post
+            && let Err(next) = self.method_verdict()
+        {
             return next;
         }
         redirect::write_directory(self.table, self.request, self.exchange);
@@ -391,11 +394,13 @@ impl<'a, F: Files> Decision<'a, F> {
         if !is_directory && let Err(status) = self.directory_verdict(mapped) {
             return Next::Fail(status);
         }
-        if let Err(next) = self.method_verdict() {
-            return next;
-        }
-        if settings.autoindex {
-            return Next::Done(Action::Listing);
+        if self.exchange.method != Method::Post {
+            if let Err(next) = self.method_verdict() {
+                return next;
+            }
+            if settings.autoindex {
+                return Next::Done(Action::Listing);
+            }
         }
         // Where every file is a program, what is no file is no program (C1).
         let runs_all =
@@ -406,9 +411,11 @@ impl<'a, F: Files> Decision<'a, F> {
     fn directory_verdict(&mut self, mapped: Mapped) -> Result<(), Status> {
         match self.look_at_file(mapped) {
             Look::Directory => Ok(()),
-            Look::File(_) | Look::Missing => Err(Status::NOT_FOUND),
+            Look::Missing => Err(Status::NOT_FOUND),
             Look::Denied => Err(Status::FORBIDDEN),
-            Look::Failed => Err(Status::INTERNAL_SERVER_ERROR),
+            // Only an `alias` without a slash at its end leads to a file: as in nginx, our own configuration is
+            // wrong.
+            Look::File(_) | Look::Failed => Err(Status::INTERNAL_SERVER_ERROR),
         }
     }
 
@@ -456,8 +463,16 @@ impl<'a, F: Files> Decision<'a, F> {
             self.exchange.is_error_page = !settings.recursive_error_pages;
             let mut pages = settings.error_pages.iter();
             if let Some(page) = pages.find(|page| page.codes.contains(&status.code())) {
+                if matches!(otherwise, Action::Redirect(_)) {
+                    // The page is another, the redirect stays one.
+                    let Exchange { text, redirect, origin_bytes, .. } = &mut *self.exchange;
+                    text.get(*origin_bytes..).unwrap_or_default().clone_into(redirect);
+                }
                 return self.error_page(page, status);
             }
+        }
+        if matches!(otherwise, Action::Redirect(_)) {
+            self.exchange.redirect.clear();
         }
         Next::Done(otherwise)
     }
@@ -482,6 +497,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 redirect::write_address(self.table, self.request, self.exchange, &value);
                 self.exchange.value = value;
                 self.exchange.status = None;
+                self.exchange.redirect.clear();
                 Next::Done(Action::Redirect(match page.status {
                     ErrorStatus::Fixed(status) if status.is_redirect() => status,
                     _ => Status::FOUND,
@@ -503,7 +519,7 @@ impl<'a, F: Files> Decision<'a, F> {
             None => (&value[..], &[][..]),
         };
         // A path made of variables is not resolved again: one that would need it is not there.
-        let is_path = target::is_resolved(path);
+        let is_path = !path.is_empty() && target::is_dotless(path);
         if is_path {
             path.clone_into(&mut self.exchange.path);
             query.clone_into(&mut self.exchange.query);
@@ -553,6 +569,8 @@ impl<'a, F: Files> Decision<'a, F> {
         self.write_allowed();
         Err(match method {
             Method::Options => Next::Done(Action::Options),
+            // H12: a method that we have no word for is not implemented.
+            Method::Other => Next::Fail(Status::NOT_IMPLEMENTED),
             _ => Next::Fail(Status::METHOD_NOT_ALLOWED),
         })
     }

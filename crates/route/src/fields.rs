@@ -5,6 +5,7 @@ use sekisho_config::{Expires, Settings, Template};
 use sekisho_http::{Status, date};
 
 use crate::exchange::{Exchange, Request};
+use crate::redirect;
 use crate::table::Table;
 use crate::variable::{Sent, expand};
 
@@ -40,6 +41,9 @@ pub fn added_fields(
             plain => push_expires(plain, now, modified, out),
         }
     }
+    if !exchange.redirect.is_empty() && !has_field(out, b"location") {
+        redirect::push_kept(table, request, exchange, out);
+    }
     if exchange.passage.is_challenged {
         push_challenge(&exchange.passage.realm, out);
     }
@@ -53,6 +57,14 @@ pub fn added_fields(
             out,
         );
     }
+}
+
+/// Whether these field lines have one of this name.
+fn has_field(lines: &[u8], name: &[u8]) -> bool {
+    lines.split(|byte| *byte == b'\n').any(|line| {
+        let (start, rest) = line.split_at_checked(name.len()).unwrap_or((line, b""));
+        rest.first() == Some(&b':') && start.eq_ignore_ascii_case(name)
+    })
 }
 
 /// Whether a value might ask what the answer's head says so far.
