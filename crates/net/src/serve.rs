@@ -277,13 +277,10 @@ impl Connection {
             None => (self.door.placed(), RequestIdSeed(worker.next_request_id())),
         };
         let wall = worker.clock.wall(now);
-        let request = Request {
-            head: &busy.scratch.head,
-            listen: placed.listen(self.local),
-            connection: &facts,
-            wall,
-            request_id,
-        };
+        let listen = placed.listen(self.local);
+        placed.site.table().drop_fields(listen, &mut busy.scratch.head);
+        let request =
+            Request { head: &busy.scratch.head, listen, connection: &facts, wall, request_id };
         let table = placed.site.table();
         let asked = ask.seen(serving.waited);
         let Decided { action, looked, question, trusted_until } =

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::mem;
 
 use sekisho_config::{
-    ErrorPage, ErrorStatus, ErrorTarget, Fallback, LocationId, Programs, Settings, Template,
+    ErrorPage, ErrorStatus, ErrorTarget, Fallback, Level, LocationId, Programs, Settings, Template,
     TryFile, TryFiles,
 };
 use sekisho_http::{Method, Status, target};
@@ -55,6 +55,10 @@ impl Table {
             return Action::Error(Status::INTERNAL_SERVER_ERROR);
         }
         exchange.decided = Some(request.request_id);
+        for name in request.head.dropped_names() {
+            let text = format!("client sent invalid header line: \"{}\"", name.escape_ascii());
+            exchange.remarks.get_mut().add(Level::Info, text);
+        }
         let mut decision = Decision { table: self, request, exchange, files };
         let first = match chosen {
             Ok(()) => decision.receive(),

@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod cases;
 mod generate;
 mod random;
 
@@ -91,6 +93,23 @@ impl Asker<'_> {
     }
 }
 
+/// A whole configuration for nginx, as a plain process in the foreground.
+fn their_config(body: &str) -> String {
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|name| format!("{name}_temp_path {{dir}}/temporary;")).concat();
+    format!(
+        "daemon off; master_process off; pid {{dir}}/nginx.pid; error_log {{dir}}/error.log notice;\n\
+         events {{}}\nhttp {{\n{temporary}{body}\n}}\n"
+    )
+}
+
+/// The same for this server.
+fn own_config(body: &str) -> String {
+    format!(
+        "worker_processes 1; error_log {{dir}}/error.log info;\nevents {{}}\nhttp {{\n{body}\n}}\n"
+    )
+}
+
 fn compare(seeds: impl Iterator<Item = u64>, differing: &mut Vec<String>) {
     let files = files();
     let sites: Vec<Site> = seeds.map(site).collect();
@@ -101,15 +120,7 @@ fn compare(seeds: impl Iterator<Item = u64>, differing: &mut Vec<String>) {
          server {{ listen 127.0.0.1:{{port}} default_server; return 444; }}\n{servers}"
     )
     .replace("{files}", &files.dir().display().to_string());
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-    let temporary = temporary.map(|name| format!("{name}_temp_path {{dir}}/temporary;")).concat();
-    let theirs = format!(
-        "daemon off; master_process off; pid {{dir}}/nginx.pid; error_log {{dir}}/error.log notice;\n\
-         events {{}}\nhttp {{\n{temporary}{body}\n}}\n"
-    );
-    let own = format!(
-        "worker_processes 1; error_log {{dir}}/error.log notice;\nevents {{}}\nhttp {{\n{body}\n}}\n"
-    );
+    let (theirs, own) = (their_config(&body), own_config(&body));
     let theirs = Server::start_in(Tree::new(), NGINX, &theirs);
     let own = Server::start_in(Tree::new(), BINARY, &own);
     let mut askers = [&theirs, &own].map(|server| Asker { server, client: None });
