@@ -53,6 +53,8 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("client_body_timeout", "7s", I),
     ("keepalive_timeout", "7s 8s", I),
     ("keepalive_requests", "7", I),
+    ("keepalive_time", "7s", I),
+    ("chunked_transfer_encoding", "off", I),
     ("limit_rate", "7", I),
     ("limit_rate_after", "7", I),
     ("send_timeout", "7s", I),

@@ -15,6 +15,7 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod expression;
 mod guards;
 #[cfg(test)]
 mod inheritance;
@@ -29,6 +30,7 @@ mod whereabouts;
 
 use std::path::{Path, PathBuf};
 
+pub use expression::{Expression, Matched};
 pub use machine::DEFAULT_USER;
 pub use model::*;
 pub use report::{Report, Severity};

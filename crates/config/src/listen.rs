@@ -143,7 +143,7 @@ fn option(line: &mut ListenLine, text: &str) -> Result<(), String> {
             return Ok(());
         }
         ("ssl" | "http2" | "quic" | "proxy_protocol" | "spdy" | "multipath", None) => {
-            return Err(format!("\"{name}\" of \"listen\" is not built yet"));
+            return Err(format!("\"{name}\" of \"listen\" is not supported yet"));
         }
         ("bind", None) => {}
         ("setfib", Some(_)) => _ = number()?,
@@ -275,10 +275,10 @@ mod tests {
         assert_eq!(line.options, expected);
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);
         let table = [
-            ("80 ssl", "1: \"ssl\" of \"listen\" is not built yet"),
-            ("80 http2", "1: \"http2\" of \"listen\" is not built yet"),
-            ("80 quic", "1: \"quic\" of \"listen\" is not built yet"),
-            ("80 proxy_protocol", "1: \"proxy_protocol\" of \"listen\" is not built yet"),
+            ("80 ssl", "1: \"ssl\" of \"listen\" is not supported yet"),
+            ("80 http2", "1: \"http2\" of \"listen\" is not supported yet"),
+            ("80 quic", "1: \"quic\" of \"listen\" is not supported yet"),
+            ("80 proxy_protocol", "1: \"proxy_protocol\" of \"listen\" is not supported yet"),
             ("80 backlog=0", "1: invalid parameter \"backlog=0\""),
             ("80 backlog=x", "1: invalid parameter \"backlog=x\""),
             ("80 ipv6only=on", "1: \"ipv6only\" is for IPv6 addresses"),

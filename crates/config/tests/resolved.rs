@@ -335,8 +335,8 @@ fn server_names_have_four_kinds() {
         .collect();
     let expected = [
         "=example.org",
-        "*.example.net",
         "=example.net",
+        "*.example.net",
         "*.example.com",
         "www.example.*",
         r"~^(?<user>[a-z]+)\.example\.dev$",

@@ -61,6 +61,7 @@ impl Table {
         }
         let mut decision = Decision { table: self, request, exchange, files };
         let first = match chosen {
+            Ok(()) if decision.exchange.captures.is_exhausted() => decision.undecided(),
             Ok(()) => decision.receive(),
             Err(status) => Next::Fail(status),
         };
@@ -210,6 +211,9 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn search(&mut self) -> Next<F::File> {
         self.exchange.location = self.find_location();
+        if self.exchange.captures.is_exhausted() {
+            return self.undecided();
+        }
         if self.settings().internal && !self.exchange.is_internal {
             return Next::Fail(Status::NOT_FOUND);
         }
@@ -556,6 +560,13 @@ impl<'a, F: Files> Decision<'a, F> {
         self.exchange.root_bytes = 0;
         self.exchange.script_bytes = 0;
         Ok(())
+    }
+
+    /// An expression could not be decided within its bound: neither answer would be right.
+    fn undecided(&mut self) -> Next<F::File> {
+        let text = "a regular expression took too many steps".to_owned();
+        self.exchange.remarks.get_mut().add(Level::Error, text);
+        self.give_up()
     }
 
     /// Our own configuration leads nowhere: no `error_page` would help.

@@ -79,6 +79,9 @@ impl<'a, F: Files> Decision<'a, F> {
         let logs = self.settings().rewriting.log;
         let mut run = Run { path: Origin::Asked, encodes: true, logs };
         let flow = self.steps(&script.steps, &mut run);
+        if self.exchange.captures.is_exhausted() {
+            return (false, Some(self.undecided()));
+        }
         let is_path = run.path == Origin::Asked || self.settle_path();
         match flow {
             Flow::Leave(next) => (false, Some(next)),
