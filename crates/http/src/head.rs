@@ -125,6 +125,7 @@ known! {
     IfNoneMatch "if-none-match",
     IfModifiedSince "if-modified-since",
     IfUnmodifiedSince "if-unmodified-since",
+    ContentRange "content-range",
     ContentType "content-type",
     UserAgent "user-agent",
     Referer "referer",

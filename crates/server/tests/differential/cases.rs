@@ -56,6 +56,69 @@ const CASES: &[Case] = &[
          location /w/ { rewrite ^/w/(.*)$ $1.php last; }",
         &["GET /missing HTTP/1.1", "GET /w/x HTTP/1.1"],
     ),
+    // Fields that are added.
+    (
+        "add_header Last-Modified \"Mon, 28 Sep 1970 06:00:00 GMT\"; add_header ETag x; add_header X-A a;
+         add_header X-B $sent_http_x_a; add_header X-C $sent_http_last_modified;
+         location /none { add_header Last-Modified \"\"; add_header ETag $arg_none; return 200 text:; }
+         location /a.txt { add_header last-modified $arg_none; }",
+        &["GET /a.txt HTTP/1.1", "GET /page.html HTTP/1.1", "GET /none HTTP/1.1", "HEAD /page.html HTTP/1.1"],
+    ),
+    ("return 200 \"text:$cookie_a|$cookie_b\";", &["GET / HTTP/1.1\nCookie: a=1,2; b=\"x, y\"", "GET / HTTP/1.1\nCookie: b=1; A=2"]),
+    ("return 405;", &["GET / HTTP/1.1", "POST / HTTP/1.1\nContent-Length: 0"]),
+    (
+        "error_page 301 302 308 /page.html; location /r { return 302 http://elsewhere.test/; } location /s { return 308 /t; }
+         location /n { error_page 302 = @named; return 302 /o; } location @named { return 200 text:named; }
+         location /d { error_page 302 =200 /a.txt; return 302 /o; }",
+        &["GET /r HTTP/1.1", "GET /s HTTP/1.1", "GET /n HTTP/1.1", "GET /d HTTP/1.1", "GET /sub HTTP/1.1"],
+    ),
+    // Fields that may come once.
+    (
+        "return 200 text:;",
+        &[
+            "GET / HTTP/1.1\nAuthorization: Basic YTpi\nAuthorization: Basic YTpi",
+            "GET / HTTP/1.1\nIf-Modified-Since: x\nIf-Modified-Since: x",
+            "GET / HTTP/1.1\nIf-Unmodified-Since: x\nIf-Unmodified-Since: x",
+            "GET / HTTP/1.1\nIf-Range: x\nIf-Range: x",
+            "PUT / HTTP/1.1\nContent-Length: 0\nContent-Range: x\nContent-Range: x",
+            "GET / HTTP/1.1\nReferer: x\nReferer: y",
+        ],
+    ),
+    // Ranges, good and bad.
+    (
+        "",
+        &[
+            "GET /a.txt HTTP/1.1\nRange: bytes=0-3",
+            "GET /a.txt HTTP/1.1\nRange: bytes=-1",
+            "GET /a.txt HTTP/1.1\nRange: bytes=",
+            "GET /a.txt HTTP/1.1\nRange: bytes=a-b",
+            "GET /a.txt HTTP/1.1\nRange: bytes=3-1",
+            "GET /a.txt HTTP/1.1\nRange: bytes=-",
+            "GET /a.txt HTTP/1.1\nRange: bytes=0-1-2",
+            "GET /a.txt HTTP/1.1\nRange: bytes=100-",
+            "GET /a.txt HTTP/1.1\nRange: lines=0-3",
+            "GET /a.txt HTTP/1.1\nRange: bytes",
+        ],
+    ),
+    // Expressions that linear matching cannot do.
+    (
+        "location ~ ^/(?:build|config(?!uration))(?:$|/) { return 200 text:no; }
+         location ~ ^/(.)\\1(?<!x)$ { return 200 text:$1; }
+         location ~ \"^/(?>a+)b\" { return 200 text:atomic; }
+         location ~ ^/\\Qq.r\\E$ { return 200 text:quoted; } location / { return 200 text:other; }",
+        &[
+            "GET /config/x HTTP/1.1",
+            "GET /configuration/x HTTP/1.1",
+            "GET /zz HTTP/1.1",
+            "GET /xx HTTP/1.1",
+            "GET /%ff%ff HTTP/1.1",
+            "GET /aab HTTP/1.1",
+            "GET /q.r HTTP/1.1",
+            "GET /qxr HTTP/1.1",
+        ],
+    ),
+    ("location / { try_files $uri @missing; }", &["GET /none HTTP/1.1", "GET /a.txt HTTP/1.1"]),
+    ("keepalive_timeout 7s 5s;", &["GET /a.txt HTTP/1.1", "GET /a.txt HTTP/1.1\nConnection: close", "GET /a.txt HTTP/1.0"]),
 ];
 
 fn files() -> Tree {
@@ -99,11 +162,11 @@ fn seen(server: &Server, response: &Response) -> String {
     lines.join("; ")
 }
 
-fn ask(server: &Server, host: usize, request: &str) -> String {
+fn ask(server: &Server, host: &str, request: &str) -> String {
     let mut client: Client = server.connect();
     let is_head = request.starts_with("HEAD ");
     let (line, fields) = request.split_once('\n').unwrap_or((request, ""));
-    let mut head = format!("{line}\nHost: c{host}\n");
+    let mut head = format!("{line}\nHost: {host}\n");
     if !fields.is_empty() {
         head += fields;
         head.push('\n');
@@ -125,6 +188,10 @@ fn what_has_once_differed_does_not_differ() {
     let mut body =
         "access_log off; default_type text/plain; types { text/html html; text/plain txt; }\n"
             .to_owned();
+    // Two maps of one variable: the last one has it. `.name` is called by its name.
+    body += "map $uri $twice { default first; } map $uri $twice { default last; }\n\
+             server { listen 127.0.0.1:{port}; server_name .dot.test; server_name_in_redirect on;\n\
+             location /s { return 200 text:$server_name|$twice; } location /r { return 301 /x; } }\n";
     for (at, (text, _)) in CASES.iter().enumerate() {
         body += &format!(
             "server {{ listen 127.0.0.1:{{port}}; server_name c{at}; root {{files}}/root; {text} }}\n"
@@ -136,10 +203,18 @@ fn what_has_once_differed_does_not_differ() {
     let mut differing = Vec::new();
     for (at, (text, requests)) in CASES.iter().enumerate() {
         for request in *requests {
-            let (theirs, own) = (ask(&theirs, at, request), ask(&own, at, request));
+            let host = format!("c{at}");
+            let (theirs, own) = (ask(&theirs, &host, request), ask(&own, &host, request));
             if theirs != own {
                 differing.push(format!("{text}\n  {request:?}\n  nginx: {theirs}\n  ours:  {own}"));
             }
+        }
+    }
+    for (host, target) in [("dot.test", "/s"), ("a.dot.test", "/s"), ("a.dot.test", "/r")] {
+        let request = format!("GET {target} HTTP/1.1");
+        let (theirs, own) = (ask(&theirs, host, &request), ask(&own, host, &request));
+        if theirs != own {
+            differing.push(format!("{host}{target}\n  nginx: {theirs}\n  ours:  {own}"));
         }
     }
     assert!(differing.is_empty(), "{}", differing.join("\n"));
