@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn odd_names_are_dropped_and_the_rest_is_found_as_before() {
-        for (keeps_underscores, kept) in [(false, "X-A:1 Host:h "), (true, "X_B:2 X-A:1 Host:h ")] {
+        for (keeps_underscores, kept) in [(false, "X-A:1 Host:h"), (true, "X_B:2 X-A:1 Host:h")] {
             let mut head = Head::default();
             head.begin(b"GET", b"/", Version::Http11);
             for (name, value) in [("X_B", "2"), ("X.C", "3"), ("X-A", "1"), ("Host", "h")] {
@@ -330,11 +330,9 @@ mod tests {
             head.drop_odd_names(keeps_underscores);
             assert!(!head.has_odd_names());
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let seen: String = head
-                .fields()
-                .map(|(name, value)| format!("{}:{} ", text(name), text(value)))
-                .collect();
-            assert_eq!(seen, kept);
+            let seen: Vec<String> =
+                head.fields().map(|(name, value)| text(name) + ":" + &text(value)).collect();
+            assert_eq!(seen.join(" "), kept);
             assert_eq!(head.known(Known::Host), Some(&b"h"[..]));
             assert!(head.dropped_names().any(|name| name == b"X.C"));
         }

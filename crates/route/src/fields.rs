@@ -22,6 +22,16 @@ pub fn added_fields(
     let settings = &table.location(exchange.location).settings;
     let is_good =
         matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
+    if modified.is_some_and(|modified| modified > request.wall.unix_secs)
+        && has_field(out, b"last-modified")
+    {
+        // No date is later than the answer itself (RFC 9110 §8.8.2.1).
+        exchange.is_particular.set(true);
+        remove_field(out, b"last-modified");
+        out.extend_from_slice(b"Last-Modified: ");
+        date::write(request.wall.unix_secs, out);
+        out.extend_from_slice(b"\r\n");
+    }
     if is_good {
         if !matches!(settings.expires, Expires::Off | Expires::Epoch | Expires::Max) {
             exchange.is_particular.set(true);

@@ -46,8 +46,8 @@ impl Listens {
                         let message =
                             format!("conflicting server name \"{name}\" on {address}, ignored");
                         let report = Report::warning(scope.files, *at, message);
-                        let note = "the other one, which has the name";
-                        scope.reports.push(report.related(scope.files, before, note));
+                        let other = "the other one, which has the name";
+                        scope.reports.push(report.related(scope.files, before, other));
                         has_conflict = true;
                     }
                 }
