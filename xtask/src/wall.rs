@@ -13,6 +13,7 @@ const PURE: [&str; 9] =
 /// What they may depend on, beside each other.
 const PURE_MAY_USE: [&str; 9] = [
     "annotate-snippets",
+    "fancy-regex",
     "foldhash",
     "httparse",
     "httpdate",

@@ -1,6 +1,7 @@
 //! Request line and fields: bytes into a typed head, or the cause why not (H9, RFC 9112). Any doubt
 //! about where the message ends is a refusal.
 
+use sekisho_http::target::is_authority;
 pub use sekisho_http::target::is_host;
 use sekisho_http::{Head, Known, Version};
 
@@ -78,6 +79,10 @@ pub fn request_line(line: &[u8]) -> Result<RequestLine, Cause> {
     let target_len = memchr::memchr(b' ', rest).unwrap_or(rest.len());
     if target_len == 0 || !rest[..target_len].iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
         return Err(line_cause(line, Cause::TargetInvalid));
+    }
+    // After CONNECT, who knows what the rest of the connection is meant to be.
+    if &line[..method_end] == b"CONNECT" && !is_authority(&rest[..target_len]) {
+        return Err(Cause::TargetInvalid);
     }
     let version = match rest.get(target_len + 1..) {
         Some(b"HTTP/1.1") => Version::Http11,
