@@ -11,7 +11,7 @@ use crate::{Complaints, licence, lock, read};
 const PURE: [&str; 9] =
     ["lifecycle", "http", "http1", "native", "ring", "config", "route", "gateway", "simulation"];
 /// What they may depend on, beside each other.
-const PURE_MAY_USE: [&str; 9] = [
+const PURE_MAY_USE: [&str; 10] = [
     "annotate-snippets",
     "fancy-regex",
     "foldhash",

@@ -159,10 +159,9 @@ impl Http1 {
         engine
     }
 
-    /// Whether a connection with so many requests, of this age, has carried its last one.
-    pub(super) fn is_used_up(&self, requests: u64, policy: &Policy, now: Moment) -> bool {
-        requests >= policy.keepalive_requests
-            || policy.keepalive_time.is_some_and(|time| now.since(self.born) > time)
+    /// Whether the connection is as old as one may become.
+    pub(super) fn is_old(&self, policy: &Policy, now: Moment) -> bool {
+        policy.keepalive_time.is_some_and(|time| now.since(self.born) > time)
     }
 
     /// The policy of the server or location that was chosen for this request (T8). It holds until the
@@ -280,7 +279,8 @@ impl Http1 {
                 client_persists: request.persists,
                 input_ended: self.ended,
                 draining: self.closing.is_some(),
-                used_up: self.is_used_up(self.requests, self.policy(), now),
+                used_up: self.requests >= self.policy().keepalive_requests,
+                is_old: self.is_old(self.policy(), now),
                 keeps_alive: self.policy().keepalive_timeout.is_some(),
             }),
             decided => decided,

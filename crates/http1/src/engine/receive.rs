@@ -85,7 +85,7 @@ impl Http1 {
         now: Moment,
     ) -> bool {
         let is_between = matches!(self.input, Input::Head(framer) if framer == Framer::default());
-        let is_last = self.is_used_up(self.requests + 1, policy, now);
+        let is_last = self.requests + 1 >= policy.keepalive_requests || self.is_old(policy, now);
         let may_end_otherwise = self.closing.is_some() || self.ended || is_last;
         if !is_between || !self.awaits_request() || may_end_otherwise {
             return false;

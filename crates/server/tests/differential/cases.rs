@@ -1,6 +1,8 @@
 //! Configurations and requests of our own choice, the same to nginx and to this server: what has once differed.
 //! A request is its head without `Host` (that is the case's) and without the empty line; `\n` stands for CRLF.
 
+use std::fmt::Write as _;
+
 use sekisho_testkit::{Client, Response, Server, Tree, have};
 
 use crate::common::BINARY;
@@ -193,8 +195,9 @@ fn what_has_once_differed_does_not_differ() {
              server { listen 127.0.0.1:{port}; server_name .dot.test; server_name_in_redirect on;\n\
              location /s { return 200 text:$server_name|$twice; } location /r { return 301 /x; } }\n";
     for (at, (text, _)) in CASES.iter().enumerate() {
-        body += &format!(
-            "server {{ listen 127.0.0.1:{{port}}; server_name c{at}; root {{files}}/root; {text} }}\n"
+        let _ = writeln!(
+            body,
+            "server {{ listen 127.0.0.1:{{port}}; server_name c{at}; root {{files}}/root; {text} }}"
         );
     }
     let body = body.replace("{files}", &files.dir().display().to_string());
