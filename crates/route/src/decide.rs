@@ -242,6 +242,9 @@ impl<'a, F: Files> Decision<'a, F> {
     fn behind_gates(&mut self) -> Next<F::File> {
         match &self.settings().try_files {
             // Within `limit_except` nothing is tried, as in nginx: it has no `try_files` of its own.
+            Some(_) if self.is_rewritten_alias() && !self.is_limited(self.settings()) => {
+                Next::Fail(Status::INTERNAL_SERVER_ERROR)
+            }
             Some(try_files) if !self.is_limited(self.settings()) => self.try_files(try_files),
             _ => self.content(),
         }
@@ -282,7 +285,9 @@ impl<'a, F: Files> Decision<'a, F> {
         let replaced = match self.table.alias_from(self.exchange.location) {
             AliasFrom::Nothing => {
                 if value.first() != Some(&b'/') {
-                    value.insert(0, b'/');
+                    // nginx puts it right behind the root, where it names nothing below it.
+                    self.exchange.file.clear();
+                    return Look::Missing;
                 }
                 Some(0)
             }
@@ -314,10 +319,20 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// Programs, deeds, files and directories.
     fn content(&mut self) -> Next<F::File> {
-        if self.exchange.is_rewritten
-            && self.table.alias_from(self.exchange.location) != AliasFrom::Nothing
+        let settings = self.settings();
+        let is_for_files =
+            settings.cgi.is_none() && settings.deeds.is_none() && settings.status.is_none();
+        let is_known = matches!(
+            self.exchange.method,
+            Method::Get | Method::Head | Method::Post | Method::Options
+        );
+        if is_for_files
+            && !is_known
+            && let Err(next) = self.method_verdict()
         {
-            // What an alias stands for is no longer there: nginx answers so too.
+            return next;
+        }
+        if self.is_rewritten_alias() {
             return Next::Fail(Status::INTERNAL_SERVER_ERROR);
         }
         if let Some(form) = self.settings().status
@@ -342,6 +357,12 @@ impl<'a, F: Files> Decision<'a, F> {
                 self.file_or_directory(mapped)
             }
         }
+    }
+
+    /// Whether what an alias stands for is no longer there, as a script has changed the path: nginx answers 500.
+    fn is_rewritten_alias(&self) -> bool {
+        self.exchange.is_rewritten
+            && self.table.alias_from(self.exchange.location) != AliasFrom::Nothing
     }
 
     fn file_or_directory(&mut self, mapped: Mapped) -> Next<F::File> {
@@ -492,6 +513,10 @@ impl<'a, F: Files> Decision<'a, F> {
             ErrorStatus::Fixed(status) => Some(status),
         };
         match &page.target {
+            // What variables have left without a slash is an address, as in nginx.
+            ErrorTarget::Uri(template) if !self.is_path(template) => {
+                self.redirect_for_error(template, page.status)
+            }
             ErrorTarget::Uri(template) => {
                 if !matches!(self.exchange.method, Method::Get | Method::Head) {
                     self.exchange.method = Method::Get;
@@ -499,19 +524,31 @@ impl<'a, F: Files> Decision<'a, F> {
                 self.redirect_to_value(template)
             }
             ErrorTarget::Named(name) => self.redirect_to_named(name),
-            ErrorTarget::Redirect(template) => {
-                let mut value = mem::take(&mut self.exchange.value);
-                self.expand(template, &mut value);
-                redirect::write_address(self.table, self.request, self.exchange, &value);
-                self.exchange.value = value;
-                self.exchange.status = None;
-                self.exchange.redirect.clear();
-                Next::Done(Action::Redirect(match page.status {
-                    ErrorStatus::Fixed(status) if status.is_redirect() => status,
-                    _ => Status::FOUND,
-                }))
-            }
+            ErrorTarget::Redirect(template) => self.redirect_for_error(template, page.status),
         }
+    }
+
+    /// Whether a value begins as a path does.
+    fn is_path(&mut self, template: &Template) -> bool {
+        let mut value = mem::take(&mut self.exchange.value);
+        self.expand(template, &mut value);
+        let is_path = value.first() == Some(&b'/');
+        self.exchange.value = value;
+        is_path
+    }
+
+    /// The `error_page` is an address to which the client is sent.
+    fn redirect_for_error(&mut self, template: &Template, status: ErrorStatus) -> Next<F::File> {
+        let mut value = mem::take(&mut self.exchange.value);
+        self.expand(template, &mut value);
+        redirect::write_address(self.table, self.request, self.exchange, &value);
+        self.exchange.value = value;
+        self.exchange.status = None;
+        self.exchange.redirect.clear();
+        Next::Done(Action::Redirect(match status {
+            ErrorStatus::Fixed(status) if status.is_redirect() => status,
+            _ => Status::FOUND,
+        }))
     }
 
     /// An internal redirect to `path[?args]`; the arguments of the request go.
@@ -546,7 +583,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 self.exchange.location = location;
                 Next::Location
             }
-            None => self.give_up(),
+            None => Next::Fail(Status::INTERNAL_SERVER_ERROR),
         }
     }
 

@@ -45,6 +45,9 @@ const PAGES: &[&str] = &[
     "error_page 403 /p/; error_page 404 /missing;",
     "error_page 301 302 /pages/index.html;",
     "error_page 418 = @named;",
+    "error_page 403 $uri.html;",
+    "error_page 404 =403 /nope.html; error_page 403 @named;",
+    "error_page 500 =200 /a.txt;",
 ];
 const TRIES: &[&str] = &[
     "try_files $uri $uri/ =404;",
@@ -56,6 +59,8 @@ const TRIES: &[&str] = &[
     "try_files $uri $uri.html /p/q/;",
     "try_files /p$uri p/a.txt;",
     "try_files $uri =418;",
+    "try_files a.txt $uri/a.txt /p/?x=1;",
+    "try_files $uri$args $uri/index.html @missing;",
 ];
 const INDEXES: &[&str] = &[
     "index a.txt;",
@@ -81,6 +86,15 @@ const SCRIPTS: &[&str] = &[
     "if ($arg_y = 1) { break; }",
     "if (-f $request_filename) { break; } rewrite ^ /p/a.txt last;",
     "if ($uri ~ q) { set $v 1; } if ($v) { return 404; }",
+    "if (!-e $request_filename) { rewrite ^ /index.html last; }",
+    "if ($http_authorization) { return 404; }",
+    "if (-d $request_filename) { set $args x=1; }",
+    "rewrite ^/p/(.*)$ /al/$1 last;",
+    "rewrite ^/al/(.*)$ /p/q/$1 last;",
+    "rewrite ^/e/(.*)$ /p/$1? break;",
+    "rewrite ^(.*)$ $1.html break;",
+    "rewrite ^/p/b$ p/a.txt last;",
+    "return 444;",
     "return 403;",
     "return 404;",
     "return 200 text:return;",
@@ -104,6 +118,9 @@ const OTHERS: &[&str] = &[
     "satisfy all;",
     "server_name_in_redirect on;",
     "log_not_found off;",
+    "port_in_redirect off;",
+    "disable_symlinks on;",
+    "limit_rate 10m;",
 ];
 /// What may stand at the level of a server.
 const PLACES: &[&str] = &[
@@ -125,6 +142,10 @@ const PLACES: &[&str] = &[
     "~ /q/",
     "/al/",
     "/al",
+    "= /p",
+    "/p/q",
+    "^~ /pages/",
+    "~ (?<!b)\\.html$",
 ];
 /// What may stand within a prefix of `/p/`.
 const WITHIN: &[&str] = &[
