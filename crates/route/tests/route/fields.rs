@@ -44,7 +44,7 @@ fn some_fields_take_the_place_of_what_is_there() {
         lines,
         |own| {
             own.add_headers =
-                [add("last-modified", "new", false), add("ETag", "$arg_none", false)].into()
+                [add("last-modified", "new", false), add("ETag", "$arg_none", false)].into();
         },
         None,
     );
@@ -52,7 +52,7 @@ fn some_fields_take_the_place_of_what_is_there() {
     let seen = fields_after(
         "",
         |own| {
-            own.add_headers = [add("X-A", "a", false), add("X-B", "$sent_http_x_a", false)].into()
+            own.add_headers = [add("X-A", "a", false), add("X-B", "$sent_http_x_a", false)].into();
         },
         None,
     );
