@@ -7,6 +7,7 @@ mod citation;
 mod directives;
 mod licence;
 mod lock;
+mod settings;
 mod shape;
 mod simulate;
 mod source;
@@ -24,6 +25,7 @@ usage: cargo xtask spec [--check]        write (or check) docs/spec-coverage.md 
        cargo xtask directives [--check]  write (or check) docs/directives.md
        cargo xtask wall                  dependencies, sources and licences; what pure rooms touch
        cargo xtask style                 length and opening of files, words that must not stay
+       cargo xtask settings              fields of the configuration's model that nobody reads
        cargo xtask simulate [http|native] [--seeds N] [--from N] [--seed N] [--jobs N] [--all]
                                          play worlds of the simulation, or one again";
 
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         ["directives", "--check"] => directives::check(&root),
         ["wall"] => wall::check(&root),
         ["style"] => style::check(&root),
+        ["settings"] => settings::check(&root),
         ["simulate", rest @ ..] => match simulate::run(rest) {
             Ok(complaints) => complaints,
             Err(error) => {

@@ -21,8 +21,9 @@ const PURE: [&str; 10] = [
     "simulation",
 ];
 /// What they may depend on, beside each other.
-const PURE_MAY_USE: [&str; 9] = [
+const PURE_MAY_USE: [&str; 10] = [
     "annotate-snippets",
+    "fancy-regex",
     "foldhash",
     "httparse",
     "httpdate",

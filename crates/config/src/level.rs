@@ -81,6 +81,11 @@ impl<'a> Directive<'a> {
         self.node.args.get(at).unwrap_or(&self.node.name)
     }
 
+    /// Whether no other directive of the name stands before it at this level.
+    pub fn is_first_of(&self, level: &Level) -> bool {
+        level.seen.get(self.row.name).is_none_or(|first| *first == self.node.name.span)
+    }
+
     /// `invalid value "x" in "name" directive: reason`
     pub fn invalid(&self, word: &Word, reason: &str) -> Fault {
         let name = self.row.name;
@@ -92,7 +97,10 @@ impl<'a> Directive<'a> {
 
     /// What this word asks for is not there yet.
     pub fn not_built(&self, word: &Word) -> Fault {
-        Fault::at(word, format!("\"{}\" of \"{}\" is not built yet", word.shown(), self.row.name))
+        Fault::at(
+            word,
+            format!("\"{}\" of \"{}\" is not supported yet", word.shown(), self.row.name),
+        )
     }
 
     /// An argument as text.
@@ -177,6 +185,8 @@ pub struct Scope<'a> {
     pub names: Names,
     /// `log_format`s by name.
     pub formats: HashMap<String, Arc<LogFormat>>,
+    /// Those that are wrong and have been reported.
+    pub bad_formats: HashSet<String>,
     /// `limit_req_zone`s and `limit_conn_zone`s; a `ZoneId` is an index here.
     pub zones: Vec<Zone>,
     /// Settings of the process.
@@ -448,13 +458,12 @@ impl Level {
     #[must_use]
     pub fn child(&self, context: Context, matches: LocationMatch) -> Self {
         let mut settings = self.settings.clone();
-        // These hold only where they stand.
+        // These hold only where they stand: in nginx their modules have no merge function (`try_files`), do not
+        // merge the member (`limit_except`, the script), or set a content handler, which is never inherited
+        // (`stub_status`). Everything else, `internal` included, is inherited.
         settings.try_files = None;
-        if !matches!(context, Context::LocationIf | Context::LimitExcept) {
-            settings.status = None;
-        }
+        settings.status = None;
         settings.rewriting.script = None;
-        settings.internal = false;
         settings.limit_except = None;
         Self {
             context,
@@ -561,6 +570,8 @@ fn blank_settings() -> Settings {
         client_body_min_rate: None,
         keepalive_timeout: None,
         keepalive_header: None,
+        keepalive_time: None,
+        chunked_transfer_encoding: false,
         keepalive_requests: 0,
         send_timeout: None,
         lingering_timeout: None,

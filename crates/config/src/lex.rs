@@ -53,6 +53,38 @@ impl<'a> Lexer<'a> {
         Self { text, at, wants_separator: false }
     }
 
+    /// Skips a block of Lua behind its opening brace, the closing one included; `false` if there is none.
+    pub fn skip_lua(&mut self) -> bool {
+        let mut depth = 1_usize;
+        while let Some(byte) = self.peek() {
+            let rest = &self.text[self.at..];
+            match byte {
+                b'{' => depth += 1,
+                b'}' => depth -= 1,
+                b'-' if rest.starts_with(b"--") => {
+                    let long = long_bracket(&rest[2..]).map(|bytes| bytes + 2);
+                    let line = rest.iter().position(|byte| *byte == b'\n');
+                    self.at += long.or(line).unwrap_or(rest.len());
+                    continue;
+                }
+                b'[' => {
+                    self.at += long_bracket(rest).unwrap_or(1);
+                    continue;
+                }
+                b'"' | b'\'' => match self.quote_end(byte) {
+                    Some(end) => self.at = end,
+                    None => return false,
+                },
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
@@ -197,6 +229,16 @@ pub fn quote(word: &[u8], out: &mut Vec<u8>) {
         out.push(byte);
     }
     out.push(b'"');
+}
+
+/// The length of a long bracket of Lua, `[[…]]` or `[=[…]=]`, if one begins here; to the end if it is not closed.
+fn long_bracket(text: &[u8]) -> Option<usize> {
+    let inside = text.strip_prefix(b"[")?;
+    let level = inside.iter().take_while(|byte| **byte == b'=').count();
+    let inside = inside.get(level..)?.strip_prefix(b"[")?;
+    let close: Vec<u8> = [&b"]"[..], &b"=".repeat(level), b"]"].concat();
+    let end = inside.windows(close.len()).position(|window| window == close);
+    Some(end.map_or(text.len(), |at| 2 + level + at + close.len()))
 }
 
 #[cfg(test)]

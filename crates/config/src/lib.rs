@@ -15,7 +15,10 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod expression;
 mod guards;
+#[cfg(test)]
+mod inheritance;
 mod look_ahead;
 mod lookup;
 mod machine;
@@ -27,6 +30,7 @@ mod whereabouts;
 
 use std::path::{Path, PathBuf};
 
+pub use expression::{Expression, Matched};
 pub use machine::DEFAULT_USER;
 pub use model::*;
 pub use report::{Report, Severity};

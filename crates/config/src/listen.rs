@@ -145,7 +145,7 @@ fn option(line: &mut ListenLine, text: &str) -> Result<(), String> {
         // nginx since 1.25 prefers the directive `http2`, and takes this all the same.
         ("http2", None) => options.http2 = true,
         ("ssl" | "quic" | "proxy_protocol" | "spdy" | "multipath", None) => {
-            return Err(format!("\"{name}\" of \"listen\" is not built yet"));
+            return Err(format!("\"{name}\" of \"listen\" is not supported yet"));
         }
         ("bind", None) => {}
         ("setfib", Some(_)) => _ = number()?,
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn options_are_read_or_refused() {
         let args: Vec<&[u8]> = "[::]:80 default_server backlog=511 reuseport ipv6only=off so_keepalive=30m::10 \
-                                rcvbuf=8k sndbuf=1m deferred fastopen=3 bind setfib=1 accept_filter=httpready"
+                                rcvbuf=8k sndbuf=1m deferred fastopen=3 http2 bind setfib=1 accept_filter=httpready"
             .split(' ')
             .map(str::as_bytes)
             .collect();
@@ -271,15 +271,16 @@ mod tests {
             sndbuf: Some(1 << 20),
             deferred: Some(true),
             fastopen: Some(3),
+            http2: true,
             mode: None,
             ipc: false,
         };
         assert_eq!(line.options, expected);
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);
         let table = [
-            ("80 ssl", "1: \"ssl\" of \"listen\" is not built yet"),
-            ("80 quic", "1: \"quic\" of \"listen\" is not built yet"),
-            ("80 proxy_protocol", "1: \"proxy_protocol\" of \"listen\" is not built yet"),
+            ("80 ssl", "1: \"ssl\" of \"listen\" is not supported yet"),
+            ("80 quic", "1: \"quic\" of \"listen\" is not supported yet"),
+            ("80 proxy_protocol", "1: \"proxy_protocol\" of \"listen\" is not supported yet"),
             ("80 backlog=0", "1: invalid parameter \"backlog=0\""),
             ("80 backlog=x", "1: invalid parameter \"backlog=x\""),
             ("80 ipv6only=on", "1: \"ipv6only\" is for IPv6 addresses"),

@@ -196,13 +196,11 @@ mod tests {
 
     fn captured(source: &str, ignore_case: bool, text: &str) -> Option<Vec<Option<String>>> {
         let made = pattern(source, ignore_case).unwrap_or_else(|bad| panic!("{source}: {bad:?}"));
-        let found = made.regex.captures(text.as_bytes())?;
-        let groups = found.iter().skip(1);
-        Some(
-            groups
-                .map(|group| group.map(|m| String::from_utf8_lossy(m.as_bytes()).into_owned()))
-                .collect(),
-        )
+        let mut groups = Vec::new();
+        if made.regex.captures(text.as_bytes(), &mut groups) != crate::Matched::Yes {
+            return None;
+        }
+        Some(groups.into_iter().map(|group| group.map(|range| text[range].to_owned())).collect())
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn geo_entry(
     }
     match (&*name.text, entry.args.as_slice()) {
         (b"ranges" | b"proxy_recursive", []) | (b"proxy", [_]) => {
-            Err(Fault::at(name, format!("\"{}\" of \"geo\" is not built yet", name.shown())))
+            Err(Fault::at(name, format!("\"{}\" of \"geo\" is not supported yet", name.shown())))
         }
         (b"default", [value]) => {
             for network in [(false, 0, u32::MAX.into()), (true, 0, u128::MAX)] {

@@ -18,8 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regex::bytes::Regex;
 use sekisho_http::{Method, Status};
+
+use crate::expression::Expression;
 
 pub use access::{
     Access, AddressRule, Bound, LimitExcept, Limits, Links, PasswordRule, PlaceLimit, Rate,
@@ -249,7 +250,7 @@ pub struct Pattern {
     /// As written, without `~`.
     pub source: String,
     /// Compiled; case-insensitive where asked for.
-    pub regex: Regex,
+    pub regex: Expression,
 }
 
 /// How a location matches.
@@ -325,7 +326,7 @@ pub struct Settings {
     pub error_pages: Arc<[ErrorPage]>,
     /// `recursive_error_pages`
     pub recursive_error_pages: bool,
-    /// `internal` (a location's own)
+    /// `internal`
     pub internal: bool,
     /// `limit_except` (a location's own): who may use other methods than these.
     pub limit_except: Option<Arc<LimitExcept>>,
@@ -381,6 +382,10 @@ pub struct Settings {
     pub keepalive_timeout: Option<Duration>,
     /// `keepalive_timeout`'s second argument: sent as `Keep-Alive: timeout=`.
     pub keepalive_header: Option<Duration>,
+    /// `keepalive_time`; `None` for no bound.
+    pub keepalive_time: Option<Duration>,
+    /// `chunked_transfer_encoding`
+    pub chunked_transfer_encoding: bool,
     /// `keepalive_requests`
     pub keepalive_requests: u64,
     /// `send_timeout`

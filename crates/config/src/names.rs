@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{LocationMatch, Pattern, ServerName};
 use crate::parse::{Node, Word};
-use crate::pattern::{NOT_OFFERED, pattern};
+use crate::pattern::pattern;
 
 /// A compiled expression from a word, or part of one.
 pub(crate) fn regex_of(
@@ -17,9 +17,7 @@ pub(crate) fn regex_of(
         .map_err(|_| Fault::at(word, "a regular expression must be UTF-8"))?;
     pattern(text, ignore_case).map_err(|bad| {
         let shown: String = text.chars().take(100).collect();
-        let fault =
-            Fault::at(word, format!("invalid regular expression \"{shown}\": {}", bad.reason));
-        fault.note(bad.is_not_offered.then(|| NOT_OFFERED.to_owned()))
+        Fault::at(word, format!("invalid regular expression \"{shown}\": {}", bad.reason))
     })
 }
 
@@ -81,8 +79,9 @@ pub(crate) fn server_name(
         Some(HostKey::Leading(name)) => add(ServerName::LeadingWildcard(name)),
         Some(HostKey::Trailing(name)) => add(ServerName::TrailingWildcard(name)),
         Some(HostKey::Both(name)) => {
+            // The name itself comes first: it is `$server_name`, as in nginx.
+            add(ServerName::Exact(name.clone()));
             add(ServerName::LeadingWildcard(format!(".{name}")));
-            add(ServerName::Exact(name));
         }
         None => {
             return Err(Fault::at(

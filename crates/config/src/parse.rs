@@ -284,11 +284,22 @@ struct Reading<'p, 'a> {
 impl Reading<'_, '_> {
     fn all(mut self, text: &[u8]) -> Vec<Node> {
         let depth = self.parser.depth;
-        for (token, range) in Lexer::new(text) {
+        let mut lexer = Lexer::new(text);
+        while let Some((token, range)) = lexer.next() {
             let span = Span { file: self.file, start: range.start as u32, end: range.end as u32 };
             match token {
                 Token::Word { text, quoted } => self.word(Word { text, quoted, span }),
                 Token::Semicolon => self.semicolon(span),
+                Token::Open if self.is_lua() => {
+                    // Another language: its braces, quotes and semicolons are not ours to read.
+                    if lexer.skip_lua() {
+                        self.open(span);
+                        self.close(span);
+                    } else {
+                        let message = "unexpected end of file, expecting \"}\" of a Lua block";
+                        self.parser.give_up(Some(span), message.to_owned());
+                    }
+                }
                 Token::Open => self.open(span),
                 Token::Close => self.close(span),
                 Token::Mistake(mistake) => self.mistake(mistake, span),
@@ -305,6 +316,10 @@ impl Reading<'_, '_> {
             self.close_block();
         }
         self.open.pop().map(|block| block.nodes).unwrap_or_default()
+    }
+
+    fn is_lua(&self) -> bool {
+        self.words.first().is_some_and(|name| name.text.ends_with(b"_by_lua_block"))
     }
 
     fn word(&mut self, word: Word) {

@@ -1,14 +1,12 @@
-//! Regular expressions of the configuration: made once, matched in linear time.
+//! Regular expressions of the configuration: made once, matched in linear time unless they ask for more.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use regex::bytes::RegexBuilder;
-
+use crate::expression::Expression;
 use crate::look_ahead::without_look_ahead;
 use crate::model::Pattern;
 
-/// Memory that one compiled expression may take.
-const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// A longer expression is an error.
 const SOURCE_BYTES_MAX: usize = 16 * 1024;
 
@@ -17,46 +15,66 @@ const SOURCE_BYTES_MAX: usize = 16 * 1024;
 pub struct BadPattern {
     /// What is wrong.
     pub reason: String,
-    /// Whether it asks for what this engine leaves out on purpose.
-    pub is_not_offered: bool,
 }
 
-/// What nginx users may miss, as a note.
-pub const NOT_OFFERED: &str = "look-around and back references are not offered, as matching takes linear time; \"(?!word)\" is, before \".*\" or the end";
-
-/// Compiles an expression. Bytes are matched, and `.` is any byte, as in nginx; `(*UTF8)` in front
-/// makes it any character.
-pub fn pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPattern> {
-    if source.len() > SOURCE_BYTES_MAX {
-        return Err(BadPattern { reason: "it is too long".to_owned(), is_not_offered: false });
-    }
-    let utf8 = source.strip_prefix("(*UTF8)").or_else(|| source.strip_prefix("(*UTF)"));
-    let build = |text: &str| {
-        RegexBuilder::new(text)
-            .unicode(utf8.is_some())
-            .case_insensitive(ignore_case)
-            .size_limit(COMPILED_BYTES_MAX)
-            .dfa_size_limit(COMPILED_BYTES_MAX)
-            .build()
-    };
-    let text = utf8.unwrap_or(source);
-    let made = match build(text) {
-        Err(error) => without_look_ahead(text).and_then(|text| build(&text).ok()).ok_or(error),
-        made => made,
-    };
-    match made {
-        Ok(regex) => Ok(Arc::new(Pattern { source: source.to_owned(), regex })),
-        Err(error) => {
-            let text = error.to_string();
-            // The engine draws its own picture; its last line is the reason.
-            let last = text.lines().last().unwrap_or_default();
-            let reason = last.strip_prefix("error: ").unwrap_or(last).to_owned();
-            let is_not_offered =
-                ["look-around", "backreference"].iter().any(|word| reason.contains(word))
-                    || ["(?>", "++", "*+", "?+"].iter().any(|word| source.contains(word));
-            Err(BadPattern { reason, is_not_offered })
+impl Pattern {
+    /// Compiles an expression. Bytes are matched, and `.` is any byte, as in nginx; `(*UTF8)` in front makes it any
+    /// character. Only what linear matching cannot do (look-around, back references, atomic groups) is left to an
+    /// engine that goes back, within a bound.
+    pub fn new(source: &str, ignore_case: bool) -> Result<Self, BadPattern> {
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(BadPattern { reason: "it is too long".to_owned() });
+        }
+        let utf8 = source.strip_prefix("(*UTF8)").or_else(|| source.strip_prefix("(*UTF)"));
+        let is_utf8 = utf8.is_some();
+        let text = without_quotes(utf8.unwrap_or(source));
+        let linear = |text: &str| Expression::linear(text, is_utf8, ignore_case);
+        let made = linear(&text).or_else(|error| {
+            let simpler = without_look_ahead(&text).and_then(|text| linear(&text).ok());
+            let is_too_large = error.contains("size limit");
+            let backtracking = || Expression::backtracking(&text, is_utf8, ignore_case);
+            simpler.or_else(|| if is_too_large { None } else { backtracking() }).ok_or(error)
+        });
+        match made {
+            Ok(regex) => Ok(Self { source: source.to_owned(), regex }),
+            Err(text) => {
+                // The engine draws its own picture; its last line is the reason.
+                let last = text.lines().last().unwrap_or_default();
+                let reason = last.strip_prefix("error: ").unwrap_or(last).to_owned();
+                Err(BadPattern { reason })
+            }
         }
     }
+}
+
+/// Compiles an expression that is shared.
+pub fn pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPattern> {
+    Pattern::new(source, ignore_case).map(Arc::new)
+}
+
+/// `\Q…\E` of PCRE: what stands between is meant as it is.
+fn without_quotes(source: &str) -> Cow<'_, str> {
+    if !source.contains(r"\Q") {
+        return Cow::Borrowed(source);
+    }
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find('\\') {
+        let (before, tail) = rest.split_at(at);
+        out.push_str(before);
+        if let Some(quoted) = tail.strip_prefix(r"\Q") {
+            let (quoted, behind) = quoted.split_once(r"\E").unwrap_or((quoted, ""));
+            out.push_str(&regex::escape(quoted));
+            rest = behind;
+        } else {
+            // An escape and what it is for, so that an escaped backslash opens no quote.
+            let end = tail.char_indices().nth(2).map_or(tail.len(), |(at, _)| at);
+            out.push_str(&tail[..end]);
+            rest = &tail[end..];
+        }
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
 }
 
 /// The names of the groups, read from the text alone.
@@ -98,12 +116,30 @@ mod tests {
 
     /// V31
     #[test]
-    fn what_cannot_be_matched_in_linear_time_is_refused_with_a_reason() {
-        for source in ["(?=a)", "(?<!a)b", r"(a)\1", "(?>a)b"] {
-            assert!(pattern(source, false).unwrap_err().is_not_offered, "{source}");
+    fn what_linear_matching_cannot_do_is_done_within_a_bound() {
+        for (source, text, is_match) in [
+            ("a(?=b)", "ab", true),
+            ("a(?=b)", "ac", false),
+            ("(?<!a)b", "ab", false),
+            ("(?<!a)b", "cb", true),
+            (r"^(a)\1$", "aa", true),
+            ("^(?>a+)ab", "aaab", false),
+            ("^a++b", "aab", true),
+            (r"^\Qa.b\E(\d)$", "a.b7", true),
+            (r"^\Qa.b\E(\d)$", "axb7", false),
+            (r"^\p{N}+$", "123", true),
+            (r"^\p{N}+$", "12x", false),
+            (r"^/(?:build|tests|config(?!uration)|lib)(?:$|/)", "/config/x", true),
+            (r"^/(?:build|tests|config(?!uration)|lib)(?:$|/)", "/configuration/x", false),
+            (r"^/(?!(?:media|files)/)(.*\.(?:php|sh))$", "/media/a.php", false),
+            (r"^/(?!(?:media|files)/)(.*\.(?:php|sh))$", "/other/a.php", true),
+        ] {
+            let found =
+                pattern(source, false).unwrap_or_else(|bad| panic!("{source}: {}", bad.reason));
+            assert_eq!(found.regex.is_match(text.as_bytes()), is_match, "{source} {text}");
         }
         for source in ["(", "[a", "a{999}{999}{999}"] {
-            assert!(!pattern(source, false).unwrap_err().is_not_offered, "{source}");
+            assert!(pattern(source, false).is_err(), "{source}");
         }
         assert!(pattern(&"(".repeat(20_000), false).is_err());
         assert!(pattern(&"(".repeat(10_000), false).is_err());

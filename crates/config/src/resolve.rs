@@ -34,6 +34,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         reports,
         names: Names::default(),
         formats: HashMap::new(),
+        bad_formats: HashSet::new(),
         zones: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
@@ -298,6 +299,10 @@ impl Walk<'_> {
 
     fn unknown(&mut self, context: Context, node: &Node) {
         let name = node.name.shown();
+        if name.starts_with("lua_") || name.contains("_by_lua") {
+            self.error(node.name.span, format!("\"{name}\" is not supported: there is no Lua"));
+            return;
+        }
         let here =
             directive::rows().filter(|row| row.contexts.contains(context)).map(|row| row.name);
         let help = did_you_mean(&name, here)
@@ -309,7 +314,7 @@ impl Walk<'_> {
     }
 
     fn not_built(&mut self, row: &Row, span: Span) {
-        self.error(span, format!("\"{}\" is not built yet", row.name));
+        self.error(span, format!("\"{}\" is not supported yet", row.name));
     }
 
     /// The level on which everything stands: the table's defaults, applied like any other directive.
@@ -388,11 +393,14 @@ impl Walk<'_> {
 
     fn name_map<'n>(&mut self, directive: Directive<'n>, maps: &mut Vec<(Directive<'n>, String)>) {
         match map_name(&directive) {
-            Ok(name) if self.scope.names.maps.contains_key(&name) => {
-                self.error(directive.arg(1).span, format!("the duplicate \"{name}\" variable"));
-            }
             Ok(name) => {
-                self.scope.names.maps.insert(name.clone(), MapId(maps.len() as u32));
+                let id = MapId(maps.len() as u32);
+                if self.scope.names.maps.insert(name.clone(), id).is_some() {
+                    // As in nginx, the last one is the variable's.
+                    let message =
+                        format!("this \"map\" takes the place of another one of \"${name}\"");
+                    self.scope.warn(directive.arg(1).span, message);
+                }
                 maps.push((directive, name));
             }
             Err(fault) => self.fault(directive.node, fault),
@@ -471,7 +479,10 @@ impl Walk<'_> {
                 );
             }
             Ok(format) => _ = self.scope.formats.insert(format.name.clone(), Arc::new(format)),
-            Err(fault) => self.fault(directive.node, fault),
+            Err(fault) => {
+                self.scope.bad_formats.insert(directive.arg(0).shown());
+                self.fault(directive.node, fault);
+            }
         }
     }
 
@@ -484,10 +495,12 @@ impl Walk<'_> {
             if !servers.iter().any(|names| names.contains(&wanted.name)) {
                 let known = servers.iter().flatten().map(String::as_str);
                 let help = did_you_mean(&wanted.name, known);
-                let message = format!("named location \"{}\" is not defined", wanted.name);
+                // nginx finds out when it is needed, and answers 500.
+                let message =
+                    format!("named location \"{}\" is not defined: its use is a 500", wanted.name);
                 self.scope
                     .reports
-                    .push(Report::error(self.scope.files, wanted.span, message).help(help));
+                    .push(Report::warning(self.scope.files, wanted.span, message).help(help));
             }
         }
     }

@@ -112,7 +112,7 @@ fn unknown(name: &str, names: &Names) -> BadTemplate {
         NOT_BUILT.contains(&name) || NOT_BUILT_PREFIXES.iter().any(|p| name.starts_with(p));
     if is_nginx {
         return BadTemplate {
-            message: format!("variable \"${name}\" is not built yet"),
+            message: format!("variable \"${name}\" is not supported yet"),
             help: None,
         };
     }
@@ -282,7 +282,10 @@ mod tests {
     fn an_unknown_name_is_an_error_with_a_suggestion() {
         assert_eq!(parts("$urri"), ["unknown \"urri\" variable", "did you mean \"$uri\"?"]);
         assert_eq!(parts("$usr"), ["unknown \"usr\" variable", "did you mean \"$user\"?"]);
-        assert_eq!(parts("$upstream_addr"), ["variable \"$upstream_addr\" is not built yet", ""]);
+        assert_eq!(
+            parts("$upstream_addr"),
+            ["variable \"$upstream_addr\" is not supported yet", ""]
+        );
         for text in ["$", "a$", "${", "${}", "${a-b}", "$-", "${uri"] {
             assert!(parts(text)[0].starts_with("invalid variable name"), "{text}");
         }

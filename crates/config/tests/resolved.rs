@@ -282,8 +282,9 @@ fn what_a_location_says_for_itself_is_not_handed_down() {
     assert_eq!(*limit.methods, [Method::Get, Method::Head]);
     assert!(limit.access.is_some() && outer.access.is_none());
     let inner = &location(&config, "/a/b").settings;
+    // `internal` is: a nested location is no way around it.
     assert!(
-        !inner.internal
+        inner.internal
             && inner.rewriting.script.is_none()
             && inner.try_files.is_none()
             && inner.limit_except.is_none()
@@ -335,8 +336,8 @@ fn server_names_have_four_kinds() {
         .collect();
     let expected = [
         "=example.org",
-        "*.example.net",
         "=example.net",
+        "*.example.net",
         "*.example.com",
         "www.example.*",
         r"~^(?<user>[a-z]+)\.example\.dev$",

@@ -593,7 +593,9 @@ fn open_owned(root: &[u8], rest: &[u8]) -> Result<OwnedFd, Errno> {
     while let Some(component) = components.next() {
         let link = rustix::fs::openat(&at, component, STEP | OFlags::NOFOLLOW, Mode::empty())?;
         let link_stat = rustix::fs::fstat(&link)?;
-        let flags = if components.peek().is_none() { FLAGS } else { STEP };
+        // What is asked for with a closing slash is a directory or nothing.
+        let last = if rest.ends_with(b"/") { FLAGS | OFlags::DIRECTORY } else { FLAGS };
+        let flags = if components.peek().is_none() { last } else { STEP };
         let is_link =
             rustix::fs::FileType::from_raw_mode(link_stat.st_mode) == rustix::fs::FileType::Symlink;
         let next = if is_link {

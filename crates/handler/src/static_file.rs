@@ -7,7 +7,7 @@ use std::rc::Rc;
 use sekisho_config::{IfModifiedSince, Settings};
 use sekisho_http::conditional::{self, Since, Validators, Verdict};
 use sekisho_http::range::{self, Ranges};
-use sekisho_http::{Coding, Head, Known, Status};
+use sekisho_http::{Coding, Head, Known, Method, Status};
 
 use crate::answer::{self, media_type_field};
 use crate::file_cache::OpenFile;
@@ -41,7 +41,14 @@ pub fn reply(
     }
     let ranges_max = settings.max_ranges.unwrap_or(RANGES_MAX).min(RANGES_MAX);
     if let Some(status) = role.fixed {
-        describe(file, settings, media_type, false, fields);
+        media_type_field(media_type, settings, fields);
+        if status == Status::OK {
+            // As in nginx, an error has no date of its own.
+            fields.extend_from_slice(file.modified_field());
+        }
+        if settings.etag {
+            fields.extend_from_slice(file.etag_field());
+        }
         return Reply::of(status, Piece::File(Rc::clone(file), 0..file.size()));
     }
     let validators =
@@ -60,7 +67,12 @@ pub fn reply(
         }
     }
     let wanted = match head.known(Known::Range) {
-        Some(value) if ranges_max > 0 && conditional::if_range_holds(head, &validators) => {
+        // Ranges are for GET alone (RFC 9110 §14.2).
+        Some(value)
+            if ranges_max > 0
+                && head.method() != Method::Head
+                && conditional::if_range_holds(head, &validators) =>
+        {
             range::parse(value, file.size(), ranges_max)
         }
         _ => Ranges::Whole,

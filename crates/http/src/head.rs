@@ -135,6 +135,7 @@ known! {
     IfNoneMatch "if-none-match",
     IfModifiedSince "if-modified-since",
     IfUnmodifiedSince "if-unmodified-since",
+    ContentRange "content-range",
     ContentType "content-type",
     UserAgent "user-agent",
     Referer "referer",
@@ -145,6 +146,11 @@ known! {
     Upgrade "upgrade",
     KeepAlive "keep-alive",
     Via "via",
+}
+
+/// What nginx takes for a valid byte of a field's name.
+const fn is_plain_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -163,6 +169,10 @@ pub struct Head {
     target: Span,
     version: Version,
     fields: Vec<Field>,
+    /// The names of fields that were dropped.
+    dropped: Vec<Span>,
+    /// Whether a field's name has anything but letters, digits and hyphens.
+    has_odd_names: bool,
     /// For each known field, one more than the index of its first occurrence; 0 when it is absent.
     first: [u16; Known::COUNT],
 }
@@ -176,6 +186,8 @@ impl Default for Head {
             target: Span::default(),
             version: Version::Http11,
             fields: Vec::new(),
+            dropped: Vec::new(),
+            has_odd_names: false,
             first: [0; Known::COUNT],
         }
     }
@@ -186,6 +198,8 @@ impl Head {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.fields.clear();
+        self.dropped.clear();
+        self.has_odd_names = false;
         self.method = Method::Other;
         self.method_name = Span::default();
         self.target = Span::default();
@@ -210,13 +224,48 @@ impl Head {
     /// The same for a name that was looked up before.
     pub fn push_known(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
         let field = Field { name: self.store(name), value: self.store(value), known };
-        if let Some(known) = known {
-            let first = &mut self.first[known as usize];
-            if *first == 0 {
-                *first = u16::try_from(self.fields.len() + 1).unwrap_or(u16::MAX);
-            }
+        match known {
+            Some(known) => self.note_known(known, self.fields.len()),
+            None => self.has_odd_names |= !name.iter().all(|byte| is_plain_name_byte(*byte)),
         }
         self.fields.push(field);
+    }
+
+    fn note_known(&mut self, known: Known, at: usize) {
+        let first = &mut self.first[known as usize];
+        if *first == 0 {
+            *first = u16::try_from(at + 1).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// Whether there is a field whose name has anything but letters, digits and hyphens.
+    pub const fn has_odd_names(&self) -> bool {
+        self.has_odd_names
+    }
+
+    /// Drops these fields, or those of them without underscores. The names of fields that frame a message or
+    /// choose a server are never odd.
+    pub fn drop_odd_names(&mut self, keeps_underscores: bool) {
+        self.has_odd_names = false;
+        let fields = std::mem::take(&mut self.fields);
+        self.first = [0; Known::COUNT];
+        for field in fields {
+            let is_kept =
+                |byte: &u8| is_plain_name_byte(*byte) || (keeps_underscores && *byte == b'_');
+            if !self.at(field.name).iter().all(is_kept) {
+                self.dropped.push(field.name);
+                continue;
+            }
+            if let Some(known) = field.known {
+                self.note_known(known, self.fields.len());
+            }
+            self.fields.push(field);
+        }
+    }
+
+    /// The names of fields that were dropped.
+    pub fn dropped_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.dropped.iter().map(|name| self.at(*name))
     }
 
     /// The method.
@@ -328,5 +377,28 @@ mod tests {
         }
         assert_eq!(values(None, "x_own_field"), "x,y");
         assert_eq!(values(Some(Known::Referer), "referer"), "");
+    }
+
+    #[test]
+    fn odd_names_are_dropped_and_the_rest_is_found_as_before() {
+        for (keeps_underscores, kept) in [(false, "X-A:1 Host:h"), (true, "X_B:2 X-A:1 Host:h")] {
+            let mut head = Head::default();
+            head.begin(b"GET", b"/", Version::Http11);
+            for (name, value) in [("X_B", "2"), ("X.C", "3"), ("X-A", "1"), ("Host", "h")] {
+                head.push(name.as_bytes(), value.as_bytes());
+            }
+            assert!(head.has_odd_names());
+            head.drop_odd_names(keeps_underscores);
+            assert!(!head.has_odd_names());
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let seen: Vec<String> =
+                head.fields().map(|(name, value)| text(name) + ":" + &text(value)).collect();
+            assert_eq!(seen.join(" "), kept);
+            assert_eq!(head.known(Known::Host), Some(&b"h"[..]));
+            assert!(head.dropped_names().any(|name| name == b"X.C"));
+        }
+        let mut plain = Head::default();
+        plain.push(b"X-Plain-1", b"");
+        assert!(!plain.has_odd_names());
     }
 }

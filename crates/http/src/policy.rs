@@ -14,6 +14,12 @@ pub struct Policy {
     pub body_min_rate: Option<u64>,
     /// `keepalive_timeout`; `None` switches keep-alive off, as `keepalive_timeout 0` does in nginx.
     pub keepalive_timeout: Option<Duration>,
+    /// The second value of `keepalive_timeout`: seconds that a client is told in `Keep-Alive`.
+    pub keepalive_header_secs: Option<u64>,
+    /// `keepalive_time`: how long after its beginning a connection may still be kept.
+    pub keepalive_time: Option<Duration>,
+    /// `chunked_transfer_encoding`: whether HTTP/1.1 clients get chunks where the length is not known.
+    pub sends_chunks: bool,
     /// `send_timeout`
     pub send_timeout: Option<Duration>,
     /// `lingering_timeout`: quiet time while lingering.
@@ -44,6 +50,9 @@ impl Default for Policy {
             body_timeout: TEN,
             body_min_rate: None,
             keepalive_timeout: TEN,
+            keepalive_header_secs: None,
+            keepalive_time: Some(Duration::from_hours(1)),
+            sends_chunks: true,
             send_timeout: TEN,
             lingering_timeout: TEN,
             lingering_time: Some(Duration::from_secs(30)),

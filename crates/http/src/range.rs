@@ -11,7 +11,7 @@ pub const PARTS_MAX: usize = 16;
 pub enum Ranges {
     /// No usable range: the whole body.
     Whole,
-    /// 416: well-formed, but nothing of it lies within the body.
+    /// 416: malformed, or nothing of it lies within the body.
     Unsatisfiable,
     /// One part, never empty.
     One(Range<u64>),
@@ -20,12 +20,13 @@ pub enum Ranges {
     Many(Vec<Range<u64>>),
 }
 
-/// Reads a `Range` field for a body of `size` bytes. A field that is not understood, asks for more than
-/// `parts_max` parts, or for more bytes in all than there are, is ignored: the whole body is sent. So
-/// it is for an empty body, where no range could be satisfied.
+/// Reads a `Range` field for a body of `size` bytes. One of another unit, or that asks for more than
+/// `parts_max` parts or for more bytes in all than there are, is ignored: the whole body is sent. So
+/// it is for an empty list, and for an empty body, where no range could be satisfied. One that is malformed is as in nginx not
+/// satisfiable, which RFC 9110 §14.2 leaves to us.
 pub fn parse(value: &[u8], size: u64, parts_max: usize) -> Ranges {
     let Some((unit, list)) = value.split_at_checked(b"bytes=".len()) else { return Ranges::Whole };
-    if !unit.eq_ignore_ascii_case(b"bytes=") || size == 0 || parts_max == 0 {
+    if !unit.eq_ignore_ascii_case(b"bytes=") || list.is_empty() || size == 0 || parts_max == 0 {
         return Ranges::Whole;
     }
     let mut first = None;
@@ -42,7 +43,7 @@ pub fn parse(value: &[u8], size: u64, parts_max: usize) -> Ranges {
         if asked > parts_max {
             return Ranges::Whole;
         }
-        let Some(range) = parse_one(spec, size) else { return Ranges::Whole };
+        let Some(range) = parse_one(spec, size) else { return Ranges::Unsatisfiable };
         if range.is_empty() {
             continue;
         }
@@ -53,7 +54,6 @@ pub fn parse(value: &[u8], size: u64, parts_max: usize) -> Ranges {
         }
     }
     match first {
-        None if asked == 0 => Ranges::Whole,
         None => Ranges::Unsatisfiable,
         Some(_) if total > u128::from(size) => Ranges::Whole,
         Some(only) if more.is_empty() => Ranges::One(only),
@@ -146,14 +146,15 @@ mod tests {
             ("bytes=0-18446744073709551615", u64::MAX, Ranges::One(0..u64::MAX)),
             ("bytes=0-,0-", 10, Ranges::Whole),
             ("bytes=0-8,0-8", 10, Ranges::Whole),
-            ("bytes=4-2", 10, Ranges::Whole),
-            ("bytes=-", 10, Ranges::Whole),
+            ("bytes=4-2", 10, Ranges::Unsatisfiable),
+            ("bytes=-", 10, Ranges::Unsatisfiable),
             ("bytes=", 10, Ranges::Whole),
-            ("bytes=a-b", 10, Ranges::Whole),
-            ("bytes=+1-2", 10, Ranges::Whole),
-            ("bytes=1-2-3", 10, Ranges::Whole),
-            ("bytes=--1", 10, Ranges::Whole),
-            ("bytes=1 - 2", 10, Ranges::Whole),
+            ("bytes=,", 10, Ranges::Unsatisfiable),
+            ("bytes=a-b", 10, Ranges::Unsatisfiable),
+            ("bytes=+1-2", 10, Ranges::Unsatisfiable),
+            ("bytes=1-2-3", 10, Ranges::Unsatisfiable),
+            ("bytes=--1", 10, Ranges::Unsatisfiable),
+            ("bytes=1 - 2", 10, Ranges::Unsatisfiable),
             ("bytes 0-1", 10, Ranges::Whole),
             ("items=0-1", 10, Ranges::Whole),
             ("", 10, Ranges::Whole),

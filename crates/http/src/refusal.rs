@@ -63,6 +63,7 @@ causes! {
     HostMissing BAD_REQUEST "HTTP/1.1 request without a Host field";
     HostRepeated BAD_REQUEST "more than one Host field";
     HostInvalid BAD_REQUEST "Host is not a host with an optional port";
+    FieldRepeated BAD_REQUEST "a header field that may come once came more than once";
     LengthInvalid BAD_REQUEST "Content-Length is not a number of 64 bits";
     LengthRepeated BAD_REQUEST "more than one Content-Length";
     LengthAndCoding BAD_REQUEST "both Content-Length and Transfer-Encoding";

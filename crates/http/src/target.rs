@@ -11,8 +11,8 @@ pub enum TargetError {
     BadEscape,
     /// A NUL byte, plain or escaped.
     Nul,
-    /// `%2F`: whether it separates segments depends on who reads it.
-    EncodedSlash,
+    /// A fragment, which is the client's own and never sent (RFC 9112 §3.2).
+    Fragment,
     /// More `..` than there are segments.
     AboveRoot,
     /// Neither `/…`, nor `http://…`, nor `*`.
@@ -26,7 +26,7 @@ impl std::fmt::Display for TargetError {
         f.write_str(match self {
             Self::BadEscape => "bad percent escape in target",
             Self::Nul => "NUL in target",
-            Self::EncodedSlash => "encoded slash in target",
+            Self::Fragment => "fragment in target",
             Self::AboveRoot => "target goes above the root",
             Self::NotAPath => "target is not a path",
             Self::ControlByte => "control byte in target",
@@ -60,7 +60,7 @@ pub struct Target<'a> {
 }
 
 /// Splits a request target: origin form `/a?b`, absolute form `http://host/a?b`, or `*`. A fragment
-/// belongs to the client and is dropped, as nginx does.
+/// has no place in it (RFC 9112 §3.2).
 pub fn split(target: &[u8]) -> Result<Target<'_>, TargetError> {
     if target == b"*" {
         return Ok(Target { authority: None, path: target, query: None });
@@ -69,7 +69,9 @@ pub fn split(target: &[u8]) -> Result<Target<'_>, TargetError> {
         Some((authority, rest)) => (Some(authority), rest),
         None => (None, target),
     };
-    let rest = memchr::memchr(b'#', rest).map_or(rest, |end| &rest[..end]);
+    if memchr::memchr(b'#', rest).is_some() {
+        return Err(TargetError::Fragment);
+    }
     let (path, query) = match memchr::memchr(b'?', rest) {
         Some(mark) => (&rest[..mark], Some(&rest[mark + 1..])),
         None => (rest, None),
@@ -95,7 +97,9 @@ pub fn split_authority(target: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Percent-decodes once, merges slashes if asked, and resolves dot segments once, into `out`, which is
-/// cleared first. A fragment ends the path. Escaped dots count as dots; a backslash is an ordinary byte.
+/// cleared first. A fragment ends the path. Escaped dots and slashes count as what they stand for, as in nginx: what
+/// is above the root stays out of reach because segments are resolved after decoding (F2). A backslash is an
+/// ordinary byte.
 pub fn resolve(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), TargetError> {
     out.clear();
     if path.first() != Some(&b'/') {
@@ -115,8 +119,12 @@ pub fn resolve(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<()
 /// Whether a decoded path is absolute and has no dot segment, NUL or control byte: what [`resolve`]
 /// promises, asked of a path that was put together from variables.
 pub fn is_resolved(path: &[u8]) -> bool {
-    path.first() == Some(&b'/')
-        && !path.iter().any(u8::is_ascii_control)
+    path.first() == Some(&b'/') && is_dotless(path)
+}
+
+/// The same for a path that need not be absolute: nginx looks for the location of `index.php`, too.
+pub fn is_dotless(path: &[u8]) -> bool {
+    !path.iter().any(u8::is_ascii_control)
         && !path.split(|byte| *byte == b'/').any(|segment| matches!(segment, b"." | b".."))
 }
 
@@ -154,12 +162,38 @@ pub fn is_host(value: &[u8]) -> bool {
     checked_host(value).is_ok()
 }
 
+/// Whether this is a host with a port: the authority form of CONNECT (RFC 9112 §3.2.3).
+pub fn is_authority(value: &[u8]) -> bool {
+    let has_port = value.last().is_some_and(u8::is_ascii_digit)
+        && value
+            .iter()
+            .rposition(|byte| *byte == b':')
+            .is_some_and(|colon| value[colon + 1..].iter().all(u8::is_ascii_digit));
+    has_port && is_host(value)
+}
+
+/// `IPvFuture` of RFC 3986 §3.2.2: `v`, a hexadecimal version, a dot and an address that nobody knows yet.
+fn is_ip_future(literal: &[u8]) -> bool {
+    let [b'v' | b'V', rest @ ..] = literal else { return false };
+    let mut parts = rest.splitn(2, |byte| *byte == b'.');
+    let version = parts.next().unwrap_or_default();
+    let address = parts.next().unwrap_or_default();
+    let is_address =
+        |byte: &u8| *byte == b':' || *byte == b',' || CLASS[usize::from(*byte)] & REG_NAME != 0;
+    !version.is_empty()
+        && version.iter().all(u8::is_ascii_hexdigit)
+        && !address.is_empty()
+        && address.iter().all(is_address)
+}
+
 /// The name in a host with an optional port, without a closing dot.
 fn checked_host(value: &[u8]) -> Result<&[u8], BadHost> {
     let (name, port) = if value.starts_with(b"[") {
         let end = memchr::memchr(b']', value).ok_or(BadHost)?;
         let literal = std::str::from_utf8(&value[1..end]).map_err(|_| BadHost)?;
-        literal.parse::<Ipv6Addr>().map_err(|_| BadHost)?;
+        if !is_ip_future(literal.as_bytes()) {
+            literal.parse::<Ipv6Addr>().map_err(|_| BadHost)?;
+        }
         value.split_at(end + 1)
     } else {
         let end = memchr::memchr(b':', value).unwrap_or(value.len());
@@ -194,37 +228,29 @@ fn resolve_slowly(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result
     let mut segment = 1;
     let mut rest = &path[1..];
     loop {
-        match rest {
+        let (byte, tail) = match rest {
             [] | [b'#', ..] => {
                 end_segment(out, segment)?;
                 return Ok(());
             }
-            [b'/', tail @ ..] => {
-                let is_dotted = end_segment(out, segment)?;
-                let is_merged = merge_slashes && out.len() == segment;
-                if !is_dotted && !is_merged {
-                    out.push(b'/');
-                }
-                segment = out.len();
-                rest = tail;
-            }
             [b'%', tail @ ..] => {
                 let [high, low, tail @ ..] = tail else { return Err(TargetError::BadEscape) };
-                let byte = hex(*high)
-                    .zip(hex(*low))
-                    .map(|(high, low)| high << 4 | low)
-                    .ok_or(TargetError::BadEscape)?;
-                if byte == b'/' {
-                    return Err(TargetError::EncodedSlash);
-                }
-                push_byte(byte, out)?;
-                rest = tail;
+                let byte = hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low);
+                (byte.ok_or(TargetError::BadEscape)?, tail)
             }
-            [byte, tail @ ..] => {
-                push_byte(*byte, out)?;
-                rest = tail;
+            [byte, tail @ ..] => (*byte, tail),
+        };
+        if byte == b'/' {
+            let is_dotted = end_segment(out, segment)?;
+            let is_merged = merge_slashes && out.len() == segment;
+            if !is_dotted && !is_merged {
+                out.push(b'/');
             }
+            segment = out.len();
+        } else {
+            push_byte(byte, out)?;
         }
+        rest = tail;
     }
 }
 
@@ -386,6 +412,11 @@ mod tests {
             ("/a/%2e/b", "/a/b"),
             ("/a%20b", "/a b"),
             ("/%41%5a", "/AZ"),
+            // An encoded slash is one, before dots are looked for.
+            ("/a%2Fb", "/a/b"),
+            ("/a%2f/b%2F", "/a/b/"),
+            ("/a%2f..%2fb", "/b"),
+            ("/a/b%2F.%2F%2e%2e", "/a/"),
             ("/.well-known/x", "/.well-known/x"),
             ("/a?b", "/a?b"), // `split` has taken the query away: this one is part of the name
             ("/a%3Fb", "/a?b"),
@@ -412,7 +443,7 @@ mod tests {
         }
     }
 
-    /// F2, V17: nothing above the root, no NUL, no encoded slash; control bytes neither.
+    /// F2, V17: nothing above the root, no NUL, no control bytes.
     #[test]
     fn a_path_that_lies_is_refused() {
         use TargetError as E;
@@ -425,9 +456,9 @@ mod tests {
             ("/a/../../etc/passwd", E::AboveRoot),
             ("/a/..//../etc/passwd", E::AboveRoot),
             ("/./..", E::AboveRoot),
-            ("/..%2fetc", E::EncodedSlash),
-            ("/%2e%2e%2fetc", E::EncodedSlash),
-            ("/a%2Fb", E::EncodedSlash),
+            ("/..%2fetc", E::AboveRoot),
+            ("/%2e%2e%2fetc", E::AboveRoot),
+            ("/a%2f%2e.%2F..%2fetc", E::AboveRoot),
             ("/a%00.png", E::Nul),
             ("/a\0", E::Nul),
             ("/a%0d%0aSet-Cookie:%20x", E::ControlByte),
@@ -466,13 +497,11 @@ mod tests {
 
     #[test]
     fn a_target_splits_into_authority_path_and_query() {
-        let table: [(&str, Option<&str>, &str, Option<&str>); 10] = [
+        let table: [(&str, Option<&str>, &str, Option<&str>); 8] = [
             ("/", None, "/", None),
             ("/a?b", None, "/a", Some("b")),
             ("/a?b?c", None, "/a", Some("b?c")),
             ("/a?", None, "/a", Some("")),
-            ("/a#b?c", None, "/a", None),
-            ("/a?b#c", None, "/a", Some("b")),
             ("http://Host:80/a?b", Some("Host:80"), "/a", Some("b")),
             ("HTTPS://host", Some("host"), "/", None),
             ("http://host?q", Some("host"), "/", Some("q")),
@@ -484,8 +513,11 @@ mod tests {
             assert_eq!(parts.path, path.as_bytes(), "{target}");
             assert_eq!(parts.query, query.map(str::as_bytes), "{target}");
         }
-        for target in ["", "a", "host:443", "ftp://host/", "?a", "#", "**", "http:/a"] {
+        for target in ["", "a", "host:443", "ftp://host/", "?a", "**", "http:/a"] {
             assert_eq!(split(target.as_bytes()), Err(TargetError::NotAPath), "{target}");
+        }
+        for target in ["/a#b?c", "/a?b#c", "/#", "http://host#x", "http://host/a#"] {
+            assert_eq!(split(target.as_bytes()), Err(TargetError::Fragment), "{target}");
         }
     }
 
@@ -502,6 +534,7 @@ mod tests {
             ("[::1]", "[::1]"),
             ("[2001:DB8::1]:8080", "[2001:db8::1]"),
             ("a%2db", "a%2db"),
+            ("[v1.A:b~]:80", "[v1.a:b~]"),
         ];
         let mut out = b"left over".to_vec();
         for (value, expected) in table {
@@ -532,6 +565,10 @@ mod tests {
             "[::1]x",
             "[zz]",
             "[]",
+            "[v.x]",
+            "[v1.]",
+            "[vg.x]",
+            "[v1.a/b]",
             "[fe80::1%25eth0]",
             "a\0b",
             "a%2",
@@ -544,6 +581,16 @@ mod tests {
         let mut out = Vec::new();
         for value in bad {
             assert_eq!(host(value.as_bytes(), &mut out), Err(BadHost), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn an_authority_has_a_port() {
+        for value in ["a:1", "example.org:443", "[::1]:8080"] {
+            assert!(is_authority(value.as_bytes()), "{value}");
+        }
+        for value in ["", "/", "a", "a:", ":1", "[::1]", "/a:1", "http://a:1", "a:1:2", "a b:1"] {
+            assert!(!is_authority(value.as_bytes()), "{value}");
         }
     }
 

@@ -17,6 +17,8 @@ pub enum Persistence {
     Kept,
     /// Kept, which HTTP/1.0 must be told.
     KeptAloud,
+    /// Kept, and for how many seconds without a request.
+    KeptFor(u64),
     /// Closed after this response.
     Closed,
 }
@@ -27,6 +29,7 @@ pub const fn framing(
     version: Version,
     status: Status,
     length: BodyLength,
+    sends_chunks: bool,
 ) -> (Framing, bool) {
     if status.is_bodyless() {
         return (Framing::None, false);
@@ -34,9 +37,11 @@ pub const fn framing(
     match (length, version) {
         (BodyLength::Empty | BodyLength::Known(0), _) => (Framing::Length(0), false),
         (BodyLength::Known(length), _) => (Framing::Length(length), !is_head),
-        (BodyLength::Unknown, Version::Http11 | Version::Http2) => (Framing::Chunked, !is_head),
-        (BodyLength::Unknown, Version::Http10) if is_head => (Framing::None, false),
-        (BodyLength::Unknown, Version::Http10) => (Framing::UntilClose, true),
+        (BodyLength::Unknown, Version::Http11 | Version::Http2) if sends_chunks => {
+            (Framing::Chunked, !is_head)
+        }
+        (BodyLength::Unknown, _) if is_head => (Framing::None, false),
+        (BodyLength::Unknown, _) => (Framing::UntilClose, true),
     }
 }
 
@@ -48,8 +53,8 @@ pub fn head(
     framing: Framing,
     persistence: Persistence,
 ) {
-    // Status line, Content-Length with 20 digits, Connection and the last CRLF fit into this.
-    const REST_BYTES_MAX: usize = 160;
+    // Status line, Content-Length with 20 digits, Connection, Keep-Alive and the last CRLF fit into this.
+    const REST_BYTES_MAX: usize = 200;
     out.reserve(fields.len() + REST_BYTES_MAX);
     out.extend_from_slice(b"HTTP/1.1 ");
     let line = status.line();
@@ -73,8 +78,13 @@ pub fn head(
     out.extend_from_slice(match persistence {
         Persistence::Kept => b"\r\n",
         Persistence::KeptAloud => b"Connection: keep-alive\r\n\r\n",
+        Persistence::KeptFor(_) => b"Connection: keep-alive\r\nKeep-Alive: timeout=",
         Persistence::Closed => b"Connection: close\r\n\r\n",
     });
+    if let Persistence::KeptFor(secs) = persistence {
+        out.extend_from_slice(itoa::Buffer::new().format(secs).as_bytes());
+        out.extend_from_slice(b"\r\n\r\n");
+    }
 }
 
 /// Writes one chunk; nothing for an empty one, which would be the last.
@@ -117,9 +127,12 @@ mod tests {
             (false, V::Http10, same, B::Unknown, (F::None, false)),
         ];
         for (is_head, version, status, length, expected) in rows {
-            let found = framing(is_head, version, status, length);
+            let found = framing(is_head, version, status, length, true);
             assert_eq!(found, expected, "{is_head} {version:?} {status} {length:?}");
         }
+        let without_chunks = |is_head| framing(is_head, V::Http11, ok, B::Unknown, false);
+        assert_eq!(without_chunks(false), (F::UntilClose, true));
+        assert_eq!(without_chunks(true), (F::None, false));
     }
 
     #[test]
@@ -134,8 +147,8 @@ mod tests {
     fn the_longest_head_needs_one_reservation() {
         let mut out = Vec::new();
         let status = Status::HEADER_TOO_LARGE;
-        head(&mut out, status, b"", Framing::Length(u64::MAX), Persistence::KeptAloud);
-        assert!(out.len() <= 160, "{}", out.len());
+        head(&mut out, status, b"", Framing::Length(u64::MAX), Persistence::KeptFor(u64::MAX));
+        assert!(out.len() <= 200, "{}", out.len());
     }
 
     #[test]

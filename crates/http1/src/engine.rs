@@ -104,6 +104,8 @@ pub struct Http1 {
     output: Output,
     request: Request,
     requests: u64,
+    /// When the connection began.
+    born: Moment,
     /// What the client must do next, and by when.
     read: Option<Deadline>,
     /// By when the client must have taken bytes.
@@ -135,6 +137,7 @@ impl Http1 {
             output: Output::Awaited,
             request: Request::UNKNOWN,
             requests: 0,
+            born: now,
             read: None,
             send: None,
             latest: None,
@@ -148,6 +151,11 @@ impl Http1 {
         };
         engine.arm(now);
         engine
+    }
+
+    /// Whether the connection is as old as one may become.
+    pub(super) fn is_old(&self, policy: &Policy, now: Moment) -> bool {
+        policy.keepalive_time.is_some_and(|time| now.since(self.born) > time)
     }
 
     /// The policy of the server or location that was chosen for this request (T8). It holds until the
@@ -250,8 +258,13 @@ impl Http1 {
             response.status
         };
         let request = self.request;
-        let (framing, has_body) =
-            encode::framing(request.is_head, request.version, status, response.length);
+        let (framing, has_body) = encode::framing(
+            request.is_head,
+            request.version,
+            status,
+            response.length,
+            self.policy().sends_chunks,
+        );
         let request_end = self.request_end();
         self.closing = match self.closing {
             None | Some(CloseReason::Draining) => close_reason(&Exchange {
@@ -261,12 +274,16 @@ impl Http1 {
                 input_ended: self.ended,
                 draining: self.closing.is_some(),
                 used_up: self.requests >= self.policy().keepalive_requests,
+                is_old: self.is_old(self.policy(), now),
                 keeps_alive: self.policy().keepalive_timeout.is_some(),
             }),
             decided => decided,
         };
         let persistence = match (self.closing, request.version) {
             (Some(_), _) => Persistence::Closed,
+            (None, _) if self.policy().keepalive_header_secs.is_some() => {
+                Persistence::KeptFor(self.policy().keepalive_header_secs.unwrap_or_default())
+            }
             (None, Version::Http10) => Persistence::KeptAloud,
             (None, Version::Http11 | Version::Http2) => Persistence::Kept,
         };

@@ -43,6 +43,8 @@ pub struct Exchange {
     pub draining: bool,
     /// Whether this was the last request that one connection may carry.
     pub used_up: bool,
+    /// Whether the connection is as old as one may become.
+    pub is_old: bool,
     /// Whether keep-alive is configured at all.
     pub keeps_alive: bool,
 }
@@ -58,6 +60,7 @@ pub const fn close_reason(exchange: &Exchange) -> Option<CloseReason> {
         _ if exchange.input_ended => Some(CloseReason::PeerClosed),
         _ if exchange.draining => Some(CloseReason::Draining),
         _ if exchange.used_up => Some(CloseReason::RequestsUsedUp),
+        _ if exchange.is_old => Some(CloseReason::TimeUsedUp),
         _ if !exchange.keeps_alive => Some(CloseReason::KeepAliveOff),
         _ => None,
     }
@@ -74,6 +77,7 @@ mod tests {
         input_ended: false,
         draining: false,
         used_up: false,
+        is_old: false,
         keeps_alive: true,
     };
 
@@ -94,6 +98,7 @@ mod tests {
             (Exchange { input_ended: true, ..KEPT }, Some(CloseReason::PeerClosed)),
             (Exchange { draining: true, ..KEPT }, Some(CloseReason::Draining)),
             (Exchange { used_up: true, ..KEPT }, Some(CloseReason::RequestsUsedUp)),
+            (Exchange { is_old: true, ..KEPT }, Some(CloseReason::TimeUsedUp)),
             (Exchange { keeps_alive: false, ..KEPT }, Some(CloseReason::KeepAliveOff)),
         ];
         for (exchange, reason) in rows {
@@ -111,6 +116,7 @@ mod tests {
             input_ended: true,
             draining: true,
             used_up: true,
+            is_old: true,
             keeps_alive: false,
         };
         assert_eq!(close_reason(&exchange), Some(CloseReason::OutOfSync));

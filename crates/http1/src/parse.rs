@@ -1,6 +1,7 @@
 //! Request line and fields: bytes into a typed head, or the cause why not (H9, RFC 9112). Any doubt
 //! about where the message ends is a refusal.
 
+use sekisho_http::target::is_authority;
 pub use sekisho_http::target::is_host;
 use sekisho_http::{Head, Known, Version};
 
@@ -79,6 +80,10 @@ pub fn request_line(line: &[u8]) -> Result<RequestLine, Cause> {
     if target_len == 0 || !rest[..target_len].iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
         return Err(line_cause(line, Cause::TargetInvalid));
     }
+    // After CONNECT, who knows what the rest of the connection is meant to be.
+    if &line[..method_end] == b"CONNECT" && !is_authority(&rest[..target_len]) {
+        return Err(Cause::TargetInvalid);
+    }
     let version = match rest.get(target_len + 1..) {
         Some(b"HTTP/1.1") => Version::Http11,
         Some(b"HTTP/1.0") => Version::Http10,
@@ -129,6 +134,7 @@ fn fields_into<'a>(
 /// What a parsed head says about its message, or why that cannot be told for certain (H9).
 pub fn message(head: &Head) -> Result<Message, Cause> {
     check_host(head)?;
+    check_single(head)?;
     let is_11 = head.version() == Version::Http11;
     let framing = framing(head)?;
     let expectation = if is_11 { expectation(head) } else { Expectation::None };
@@ -159,6 +165,20 @@ fn check_host(head: &Head) -> Result<(), Cause> {
         (None, None) if head.version() == Version::Http11 => Err(Cause::HostMissing),
         _ => Ok(()),
     }
+}
+
+/// Fields with one value each (RFC 9110 §5.3): of two, somebody else may have read the other one.
+fn check_single(head: &Head) -> Result<(), Cause> {
+    const SINGLE: [Known; 5] = [
+        Known::Authorization,
+        Known::IfModifiedSince,
+        Known::IfUnmodifiedSince,
+        Known::IfRange,
+        Known::ContentRange,
+    ];
+    let is_repeated =
+        |known: &Known| head.known(*known).is_some() && head.all_known(*known).nth(1).is_some();
+    if SINGLE.iter().any(is_repeated) { Err(Cause::FieldRepeated) } else { Ok(()) }
 }
 
 fn framing(head: &Head) -> Result<Framing, Cause> {

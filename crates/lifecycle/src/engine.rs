@@ -58,6 +58,8 @@ pub enum CloseReason {
     OutOfSync,
     /// As many requests as one connection may carry have been served.
     RequestsUsedUp,
+    /// The connection is as old as one may become (`keepalive_time`).
+    TimeUsedUp,
     /// Keep-alive is switched off.
     KeepAliveOff,
     /// There are as many connections as there may be.
@@ -89,6 +91,7 @@ impl CloseReason {
             Self::CloseDelimited => "close_delimited",
             Self::OutOfSync => "out_of_sync",
             Self::RequestsUsedUp => "keepalive_requests",
+            Self::TimeUsedUp => "keepalive_time",
             Self::KeepAliveOff => "keepalive_off",
             Self::TooMany => "too_many_connections",
             Self::NotAdmitted => "not_admitted",

@@ -101,6 +101,7 @@ impl Exchange {
         // A second answer to the same request (a handler failed) goes on where the first one stood.
         let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
         let placed = &accepted.placed;
+        placed.site.table().drop_fields(placed.listen(link.local), &mut self.head);
         let facts = link.facts();
         let asked = ask.seen(self.waited);
         let Decided { action, looked, question } = self.decide(link, &accepted, &facts, ask, now);
@@ -324,6 +325,10 @@ fn started(task: Result<Box<dyn Task>, Status>) -> Started {
 }
 
 fn allow_field(route: &RouteState, fields: &mut Vec<u8>) {
+    if route.allow.is_empty() {
+        // `return 405`: what else would be taken is not known.
+        return;
+    }
     fields.extend_from_slice(b"Allow: ");
     fields.extend_from_slice(&route.allow);
     fields.extend_from_slice(b"\r\n");

@@ -28,18 +28,18 @@ pub fn check(data: &[u8]) {
     names(data);
 }
 
-/// Segment by segment: split, then decode, then resolve. All errors that there are, for which of them comes
+/// Decode, then split, then resolve segment by segment. All errors that there are, for which of them comes
 /// first is the parser's own affair.
 fn resolved(path: &[u8], merge: bool) -> Result<Vec<u8>, Vec<TargetError>> {
     let path = path.split(|byte| *byte == b'#').next().unwrap_or_default();
     let Some(rest) = path.strip_prefix(b"/") else { return Err(vec![TargetError::NotAPath]) };
     let mut errors = Vec::new();
     let mut stack: Vec<Vec<u8>> = Vec::new();
+    let rest = decoded(rest, &mut errors);
     let segments: Vec<&[u8]> = rest.split(|byte| *byte == b'/').collect();
-    for (at, raw) in segments.iter().enumerate() {
+    for (at, segment) in segments.iter().enumerate() {
         let is_last = at + 1 == segments.len();
-        let segment = decoded(raw, &mut errors);
-        match segment.as_slice() {
+        match *segment {
             b"." if is_last => stack.push(Vec::new()),
             b"." => {}
             b".." => {
@@ -51,7 +51,7 @@ fn resolved(path: &[u8], merge: bool) -> Result<Vec<u8>, Vec<TargetError>> {
                 }
             }
             b"" if merge && !is_last => {}
-            _ => stack.push(segment),
+            _ => stack.push(segment.to_vec()),
         }
     }
     if !errors.is_empty() {
@@ -80,7 +80,6 @@ fn decoded(raw: &[u8], errors: &mut Vec<TargetError>) -> Vec<u8> {
         };
         match byte {
             0 => errors.push(TargetError::Nul),
-            b'/' => errors.push(TargetError::EncodedSlash),
             1..=0x1f | 0x7f => errors.push(TargetError::ControlByte),
             _ => {}
         }

@@ -56,25 +56,26 @@ fn bytes(parts: &[Range<u64>]) -> BTreeSet<u64> {
 fn wanted(value: &[u8], size: u64, parts_max: usize) -> Option<Vec<Range<u64>>> {
     let text: String = value.iter().copied().map(char::from).collect();
     let (unit, list) = text.split_once('=')?;
-    if !unit.eq_ignore_ascii_case("bytes") || size == 0 || parts_max == 0 {
+    if !unit.eq_ignore_ascii_case("bytes") || list.is_empty() || size == 0 || parts_max == 0 {
         return None;
     }
     let is_space = |c: char| c.is_ascii_whitespace();
     let specs: Vec<&str> =
         list.split(',').map(|spec| spec.trim_matches(is_space)).filter(|s| !s.is_empty()).collect();
-    if specs.is_empty() || specs.len() > parts_max {
-        return None;
-    }
     let mut parts = Vec::new();
-    for spec in specs {
-        let (first, last) = spec.split_once('-')?;
-        let (first, last) = (number(first)?, number(last)?);
+    for (at, spec) in specs.into_iter().enumerate() {
+        if at >= parts_max {
+            return None;
+        }
+        // What is malformed is not satisfiable.
+        let ends = spec.split_once('-').and_then(|(first, last)| number(first).zip(number(last)));
+        let Some((first, last)) = ends else { return Some(Vec::new()) };
         let size = u128::from(size);
         let (start, end) = match (first, last) {
-            (None, None) => return None,
+            (None, None) => return Some(Vec::new()),
             (None, Some(suffix)) => (size.saturating_sub(suffix), size),
             (Some(first), None) => (first, size),
-            (Some(first), Some(last)) if first > last => return None,
+            (Some(first), Some(last)) if first > last => return Some(Vec::new()),
             (Some(first), Some(last)) => (first, size.min(last + 1)),
         };
         if start < end {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use sekisho_config::Pattern;
+use sekisho_config::{Matched, Pattern};
 
 /// The captures of an exchange, in the order of the matches.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Captures {
     /// Groups 1, 2, … of each match; `None` for one that took no part.
     groups: Vec<Option<Range<usize>>>,
     matches: Vec<Match>,
+    /// Whether an expression could not be decided within its bound.
+    is_exhausted: bool,
     /// The match that `$1` is of; `None` where a script's expression has failed since.
     numbered: Option<usize>,
 }
@@ -29,25 +31,31 @@ impl Captures {
         self.groups.clear();
         self.matches.clear();
         self.numbered = None;
+        self.is_exhausted = false;
+    }
+
+    /// Whether an expression could not be decided within its bound: then the request cannot be, either.
+    pub(crate) const fn is_exhausted(&self) -> bool {
+        self.is_exhausted
     }
 
     /// Whether the pattern matches; if so, its captures are the newest.
     pub(crate) fn matches(&mut self, pattern: &Arc<Pattern>, text: &[u8]) -> bool {
         let start = self.groups.len();
-        if pattern.regex.captures_len() == 1 {
-            if !pattern.regex.is_match(text) {
+        match pattern.regex.captures(text, &mut self.groups) {
+            Matched::Yes => {}
+            Matched::No => return false,
+            Matched::Exhausted => {
+                self.is_exhausted = true;
                 return false;
             }
-        } else {
-            let mut found = pattern.regex.capture_locations();
-            if pattern.regex.captures_read(&mut found, text).is_none() {
-                return false;
-            }
+        }
+        if self.groups.len() > start {
             let base = self.text.len();
             self.text.extend_from_slice(text);
-            self.groups.extend(
-                (1..found.len()).map(|n| found.get(n).map(|(from, to)| base + from..base + to)),
-            );
+            for range in self.groups[start..].iter_mut().flatten() {
+                *range = base + range.start..base + range.end;
+            }
         }
         let groups = start..self.groups.len();
         self.numbered = Some(self.matches.len());
@@ -84,9 +92,7 @@ impl Captures {
     /// The same, of the matches from this one on.
     pub(crate) fn named_since(&self, first: usize, name: &str) -> Option<&[u8]> {
         self.matches.get(first..)?.iter().rev().find_map(|found| {
-            let mut names = found.pattern.regex.capture_names().skip(1);
-            let is_it = |other: Option<&str>| other.is_some_and(|o| o.eq_ignore_ascii_case(name));
-            let group = self.groups[found.groups.clone()].get(names.position(is_it)?)?;
+            let group = self.groups[found.groups.clone()].get(found.pattern.regex.group(name)?)?;
             Some(group.clone().and_then(|range| self.text.get(range)).unwrap_or_default())
         })
     }
@@ -102,8 +108,7 @@ mod tests {
     use super::*;
 
     fn pattern(source: &str) -> Arc<Pattern> {
-        let regex = regex::bytes::Regex::new(source).expect("a regex");
-        Arc::new(Pattern { source: source.into(), regex })
+        Arc::new(Pattern::new(source, false).expect("a regex"))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::mem;
 
 use sekisho_config::{
-    ErrorPage, ErrorStatus, ErrorTarget, Fallback, LocationId, Programs, Settings, Template,
+    ErrorPage, ErrorStatus, ErrorTarget, Fallback, Level, LocationId, Programs, Settings, Template,
     TryFile, TryFiles,
 };
 use sekisho_http::{Method, Status, target};
@@ -55,8 +55,13 @@ impl Table {
             return Action::Error(Status::INTERNAL_SERVER_ERROR);
         }
         exchange.decided = Some(request.request_id);
+        for name in request.head.dropped_names() {
+            let text = format!("client sent invalid header line: \"{}\"", name.escape_ascii());
+            exchange.remarks.get_mut().add(Level::Info, text);
+        }
         let mut decision = Decision { table: self, request, exchange, files };
         let first = match chosen {
+            Ok(()) if decision.exchange.captures.is_exhausted() => decision.undecided(),
             Ok(()) => decision.receive(),
             Err(status) => Next::Fail(status),
         };
@@ -163,8 +168,12 @@ impl<'a, F: Files> Decision<'a, F> {
     fn receive(&mut self) -> Next<F::File> {
         let method = self.exchange.method;
         if method == Method::Connect {
-            // Its target is an authority and would not pass for a path.
-            return self.refuse_method(&FILE_METHODS);
+            // Its target is an authority (RFC 9112 §3.2.3) and would not pass for a path.
+            return if target::is_authority(self.request.head.target()) {
+                self.refuse_method(&FILE_METHODS)
+            } else {
+                Next::Fail(Status::BAD_REQUEST)
+            };
         }
         let Ok(target) = target::split(self.request.head.target()) else {
             return Next::Fail(Status::BAD_REQUEST);
@@ -182,9 +191,8 @@ impl<'a, F: Files> Decision<'a, F> {
             return Next::Fail(Status::BAD_REQUEST);
         }
         match method {
-            Method::Other => Next::Fail(Status::NOT_IMPLEMENTED),
-            Method::Trace | Method::Connect => self.refuse_method(&FILE_METHODS),
-            // What only programs may know what to do with is refused where there is none.
+            Method::Trace => self.refuse_method(&FILE_METHODS),
+            // Whether a method is one to be acted upon is for the handler to say that is reached.
             _ => Next::Path,
         }
     }
@@ -203,6 +211,9 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn search(&mut self) -> Next<F::File> {
         self.exchange.location = self.find_location();
+        if self.exchange.captures.is_exhausted() {
+            return self.undecided();
+        }
         if self.settings().internal && !self.exchange.is_internal {
             return Next::Fail(Status::NOT_FOUND);
         }
@@ -224,20 +235,18 @@ impl<'a, F: Files> Decision<'a, F> {
         {
             return next;
         }
-        // An `if` may have taken over.
-        let settings = self.settings();
-        let is_for_others = settings.cgi.is_none() && settings.deeds.is_none();
-        if program::is_for_programs(method) && is_for_others {
-            return self.refuse_method(&FILE_METHODS);
-        }
         Next::Gates
     }
 
     /// Whoever came here may have it.
     fn behind_gates(&mut self) -> Next<F::File> {
         match &self.settings().try_files {
-            Some(try_files) => self.try_files(try_files),
-            None => self.content(),
+            // Within `limit_except` nothing is tried, as in nginx: it has no `try_files` of its own.
+            Some(_) if self.is_rewritten_alias() && !self.is_limited(self.settings()) => {
+                Next::Fail(Status::INTERNAL_SERVER_ERROR)
+            }
+            Some(try_files) if !self.is_limited(self.settings()) => self.try_files(try_files),
+            _ => self.content(),
         }
     }
 
@@ -276,7 +285,9 @@ impl<'a, F: Files> Decision<'a, F> {
         let replaced = match self.table.alias_from(self.exchange.location) {
             AliasFrom::Nothing => {
                 if value.first() != Some(&b'/') {
-                    value.insert(0, b'/');
+                    // nginx puts it right behind the root, where it names nothing below it.
+                    self.exchange.file.clear();
+                    return Look::Missing;
                 }
                 Some(0)
             }
@@ -308,13 +319,25 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// Programs, deeds, files and directories.
     fn content(&mut self) -> Next<F::File> {
-        if self.exchange.is_rewritten
-            && self.table.alias_from(self.exchange.location) != AliasFrom::Nothing
+        let settings = self.settings();
+        let is_for_files =
+            settings.cgi.is_none() && settings.deeds.is_none() && settings.status.is_none();
+        let is_known = matches!(
+            self.exchange.method,
+            Method::Get | Method::Head | Method::Post | Method::Options
+        );
+        if is_for_files
+            && !is_known
+            && let Err(next) = self.method_verdict()
         {
-            // What an alias stands for is no longer there: nginx answers so too.
+            return next;
+        }
+        if self.is_rewritten_alias() {
             return Next::Fail(Status::INTERNAL_SERVER_ERROR);
         }
-        if let Some(form) = self.settings().status {
+        if let Some(form) = self.settings().status
+            && !self.is_limited(self.settings())
+        {
             return match self.method_verdict() {
                 Ok(()) => Next::Done(Action::Status(form)),
                 Err(next) => next,
@@ -326,13 +349,20 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Some(next) = self.deed() {
             return next;
         }
+        // As in nginx, what is not there is not there for POST, too; what is, does not take it.
         match self.method_verdict() {
-            Ok(()) => {
+            Err(next) if self.exchange.method != Method::Post => next,
+            _ => {
                 let mapped = self.map_path();
                 self.file_or_directory(mapped)
             }
-            Err(next) => next,
         }
+    }
+
+    /// Whether what an alias stands for is no longer there, as a script has changed the path: nginx answers 500.
+    fn is_rewritten_alias(&self) -> bool {
+        self.exchange.is_rewritten
+            && self.table.alias_from(self.exchange.location) != AliasFrom::Nothing
     }
 
     fn file_or_directory(&mut self, mapped: Mapped) -> Next<F::File> {
@@ -351,7 +381,9 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// A directory was asked for without its slash.
     fn redirect_to_directory(&mut self) -> Next<F::File> {
-        if let Err(next) = self.method_verdict() {
+        if self.exchange.method != Method::Post
+            && let Err(next) = self.method_verdict()
+        {
             return next;
         }
         redirect::write_directory(self.table, self.request, self.exchange);
@@ -391,11 +423,13 @@ impl<'a, F: Files> Decision<'a, F> {
         if !is_directory && let Err(status) = self.directory_verdict(mapped) {
             return Next::Fail(status);
         }
-        if let Err(next) = self.method_verdict() {
-            return next;
-        }
-        if settings.autoindex {
-            return Next::Done(Action::Listing);
+        if self.exchange.method != Method::Post {
+            if let Err(next) = self.method_verdict() {
+                return next;
+            }
+            if settings.autoindex {
+                return Next::Done(Action::Listing);
+            }
         }
         // Where every file is a program, what is no file is no program (C1).
         let runs_all =
@@ -406,9 +440,11 @@ impl<'a, F: Files> Decision<'a, F> {
     fn directory_verdict(&mut self, mapped: Mapped) -> Result<(), Status> {
         match self.look_at_file(mapped) {
             Look::Directory => Ok(()),
-            Look::File(_) | Look::Missing => Err(Status::NOT_FOUND),
+            Look::Missing => Err(Status::NOT_FOUND),
             Look::Denied => Err(Status::FORBIDDEN),
-            Look::Failed => Err(Status::INTERNAL_SERVER_ERROR),
+            // Only an `alias` without a slash at its end leads to a file: as in nginx, our own configuration is
+            // wrong.
+            Look::File(_) | Look::Failed => Err(Status::INTERNAL_SERVER_ERROR),
         }
     }
 
@@ -456,8 +492,16 @@ impl<'a, F: Files> Decision<'a, F> {
             self.exchange.is_error_page = !settings.recursive_error_pages;
             let mut pages = settings.error_pages.iter();
             if let Some(page) = pages.find(|page| page.codes.contains(&status.code())) {
+                if matches!(otherwise, Action::Redirect(_)) {
+                    // The page is another, the redirect stays one.
+                    let Exchange { text, redirect, origin_bytes, .. } = &mut *self.exchange;
+                    text.get(*origin_bytes..).unwrap_or_default().clone_into(redirect);
+                }
                 return self.error_page(page, status);
             }
+        }
+        if matches!(otherwise, Action::Redirect(_)) {
+            self.exchange.redirect.clear();
         }
         Next::Done(otherwise)
     }
@@ -469,6 +513,10 @@ impl<'a, F: Files> Decision<'a, F> {
             ErrorStatus::Fixed(status) => Some(status),
         };
         match &page.target {
+            // What variables have left without a slash is an address, as in nginx.
+            ErrorTarget::Uri(template) if !self.is_path(template) => {
+                self.redirect_for_error(template, page.status)
+            }
             ErrorTarget::Uri(template) => {
                 if !matches!(self.exchange.method, Method::Get | Method::Head) {
                     self.exchange.method = Method::Get;
@@ -476,18 +524,31 @@ impl<'a, F: Files> Decision<'a, F> {
                 self.redirect_to_value(template)
             }
             ErrorTarget::Named(name) => self.redirect_to_named(name),
-            ErrorTarget::Redirect(template) => {
-                let mut value = mem::take(&mut self.exchange.value);
-                self.expand(template, &mut value);
-                redirect::write_address(self.table, self.request, self.exchange, &value);
-                self.exchange.value = value;
-                self.exchange.status = None;
-                Next::Done(Action::Redirect(match page.status {
-                    ErrorStatus::Fixed(status) if status.is_redirect() => status,
-                    _ => Status::FOUND,
-                }))
-            }
+            ErrorTarget::Redirect(template) => self.redirect_for_error(template, page.status),
         }
+    }
+
+    /// Whether a value begins as a path does.
+    fn is_path(&mut self, template: &Template) -> bool {
+        let mut value = mem::take(&mut self.exchange.value);
+        self.expand(template, &mut value);
+        let is_path = value.first() == Some(&b'/');
+        self.exchange.value = value;
+        is_path
+    }
+
+    /// The `error_page` is an address to which the client is sent.
+    fn redirect_for_error(&mut self, template: &Template, status: ErrorStatus) -> Next<F::File> {
+        let mut value = mem::take(&mut self.exchange.value);
+        self.expand(template, &mut value);
+        redirect::write_address(self.table, self.request, self.exchange, &value);
+        self.exchange.value = value;
+        self.exchange.status = None;
+        self.exchange.redirect.clear();
+        Next::Done(Action::Redirect(match status {
+            ErrorStatus::Fixed(status) if status.is_redirect() => status,
+            _ => Status::FOUND,
+        }))
     }
 
     /// An internal redirect to `path[?args]`; the arguments of the request go.
@@ -503,7 +564,7 @@ impl<'a, F: Files> Decision<'a, F> {
             None => (&value[..], &[][..]),
         };
         // A path made of variables is not resolved again: one that would need it is not there.
-        let is_path = target::is_resolved(path);
+        let is_path = !path.is_empty() && target::is_dotless(path);
         if is_path {
             path.clone_into(&mut self.exchange.path);
             query.clone_into(&mut self.exchange.query);
@@ -522,7 +583,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 self.exchange.location = location;
                 Next::Location
             }
-            None => self.give_up(),
+            None => Next::Fail(Status::INTERNAL_SERVER_ERROR),
         }
     }
 
@@ -536,6 +597,13 @@ impl<'a, F: Files> Decision<'a, F> {
         self.exchange.root_bytes = 0;
         self.exchange.script_bytes = 0;
         Ok(())
+    }
+
+    /// An expression could not be decided within its bound: neither answer would be right.
+    fn undecided(&mut self) -> Next<F::File> {
+        let text = "a regular expression took too many steps".to_owned();
+        self.exchange.remarks.get_mut().add(Level::Error, text);
+        self.give_up()
     }
 
     /// Our own configuration leads nowhere: no `error_page` would help.
@@ -553,6 +621,8 @@ impl<'a, F: Files> Decision<'a, F> {
         self.write_allowed();
         Err(match method {
             Method::Options => Next::Done(Action::Options),
+            // H12: a method that we have no word for is not implemented.
+            Method::Other => Next::Fail(Status::NOT_IMPLEMENTED),
             _ => Next::Fail(Status::METHOD_NOT_ALLOWED),
         })
     }

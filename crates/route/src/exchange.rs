@@ -86,6 +86,11 @@ pub struct Exchange {
     pub has_neighbours: bool,
     /// The body of a text, or the address of a redirect.
     pub text: Vec<u8>,
+    /// The address of a redirect for which an `error_page` is answered: it is sent as `Location` with the page.
+    /// Without scheme and host, where these were put before a path: they are those of the page's location.
+    pub(crate) redirect: Vec<u8>,
+    /// How much of the address in `text` was put before a path.
+    pub(crate) origin_bytes: usize,
     /// The value of `Allow`, for 405 and OPTIONS.
     pub allow: Vec<u8>,
     /// The method that is acted on: the client's, until an `error_page` makes it GET.
@@ -136,6 +141,8 @@ impl Default for Exchange {
             coding: None,
             has_neighbours: false,
             text: Vec::new(),
+            redirect: Vec::new(),
+            origin_bytes: 0,
             allow: Vec::new(),
             method: Method::Other,
             limit_rate: None,
@@ -168,6 +175,7 @@ impl Exchange {
             &mut self.host,
             &mut self.file,
             &mut self.text,
+            &mut self.redirect,
             &mut self.allow,
             &mut self.value,
             &mut self.last_path,
@@ -176,6 +184,7 @@ impl Exchange {
         }
         self.root_bytes = 0;
         self.script_bytes = 0;
+        self.origin_bytes = 0;
         self.status = None;
         self.coding = None;
         self.has_neighbours = false;
@@ -224,8 +233,8 @@ impl Exchange {
 
     /// How much memory it holds, for a pool that does not keep giants.
     pub fn capacity(&self) -> usize {
-        let Self { path, query, host, file, text, allow, value, last_path, .. } = self;
-        let buffers = [path, query, host, file, text, allow, value, last_path];
+        let Self { path, query, host, file, text, redirect, allow, value, last_path, .. } = self;
+        let buffers = [path, query, host, file, text, redirect, allow, value, last_path];
         buffers.iter().map(|buffer| buffer.capacity()).sum::<usize>()
             + self.captures.capacity()
             + self.assigned.capacity()

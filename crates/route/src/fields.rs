@@ -1,10 +1,11 @@
 //! Fields that the configuration adds to an answer: `add_header`, `expires`, and the media type. It
 //! must never let a value split the response.
 
-use sekisho_config::{Expires, Settings, Template};
+use sekisho_config::{Expires, Template};
 use sekisho_http::{Status, date};
 
 use crate::exchange::{Exchange, Request};
+use crate::redirect;
 use crate::table::Table;
 use crate::variable::{Sent, expand};
 
@@ -21,44 +22,90 @@ pub fn added_fields(
     let settings = &table.location(exchange.location).settings;
     let is_good =
         matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
-    let known = if asks_back(settings) { without_charset(out) } else { Vec::new() };
-    let sent = Sent { status: Some(status), fields: &known, ..Sent::default() };
+    if modified.is_some_and(|modified| modified > request.wall.unix_secs)
+        && has_field(out, b"last-modified")
+    {
+        // No date is later than the answer itself (RFC 9110 §8.8.2.1).
+        exchange.is_particular.set(true);
+        remove_field(out, b"last-modified");
+        out.extend_from_slice(b"Last-Modified: ");
+        date::write(request.wall.unix_secs, out);
+        out.extend_from_slice(b"\r\n");
+    }
     if is_good {
         if !matches!(settings.expires, Expires::Off | Expires::Epoch | Expires::Max) {
             exchange.is_particular.set(true);
         }
-        let said = |value: &Template, is_modified| {
+        let said = |value: &Template, is_modified, out: &[u8]| {
             let mut text = Vec::new();
-            expand(value, table, request, exchange, Some(&sent), &mut text);
+            expand_sent(value, table, request, exchange, status, out, &mut text);
             let text = std::str::from_utf8(&text).unwrap_or_default();
             Expires::read(text, is_modified).unwrap_or(Expires::Off)
         };
         let (now, expires) = (request.wall.unix_secs, &settings.expires);
         match expires {
-            Expires::By(value) => push_expires(&said(value, false), now, modified, out),
-            Expires::ModifiedBy(value) => push_expires(&said(value, true), now, modified, out),
+            Expires::By(value) => push_expires(&said(value, false, out), now, modified, out),
+            Expires::ModifiedBy(value) => push_expires(&said(value, true, out), now, modified, out),
             plain => push_expires(plain, now, modified, out),
         }
+    }
+    if !exchange.redirect.is_empty() && !has_field(out, b"location") {
+        redirect::push_kept(table, request, exchange, out);
     }
     if exchange.passage.is_challenged {
         push_challenge(&exchange.passage.realm, out);
     }
     for field in settings.add_headers.iter().filter(|field| is_good || field.always) {
-        push_field(
-            &field.name,
-            &field.value,
-            |template, out| {
-                expand(template, table, request, exchange, Some(&sent), out);
-            },
-            out,
-        );
+        let mut expanded = Vec::new();
+        let value = if let Some(literal) = field.value.as_literal() {
+            literal
+        } else {
+            expand_sent(&field.value, table, request, exchange, status, out, &mut expanded);
+            &expanded
+        };
+        if ["Last-Modified", "ETag"].iter().any(|known| field.name.eq_ignore_ascii_case(known)) {
+            // As in nginx, these take the place of the file's own; an empty one takes it away.
+            remove_field(out, field.name.as_bytes());
+        }
+        push_field(&field.name, value, out);
     }
 }
 
-/// Whether a value might ask what the answer's head says so far.
-fn asks_back(settings: &Settings) -> bool {
-    matches!(settings.expires, Expires::By(_) | Expires::ModifiedBy(_))
-        || settings.add_headers.iter().any(|field| field.value.as_literal().is_none())
+/// Expands a value that may ask what the answer's head says so far: fields that were added before it, too.
+fn expand_sent(
+    value: &Template,
+    table: &Table,
+    request: &Request<'_>,
+    exchange: &Exchange,
+    status: Status,
+    lines: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let known = without_charset(lines);
+    let sent = Sent { status: Some(status), fields: &known, ..Sent::default() };
+    expand(value, table, request, exchange, Some(&sent), out);
+}
+
+/// Takes every field of this name out of field lines.
+fn remove_field(lines: &mut Vec<u8>, name: &[u8]) {
+    if !has_field(lines, name) {
+        return;
+    }
+    let kept: Vec<u8> = lines
+        .split_inclusive(|byte| *byte == b'\n')
+        .filter(|line| !has_field(line, name))
+        .flatten()
+        .copied()
+        .collect();
+    *lines = kept;
+}
+
+/// Whether these field lines have one of this name.
+fn has_field(lines: &[u8], name: &[u8]) -> bool {
+    lines.split(|byte| *byte == b'\n').any(|line| {
+        let (start, rest) = line.split_at_checked(name.len()).unwrap_or((line, b""));
+        rest.first() == Some(&b':') && start.eq_ignore_ascii_case(name)
+    })
 }
 
 /// The field lines, with `Content-Type` as nginx has it at this time: the type, without a `charset`.
@@ -115,23 +162,14 @@ fn push_challenge(realm: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"\r\n");
 }
 
-fn push_field(
-    name: &str,
-    value: &Template,
-    expand: impl FnOnce(&Template, &mut Vec<u8>),
-    out: &mut Vec<u8>,
-) {
-    let start = out.len();
+fn push_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    if value.is_empty() || value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+        return;
+    }
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
-    let value_start = out.len();
-    expand(value, out);
-    let value = &out[value_start..];
-    if value.is_empty() || value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
-        out.truncate(start);
-    } else {
-        out.extend_from_slice(b"\r\n");
-    }
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn push_expires(expires: &Expires, now: i64, modified: Option<i64>, out: &mut Vec<u8>) {
@@ -160,6 +198,9 @@ fn push_expires(expires: &Expires, now: i64, modified: Option<i64>, out: &mut Ve
             (at, Some(at.saturating_sub(now)))
         }
     };
+    // What a program has said about it gives way, as in nginx.
+    remove_field(out, b"expires");
+    remove_field(out, b"cache-control");
     out.extend_from_slice(b"Expires: ");
     date::write(at, out);
     out.extend_from_slice(b"\r\nCache-Control: ");

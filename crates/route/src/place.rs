@@ -109,8 +109,11 @@ pub(crate) fn write_below_root(scope: &Scope<'_>, rest: &[u8], out: &mut Vec<u8>
     let root_bytes = root_bytes.unwrap_or(0);
     // A resolved path below a fixed root is safe as it is. A prefix that ends within a segment is not:
     // `location /i { alias /data/; }` turns `/i../x` into `/data/../x`.
-    let is_safe =
-        (is_root && template.as_literal().is_some()) || target::is_resolved(&out[root_bytes..]);
+    // A path that a script has left without its slash (`try_files … index.php`) names nothing below a root.
+    let is_below = !is_root || matches!(rest.first(), None | Some(b'/'));
+    let is_safe = is_below
+        && ((is_root && template.as_literal().is_some())
+            || target::is_resolved(&out[root_bytes..]));
     Mapped { root_bytes, is_safe }
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn write_address(
     if address.first() == Some(&b'/') {
         push_origin(table, request, exchange, &mut text);
     }
+    exchange.origin_bytes = text.len();
     push_visible(address, &mut text);
     exchange.text = text;
 }
@@ -40,6 +41,7 @@ pub(crate) fn write_directory(table: &Table, request: &Request<'_>, exchange: &m
     let mut text = std::mem::take(&mut exchange.text);
     text.clear();
     push_origin(table, request, exchange, &mut text);
+    exchange.origin_bytes = text.len();
     if text.is_empty() && exchange.path.starts_with(b"//") {
         // Without `merge_slashes`, `//name/` would be read as another host.
         text.extend_from_slice(b"/.");
@@ -51,6 +53,21 @@ pub(crate) fn write_directory(table: &Table, request: &Request<'_>, exchange: &m
         push_visible(&exchange.query, &mut text);
     }
     exchange.text = text;
+}
+
+/// Appends the `Location` of a redirect that an `error_page` is answered for.
+pub(crate) fn push_kept(
+    table: &Table,
+    request: &Request<'_>,
+    exchange: &Exchange,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"Location: ");
+    if exchange.redirect.first() == Some(&b'/') {
+        push_origin(table, request, exchange, out);
+    }
+    out.extend_from_slice(&exchange.redirect);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes the value of `Allow` over what `out` holds.

@@ -117,6 +117,20 @@ impl Table {
         verdict.map_err(|_| Status::BAD_REQUEST)
     }
 
+    /// Drops fields with odd names as the server says that the request is for (`ignore_invalid_headers`,
+    /// `underscores_in_headers`): to be called before anything reads the fields of a head that was received.
+    pub fn drop_fields(&self, listen: usize, head: &mut Head) {
+        if !head.has_odd_names() {
+            return;
+        }
+        let mut exchange = Exchange::default();
+        let _ = self.choose_server(listen, head, &mut exchange);
+        let Some(server) = self.config.http.servers.get(exchange.server.0 as usize) else { return };
+        if server.ignore_invalid_headers {
+            head.drop_odd_names(server.underscores_in_headers);
+        }
+    }
+
     /// Which location of a server answers for a path that a client asks for.
     pub fn location_of(&self, server: ServerId, path: &[u8]) -> LocationId {
         self.find_location(server, path, &mut Captures::default())

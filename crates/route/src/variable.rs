@@ -321,7 +321,7 @@ impl Scope<'_> {
 
     fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
         let pairs = self.request.head.all_known(Known::Cookie);
-        pairs.flat_map(|line| line.split(|byte| matches!(byte, b';' | b','))).find_map(|pair| {
+        pairs.flat_map(|line| line.split(|byte| *byte == b';')).find_map(|pair| {
             let pair = pair.trim_ascii();
             let (other, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
             other.trim_ascii().eq_ignore_ascii_case(name).then(|| value[1..].trim_ascii())

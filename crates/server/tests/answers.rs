@@ -79,6 +79,7 @@ fn error_pages_come_from_files_and_locations_with_the_code_they_are_told() {
     let tree = Tree::new();
     tree.file("root/errors/404.html", "not here");
     tree.file("root/errors/plain.txt", "a file");
+    tree.file("root/method/there.txt", "there");
     let server = serve(
         tree,
         "error_page 404 /errors/404.html;
@@ -117,7 +118,7 @@ fn error_pages_come_from_files_and_locations_with_the_code_they_are_told() {
     let lost = client.get("/lost/x");
     assert_eq!(lost.status, 404);
     assert!(lost.text().contains("404 Not Found"), "the built-in page: {}", lost.text());
-    let posted = client.request("POST", "/method/x", "Content-Length: 0\r\n");
+    let posted = client.request("POST", "/method/there.txt", "Content-Length: 0\r\n");
     assert_eq!((posted.status, posted.text().as_str()), (200, "a file"));
     // An error page is not what was asked for: neither ranges nor conditionals apply to it.
     let part = client.request("GET", "/missing", "Range: bytes=0-1\r\nIf-None-Match: *\r\n");

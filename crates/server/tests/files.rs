@@ -123,9 +123,9 @@ fn single_ranges_are_cut_out() {
         ("bytes=20-", 416, "", "bytes */20"),
         ("bytes=99-100", 416, "", "bytes */20"),
         ("bytes=-0", 416, "", "bytes */20"),
-        ("bytes=5-2", 200, CONTENT, ""),
+        ("bytes=5-2", 416, "", "bytes */20"),
         ("lines=1-2", 200, CONTENT, ""),
-        ("bytes=a-b", 200, CONTENT, ""),
+        ("bytes=a-b", 416, "", "bytes */20"),
     ];
     for (range, status, body, content_range) in rows {
         let response = client.request("GET", "/a.txt", &format!("Range: {range}\r\n"));

@@ -33,7 +33,8 @@ pub(super) const ROWS: &[Row] = &[
         "text/html",
         "Media types that gzip takes beside `text/html`; `*` for all that are not compressed already",
         |l, d, s| types(l, d, s, Coding::Gzip),
-    ),
+    )
+    .repeated(),
     active(
         "gzip_min_length",
         LEVELS,
@@ -64,7 +65,8 @@ pub(super) const ROWS: &[Row] = &[
         "off",
         "Which answers to requests with `Via` get gzip",
         proxied,
-    ),
+    )
+    .repeated(),
     active(
         "gzip_disable",
         LEVELS,
@@ -72,7 +74,8 @@ pub(super) const ROWS: &[Row] = &[
         "",
         "No gzip for these `User-Agent`s; `msie6` stands for Internet Explorer 4 to 6",
         disable,
-    ),
+    )
+    .repeated(),
     active(
         "gzip_vary",
         LEVELS,
@@ -112,7 +115,8 @@ pub(super) const ROWS: &[Row] = &[
         "text/html",
         "Media types that brotli takes beside `text/html`; `*` as for `gzip_types`",
         |l, d, s| types(l, d, s, Coding::Brotli),
-    ),
+    )
+    .repeated(),
     active(
         "brotli_min_length",
         LEVELS,
@@ -152,7 +156,8 @@ pub(super) const ROWS: &[Row] = &[
         "text/html",
         "Media types that zstd takes beside `text/html`; `*` as for `gzip_types`",
         |l, d, s| types(l, d, s, Coding::Zstd),
-    ),
+    )
+    .repeated(),
     active(
         "zstd_min_length",
         LEVELS,
@@ -208,10 +213,14 @@ fn neighbour(l: &mut Level, d: &Directive<'_>, coding: Coding) -> Result<(), Fau
 
 fn types(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>, coding: Coding) -> Result<(), Fault> {
     let mut types = Vec::with_capacity(d.args().len());
+    if !d.is_first_of(l) {
+        types.extend_from_slice(&of(l, coding).types);
+    }
     for word in d.args() {
         let text = d.text(word)?.to_ascii_lowercase();
         if text != "*" && !text.contains('/') {
-            return Err(d.invalid(word, "is not a media type"));
+            s.warn(word.span, format!("\"{text}\" is not a media type and is ignored"));
+            continue;
         }
         if is_compressed_already(text.as_bytes()) {
             s.warn(word.span, format!("\"{text}\" is compressed already and is sent as it is"));
@@ -228,7 +237,7 @@ fn types(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>, coding: Coding) ->
 }
 
 fn proxied(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
-    let mut proxied = Proxied::default();
+    let mut proxied = if d.is_first_of(l) { Proxied::default() } else { compression(l).proxied };
     for word in d.args() {
         match &*word.text {
             b"off" if d.args().len() == 1 => {}
@@ -250,6 +259,9 @@ fn proxied(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fa
 
 fn disable(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
     let mut disable = Vec::with_capacity(d.args().len());
+    if !d.is_first_of(l) {
+        disable.extend(compression(l).disable.iter().cloned());
+    }
     for word in d.args() {
         disable.push(match &*word.text {
             b"msie6" => NoGzipFor::Msie6,

@@ -105,10 +105,12 @@ fn not_beside(l: &Level, d: &Directive<'_>, other: &str) -> Result<(), Fault> {
 /// A path with variables, made absolute unless a variable begins it.
 fn place(d: &Directive<'_>, s: &Scope<'_>, is_root: bool) -> Result<Template, Fault> {
     let word = d.arg(0);
-    if word.text.is_empty() {
+    if word.text.is_empty() && !is_root {
         return Err(d.invalid(word, "is empty"));
     }
-    let mut template = d.template_of(word, &word.text, s)?;
+    // `root "";` is the prefix, as in nginx.
+    let text: &[u8] = if word.text.is_empty() { b"." } else { &word.text };
+    let mut template = d.template_of(word, text, s)?;
     // The prefix is put before what was read, and not read itself: a dollar sign in it is one.
     if let Some(Part::Literal(text)) = template.parts.first_mut() {
         while let Some(rest) = text.strip_prefix(b"./") {

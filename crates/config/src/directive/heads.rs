@@ -142,13 +142,34 @@ fn types(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
     Ok(())
 }
 
+/// Line breaks, with the blanks around them, as one space; none at the ends.
+fn on_one_line(text: &[u8]) -> Vec<u8> {
+    let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    if !text.iter().any(is_break) {
+        return text.to_vec();
+    }
+    let lines = text.split(is_break).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(&b' ')
+}
+
 fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
-    let name = d.text(d.arg(0))?;
+    let written = d.text(d.arg(0))?;
+    let name = written.trim_end_matches(':');
+    if name.len() < written.len() {
+        s.warn(
+            d.arg(0).span,
+            format!("the colon of \"{written}\" is not part of the field's name"),
+        );
+    }
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(d.invalid(d.arg(0), "is not the name of a header field"));
     }
-    if !is_field_value(&d.arg(1).text) {
+    let joined = on_one_line(&d.arg(1).text);
+    if joined.len() < d.arg(1).text.len() {
+        s.warn(d.arg(1).span, "a header field is one line: line breaks become spaces");
+    }
+    if !is_field_value(&joined) {
         return Err(d.invalid(d.arg(1), "cannot stand in a header field"));
     }
     let always = match d.args().get(2) {
@@ -168,7 +189,7 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     if framing.iter().any(|known| name.eq_ignore_ascii_case(known)) {
         return Err(d.invalid(d.arg(0), "is written by the server itself"));
     }
-    let value = d.template(d.arg(1), s)?;
+    let value = d.template_of(d.arg(1), &joined, s)?;
     l.own.add_headers.push(AddHeader { name: name.to_owned(), value, always });
     Ok(())
 }

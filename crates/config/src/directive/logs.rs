@@ -98,7 +98,7 @@ fn target(d: &Directive<'_>, s: &Scope<'_>, word: &Word) -> Result<LogTarget, Fa
     if text.contains(&b'$') {
         return Err(Fault::at(
             word,
-            format!("variables in the path of \"{}\" are not built yet", d.row.name),
+            format!("variables in the path of \"{}\" are not supported yet", d.row.name),
         ));
     }
     match text {
@@ -119,6 +119,9 @@ fn access_log(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     let target = target(d, s, d.arg(0))?;
     let name = d.args().get(1).map_or(Ok("combined"), |word| d.text(word))?;
     let Some(format) = s.formats.get(name).map(Arc::clone) else {
+        if s.bad_formats.contains(name) {
+            return Ok(());
+        }
         let help = did_you_mean(name, s.formats.keys().map(String::as_str));
         return Err(Fault::at(d.arg(1), format!("unknown log format \"{name}\"")).help(help));
     };

@@ -135,6 +135,22 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut l.settings.keepalive_requests, d.number(0)),
     ),
     active(
+        "keepalive_time",
+        LEVELS,
+        "time",
+        "1h",
+        "How long after its beginning a connection may be kept for another request",
+        |l, d, _| set(&mut l.settings.keepalive_time, d.deadline(0)),
+    ),
+    active(
+        "chunked_transfer_encoding",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether HTTP/1.1 clients get chunks where the length is not known; else the connection's end is the answer's",
+        |l, d, _| set(&mut l.settings.chunked_transfer_encoding, d.flag()),
+    ),
+    active(
         "limit_rate",
         LEVELS_IF,
         "rate",

@@ -5,6 +5,15 @@ use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::Workers;
 
 pub(super) const ROWS: &[Row] = &[
+    active(
+        "load_module",
+        MAIN,
+        "file",
+        "",
+        "A module of nginx: what is built in here needs none; for others their directives decide",
+        load_module,
+    )
+    .repeated(),
     // The parser puts the files in its place, also among the lines of `types` and `map`.
     active(
         "include",
@@ -103,5 +112,36 @@ fn user(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault
     let user = d.text(d.arg(0))?.to_owned();
     let group = d.args().get(1).map(|word| d.text(word).map(str::to_owned)).transpose()?;
     s.main.user = Some((user, group));
+    Ok(())
+}
+
+/// Modules of nginx whose directives are built in here, by what stands between `ngx_` and `_module.so`.
+const BUILT_IN: &[&str] = &[
+    "http_brotli_filter",
+    "http_brotli_static",
+    "http_cgi",
+    "http_gzip_static",
+    "http_dav",
+    "http_zstd_filter",
+    "http_zstd_static",
+    "http_autoindex",
+    "http_auth_basic",
+    "http_stub_status",
+    "http_secure_link",
+    "http_upload",
+];
+
+fn load_module(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let file = d.text(word)?.rsplit('/').next().unwrap_or_default();
+    let name = file.strip_suffix(".so").unwrap_or(file);
+    let name = name.strip_prefix("ngx_").unwrap_or(name);
+    let name = name.strip_suffix("_module").unwrap_or(name);
+    if !BUILT_IN.contains(&name) {
+        let message = format!(
+            "module \"{name}\" is not loaded: those of its directives that are not built in are missing"
+        );
+        s.warn(word.span, message);
+    }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Addresses and the servers behind them: one socket for each address, one default server, no name twice.
+//! Addresses and the servers behind them: one socket for each address, one default server, no name twice but with a warning.
 
 use std::collections::{HashMap, HashSet};
 
@@ -40,11 +40,14 @@ impl Listens {
                 }
                 // One conflict for each server says enough.
                 for (name, at) in &names {
-                    let before = gathered.names.insert(name.clone(), *at);
-                    if let Some(before) = before.filter(|_| !has_conflict) {
+                    let before = *gathered.names.entry(name.clone()).or_insert(*at);
+                    if before != *at && !has_conflict {
+                        let address = shown(address);
                         let message =
-                            format!("conflicting server name \"{name}\" on {}", shown(address));
-                        error(scope, *at, message, Some(before));
+                            format!("conflicting server name \"{name}\" on {address}, ignored");
+                        let report = Report::warning(scope.files, *at, message);
+                        let other = "the other one, which has the name";
+                        scope.reports.push(report.related(scope.files, before, other));
                         has_conflict = true;
                     }
                 }
@@ -117,6 +120,8 @@ impl Gathered {
 
 /// The names of a server, each once, in the order of the file; one without names has the empty one.
 fn names_of(scope: &mut Scope<'_>, node: &Node, own: &Own) -> Vec<(String, Span)> {
+    let body = node.body.as_deref().unwrap_or_default();
+    let says_names = body.iter().any(|node| &*node.name.text == b"server_name");
     let mut seen = HashSet::new();
     let mut names = Vec::new();
     for (name, span) in &own.server_names {
@@ -127,7 +132,8 @@ fn names_of(scope: &mut Scope<'_>, node: &Node, own: &Own) -> Vec<(String, Span)
             scope.warn(*span, format!("server name \"{key}\" is said twice"));
         }
     }
-    if names.is_empty() {
+    // A server whose names are wrong has been reported.
+    if names.is_empty() && !says_names {
         names.push((String::new(), node.name.span));
     }
     names

@@ -1,6 +1,8 @@
 //! Which connections are kept, which are closed and how, and what a client's FIN means (H1–H3, H8,
 //! H10–H13).
 
+use std::time::Duration;
+
 use sekisho_http::Status;
 use sekisho_http1::{BodyLength, Event, Http1, Sends};
 use sekisho_lifecycle::{CloseReason, Engine, Stage};
@@ -277,6 +279,45 @@ fn keepalive_requests_closes_with_the_last_one() {
     assert_eq!(peer.stage(), Stage::Lingering, "or the reset would eat the answer");
     peer.ends_input();
     assert_eq!(peer.stage(), Stage::Closed(CloseReason::RequestsUsedUp));
+}
+
+/// nginx's `keepalive_time`: an old connection closes with its next answer.
+#[test]
+fn an_old_connection_closes_with_its_next_answer() {
+    let mut peer = Peer::new(policy(|policy| {
+        policy.keepalive_time = Some(Duration::from_secs(60));
+        policy.keepalive_timeout = Some(Duration::from_secs(100));
+    }));
+    peer.is_request(GET);
+    peer.answers(Status::OK);
+    assert!(!peer.flushes().contains("Connection"));
+    peer.after(Duration::from_secs(61));
+    peer.is_request(GET);
+    peer.answers(Status::OK);
+    assert!(peer.flushes().contains("Connection: close"));
+}
+
+/// The second value of `keepalive_timeout` is told to the client, where the connection is kept.
+#[test]
+fn a_client_is_told_how_long_it_may_be_idle() {
+    let mut peer = Peer::new(policy(|policy| policy.keepalive_header_secs = Some(5)));
+    peer.is_request(GET);
+    peer.answers(Status::OK);
+    assert!(peer.flushes().contains("Connection: keep-alive\r\nKeep-Alive: timeout=5\r\n\r\n"));
+    peer.is_request(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    peer.answers(Status::OK);
+    let out = peer.flushes();
+    assert!(out.contains("Connection: close") && !out.contains("Keep-Alive"), "{out}");
+}
+
+/// `chunked_transfer_encoding off`: the connection's end is the answer's.
+#[test]
+fn without_chunks_an_unknown_length_ends_with_the_connection() {
+    let mut peer = Peer::new(policy(|policy| policy.sends_chunks = false));
+    peer.is_request(GET);
+    peer.heads(Status::OK, BodyLength::Unknown);
+    let out = peer.flushes();
+    assert!(out.contains("Connection: close") && !out.contains("chunked"), "{out}");
 }
 
 #[test]

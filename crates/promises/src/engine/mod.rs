@@ -50,6 +50,9 @@ pub fn policies(bits: u8) -> [Arc<Policy>; 2] {
         fields_max: 6,
         body_discard_max: 40,
         half_close: bits & 8 != 0,
+        keepalive_header_secs: (bits & 16 != 0).then_some(5),
+        keepalive_time: None,
+        sends_chunks: true,
     };
     let other = Policy {
         keepalive_timeout: (bits & 16 != 0).then_some(Duration::from_secs(1)),

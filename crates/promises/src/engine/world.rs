@@ -397,6 +397,7 @@ impl World {
                     | CloseReason::ClientAsked
                     | CloseReason::CloseDelimited
                     | CloseReason::RequestsUsedUp
+                    | CloseReason::TimeUsedUp
                     | CloseReason::KeepAliveOff
                     | CloseReason::Draining
                     | CloseReason::Expired(DeadlineKind::Header | DeadlineKind::KeepAlive)

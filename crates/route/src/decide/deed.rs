@@ -5,7 +5,7 @@
 use std::mem;
 
 use sekisho_config::{Deeds, Level, Methods, Part, Place, Settings, Template, Variable};
-use sekisho_http::{Known, Method, Status, target};
+use sekisho_http::{Method, Status, target};
 
 use super::{Decision, FILE_METHODS, Next};
 use crate::action::{Action, Files};
@@ -137,10 +137,9 @@ impl<F: Files> Decision<'_, F> {
         let value = head.named(b"destination").ok_or(Status::BAD_REQUEST)?;
         let target = target::split(value).map_err(|_| Status::BAD_REQUEST)?;
         if let Some(authority) = target.authority {
-            // Some leave the port out, and nginx lets them.
-            let host = head.known(Known::Host).unwrap_or_default();
-            let is_here = [host, &self.exchange.host];
-            if !is_here.iter().any(|host| authority.eq_ignore_ascii_case(host)) {
+            // As in nginx, a port makes no other host: clients leave it out, or add it.
+            let mut host = Vec::new();
+            if target::host(authority, &mut host).is_err() || host != self.exchange.host {
                 return Err(Status::BAD_REQUEST);
             }
         }

@@ -11,22 +11,6 @@ use super::{Decision, Handover, Next};
 use crate::action::{Action, Files, Look};
 use crate::place::{self, Mapped};
 
-/// Whether no one but a program could know what to do with this method.
-pub(super) fn is_for_programs(method: Method) -> bool {
-    !matches!(
-        method,
-        Method::Get
-            | Method::Head
-            | Method::Post
-            | Method::Put
-            | Method::Delete
-            | Method::Options
-            | Method::Trace
-            | Method::Connect
-            | Method::Other
-    )
-}
-
 /// What a walk down a path found.
 enum Walk {
     /// A program, in the first so many bytes of the file name.
@@ -82,6 +66,8 @@ impl<F: Files> Decision<'_, F> {
             self.exchange.location = location;
             return Next::Location;
         }
+        // A fragment would be the client's to look for; there is none to tell it to.
+        let target = target.split(|byte| *byte == b'#').next().unwrap_or_default();
         let Some(target) = target::split(target)
             .ok()
             .filter(|target| target.authority.is_none() && target.path != b"*")

@@ -9,7 +9,7 @@ use sekisho_config::{
 };
 use sekisho_http::{Status, target};
 
-use super::{Decision, FILE_METHODS, Next, program};
+use super::{Decision, Next};
 use crate::action::{Action, Files, Kind};
 use crate::exchange::Exchange;
 use crate::place::{self, Mapped};
@@ -79,6 +79,9 @@ impl<'a, F: Files> Decision<'a, F> {
         let logs = self.settings().rewriting.log;
         let mut run = Run { path: Origin::Asked, encodes: true, logs };
         let flow = self.steps(&script.steps, &mut run);
+        if self.exchange.captures.is_exhausted() {
+            return (false, Some(self.undecided()));
+        }
         let is_path = run.path == Origin::Asked || self.settle_path();
         match flow {
             Flow::Leave(next) => (false, Some(next)),
@@ -90,7 +93,7 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// A path that cannot be used gives way to the last one that could; whether it had not to.
     fn settle_path(&mut self) -> bool {
-        let is_path = target::is_resolved(&self.exchange.path);
+        let is_path = target::is_dotless(&self.exchange.path);
         if !is_path {
             let Exchange { path, last_path, .. } = &mut *self.exchange;
             mem::swap(path, last_path);
@@ -315,7 +318,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let Exchange { path, last_path, value, .. } = &mut *self.exchange;
         mem::swap(path, &mut new);
         // The old path, if it was a good one, is kept for the case that the new one comes to nothing.
-        if target::is_resolved(&new) {
+        if target::is_dotless(&new) {
             mem::swap(last_path, &mut new);
         }
         *value = new;
@@ -324,11 +327,6 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// `return`
     fn answer(&mut self, answer: &Return) -> Next<F::File> {
-        let settings = self.settings();
-        let is_for_others = settings.cgi.is_none() && settings.deeds.is_none();
-        if program::is_for_programs(self.exchange.method) && is_for_others {
-            return self.refuse_method(&FILE_METHODS);
-        }
         if answer.code == 444 {
             return Next::Done(Action::Close);
         }

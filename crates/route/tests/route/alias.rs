@@ -40,7 +40,7 @@ fn alias_replaces_the_prefix_whatever_the_slashes() {
             ("GET /i/../i/x.png", "file /data/img/x.png"),
             ("GET /i/../secret", "error 404"),
             ("GET /i/%2e%2e/secret", "error 404"),
-            ("GET /i/..%2fsecret", "error 400"),
+            ("GET /i/..%2fsecret", "error 404"),
             ("GET /i/%252e%252e/secret", "error 404"),
             ("GET /i../secret", "error 404"),
             ("GET /i", "error 404"),

@@ -22,6 +22,58 @@ fn fields(
     String::from_utf8(out).expect("text")
 }
 
+/// The same after these lines of a handler's.
+fn fields_after(
+    lines: &str,
+    change: impl FnOnce(&mut Settings) + 'static,
+    modified: Option<i64>,
+) -> String {
+    let table = server(Vec::new()).set(change).table();
+    let mut asked = Asked::new("GET /a.txt", &["/srv/a.txt"]);
+    asked.decide(&table);
+    let mut out = lines.as_bytes().to_vec();
+    added_fields(&table, &asked.request(), &asked.exchange, status(200), modified, &mut out);
+    String::from_utf8(out).expect("text")
+}
+
+/// F7: as nginx, whose handlers for these fields replace what is there.
+#[test]
+fn some_fields_take_the_place_of_what_is_there() {
+    let lines = "Last-Modified: old\r\nETag: old\r\nX: y\r\n";
+    let replaced = fields_after(
+        lines,
+        |own| {
+            own.add_headers =
+                [add("last-modified", "new", false), add("ETag", "$arg_none", false)].into();
+        },
+        None,
+    );
+    assert_eq!(replaced, "X: y\r\nlast-modified: new\r\n");
+    let seen = fields_after(
+        "",
+        |own| {
+            own.add_headers = [add("X-A", "a", false), add("X-B", "$sent_http_x_a", false)].into();
+        },
+        None,
+    );
+    assert_eq!(seen, "X-A: a\r\nX-B: a\r\n");
+    let program = "Cache-Control: private\r\nExpires: 0\r\nX: y\r\n";
+    let expires = fields_after(program, |own| own.expires = Expires::Epoch, None);
+    assert_eq!(
+        expires,
+        "X: y\r\nExpires: Thu, 01 Jan 1970 00:00:01 GMT\r\nCache-Control: no-cache\r\n"
+    );
+}
+
+/// RFC 9110 §8.8.2.1
+#[test]
+fn no_date_is_later_than_the_answer() {
+    let lines = "Last-Modified: later\r\n";
+    let later = fields_after(lines, |_| {}, Some(WALL.unix_secs + 1));
+    assert_eq!(later, "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    assert_eq!(fields_after(lines, |_| {}, Some(WALL.unix_secs)), lines);
+}
+
 fn add(name: &str, value: &str, always: bool) -> AddHeader {
     AddHeader { name: name.into(), value: t(value), always }
 }

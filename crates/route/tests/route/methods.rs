@@ -32,9 +32,11 @@ fn files_are_for_get_and_head() {
 /// H12: known but not offered is 405, unknown is 501.
 #[test]
 fn other_methods_are_405_where_known_and_501_where_not() {
-    let table =
-        server(vec![prefix("/", |own| own.rewriting.script = Some(returns(200, Some("x"))))])
-            .table();
+    let table = server(vec![
+        prefix("/r/", |own| own.rewriting.script = Some(returns(200, Some("x")))),
+        prefix("/c/", |own| own.rewriting.script = Some(returns(444, None))),
+    ])
+    .table();
     let refused = "error 405 GET, HEAD, OPTIONS";
     check(
         &table,
@@ -42,17 +44,24 @@ fn other_methods_are_405_where_known_and_501_where_not() {
         &[
             ("TRACE /", refused),
             ("CONNECT example.org:443", refused),
-            ("CONNECT /", refused),
-            ("PATCH /", refused),
-            ("MKCOL /", refused),
-            ("PROPFIND /", refused),
-            ("BREW /", "error 501"),
-            ("get /", "error 501"),
+            ("CONNECT /", "error 400"),
+            ("CONNECT example.org", "error 400"),
+            ("PATCH /a.txt", refused),
+            ("MKCOL /a.txt", refused),
+            ("PROPFIND /missing", refused),
+            ("BREW /a.txt", "error 501"),
+            ("get /a.txt", "error 501"),
             ("BREW /..", "error 400"),
+            // As in nginx, what is not there is not there for POST, too.
+            ("POST /missing", "error 404"),
+            ("POST /a.txt", refused),
             // A `return` does not ask for the method.
-            ("POST /", "text 200 x"),
-            ("DELETE /", "text 200 x"),
-            ("OPTIONS /", "text 200 x"),
+            ("POST /r/", "text 200 x"),
+            ("DELETE /r/", "text 200 x"),
+            ("OPTIONS /r/", "text 200 x"),
+            ("PATCH /r/", "text 200 x"),
+            ("BREW /r/", "text 200 x"),
+            ("BREW /c/", "close"),
         ],
     );
 }
@@ -83,9 +92,10 @@ fn limit_except_denies_the_rest() {
             ("GET /some/a", "text 200 got"),
             ("POST /some/a", "error 403"),
             // As in nginx, `return` is the location's and not the block's.
-            ("POST /all/a", "error 405 GET, HEAD, OPTIONS"),
+            ("POST /all/a", "error 404"),
+            ("PUT /all/a", "error 405 GET, HEAD, OPTIONS"),
             ("GET /inherits/a", "error 403"),
-            ("POST /inherits/a", "error 405 GET, HEAD, OPTIONS"),
+            ("POST /inherits/a", "error 404"),
             ("POST /neither/a", "error 403"),
         ],
     );
@@ -109,7 +119,7 @@ fn allow_methods_lists_exactly_what_is_allowed() {
             ("OPTIONS /a.txt", "options GET, OPTIONS"),
             ("GET /post", "error 405 POST, HEAD"),
             ("OPTIONS /post", "error 405 POST, HEAD"),
-            ("POST /post", "error 405 HEAD"), // allowed, but there is nothing to post to
+            ("POST /post", "error 404"), // allowed, but there is nothing to post to
         ],
     );
 }

@@ -254,6 +254,8 @@ fn settings() -> Settings {
         send_timeout: TEN,
         lingering_timeout: TEN,
         lingering_time: TEN,
+        keepalive_time: None,
+        chunked_transfer_encoding: true,
         half_close: false,
         tcp_nodelay: true,
         http2_chunk_size: 8 << 10,
@@ -268,8 +270,7 @@ fn settings() -> Settings {
 }
 
 pub(crate) fn pattern(source: &str) -> Arc<Pattern> {
-    let regex = regex::bytes::Regex::new(source).expect("a regex");
-    Arc::new(Pattern { source: source.into(), regex })
+    Arc::new(Pattern::new(source, false).expect("a regex"))
 }
 
 /// A script that only answers.

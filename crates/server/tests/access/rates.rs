@@ -90,7 +90,7 @@ fn a_place_is_given_back_however_the_request_ends() {
         1,
         ZONES,
         "limit_conn places 1; limit_conn_status 429; error_page 404 /nothing; \
-         location /cgi/ { cgi on; } location /close { return 444; } location /only { client_max_body_size 3; }",
+         location /cgi/ { cgi on; } location /close { return 444; } location /only { client_max_body_size 3; error_page 403 /nothing; }",
     );
     let server = Server::start_in(tree, BINARY, &config);
     let status = |path: &str| server.connect().get(path).status;

@@ -464,9 +464,9 @@ fn race(disable_symlinks: &str) {
 fn every_byte_of_a_name_makes_the_round_trip() {
     let server = serve(Tree::new(), "dav_methods PUT DELETE;");
     let mut client = server.connect();
-    for byte in 1..=255u8 {
+    for byte in (1..=255u8).filter(|byte| *byte != b'/') {
         let target = format!("/x%{byte:02X}y");
-        let is_refused = byte.is_ascii_control() || byte == b'/';
+        let is_refused = byte.is_ascii_control();
         let status = |good: u16| if is_refused { 400 } else { good };
         let put = client.request_with_body("PUT", &target, "", [byte]);
         assert_eq!(put.status, status(201), "PUT {target}");

@@ -1,0 +1,183 @@
+//! A compiled regular expression: matched in linear time where it can be, and by backtracking within a bound where
+//! it asks for look-around, back references or atomic groups.
+
+use std::ops::Range;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+/// Memory that one compiled expression may take.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// How often one match may go back (V31). Sites need hundreds; beyond it there is no verdict.
+const BACKTRACKS_MAX: usize = 50_000;
+
+/// A compiled expression. Bytes are matched, whatever they stand for.
+#[derive(Debug)]
+pub struct Expression(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    /// Linear in the length of the text.
+    Linear(Regex),
+    /// With backtracking.
+    Backtracking {
+        regex: Box<fancy_regex::Regex>,
+        /// Whether the text is read as UTF-8; else each byte is a character of its own.
+        is_utf8: bool,
+    },
+}
+
+/// What matching came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Matched {
+    /// It matches.
+    Yes,
+    /// It does not.
+    No,
+    /// It could not be found out within the bound: whoever asks must not take it for either.
+    Exhausted,
+}
+
+impl Expression {
+    /// Compiles for linear matching; the error is in words.
+    pub(crate) fn linear(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
+        RegexBuilder::new(text)
+            .unicode(is_utf8)
+            .case_insensitive(ignore_case)
+            .size_limit(COMPILED_BYTES_MAX)
+            .dfa_size_limit(COMPILED_BYTES_MAX)
+            .build()
+            .map(|regex| Self(Kind::Linear(regex)))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Compiles what linear matching cannot do; `None` where this engine cannot, either.
+    pub(crate) fn backtracking(text: &str, is_utf8: bool, ignore_case: bool) -> Option<Self> {
+        let text = if is_utf8 { text.to_owned() } else { characters(text.as_bytes()) };
+        let regex = fancy_regex::RegexBuilder::new(&text)
+            .case_insensitive(ignore_case)
+            .backtrack_limit(BACKTRACKS_MAX)
+            .delegate_size_limit(COMPILED_BYTES_MAX)
+            .delegate_dfa_size_limit(COMPILED_BYTES_MAX)
+            .build()
+            .ok()?;
+        Some(Self(Kind::Backtracking { regex: Box::new(regex), is_utf8 }))
+    }
+
+    /// Whether it matches. One that cannot tell does not.
+    pub fn is_match(&self, text: &[u8]) -> bool {
+        match &self.0 {
+            Kind::Linear(regex) => regex.is_match(text),
+            Kind::Backtracking { .. } => self.captures(text, &mut Vec::new()) == Matched::Yes,
+        }
+    }
+
+    /// How many groups there are, the whole match among them.
+    pub fn captures_len(&self) -> usize {
+        match &self.0 {
+            Kind::Linear(regex) => regex.captures_len(),
+            Kind::Backtracking { regex, .. } => regex.captures_len(),
+        }
+    }
+
+    /// Which of the groups 1, 2, … has this name, in any case.
+    pub fn group(&self, name: &str) -> Option<usize> {
+        let is_it = |other: Option<&str>| other.is_some_and(|o| o.eq_ignore_ascii_case(name));
+        match &self.0 {
+            Kind::Linear(regex) => regex.capture_names().skip(1).position(is_it),
+            Kind::Backtracking { regex, .. } => regex.capture_names().skip(1).position(is_it),
+        }
+    }
+
+    /// Whether it matches; if so, the groups 1, 2, … are added: `None` for one that took no part.
+    pub fn captures(&self, text: &[u8], groups: &mut Vec<Option<Range<usize>>>) -> Matched {
+        match &self.0 {
+            Kind::Linear(regex) if regex.captures_len() == 1 => {
+                if regex.is_match(text) {
+                    Matched::Yes
+                } else {
+                    Matched::No
+                }
+            }
+            Kind::Linear(regex) => {
+                let mut found = regex.capture_locations();
+                if regex.captures_read(&mut found, text).is_none() {
+                    return Matched::No;
+                }
+                groups.extend((1..found.len()).map(|n| found.get(n).map(|(from, to)| from..to)));
+                Matched::Yes
+            }
+            Kind::Backtracking { regex, is_utf8 } => backtrack(regex, *is_utf8, text, groups),
+        }
+    }
+}
+
+fn backtrack(
+    regex: &fancy_regex::Regex,
+    is_utf8: bool,
+    text: &[u8],
+    groups: &mut Vec<Option<Range<usize>>>,
+) -> Matched {
+    // Nearly all that is matched is ASCII, and then both readings are the same.
+    let plain = std::str::from_utf8(text).ok().filter(|text| is_utf8 || text.is_ascii());
+    let written;
+    let read = match plain {
+        Some(plain) => plain,
+        None if is_utf8 => return Matched::No,
+        None => {
+            written = characters(text);
+            &written
+        }
+    };
+    let found = match regex.captures(read) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Matched::No,
+        Err(_) => return Matched::Exhausted,
+    };
+    // Each character stands for one byte where the text had to be written anew.
+    let place = |at: usize| if plain.is_some() { at } else { read[..at].chars().count() };
+    groups.extend(
+        (1..found.len())
+            .map(|n| found.get(n).map(|group| place(group.start())..place(group.end()))),
+    );
+    Matched::Yes
+}
+
+/// Each byte as the character of its number.
+fn characters(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| char::from(*byte)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(source: &str, text: &[u8]) -> Option<Vec<Option<Vec<u8>>>> {
+        let expression = Expression::backtracking(source, false, false).expect("an expression");
+        let mut groups = Vec::new();
+        let is_match = expression.captures(text, &mut groups) == Matched::Yes;
+        is_match.then(|| {
+            groups.into_iter().map(|group| group.map(|range| text[range].to_vec())).collect()
+        })
+    }
+
+    #[test]
+    fn groups_of_both_engines_are_ranges_of_bytes() {
+        assert_eq!(found(r"^/(?!x)(.)(\w+)?$", b"/\xff"), Some(vec![Some(b"\xff".to_vec()), None]));
+        assert_eq!(found(r"(?<=\xe9)(.*)$", b"caf\xe9\xe9s"), Some(vec![Some(b"\xe9s".to_vec())]));
+        assert_eq!(found(r"^(a|b)\1$", b"bb"), Some(vec![Some(b"b".to_vec())]));
+        assert_eq!(found(r"^(a|b)\1$", b"ba"), None);
+        let linear = Expression::linear("(?P<x>a)(b)?", false, true).expect("an expression");
+        let mut groups = Vec::new();
+        assert_eq!(linear.captures(b"-A", &mut groups), Matched::Yes);
+        assert_eq!((groups, linear.group("X")), (vec![Some(1..2), None], Some(0)));
+    }
+
+    /// V31
+    #[test]
+    fn an_expression_that_would_take_for_ever_has_no_verdict() {
+        let expression = Expression::backtracking(r"^(?:a|a)*(?=b)$", false, false).expect("one");
+        let text = "a".repeat(4000);
+        assert_eq!(expression.captures(text.as_bytes(), &mut Vec::new()), Matched::Exhausted);
+        assert!(!expression.is_match(text.as_bytes()));
+    }
+}
