@@ -8,8 +8,10 @@ mod conditions;
 mod copy;
 mod delete;
 mod direct;
+mod entries;
 mod land;
 mod note;
+mod ordering;
 mod put;
 mod resume;
 mod store;
@@ -100,10 +102,10 @@ fn begin(call: &Call<'_>, deeds: &Deeds, around: &Rc<dyn Surroundings>) -> Resul
     }
     match call.deed {
         Deed::Put => Ok(Stage::Receiving(put::begin(call, deeds)?)),
-        Deed::Delete => Ok(Stage::Ready(delete::job(call, deeds)?)),
+        Deed::Delete => Ok(Stage::Ready(delete::job(call, deeds, around.table())?)),
         Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
-        Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to)?)),
-        Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to)?)),
+        Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to, around.table())?)),
+        Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to, around.table())?)),
         Deed::Store(place) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
             resume::create(call, deeds, &Programs::of(call, place, around))
         }
@@ -212,9 +214,12 @@ impl Failure {
             Errno::FBIG => Status::CONTENT_TOO_LARGE,
             Errno::NAMETOOLONG => Status::URI_TOO_LONG,
             Errno::INVAL | Errno::ILSEQ => Status::BAD_REQUEST,
-            Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY | Errno::BUSY | Errno::TXTBSY => {
-                Status::CONFLICT
-            }
+            Errno::ISDIR
+            | Errno::EXIST
+            | Errno::NOTEMPTY
+            | Errno::BUSY
+            | Errno::TXTBSY
+            | Errno::STALE => Status::CONFLICT,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
             // By ourselves; see `Stop`.
             Errno::CANCELED => return Self::of(Status::SERVICE_UNAVAILABLE),

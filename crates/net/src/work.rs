@@ -66,6 +66,10 @@ impl Surroundings for Around {
         self.placed.site.table().is_run(self.location, path, file)
     }
 
+    fn table(&self) -> Arc<Table> {
+        self.placed.site.shared_table()
+    }
+
     fn ended_alone(&self) {
         self.worker.vacated.notify_waiters();
     }

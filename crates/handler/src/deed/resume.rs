@@ -154,6 +154,8 @@ fn go_on(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Stage, Failure
 #[derive(Debug)]
 struct Shelf {
     folder: Arc<OwnedFd>,
+    /// A name in the folder, to be replaced by the upload's own.
+    spot: Spot,
     /// Of the store, for the log.
     path: Vec<u8>,
     id: String,
@@ -173,8 +175,8 @@ impl Shelf {
         let life = deeds.resumable.unwrap_or_default();
         let seconds = call.request.wall.unix_secs;
         super::sweep::visit(&spot.folder, Some(life), seconds);
-        let (folder, id) = (spot.folder, id.to_owned());
-        Ok(Self { folder, path, id, rules: Rules::of(deeds), life, seconds })
+        let (folder, id) = (Arc::clone(&spot.folder), id.to_owned());
+        Ok(Self { folder, spot, path, id, rules: Rules::of(deeds), life, seconds })
     }
 
     fn data_name(&self) -> String {
@@ -353,12 +355,7 @@ impl Upload {
         let Self { shelf, mut note, file, offset, answer } = self;
         let data = shelf.data_name();
         let temp = Temp::of_partial(file, &shelf.folder, data, offset);
-        let spot = Spot {
-            folder: Arc::clone(&shelf.folder),
-            missing: Vec::new(),
-            name: note.name.clone().into_bytes(),
-            is_folder: false,
-        };
+        let spot = shelf.spot.named(note.name.as_bytes());
         let path = [&shelf.path, &b"/"[..], &spot.name].concat();
         land::land(temp, &spot, &Conditions::default(), &shelf.rules, &path)?;
         note.is_done = true;

@@ -107,7 +107,7 @@ impl Place {
     }
 
     fn spot(&self, name: &str) -> Spot {
-        Spot { name: name.as_bytes().to_vec(), ..self.spot.clone() }
+        self.spot.named(name.as_bytes())
     }
 
     fn file(&self, name: &[u8]) -> Vec<u8> {

@@ -104,7 +104,9 @@ impl<F: Files> Decision<'_, F> {
             return Err(Status::NOT_FOUND);
         }
         match method {
-            Method::Put => self.may_become(&self.exchange.file).map(|()| Deed::Put),
+            Method::Put => {
+                self.may_become(&self.exchange.path, &self.exchange.file).map(|()| Deed::Put)
+            }
             Method::Delete => Ok(Deed::Delete),
             Method::Mkcol => {
                 // It may turn out that there is something of the name, which is a 405.
@@ -117,9 +119,9 @@ impl<F: Files> Decision<'_, F> {
     }
 
     /// What comes from a client must not become a program here: who may store files may not run them.
-    fn may_become(&self, file: &[u8]) -> Result<(), Status> {
+    fn may_become(&self, path: &[u8], file: &[u8]) -> Result<(), Status> {
         let is_program = self.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(file));
-        if !is_program {
+        if !is_program && !self.table.is_run(self.exchange.location, path, file) {
             return Ok(());
         }
         let file = file.escape_ascii();
@@ -151,13 +153,6 @@ impl<F: Files> Decision<'_, F> {
         if (path.last() == Some(&b'/')) != (self.exchange.path.last() == Some(&b'/')) {
             return Err(Status::CONFLICT);
         }
-        let holds_others = |folder: &[u8]| {
-            folder.ends_with(b"/") && self.table.has_locations_below(self.exchange.server, folder)
-        };
-        if holds_others(&self.exchange.path) || holds_others(&path) {
-            // What lies there is not this location's to take along or to put in place.
-            return Err(Status::FORBIDDEN);
-        }
         let (file, mapped) = self.mapped_elsewhere(&mut path)?;
         let root = source.root_bytes;
         let is_same_root =
@@ -165,7 +160,7 @@ impl<F: Files> Decision<'_, F> {
         if !mapped.is_safe || !is_same_root || has_own_name(&file[root..]) {
             return Err(Status::FORBIDDEN);
         }
-        self.may_become(&file)?;
+        self.may_become(&path, &file)?;
         Ok(Destination { path, file })
     }
 
