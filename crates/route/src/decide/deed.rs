@@ -65,8 +65,12 @@ pub(super) fn methods(settings: &Settings) -> impl Iterator<Item = Method> {
 }
 
 /// Whether a path or file name has a part that is a name of our own.
-fn has_own_name(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| part.starts_with(OWN_PREFIX))
+pub(super) fn has_own_name(path: &[u8]) -> bool {
+    // Most paths have no dot behind a slash, and are looked at once.
+    path.windows(2)
+        .enumerate()
+        .any(|(at, pair)| pair == b"/." && path[at + 1..].starts_with(OWN_PREFIX))
+        || path.starts_with(OWN_PREFIX)
 }
 
 impl<F: Files> Decision<'_, F> {
@@ -178,15 +182,20 @@ impl<F: Files> Decision<'_, F> {
 
     /// Whether the request belongs to an upload that was begun before (tus 1.0).
     fn is_about_unfinished(&self) -> bool {
+        matches!(self.meant_method(), Method::Head | Method::Patch | Method::Delete)
+            && self.request.head.named(b"tus-resumable").is_some()
+    }
+
+    /// The method that is acted on, where the client may name another than its own (tus 1.0,
+    /// `X-HTTP-Method-Override`): what limits methods must see this one.
+    pub(super) fn meant_method(&self) -> Method {
+        let method = self.exchange.method;
         let head = self.request.head;
-        let is_one = match self.exchange.method {
-            Method::Head | Method::Patch | Method::Delete => true,
-            Method::Post => {
-                head.named(b"x-http-method-override").is_some_and(|value| value == b"PATCH")
-            }
-            _ => false,
-        };
-        is_one && head.named(b"tus-resumable").is_some()
+        let is_overridden = method == Method::Post
+            && self.settings().deeds.as_deref().is_some_and(|deeds| deeds.resumable.is_some())
+            && head.named(b"x-http-method-override") == Some(b"PATCH")
+            && head.named(b"tus-resumable").is_some();
+        if is_overridden { Method::Patch } else { method }
     }
 
     /// The last part of the path names the upload; the store is where the rest leads.

@@ -77,6 +77,51 @@ fn names_of_our_own_are_not_there() {
     }
 }
 
+/// F5: in no location, whatever it is for.
+#[test]
+fn names_of_our_own_are_not_served_by_anybody() {
+    let table = server(
+        "location /view/ { alias /data/; gzip_static always; }
+         location /run/ { alias /data/; cgi on; }
+         location /try/ { try_files /view/.sekisho-partial-1 =404; root /; }
+         location /index/ { alias /data/; index .sekisho-partial-1 x; }",
+    );
+    let files = &["/data/.sekisho-partial-1", "/data/.sekisho-partial-1.gz", "/data/.sekisho-d/x"];
+    check(
+        &table,
+        files,
+        &[
+            ("GET /view/.sekisho-partial-1", "error 404"),
+            ("GET /view/.sekisho-partial-1.gz", "error 404"),
+            ("GET /view/.sekisho-d/x", "error 404"),
+            ("GET /run/.sekisho-partial-1", "error 404"),
+            ("GET /run/.sekisho-partial-1/info", "error 404"),
+            ("GET /try/x", "error 404"),
+            ("GET /index/", "error 403"),
+        ],
+    );
+}
+
+/// What limits methods sees the one that is meant: tus 1.0 lets a POST stand for a PATCH.
+#[test]
+fn a_method_that_stands_for_another_is_limited_as_that_one() {
+    let fields = [("X-HTTP-Method-Override", "PATCH"), ("Tus-Resumable", "1.0.0")];
+    for (limit, expected) in [
+        ("", "resume"),
+        ("limit_except GET POST { deny all; }", "error 403"),
+        ("allow_methods GET POST;", "error 405"),
+        ("limit_except GET PATCH { deny all; }", "resume"),
+        ("allow_methods PATCH;", "resume"),
+    ] {
+        let body = format!("location / {{ upload_store /in; upload_resumable on; {limit} }}");
+        let seen = ask(&server(&body), "POST /0123", &fields);
+        assert!(seen.starts_with(expected), "{limit}: {seen}");
+    }
+    // Where nothing is resumed, it means nothing.
+    let table = server("location / { upload_store /in; limit_except GET POST { deny all; } }");
+    assert!(ask(&table, "POST /", &fields).starts_with("store"));
+}
+
 /// What a client stores must not be run: V26.
 #[test]
 fn what_is_stored_does_not_become_a_program() {
