@@ -5,6 +5,7 @@ mod access;
 mod deed;
 mod limits;
 mod neighbour;
+mod origin;
 mod program;
 mod rewrite;
 

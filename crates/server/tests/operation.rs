@@ -299,6 +299,55 @@ fn serve_takes_uploads_and_deletes_where_it_is_told_to() {
     assert_eq!(server.tree().names("root"), [""; 0]);
 }
 
+/// O1, V51: a page of another site can neither write nor pose as this machine, and nothing is overwritten or given out
+/// by accident.
+#[test]
+fn serve_is_for_this_machine_and_its_own_pages() {
+    let address = own_address(18_082);
+    let listen = address.to_string();
+    let run = |more: &[&str]| {
+        let tree = Tree::new();
+        tree.file("root/notes.txt", "mine");
+        tree.file("root/.git/config", "secret");
+        tree.file("root/.env", "secret");
+        let arguments = [&["serve", "root", "--quiet", "--listen", &listen], more].concat();
+        let mut server = Process::start(tree, &arguments);
+        let client = Client::connect(server.address());
+        (server, client)
+    };
+    let get = |client: &mut Client, host: &str| {
+        client.send(format!("GET /notes.txt HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.read_response().status
+    };
+    let (server, mut client) = run(&["--upload", "--delete"]);
+    for host in ["localhost", "LOCALHOST:1234", "127.0.0.1:18082", "[::1]:18082", &listen] {
+        assert_eq!(get(&mut client, host), 200, "{host}");
+    }
+    for host in ["evil.example", "evil.example:18082", "localhost.evil.example"] {
+        assert_eq!(get(&mut client, host), 421, "{host}");
+    }
+    let foreign = "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n";
+    let raw = client.request_with_body("POST", "/?name=notes.txt", foreign, "pwn");
+    assert_eq!(raw.status, 403);
+    let origin = "Origin: https://evil.example\r\n";
+    assert_eq!(client.request("DELETE", "/notes.txt", origin).status, 403);
+    assert_eq!(client.request_with_body("PUT", "/notes.txt", origin, "x").status, 403);
+    let own = "Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n";
+    let stored = client.request_with_body("POST", "/?name=notes.txt", own, "second");
+    assert_eq!(stored.status, 201);
+    assert_eq!(server.tree().text("root/notes.txt"), "mine", "nothing is overwritten silently");
+    assert_eq!(server.tree().text("root/notes (1).txt"), "second");
+    for hidden in ["/.git/config", "/.env", "/.git/"] {
+        assert_eq!(client.get(hidden).status, 404, "{hidden}");
+        assert_eq!(client.request_with_body("PUT", hidden, "", "x").status, 404, "{hidden}");
+    }
+    drop(server);
+    let (_server, mut client) = run(&["--hidden", "--host", "box.example"]);
+    assert_eq!(client.get("/.git/config").text(), "secret");
+    assert_eq!(get(&mut client, "box.example:80"), 200);
+    assert_eq!(get(&mut client, "evil.example"), 421);
+}
+
 #[test]
 fn plain_sekisho_says_where_it_is_and_answers_there() {
     // O1: also where another program has the usual port.

@@ -7,7 +7,7 @@ use std::mem;
 use sekisho_config::{Deeds, Level, Methods, Part, Place, Settings, Template, Variable};
 use sekisho_http::{Known, Method, Status, target};
 
-use super::{Decision, FILE_METHODS, Next};
+use super::{Decision, FILE_METHODS, Next, origin};
 use crate::action::{Action, Files};
 use crate::place::{self, AliasFrom, Mapped};
 use crate::redirect;
@@ -82,21 +82,40 @@ impl<F: Files> Decision<'_, F> {
             return Some(Next::Fail(Status::NOT_FOUND));
         }
         if deeds.resumable.is_some() && self.is_about_unfinished() {
-            return Some(self.resume(deeds));
+            let is_change = self.exchange.method != Method::Head;
+            let refusal = if is_change { self.foreign(deeds) } else { None };
+            return refusal.or_else(|| Some(self.resume(deeds)));
         }
         let next = match self.exchange.method {
             Method::Options => match self.method_verdict() {
                 Ok(()) => return None,
                 Err(next) => next,
             },
-            Method::Post => self.store(deeds.store.as_ref()?),
-            method if deeds.methods.contains(method) => match self.change(method) {
-                Ok(deed) => Next::Done(Action::Deed(deed)),
-                Err(status) => Next::Fail(status),
-            },
+            Method::Post => {
+                let template = deeds.store.as_ref()?;
+                self.foreign(deeds).unwrap_or_else(|| self.store(template))
+            }
+            method if deeds.methods.contains(method) => {
+                self.foreign(deeds).unwrap_or_else(|| match self.change(method) {
+                    Ok(deed) => Next::Done(Action::Deed(deed)),
+                    Err(status) => Next::Fail(status),
+                })
+            }
             _ => return None,
         };
         Some(next)
+    }
+
+    /// The refusal of a change that another site asks for.
+    fn foreign(&self, deeds: &Deeds) -> Option<Next<F::File>> {
+        if origin::is_allowed(self.request.head, &deeds.origins) {
+            return None;
+        }
+        self.remark(
+            Level::Error,
+            "a change was refused: it comes from another site (upload_origins)".to_owned(),
+        );
+        Some(Next::Fail(Status::FORBIDDEN))
     }
 
     fn change(&mut self, method: Method) -> Result<Deed, Status> {

@@ -238,3 +238,39 @@ fn what_another_location_would_run_is_not_stored() {
     }
     assert_eq!(server.tree().names("root/up"), ["tool", "x.sh.txt"]);
 }
+
+/// V51: what a page of another site makes a browser send changes nothing, unless the configuration names the site.
+#[test]
+fn another_site_changes_nothing_unless_it_is_named() {
+    let body = "dav_methods PUT DELETE MKCOL COPY MOVE; upload_store {dir}/in;
+         upload_resumable on; error_log {dir}/why.log;
+         location /open/ { upload_origins any; }
+         location /listed/ { upload_origins https://app.example http://other.example:81; }";
+    let server = files(body);
+    let mut client = server.connect();
+    let site = "Sec-Fetch-Site: cross-site\r\n";
+    let tus = "Tus-Resumable: 1.0.0\r\n";
+    for fields in [site, "Origin: https://evil.example\r\n", "Origin: null\r\n"] {
+        for (method, target, more) in [
+            ("POST", "/?name=a", ""),
+            ("POST", "/listed/?name=a", ""),
+            ("POST", "/", "Tus-Resumable: 1.0.0\r\nUpload-Length: 5\r\n"),
+            ("PATCH", "/0123456789abcdef0123456789abcdef", tus),
+            ("DELETE", "/0123456789abcdef0123456789abcdef", tus),
+            ("PUT", "/a", ""),
+            ("DELETE", "/a", ""),
+            ("MKCOL", "/new/", ""),
+            ("COPY", "/a", "Destination: /b\r\n"),
+            ("MOVE", "/a", "Destination: /b\r\n"),
+        ] {
+            let seen = client.request(method, target, &format!("{fields}{more}")).status;
+            assert_eq!(seen, 403, "{method} {target} {fields}");
+        }
+        assert_eq!(client.request_with_body("POST", "/open/?name=a", fields, b"x").status, 201);
+    }
+    let listed = format!("Origin: https://app.example\r\n{site}");
+    assert_eq!(client.request_with_body("POST", "/listed/?name=b", &listed, b"x").status, 201);
+    let own = "Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n";
+    assert_eq!(client.request_with_body("POST", "/?name=c", own, b"x").status, 201);
+    assert!(server.log("why.log").contains("it comes from another site"));
+}
