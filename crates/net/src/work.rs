@@ -62,10 +62,6 @@ impl Surroundings for Around {
         &self.worker.shared.seats
     }
 
-    fn is_run(&self, path: &[u8], file: &[u8]) -> bool {
-        self.placed.site.table().is_run(self.location, path, file)
-    }
-
     fn table(&self) -> Arc<Table> {
         self.placed.site.shared_table()
     }

@@ -9,6 +9,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use sekisho_config::Symlinks;
 
+use super::temp::Temp;
+
 /// How many folders may be missing on the way to an upload.
 const MISSING_MAX: usize = 128;
 /// How often a name is looked up again when the tree changes just then.
@@ -108,6 +110,12 @@ impl Spot {
     /// Another name in the same folder.
     pub(super) fn named(&self, name: &[u8]) -> Self {
         Self { name: name.to_vec(), is_folder: false, ..self.clone() }
+    }
+
+    /// A file that is yet to appear here.
+    pub(super) fn new_file(&self) -> Result<Temp, Errno> {
+        // What cannot be made in a folder that is gone says little about why.
+        Temp::new(&self.folder).or_else(|errno| self.check_place().and(Err(errno)))
     }
 
     /// What there is, without following a link. Nothing where its folder is missing.

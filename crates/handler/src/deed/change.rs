@@ -36,7 +36,7 @@ pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure
     Conditions::of(call.request.head).check(spot.look().map_err(fail)?.as_ref())?;
     let location = encoded(&exchange.path);
     let (mode, sync) = (deeds.access.folder, deeds.sync);
-    Ok(Job::slow_if(sync == Sync::Full, move || {
+    Ok(Job::new(move || {
         let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
         let done = {
             let _appearing = Appearing::at(&spot).map_err(fail)?;

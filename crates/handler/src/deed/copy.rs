@@ -44,7 +44,7 @@ pub(super) fn copy_file(
         stop.check()?;
         match rustix::fs::copy_file_range(file, None, temp.descriptor()?, None, PIECE_BYTES) {
             Ok(0) => break,
-            Ok(count) => temp.came(count as u64),
+            Ok(count) => temp.wrote(count as u64),
             Err(Errno::INTR) => {}
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 copy_rest(file, &mut temp, stop)?;
@@ -108,7 +108,7 @@ impl Tree {
     }
 
     /// Where the copy is, under the name [`Tree::NAME`].
-    pub(super) fn inside(&self) -> &OwnedFd {
+    pub(super) fn inside(&self) -> &Arc<OwnedFd> {
         &self.own
     }
 

@@ -96,7 +96,7 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds, table: Arc<Table>) -> Result<J
             "DELETE was refused: it names what is no file",
         ));
     }
-    Ok(Job::slow_if(temp::is_large(&there), move || {
+    Ok(Job::new(move || {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
         let _turn = land::turn(&spot.name);
         let there = spot.look().map_err(fail)?;

@@ -102,8 +102,9 @@ impl Direct {
         }
     }
 
-    /// Puts bytes there that have come in another way: says how many there was room for.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> usize {
+    /// Puts bytes there: says how many there was room for.
+    #[cfg(test)]
+    fn take(&mut self, bytes: &[u8]) -> usize {
         let room = self.room();
         let count = room.len().min(bytes.len());
         room[..count].copy_from_slice(&bytes[..count]);

@@ -36,11 +36,6 @@ impl Rules {
         let Deeds { access, conflict, sync, .. } = *deeds;
         Self { access, conflict, sync, modified: None }
     }
-
-    /// Whether it takes long.
-    pub(super) fn is_slow(&self) -> bool {
-        self.sync != Sync::Off
-    }
 }
 
 /// Where a file has come to lie.

@@ -315,7 +315,7 @@ fn tus_js_client_uploads_and_resumes() {
     run(tree.dir(), "node", &["client.js", &server.url("/up/")])
         .unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(tree.read("in/j s.bin"), pattern(1_500_000));
-    let unfinished = |name: &String| name.contains("partial") && !name.contains(".info");
+    let unfinished = |name: &String| name.contains("partial") && !name.contains(".done");
     eventually("what was given up is gone", LONG, || !tree.names("in").iter().any(unfinished));
 }
 
