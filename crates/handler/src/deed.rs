@@ -517,8 +517,7 @@ impl Task for DeedTask {
             }
             // What is being done already is done in a moment, or ends where it stands, and is answered for.
             Stage::Working(_, Some(stop)) => stop.tell(),
-            Stage::Working(_, None) => {}
-            Stage::Ended(_) | Stage::Answered(_) | Stage::Over => {}
+            Stage::Working(_, None) | Stage::Ended(_) | Stage::Answered(_) | Stage::Over => {}
         }
     }
 }

@@ -415,3 +415,59 @@ fn a_file_that_is_no_socket_is_not_removed_for_one() {
     assert_eq!(tree.text("precious"), "data");
     assert!(!fs::metadata(tree.path("precious")).expect("there").file_type().is_socket());
 }
+
+/// V26: what is stored by one location and run by another, where no check of an upload can see it, is told.
+#[test]
+fn a_folder_that_is_written_here_and_run_there_is_warned_of() {
+    let tree = Tree::new();
+    tree.folder("root/files/sub");
+    tree.folder("apart");
+    tree.link("linked", tree.path("root/files"));
+    let dir = tree.dir().canonicalize().expect("there").display().to_string();
+    let store = "location /files/ { dav_methods PUT; }";
+    let python = "cgi_extension .py /bin/sh;";
+    for (body, is_told) in [
+        (format!("{store} location /site/ {{ alias {dir}/root/files/; {python} }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/root/files/sub/; cgi on; }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/root/; {python} }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/linked/; {python} }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/apart/; {python} }}"), false),
+        (format!("{store} location /one {{ cgi_pass {dir}/root/files/run; }}"), true),
+        (format!("{store} location /one {{ cgi_pass {dir}/apart/run; }}"), false),
+        (format!("{store} location ~ \\.py$ {{ {python} }}"), false),
+        (
+            format!(
+                "location /up {{ upload_store {dir}/root/files; }} location /files/ {{ cgi on; }}"
+            ),
+            false,
+        ),
+        (
+            format!(
+                "location /up {{ upload_store {dir}/apart; }} location /x/ {{ alias {dir}/apart/; cgi on; }}"
+            ),
+            true,
+        ),
+        (format!("{store} }} server {{ listen 127.0.0.1:2; root {dir}/root; {python}"), true),
+        (
+            format!(
+                "location /a/ {{ alias {dir}/apart/; dav_methods PUT; location ~ \\.py$ {{ {python} }} }}"
+            ),
+            false,
+        ),
+        (
+            format!(
+                "location /a/ {{ alias {dir}/apart/; dav_methods PUT; }} location /b/ {{ alias {dir}/apart/; {python} }}"
+            ),
+            true,
+        ),
+    ] {
+        let config = format!(
+            "user root; cgi_allow_root on; events {{}}\nhttp {{ server {{ listen 127.0.0.1:1; root {dir}/root; {body} }} }}\n"
+        );
+        let path = tree.file("test.conf", config).display().to_string();
+        let tested = sekisho(&["-t", "-c", &path]);
+        let said = tested.stderr.contains("who may store may run programs");
+        assert_eq!(said, is_told, "{body}\n{}", tested.stderr);
+        assert_eq!(tested.code(), 0, "{body}\n{}", tested.stderr);
+    }
+}

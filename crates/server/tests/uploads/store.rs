@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use sekisho_testkit::{Server, Tree};
+use sekisho_testkit::{Server, Tree, eventually};
 
-use crate::common::{pattern, serve};
+use crate::common::{LONG, pattern, serve};
 
 fn files(body: &str) -> Server {
     let tree = Tree::new();
@@ -273,4 +273,71 @@ fn another_site_changes_nothing_unless_it_is_named() {
     let own = "Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n";
     assert_eq!(client.request_with_body("POST", "/?name=c", own, b"x").status, 201);
     assert!(server.log("why.log").contains("it comes from another site"));
+}
+
+/// V39: a form costs the descriptors of one upload, however many parts it has.
+#[test]
+fn a_form_of_many_parts_holds_few_descriptors() {
+    let server = files("client_max_body_size 0; location /in/ { upload_store {dir}/in; }");
+    let mut client = server.connect();
+    assert_eq!(client.get("/").status, 403);
+    let before = server.fds();
+    let parts: Vec<(String, Vec<u8>)> =
+        (0..99).map(|n| (format!("{n}.txt"), vec![b'a' + (n % 26) as u8; 1 + n * 300])).collect();
+    let parts: Vec<(&str, Option<&str>, &[u8])> = parts
+        .iter()
+        .map(|(name, content)| ("f", Some(name.as_str()), content.as_slice()))
+        .collect();
+    let body = form(&parts);
+    let head =
+        format!("POST /in/ HTTP/1.1\r\nHost: x\r\n{FORM}Content-Length: {}\r\n\r\n", body.len());
+    let (most, rest) = body.split_at(body.len() - 10);
+    client.send([head.as_bytes(), most].concat());
+    let shelf = || server.tree().names("in").into_iter().find(|name| name.starts_with(".sekisho-"));
+    eventually("most parts are there", LONG, || {
+        shelf().is_some_and(|name| server.tree().names(&format!("in/{name}")).len() >= 90)
+    });
+    let held = server.fds() - before;
+    assert!(held <= 6, "{held} descriptors for one form");
+    assert_eq!(client.send(rest).read_response().status, 201);
+    let names = server.tree().names("in");
+    assert_eq!(names.len(), 99, "{names:?}");
+    for (_, name, content) in &parts {
+        let name = name.expect("a name");
+        assert_eq!(server.tree().read(&format!("in/{name}")), *content, "{name}");
+    }
+    // And nothing is left of one that is broken off.
+    let mut client = server.connect();
+    client.send([head.as_bytes(), most].concat());
+    eventually("parts are there", LONG, || shelf().is_some());
+    drop(client);
+    eventually("they are gone", LONG, || shelf().is_none());
+}
+
+/// V39: uploads have a share of the descriptors, and leave the others to everybody else.
+#[test]
+fn uploads_that_do_not_end_leave_descriptors_for_others() {
+    let server =
+        files("location /in/ { upload_store {dir}/in; } location = /ok { return 200 ok; }");
+    let mut first = server.connect();
+    assert_eq!(first.get("/ok").status, 200);
+    server.limit_descriptors(400);
+    let mut waiting = Vec::new();
+    let mut refused = 0;
+    for _ in 0..80 {
+        let mut client = server.connect();
+        client.send("POST /in/?name=x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+        let answer = String::from_utf8_lossy(&client.read_bytes(12)).into_owned();
+        match answer.as_str() {
+            "HTTP/1.1 100" => waiting.push(client),
+            "HTTP/1.1 503" => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!((waiting.len(), refused), (50, 30), "a half of 400, at four each");
+    assert_eq!(server.connect().get("/ok").status, 200);
+    drop(waiting);
+    eventually("there is room again", LONG, || {
+        server.connect().request_with_body("POST", "/in/?name=y", "", b"x").status == 201
+    });
 }
