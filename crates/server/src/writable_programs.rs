@@ -98,13 +98,13 @@ fn is_unguarded(store: &Area<'_>, programs: &Area<'_>) -> bool {
 fn written(location: &Location) -> Vec<Area<'_>> {
     let Some(deeds) = location.settings.deeds.as_deref() else { return Vec::new() };
     let mapping = Mapping::of(location);
-    let store = deeds.store.as_ref().and_then(|store| ground(store));
+    let store = deeds.store.as_ref().and_then(ground);
     let is_below = !deeds.methods.is_empty() || (deeds.store.is_some() && store.is_none());
     let own = folder_of(location).filter(|_| is_below);
     [own, store]
         .into_iter()
         .flatten()
-        .map(|path| Area { path: resolved(path), mapping, is_program: false })
+        .map(|path| Area { path: resolved(&path), mapping, is_program: false })
         .collect()
 }
 
@@ -114,7 +114,7 @@ fn run(location: &Location) -> Vec<Area<'_>> {
     let mapping = Mapping::of(location);
     let mut all: Vec<Area<'_>> = Vec::new();
     let mut program = |bytes: &[u8]| {
-        let path = resolved(PathBuf::from(OsStr::from_bytes(bytes)));
+        let path = resolved(Path::new(OsStr::from_bytes(bytes)));
         all.push(Area { path, mapping, is_program: true });
     };
     let listed = cgi.extensions.iter().filter_map(|listed| listed.interpreter.as_ref());
@@ -128,7 +128,7 @@ fn run(location: &Location) -> Vec<Area<'_>> {
             }
         }
         Programs::All | Programs::ByExtension => {
-            let path = folder_of(location).map(resolved);
+            let path = folder_of(location).map(|path| resolved(&path));
             all.extend(path.map(|path| Area { path, mapping, is_program: false }));
         }
     }
@@ -145,8 +145,10 @@ fn folder_of(location: &Location) -> Option<PathBuf> {
             let below = below.strip_prefix(b"/").unwrap_or(below);
             Some(ground(root)?.join(OsStr::from_bytes(below)))
         }
-        (Place::Root(place) | Place::Alias(place), _)
-        | (Place::AliasOfParent { alias: place, .. }, _) => ground(place),
+        (
+            Place::Root(place) | Place::Alias(place) | Place::AliasOfParent { alias: place, .. },
+            _,
+        ) => ground(place),
     }
 }
 
@@ -161,9 +163,9 @@ fn ground(template: &Template) -> Option<PathBuf> {
 }
 
 /// As the kernel sees it, as far as it is there.
-fn resolved(path: PathBuf) -> PathBuf {
+fn resolved(path: &Path) -> PathBuf {
     let mut behind = Vec::new();
-    let mut at = path.as_path();
+    let mut at = path;
     loop {
         if let Ok(real) = fs::canonicalize(at) {
             return behind.iter().rev().fold(real, |all, name| all.join(name));
@@ -173,7 +175,7 @@ fn resolved(path: PathBuf) -> PathBuf {
                 behind.push(name.to_owned());
                 at = parent;
             }
-            _ => return path.clone(),
+            _ => return path.to_owned(),
         }
     }
 }

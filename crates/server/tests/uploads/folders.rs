@@ -125,7 +125,6 @@ fn an_upload_does_not_follow_its_folder_elsewhere() {
         eventually("the upload has begun", LONG, || client.get("/").status == 403);
         assert_eq!(go(&mut client, method, "/up/", "/apps/up/"), status, "{method}");
         assert_eq!(slow.send("il").read_response().status, 409, "{method}");
-        assert_eq!(server.tree().names("root/apps").concat().contains("evil"), false);
         assert!(!server.tree().exists("root/apps/up/evil.py"), "{method}");
         if method == "MOVE" {
             assert_eq!(go(&mut client, "MOVE", "/apps/up/", "/up/"), 201);

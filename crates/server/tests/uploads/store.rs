@@ -297,8 +297,8 @@ fn a_form_of_many_parts_holds_few_descriptors() {
     eventually("most parts are there", LONG, || {
         shelf().is_some_and(|name| server.tree().names(&format!("in/{name}")).len() >= 90)
     });
-    let held = server.fds() - before;
-    assert!(held <= 6, "{held} descriptors for one form");
+    let more = server.fds() - before;
+    assert!(more <= 6, "{more} descriptors for one form");
     assert_eq!(client.send(rest).read_response().status, 201);
     let names = server.tree().names("in");
     assert_eq!(names.len(), 99, "{names:?}");
