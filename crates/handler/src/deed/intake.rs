@@ -5,6 +5,8 @@
 use std::future::Future;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
@@ -47,13 +49,52 @@ pub(super) trait Sink: std::fmt::Debug + Send {
     }
 }
 
+/// Memory for what has come of a body; counted for the worker whose client fills it, whoever lets go of it.
+#[derive(Debug)]
+struct Memory {
+    bytes: Vec<u8>,
+    held: Arc<AtomicUsize>,
+}
+
+thread_local! {
+    static HELD: Arc<AtomicUsize> = Arc::default();
+}
+
+/// How many bytes of this worker's uploads wait in memory to be written.
+pub(super) fn held_bytes() -> usize {
+    HELD.with(|held| held.load(Ordering::Relaxed))
+}
+
+impl Memory {
+    fn none() -> Self {
+        Self { bytes: Vec::new(), held: HELD.with(Arc::clone) }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        if bytes > self.len() {
+            self.held.fetch_add(bytes - self.len(), Ordering::Relaxed);
+            self.bytes.resize(bytes, 0);
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
 /// A body being received.
 #[derive(Debug)]
 pub(super) struct Intake {
     /// Here unless a thread works with it.
     sink: Option<Box<dyn Sink>>,
     /// What has come and is not written: its first `filled` bytes.
-    buffer: Vec<u8>,
+    buffer: Memory,
     filled: usize,
     /// How large the buffer is made.
     buffer_bytes: usize,
@@ -77,7 +118,7 @@ enum Route {
 #[derive(Debug)]
 struct Worked {
     sink: Box<dyn Sink>,
-    buffer: Vec<u8>,
+    buffer: Memory,
     result: Result<(), Failure>,
 }
 
@@ -86,7 +127,7 @@ impl Intake {
     pub(super) fn new(sink: Box<dyn Sink>, direct: Option<u64>) -> Self {
         let mut intake = Self {
             sink: Some(sink),
-            buffer: Vec::new(),
+            buffer: Memory::none(),
             filled: 0,
             buffer_bytes: BUFFER_BYTES_MIN,
             is_idle: false,
@@ -109,10 +150,10 @@ impl Intake {
         work: impl FnOnce(&mut dyn Sink, &[u8]) -> Result<(), Failure> + Send + 'static,
     ) {
         let Some(mut sink) = self.sink.take() else { return };
-        let (buffer, filled) = (std::mem::take(&mut self.buffer), self.filled);
+        let (buffer, filled) = (std::mem::replace(&mut self.buffer, Memory::none()), self.filled);
         self.filled = 0;
         let work = move || {
-            let result = work(&mut *sink, &buffer[..filled]);
+            let result = work(&mut *sink, &buffer.bytes[..filled]);
             Worked { sink, buffer, result }
         };
         if let Ok(runtime) = Handle::try_current() {
@@ -183,10 +224,8 @@ impl Intake {
         if let Route::Direct(direct, _) = &mut self.direct {
             return direct.room();
         }
-        if self.buffer.len() < self.buffer_bytes {
-            self.buffer.resize(self.buffer_bytes, 0);
-        }
-        &mut self.buffer[self.filled..]
+        self.buffer.grow(self.buffer_bytes);
+        &mut self.buffer.bytes[self.filled..]
     }
 
     /// So many bytes have been put there.
@@ -234,7 +273,7 @@ impl Intake {
                 advanced?;
             }
         } else if self.filled == 0 && self.is_idle {
-            self.buffer = Vec::new();
+            self.buffer = Memory::none();
         }
         self.is_idle = true;
         Ok(())
@@ -263,10 +302,10 @@ impl Intake {
                 }
             }
         }
-        let (buffer, filled) = (std::mem::take(&mut self.buffer), self.filled);
+        let (buffer, filled) = (std::mem::replace(&mut self.buffer, Memory::none()), self.filled);
         Poll::Ready(Ok(Box::new(move || {
             if filled > 0 {
-                sink.write(&buffer[..filled])?;
+                sink.write(&buffer.bytes[..filled])?;
             }
             drop(buffer);
             sink.finish()
@@ -279,10 +318,10 @@ impl Drop for Intake {
     fn drop(&mut self) {
         let Some(mut sink) = self.sink.take() else { return };
         let direct = std::mem::replace(&mut self.direct, Route::Buffered);
-        let (buffer, filled) = (std::mem::take(&mut self.buffer), self.filled);
+        let (buffer, filled) = (std::mem::replace(&mut self.buffer, Memory::none()), self.filled);
         let end = move || {
             if filled > 0 && sink.keeps_parts() {
-                let _ = sink.write(&buffer[..filled]);
+                let _ = sink.write(&buffer.bytes[..filled]);
             }
             drop((direct, sink));
         };
@@ -297,4 +336,124 @@ impl Drop for Intake {
 pub(super) fn lost(error: &tokio::task::JoinError) -> Failure {
     let why = Some(format!("a file operation was not done: {error}"));
     Failure { why, ..Failure::of(Status::INTERNAL_SERVER_ERROR) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+    use crate::deed::Answer;
+
+    /// A disk that writes when it is told to.
+    #[derive(Debug)]
+    struct Slow {
+        go: Mutex<Receiver<()>>,
+        written: Sender<Vec<u8>>,
+        keeps: bool,
+    }
+
+    impl Sink for Slow {
+        fn open(&mut self) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+            let go = self.go.lock().unwrap_or_else(PoisonError::into_inner);
+            go.recv().map_err(|_| self.failure(Errno::IO))?;
+            self.written.send(bytes.to_vec()).map_err(|_| self.failure(Errno::IO))
+        }
+
+        fn finish(self: Box<Self>) -> Outcome {
+            Ok(Answer::new(Status::CREATED))
+        }
+
+        fn failure(&self, errno: Errno) -> Failure {
+            Failure::by(errno, Status::CONFLICT, "store", b"x")
+        }
+
+        fn keeps_parts(&self) -> bool {
+            self.keeps
+        }
+    }
+
+    fn slow(keeps: bool) -> (Intake, Sender<()>, Receiver<Vec<u8>>) {
+        let (go, wait) = channel();
+        let (written, seen) = channel();
+        let sink = Slow { go: Mutex::new(wait), written, keeps };
+        (Intake::new(Box::new(sink), None), go, seen)
+    }
+
+    /// F5, X21: while the disk is busy nothing is taken, and nobody waits for it but who is told to.
+    #[tokio::test]
+    async fn a_busy_disk_holds_back_the_client_and_not_the_loop() {
+        let (mut intake, go, seen) = slow(false);
+        let body: Vec<u8> = (0..600_000u32).map(|at| (at % 251) as u8).collect();
+        let (mut rest, mut held_back) = (body.as_slice(), 0);
+        let mut written = Vec::new();
+        std::future::poll_fn(|cx| {
+            while !rest.is_empty() {
+                let count = intake.take(cx, rest).expect("taken");
+                rest = &rest[count..];
+                if count == 0 {
+                    // This would never return if the loop had to write.
+                    held_back += 1;
+                    assert!(held_bytes() <= 2 * BUFFER_BYTES_MAX, "{}", held_bytes());
+                    go.send(()).expect("it waits");
+                    written.extend(seen.recv().expect("written"));
+                    return match intake.advance(cx) {
+                        Poll::Pending => Poll::Pending,
+                        Poll::Ready(_) => {
+                            cx.waker().wake_by_ref();
+                            Poll::Pending
+                        }
+                    };
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert!(held_back > 1, "{held_back}");
+        go.send(()).expect("it waits");
+        go.send(()).expect("it waits");
+        let work = std::future::poll_fn(|cx| intake.settle(cx)).await.expect("settled");
+        let outcome = tokio::task::spawn_blocking(work).await.expect("done").expect("finished");
+        assert_eq!(outcome.status, Status::CREATED);
+        written.extend(seen.try_iter().flatten());
+        assert!(written == body);
+        drop(intake);
+        assert_eq!(held_bytes(), 0, "memory is given back");
+    }
+
+    /// F5: a small body is written when it is complete, in the job that finishes it; what does not grow is given back.
+    #[tokio::test]
+    async fn a_small_body_waits_for_its_end() {
+        let (mut intake, go, seen) = slow(false);
+        std::future::poll_fn(|cx| {
+            assert_eq!(intake.take(cx, b"small").expect("taken"), 5);
+            intake.pause(cx).expect("nothing to do");
+            Poll::Ready(())
+        })
+        .await;
+        assert!(intake.work.is_none(), "no thread is asked yet");
+        go.send(()).expect("it waits");
+        let work = std::future::poll_fn(|cx| intake.settle(cx)).await.expect("settled");
+        assert!(seen.try_recv().is_err());
+        work().expect("finished");
+        assert_eq!(seen.try_recv().expect("written"), b"small");
+    }
+
+    /// F5: what is worth keeping is kept, also when the client goes.
+    #[tokio::test]
+    async fn a_body_that_breaks_off_leaves_what_it_should() {
+        for keeps in [true, false] {
+            let (mut intake, go, seen) = slow(keeps);
+            std::future::poll_fn(|cx| Poll::Ready(intake.take(cx, b"part").expect("taken"))).await;
+            go.send(()).expect("it waits");
+            drop(intake);
+            let kept = tokio::task::spawn_blocking(move || seen.recv().ok()).await.expect("done");
+            assert_eq!(kept.as_deref(), keeps.then_some(&b"part"[..]));
+        }
+    }
 }
