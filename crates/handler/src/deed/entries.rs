@@ -92,13 +92,18 @@ impl EntryCheck {
         }
         let top = delete::open_to_read(folder, name)
             .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "read folder", name))?;
-        let mut waiting = vec![Vec::new()];
+        let mut waiting = vec![(Vec::new(), false)];
         let (mut waiting_bytes, mut count) = (0, 0);
-        while let Some(path) = waiting.pop() {
+        while let Some((path, is_link)) = waiting.pop() {
             waiting_bytes -= path.len();
             let fail = |errno| Failure::by(errno, Status::CONFLICT, "read folder", &path);
-            let opened = self.open(&top, &path).map_err(fail)?;
-            let Some(opened) = opened else { continue };
+            let opened = match self.open(&top, &path) {
+                Ok(opened) => opened,
+                // A link to a file, to nothing or to what we may not enter. (A folder that cannot be read but can be
+                // entered hides names that clients may know.)
+                Err(Errno::NOTDIR | Errno::NOENT | Errno::ACCESS) if is_link => continue,
+                Err(errno) => return Err(fail(errno)),
+            };
             seen.insert(id_of(&opened).map_err(fail)?);
             for entry in Dir::read_from(&opened).map_err(fail)? {
                 let entry = entry.map_err(fail)?;
@@ -126,7 +131,7 @@ impl EntryCheck {
                         return Err(refused(&below));
                     }
                     waiting_bytes += below.len();
-                    waiting.push(below);
+                    waiting.push((below, is_link));
                 }
                 if count > ENTRIES_MAX || waiting_bytes > WAITING_BYTES_MAX {
                     return Err(Failure::because(
@@ -139,9 +144,8 @@ impl EntryCheck {
         Ok(seen)
     }
 
-    /// A folder below the one that is walked through; `None` for a link that leads to no folder in there.
-    /// What it leads to elsewhere has its own path, and is nobody's who asks for this one.
-    fn open(&self, top: &OwnedFd, path: &[u8]) -> Result<Option<OwnedFd>, Errno> {
+    /// A folder below the one that is walked through.
+    fn open(&self, top: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
         let mut at = delete::open_to_read(top, b".")?;
         let mut rest = path;
         while !rest.is_empty() {
@@ -161,17 +165,10 @@ impl EntryCheck {
                     opened => opened,
                 }
             };
-            at = match opened {
-                Ok(opened) => opened,
-                // A link to a file, to nothing or to what may not be entered.
-                Err(Errno::NOTDIR | Errno::NOENT | Errno::ACCESS) if self.follows_links => {
-                    return Ok(None);
-                }
-                Err(errno) => return Err(errno),
-            };
+            at = opened?;
             rest = &rest[cut + 1..];
         }
-        Ok(Some(at))
+        Ok(at)
     }
 }
 
