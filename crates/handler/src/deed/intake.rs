@@ -77,7 +77,12 @@ impl Memory {
     fn grow(&mut self, bytes: usize) {
         if bytes > self.len() {
             self.held.fetch_add(bytes - self.len(), Ordering::Relaxed);
-            self.bytes.resize(bytes, 0);
+            if self.bytes.is_empty() {
+                // The allocator knows of memory that is zero already.
+                self.bytes = vec![0; bytes];
+            } else {
+                self.bytes.resize(bytes, 0);
+            }
         }
     }
 }
@@ -166,7 +171,7 @@ impl Intake {
 
     fn write_gathered(&mut self) {
         let is_full = self.filled == self.buffer.len();
-        let bytes = if is_full { self.buffer_bytes * 2 } else { self.filled.next_power_of_two() };
+        let bytes = if is_full { self.buffer_bytes * 4 } else { self.filled.next_power_of_two() };
         self.buffer_bytes = bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
         self.hand_over(|sink, bytes| sink.write(bytes));
     }
