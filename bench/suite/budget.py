@@ -285,11 +285,21 @@ def differing(path, fields=""):
     return lambda number: head(path, f"{fields}X-Number: {number:08}\r\n")
 
 
+def browsers(path):
+    """What a browser sends: another target, referrer and cookie every time, and always as long."""
+    return lambda number: head(f"{path}?page={number:08}", (
+        "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n"
+        "Accept-Language: de,en-US;q=0.7,en;q=0.3\r\nAccept-Encoding: identity\r\n"
+        f"Referer: https://www.example.org/articles/{number:08}\r\n"
+        f"Cookie: session={number:032x}; theme=dark\r\nUpgrade-Insecure-Requests: 1\r\n"))
+
+
 # Each path: how many requests, and who makes them.
 PATHS = {
     "small file": (1000, kept_alive(lambda _: head("/small.html"))),
     "small file, other heads": (500, kept_alive(differing("/small.html"))),
     "small file, logged": (500, kept_alive(lambda _: head("/small.html"), is_logged=True)),
+    "varied head with the log on": (500, kept_alive(browsers("/small.html"), is_logged=True)),
     "index": (500, kept_alive(differing("/"))),
     "missing (404)": (500, kept_alive(differing("/none"), 404)),
     "unmodified (304)": (500, kept_alive(differing("/small.html", "If-None-Match: *\r\n"), 304)),

@@ -7,6 +7,7 @@ mod citation;
 mod directives;
 mod licence;
 mod lock;
+mod shape;
 mod simulate;
 mod source;
 mod spec;

@@ -5,11 +5,21 @@
 use std::path::Path;
 
 use crate::source::{self, Source, is_name_byte};
-use crate::{Complaints, licence, lock, read};
+use crate::{Complaints, licence, lock, read, shape};
 
 /// The rooms behind the wall, by the names of their folders.
-const PURE: [&str; 9] =
-    ["lifecycle", "http", "http1", "native", "ring", "config", "route", "gateway", "simulation"];
+const PURE: [&str; 10] = [
+    "lifecycle",
+    "http",
+    "http1",
+    "http2",
+    "native",
+    "ring",
+    "config",
+    "route",
+    "gateway",
+    "simulation",
+];
 /// What they may depend on, beside each other.
 const PURE_MAY_USE: [&str; 9] = [
     "annotate-snippets",
@@ -59,6 +69,7 @@ pub(crate) fn check(root: &Path) -> Complaints {
             complaints.extend(check_source(&source));
         }
     }
+    complaints.extend(shape::check(root));
     match read(root, "Cargo.lock") {
         Err(more) => complaints.extend(more),
         Ok(text) => {

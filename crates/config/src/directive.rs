@@ -9,6 +9,7 @@ mod deeds;
 mod endpoint;
 mod files;
 mod heads;
+mod http2;
 pub(crate) mod limits;
 mod listing;
 pub(crate) mod logs;
@@ -223,6 +224,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Response heads", heads::ROWS),
     ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
+    ("HTTP/2", http2::ROWS),
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),
     ("The native endpoint", endpoint::ROWS),

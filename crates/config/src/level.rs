@@ -12,9 +12,9 @@ use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, Endpoint, ErrorLog, ErrorPage,
-    Expires, FileCache, HeadLimits, IfModifiedSince, Listing, LocationMatch, LogFormat, Main,
-    Place, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks,
-    Template, Types, Workers, Zone,
+    Expires, FileCache, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
+    Main, Place, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
+    Symlinks, Template, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -235,6 +235,8 @@ pub struct ServerParts {
     pub underscores_in_headers: bool,
     /// `ignore_invalid_headers`
     pub ignore_invalid_headers: bool,
+    /// `http2` and what belongs to it.
+    pub http2: Http2,
 }
 
 impl ServerParts {
@@ -298,6 +300,12 @@ pub struct CgiParts {
     pub switch: Option<bool>,
     /// `cgi_pass`
     pub pass: Option<CgiPass>,
+    /// Whether this level itself says which, by `cgi_pass` or `cgi pass`.
+    pub is_pass_own: bool,
+    /// `cgi_max_processes_per_address`; `None` for `auto`, `usize::MAX` for `off`.
+    pub max_per_address: Option<usize>,
+    /// `cgi_reserved_processes`; `None` for `auto`.
+    pub reserved: Option<usize>,
     /// All the rest.
     pub rest: Cgi,
 }
@@ -311,7 +319,11 @@ impl CgiParts {
             (None, None) if self.rest.extensions.is_empty() => return None,
             (None, None) => Programs::ByExtension,
         };
-        Some(Arc::new(Cgi { programs, ..self.rest.clone() }))
+        let max = self.rest.max_processes;
+        // One address takes a quarter, and one location leaves an eighth to others, unless something else is said.
+        let max_per_address = self.max_per_address.unwrap_or(max.div_ceil(4));
+        let reserved = self.reserved.unwrap_or(max / 8).min(max - 1);
+        Some(Arc::new(Cgi { programs, max_per_address, reserved, ..self.rest.clone() }))
     }
 }
 
@@ -409,6 +421,7 @@ impl Level {
                 client_header_timeout: None,
                 underscores_in_headers: false,
                 ignore_invalid_headers: false,
+                http2: Http2 { is_on: false, streams_max: 0, preread_bytes: 0 },
             },
             cache: CacheParts {
                 cache: CacheKind::Auto,
@@ -416,7 +429,14 @@ impl Level {
                 min_uses: 0,
                 errors: false,
             },
-            cgi: CgiParts { switch: None, pass: None, rest: Cgi::default() },
+            cgi: CgiParts {
+                switch: None,
+                pass: None,
+                is_pass_own: false,
+                max_per_address: None,
+                reserved: None,
+                rest: Cgi::default(),
+            },
             guards: Guards::blank(),
             deeds: DeedParts::default(),
             own: Own::default(),
@@ -443,7 +463,7 @@ impl Level {
             settings,
             parts: self.parts,
             cache: self.cache,
-            cgi: self.cgi.clone(),
+            cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             deeds: self.deeds.clone(),
             own: Own::default(),
@@ -535,6 +555,7 @@ fn blank_settings() -> Settings {
         server_tokens: ServerTokens::Off,
         compression: Arc::default(),
         client_max_body_size: None,
+        client_body_buffer_size: 0,
         client_body_discard_max: 0,
         client_body_timeout: None,
         client_body_min_rate: None,
@@ -546,6 +567,7 @@ fn blank_settings() -> Settings {
         lingering_time: None,
         half_close: false,
         tcp_nodelay: false,
+        http2_chunk_size: 0,
         sendfile: false,
         limit_rate: 0,
         limit_rate_after: 0,

@@ -142,7 +142,9 @@ fn option(line: &mut ListenLine, text: &str) -> Result<(), String> {
             line.is_default = true;
             return Ok(());
         }
-        ("ssl" | "http2" | "quic" | "proxy_protocol" | "spdy" | "multipath", None) => {
+        // nginx since 1.25 prefers the directive `http2`, and takes this all the same.
+        ("http2", None) => options.http2 = true,
+        ("ssl" | "quic" | "proxy_protocol" | "spdy" | "multipath", None) => {
             return Err(format!("\"{name}\" of \"listen\" is not built yet"));
         }
         ("bind", None) => {}
@@ -276,7 +278,6 @@ mod tests {
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);
         let table = [
             ("80 ssl", "1: \"ssl\" of \"listen\" is not built yet"),
-            ("80 http2", "1: \"http2\" of \"listen\" is not built yet"),
             ("80 quic", "1: \"quic\" of \"listen\" is not built yet"),
             ("80 proxy_protocol", "1: \"proxy_protocol\" of \"listen\" is not built yet"),
             ("80 backlog=0", "1: invalid parameter \"backlog=0\""),

@@ -166,6 +166,8 @@ pub struct ListenOptions {
     pub deferred: Option<bool>,
     /// `fastopen=`
     pub fastopen: Option<u32>,
+    /// `http2`: as `http2 on` in the servers of this address.
+    pub http2: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
     pub ipc: bool,
     /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
@@ -201,6 +203,19 @@ pub struct Server {
     pub underscores_in_headers: bool,
     /// `ignore_invalid_headers`
     pub ignore_invalid_headers: bool,
+    /// HTTP/2 at this server's addresses.
+    pub http2: Http2,
+}
+
+/// What a server says about HTTP/2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Http2 {
+    /// `http2`
+    pub is_on: bool,
+    /// `http2_max_concurrent_streams`
+    pub streams_max: u32,
+    /// `http2_body_preread_size`
+    pub preread_bytes: u32,
 }
 
 /// Limits of a request head (H10).
@@ -356,6 +371,8 @@ pub struct Settings {
     // Manners.
     /// `client_max_body_size`; `None` for 0 (no limit).
     pub client_max_body_size: Option<u64>,
+    /// `client_body_buffer_size`
+    pub client_body_buffer_size: usize,
     /// `client_body_discard_max`
     pub client_body_discard_max: u64,
     /// `client_body_timeout`
@@ -378,6 +395,8 @@ pub struct Settings {
     pub half_close: bool,
     /// `tcp_nodelay`
     pub tcp_nodelay: bool,
+    /// `http2_chunk_size`
+    pub http2_chunk_size: u32,
     /// `sendfile`
     pub sendfile: bool,
     /// `limit_rate`: bytes a second; 0 for no limit.

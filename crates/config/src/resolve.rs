@@ -68,6 +68,11 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
+    let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
+    if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
+        // There is nobody to keep anything for.
+        Arc::make_mut(only).reserved = 0;
+    }
     Some(Config { main: scope.main, http })
 }
 
@@ -148,6 +153,7 @@ impl Walk<'_> {
         let mut own = std::mem::take(&mut level.own);
         level.own.steps = std::mem::take(&mut own.steps);
         self.check_password(&level);
+        self.check_program(&level);
         self.listens.add(&mut self.scope, id, node, &own);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
@@ -160,6 +166,7 @@ impl Walk<'_> {
             client_header_timeout: level.parts.client_header_timeout,
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
+            http2: level.parts.http2,
         });
         self.script(&mut level, root, id, &blocks);
         let locations = self.locations(&level, id, &blocks);

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sekisho_config::{
-    Cgi, CgiStderr, Config, LocationMatch, LogTarget, Memory, Options, Programs, Template, load,
+    Cgi, CgiStderr, Config, Level, LocationMatch, LogTarget, Memory, Options, Programs, Template,
+    load,
 };
 
 fn loaded(text: &str) -> Config {
@@ -59,7 +60,8 @@ fn defaults_are_cautious() {
     assert_eq!((cgi.max_processes, cgi.queue), (128, 512));
     assert_eq!(cgi.queue_timeout, Some(Duration::from_secs(10)));
     assert_eq!(cgi.head_bytes_max, 65536);
-    assert_eq!(cgi.stderr, CgiStderr::ErrorLog);
+    assert_eq!(cgi.stderr, CgiStderr::ErrorLog(Level::Error));
+    assert!(cgi.request_buffering);
     assert!(cgi.strict && !cgi.body_only && !cgi.pass_authorization && !cgi.x_accel_redirect);
     assert!(cgi.extensions.is_empty() && cgi.variables.is_empty());
     assert!(cgi.interpreter.is_none() && cgi.working_dir.is_none());
@@ -120,6 +122,29 @@ fn each_location_knows_what_it_runs() {
     assert_eq!(programs(at(&loaded(ended), "")), "none");
 }
 
+/// C7, V40: an address has a quarter, and a location leaves an eighth to others.
+#[test]
+fn nobody_takes_all_places() {
+    let shares = |text: &str, location: &str| {
+        let config = loaded(&format!("http {{ server {{ listen 80; {text} }} }}"));
+        at(&config, location).map(|cgi| (cgi.max_per_address, cgi.reserved))
+    };
+    for (text, expected) in [
+        ("cgi on;", (32, 0)),
+        ("cgi on; location /a { }", (32, 16)),
+        ("cgi on; location /a { } cgi_max_processes 1;", (1, 0)),
+        ("cgi on; location /a { } cgi_max_processes 10;", (3, 1)),
+        ("cgi on; location /a { } cgi_reserved_processes 500;", (32, 127)),
+        ("cgi on; location /a { } cgi_reserved_processes off;", (32, 0)),
+        ("cgi on; cgi_max_processes_per_address 5;", (5, 0)),
+        ("cgi on; cgi_max_processes_per_address off;", (usize::MAX, 0)),
+    ] {
+        assert_eq!(shares(text, ""), Some(expected), "{text}");
+    }
+    let inherited = "cgi on; cgi_max_processes_per_address 5; location /a { cgi_max_processes 8; }";
+    assert_eq!(shares(inherited, "/a"), Some((5, 1)));
+}
+
 /// C8: which interpreter, by the longest extension.
 #[test]
 fn a_file_has_its_interpreter() {
@@ -127,9 +152,9 @@ fn a_file_has_its_interpreter() {
     let shown = |location: &str, file: &str| {
         let cgi = at(&config, location).expect("on");
         let Some(interpreter) = cgi.interpreter_of(file.as_bytes()) else { return String::new() };
-        let args = interpreter.args.iter().map(|arg| String::from_utf8_lossy(arg));
-        let program = String::from_utf8_lossy(&interpreter.program);
-        std::iter::once(program).chain(args).collect::<Vec<_>>().join(" ")
+        let words = std::iter::once(&interpreter.program).chain(&interpreter.args);
+        let literal = |word: &Template| word.as_literal().map(|it| it.escape_ascii().to_string());
+        words.filter_map(literal).collect::<Vec<_>>().join(" ")
     };
     for (location, file, expected) in [
         ("", "/srv/a.py", "/usr/bin/python3 -I"),
@@ -155,4 +180,47 @@ fn a_file_has_its_interpreter() {
         assert_eq!(server.is_program(file.as_bytes()), expected, "{file}");
     }
     assert!(at(&config, "/cgi-bin/").expect("on").is_program(b"/srv/a"));
+}
+
+/// The forms of the nginx-cgi module.
+#[test]
+fn forms_of_the_nginx_cgi_module_mean_the_same() {
+    let cgi = |text: &str| {
+        let config = loaded(&format!("http {{ server {{ listen 80; {text} }} }}"));
+        at(&config, "").expect("something is run").clone()
+    };
+    assert_eq!(programs(Some(&cgi("cgi pass /a;"))), "/a 0");
+    assert_eq!(programs(Some(&cgi("cgi pass $document_root/a.sh;"))), "variable 0");
+    for text in ["cgi pass /a 1 $uri;", "cgi_pass /a 1 $uri;"] {
+        let Programs::One(pass) = cgi(text).programs else { panic!("{text}") };
+        assert_eq!(pass.args.len(), 2, "{text}");
+    }
+    let seconds = |secs| Some(Duration::from_secs(secs));
+    for (text, expected) in [
+        ("cgi_timeout 0;", (None, None)),
+        ("cgi_timeout 0 0;", (None, None)),
+        ("cgi_timeout 5;", (seconds(5), None)),
+        ("cgi_timeout 5 2;", (seconds(5), seconds(2))),
+        // Killed at once, without being asked first.
+        ("cgi_timeout 0 7;", (seconds(7), seconds(0))),
+    ] {
+        let cgi = cgi(&format!("cgi on; {text}"));
+        assert_eq!((cgi.timeout, cgi.timeout_kill), expected, "{text}");
+    }
+    let file = |path: &str| CgiStderr::To(LogTarget::File(PathBuf::from(path)));
+    for (text, expected) in [
+        ("on", CgiStderr::ErrorLog(Level::Error)),
+        ("warn", CgiStderr::ErrorLog(Level::Warn)),
+        ("emerg", CgiStderr::ErrorLog(Level::Emerg)),
+        ("off", CgiStderr::Off),
+        ("stderr", CgiStderr::To(LogTarget::Stderr)),
+        ("file /a/b", file("/a/b")),
+        ("file warn", file("/prefix/warn")),
+        ("/a/b", file("/a/b")),
+    ] {
+        assert_eq!(cgi(&format!("cgi on; cgi_stderr {text};")).stderr, expected, "{text}");
+    }
+    let interpreter = cgi("cgi on; cgi_interpreter $document_root/run URI=$uri -x;").interpreter;
+    let interpreter = interpreter.expect("one");
+    assert!(interpreter.program.as_literal().is_none() && interpreter.args.len() == 2);
 }

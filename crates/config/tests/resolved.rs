@@ -89,7 +89,8 @@ fn every_deadline_is_ten_seconds_unless_said() {
     let settings = server_settings(&config, 0);
     assert_eq!(config.http.servers[0].client_header_timeout, TEN);
     assert_eq!(settings.client_body_timeout, TEN);
-    assert_eq!(settings.client_body_min_rate, None);
+    assert_eq!(settings.client_body_min_rate, Some(240), "a drip is no body");
+    assert_eq!(settings.client_body_buffer_size, 16384);
     assert_eq!(settings.keepalive_timeout, TEN);
     assert_eq!(settings.send_timeout, TEN);
     assert_eq!(settings.lingering_timeout, TEN);

@@ -7,13 +7,13 @@
 
 mod run;
 mod seats;
+mod slots;
 mod spawn;
 mod stderr;
+mod stdin;
 mod strays;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{Seek, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,11 +27,13 @@ use sekisho_http::Status;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
 use sekisho_route::{Exchange, Request, Table};
 
+use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress, Task};
 use run::Run;
 pub use run::Runs;
 pub use seats::Seats;
 use seats::Ticket;
+use slots::{Claim, Standing};
 use spawn::Input;
 
 /// What a run needs of the worker around it.
@@ -80,14 +82,16 @@ pub fn start(
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
     let Call { table, request, exchange, .. } = *call;
-    let cgi = table.location(exchange.location).settings.cgi.clone();
-    let (Some(cgi), Some(invocation)) = (cgi, invocation(table, request, exchange)) else {
-        return Err(Status::INTERNAL_SERVER_ERROR);
-    };
-    if !invocation.is_interpreted && !spawn::is_executable(&exchange.file) {
+    let settings = &table.location(exchange.location).settings;
+    let Some(cgi) = settings.cgi.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
+    let refuse = |cause: Cause| {
         let file = exchange.file.escape_ascii();
-        around.report(Level::Error, format_args!("cgi \"{file}\": {}", Cause::NotExecutable));
-        return Err(Cause::NotExecutable.status());
+        around.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
+        cause.status()
+    };
+    let invocation = invocation(table, request, exchange).map_err(refuse)?;
+    if !invocation.is_interpreted && !spawn::is_executable(&exchange.file) {
+        return Err(refuse(Cause::NotExecutable));
     }
     let facts = Facts {
         table,
@@ -101,7 +105,15 @@ pub fn start(
     let mut variables = Environment::with_room();
     environment(&facts, &mut variables);
     let rules = Rules::new(&cgi, exchange.method);
-    let job = Job { cgi, invocation, environment: variables, rules };
+    let claim = Claim {
+        max: cgi.max_processes,
+        max_per_address: cgi.max_per_address,
+        reserved: cgi.reserved,
+        queue_max: cgi.queue,
+        address: request.connection.remote.map(|remote| remote.ip().into()),
+        location: exchange.location.0,
+    };
+    let job = Job { cgi, invocation, environment: variables, rules, claim };
     let mut task = CgiTask {
         stage: Stage::Ended,
         around,
@@ -113,15 +125,16 @@ pub fn start(
         has_body_ended: !call.has_body,
         is_held: false,
     };
-    if call.has_body && call.body_bytes.is_none() {
-        // The program must know the length before it starts, and nobody does yet (C7).
-        match tempfile::tempfile() {
-            Ok(file) => task.stage = Stage::Spooling { job, file, bytes: 0 },
-            Err(error) => task.fail_to_keep(&error),
-        }
+    if !call.has_body {
+        task.queue(job, Input::Nothing, now);
+    } else if !job.cgi.request_buffering && call.body_bytes.is_some() {
+        task.queue(job, Input::Pipe, now);
+    } else if task.around.seats().is_full(&job.claim) {
+        task.fail(Cause::QueueFull);
     } else {
-        let input = if call.has_body { Input::Pipe } else { Input::Nothing };
-        task.queue(job, input, now);
+        // A slow client holds no program, and the program knows the length before it starts (C7).
+        let body = RequestBody::new(settings.client_body_buffer_size, call.body_bytes);
+        task.stage = Stage::Gathering { job, body };
     }
     match task.ending {
         // It has failed already: the client need not send its body first (H6).
@@ -147,6 +160,7 @@ struct Job {
     invocation: Invocation,
     environment: Environment,
     rules: Rules,
+    claim: Claim,
 }
 
 /// A program at work on a request.
@@ -167,10 +181,20 @@ struct CgiTask {
     is_held: bool,
 }
 
+impl From<Gathered> for Input {
+    fn from(gathered: Gathered) -> Self {
+        match gathered {
+            Gathered::Memory(bytes) if bytes.is_empty() => Self::Nothing,
+            Gathered::Memory(bytes) => Self::Memory(bytes),
+            Gathered::File(file) => Self::File(file),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Stage {
-    /// The body is gathered, as its length is not known.
-    Spooling { job: Job, file: File, bytes: u64 },
+    /// The body is gathered; there is no program yet, and no place for one is taken.
+    Gathering { job: Job, body: RequestBody },
     /// Waits for a place.
     Queued { job: Job, input: Input, ticket: Ticket, until: Option<Moment> },
     /// Runs.
@@ -181,8 +205,10 @@ enum Stage {
 
 impl CgiTask {
     fn queue(&mut self, job: Job, input: Input, now: Moment) {
-        match self.around.seats().take(job.cgi.max_processes, job.cgi.queue) {
-            Some(ticket) if ticket.is_granted() => self.spawn(job, input, ticket, now),
+        match self.around.seats().take(job.claim) {
+            Some(ticket) if ticket.standing() == Standing::Granted => {
+                self.spawn(job, input, ticket, now);
+            }
             Some(ticket) => {
                 let until = job.cgi.queue_timeout.map(|length| now + length);
                 self.stage = Stage::Queued { job, input, ticket, until };
@@ -203,7 +229,10 @@ impl CgiTask {
             Ok(pipes) => {
                 let program = Program::new(job.rules, now);
                 let around = Rc::clone(&self.around);
-                let run = Run::new(program, pipes, id, (ticket, starting), around, now);
+                let mut run = Run::new(program, pipes, id, (ticket, starting), around, now);
+                if self.has_body_ended {
+                    run.end_input();
+                }
                 self.stage = Stage::Running(Box::new(run));
             }
             Err((cause, error)) => {
@@ -305,13 +334,14 @@ impl Task for CgiTask {
         "cgi"
     }
 
+    fn stops_with_client(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
         let taken = match &mut self.stage {
-            Stage::Spooling { file, bytes: spooled, .. } => match file.write_all(bytes) {
-                Ok(()) => {
-                    *spooled += bytes.len() as u64;
-                    bytes.len()
-                }
+            Stage::Gathering { body, .. } => match body.take(cx, bytes) {
+                Ok(taken) => taken,
                 Err(error) => {
                     self.fail_to_keep(&error);
                     bytes.len()
@@ -327,19 +357,10 @@ impl Task for CgiTask {
 
     fn end_body(&mut self, _cx: &mut Context<'_>, now: Moment) {
         self.has_body_ended = true;
-        match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Spooling { mut job, mut file, bytes } => {
-                if file.rewind().is_err() {
-                    return self.fail(Cause::NoResources);
-                }
-                job.environment.set_content_length(bytes);
-                self.queue(job, Input::File(file), now);
-            }
-            Stage::Running(mut run) => {
-                run.close_input();
-                self.stage = Stage::Running(run);
-            }
-            other => self.stage = other,
+        match &mut self.stage {
+            Stage::Gathering { body, .. } => body.end(),
+            Stage::Running(run) => run.end_input(),
+            Stage::Queued { .. } | Stage::Ended => {}
         }
         self.tell_who_is_awaited(now);
     }
@@ -361,26 +382,33 @@ impl Task for CgiTask {
                         return Poll::Pending;
                     }
                 }
-                Stage::Queued { job, input, ticket, until } => {
-                    if ticket.is_granted() {
-                        self.spawn(job, input, ticket, now);
-                        if self.has_body_ended
-                            && let Stage::Running(run) = &mut self.stage
-                        {
-                            run.close_input();
-                        }
-                    } else if until.is_some_and(|at| at.is_due(now)) {
-                        self.fail(Cause::QueueTimeout);
-                    } else {
-                        ticket.wake(cx.waker());
-                        self.stage = Stage::Queued { job, input, ticket, until };
+                Stage::Gathering { mut job, mut body } => match body.poll_gathered(cx) {
+                    Poll::Ready(Ok(gathered)) => {
+                        job.environment.set_content_length(gathered.len());
+                        self.queue(job, Input::from(gathered), now);
+                    }
+                    Poll::Ready(Err(error)) => self.fail_to_keep(&error),
+                    Poll::Pending => {
+                        self.stage = Stage::Gathering { job, body };
                         return Poll::Pending;
                     }
+                },
+                Stage::Queued { job, input, ticket, until } => {
+                    // Before the look: what happens in between is not missed.
+                    ticket.wake(cx.waker());
+                    match ticket.standing() {
+                        Standing::Granted => self.spawn(job, input, ticket, now),
+                        Standing::Refused => self.fail(Cause::QueueFull),
+                        Standing::Waiting if until.is_some_and(|at| at.is_due(now)) => {
+                            self.fail(Cause::QueueTimeout);
+                        }
+                        Standing::Waiting => {
+                            self.stage = Stage::Queued { job, input, ticket, until };
+                            return Poll::Pending;
+                        }
+                    }
                 }
-                other => {
-                    self.stage = other;
-                    return Poll::Pending;
-                }
+                Stage::Ended => return Poll::Pending,
             }
         }
     }
@@ -397,7 +425,8 @@ impl Task for CgiTask {
             }
             Stage::Running(run) => (run.next_deadline(), DeadlineKind::Program),
             Stage::Queued { until, .. } => (*until, DeadlineKind::Wait),
-            Stage::Spooling { .. } | Stage::Ended => return None,
+            // The client's own deadlines run while its body is awaited.
+            Stage::Gathering { .. } | Stage::Ended => return None,
         };
         at.map(|at| Deadline { at, kind })
     }
@@ -410,7 +439,7 @@ impl Task for CgiTask {
                 let orders = run.tell(fact, now);
                 self.apply(orders, &[]);
             }
-            Stage::Spooling { .. } | Stage::Queued { .. } => self.fail(Cause::Cancelled),
+            Stage::Gathering { .. } | Stage::Queued { .. } => self.fail(Cause::Cancelled),
             Stage::Ended => {}
         }
     }

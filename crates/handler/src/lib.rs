@@ -12,6 +12,7 @@ pub mod limits;
 pub mod listing;
 pub mod password;
 pub mod reply;
+pub mod request_body;
 pub mod static_file;
 pub mod status;
 pub mod task;

@@ -90,6 +90,11 @@ pub trait Task: std::fmt::Debug {
         let _ = (cx, now);
     }
 
+    /// Whether it is of no use without the client, also when its answer has begun: a program, an upstream (C6).
+    fn stops_with_client(&self) -> bool {
+        false
+    }
+
     /// Goes on as far as it can without waiting.
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress>;
 

@@ -8,6 +8,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2
+    Http2,
 }
 
 impl Version {
@@ -16,6 +18,8 @@ impl Version {
         match self {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
+            // As `$server_protocol` has it in nginx.
+            Self::Http2 => "HTTP/2.0",
         }
     }
 }
@@ -83,6 +87,12 @@ impl Method {
 pub struct Span {
     start: u32,
     end: u32,
+}
+
+impl Span {
+    const fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
 }
 
 macro_rules! known {
@@ -194,12 +204,13 @@ impl Head {
 
     /// Adds a field; the value comes without surrounding white space.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        let field = Field {
-            name: self.store(name),
-            value: self.store(value),
-            known: Known::from_bytes(name),
-        };
-        if let Some(known) = field.known {
+        self.push_known(Known::from_bytes(name), name, value);
+    }
+
+    /// The same for a name that was looked up before.
+    pub fn push_known(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
+        let field = Field { name: self.store(name), value: self.store(value), known };
+        if let Some(known) = known {
             let first = &mut self.first[known as usize];
             if *first == 0 {
                 *first = u16::try_from(self.fields.len() + 1).unwrap_or(u16::MAX);
@@ -249,6 +260,28 @@ impl Head {
         self.fields.iter().map(|field| (self.at(field.name), self.at(field.value)))
     }
 
+    /// Every value of the fields that `$http_name` stands for, in order. `_` in a name is as good as `-`: that is how
+    /// a variable spells it, and some clients do, too. Where the name is that of a known field and the caller says
+    /// so, hardly any names are compared.
+    pub fn values_like<'a>(
+        &'a self,
+        known: Option<Known>,
+        name: &'a [u8],
+    ) -> impl Iterator<Item = &'a [u8]> {
+        let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        let is_like = move |other: &[u8]| {
+            other.iter().zip(name).all(|(one, other)| fold(*one) == fold(*other))
+        };
+        let is_wanted = move |field: &&Field| match known {
+            Some(_) if field.known.is_some() => field.known == known,
+            _ if field.name.len() != name.len() => false,
+            // Not known, and yet the same as a known one: it would be spelled with `_`.
+            Some(_) if !self.at(field.name).contains(&b'_') => false,
+            _ => is_like(self.at(field.name)),
+        };
+        self.fields.iter().filter(is_wanted).map(|field| self.at(field.value))
+    }
+
     /// How much memory the head holds, for a pool that does not keep giants.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() + self.fields.capacity() * size_of::<Field>()
@@ -262,5 +295,38 @@ impl Head {
 
     fn at(&self, span: Span) -> &[u8] {
         &self.bytes[span.start as usize..span.end as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_stands_for_every_spelling_of_a_field() {
+        let mut head = Head::default();
+        head.begin(b"GET", b"/", Version::Http11);
+        for (name, value) in [
+            ("User-Agent", "a"),
+            ("X-Own_Field", "x"),
+            ("user_agent", "b"),
+            ("Connection", "c"),
+            ("USER-AGENT", "d"),
+            ("User+Agent", "e"),
+            ("x_own-field", "y"),
+            ("x_own-fields", "z"),
+        ] {
+            head.push(name.as_bytes(), value.as_bytes());
+        }
+        let values = |known: Option<Known>, name: &str| {
+            let values: Vec<&[u8]> = head.values_like(known, name.as_bytes()).collect();
+            String::from_utf8(values.join(&b","[..])).expect("text")
+        };
+        for known in [None, Some(Known::UserAgent)] {
+            assert_eq!(values(known, "user-agent"), "a,b,d");
+            assert_eq!(values(known, "user_agent"), "a,b,d");
+        }
+        assert_eq!(values(None, "x_own_field"), "x,y");
+        assert_eq!(values(Some(Known::Referer), "referer"), "");
     }
 }

@@ -8,10 +8,16 @@ pub mod file_name;
 pub mod head;
 pub mod multipart;
 pub mod parameters;
+pub mod policy;
 pub mod range;
+pub mod refusal;
+pub mod response;
 pub mod status;
 pub mod target;
 
 pub use encoding::{Accepted, Coding};
 pub use head::{Head, Known, Method, Version};
+pub use policy::Policy;
+pub use refusal::Refusal;
+pub use response::{BodyLength, Response, Scratch, Sends};
 pub use status::Status;

@@ -70,6 +70,11 @@ statuses! {
 }
 
 impl Status {
+    /// 444: nginx's number for a connection that was closed without an answer.
+    pub const NO_RESPONSE: Self = Self(444);
+    /// 499: nginx's number for a client that left before it had an answer.
+    pub const CLIENT_CLOSED_REQUEST: Self = Self(499);
+
     /// The status with this code, if it is one (100 to 999).
     pub const fn new(code: u16) -> Option<Self> {
         if code >= 100 && code <= 999 { Some(Self(code)) } else { None }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::parse::{Framing, is_token_byte, is_value_byte};
-use crate::refusal::Cause;
+use sekisho_http::refusal::Cause;
 
 /// Bytes of chunk extensions that one body may have in all.
 pub const EXTENSION_BYTES_MAX: u16 = 4 * 1024;

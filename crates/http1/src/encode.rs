@@ -1,7 +1,7 @@
 //! Response head and framing into bytes. The encoder alone writes `Content-Length`,
 //! `Transfer-Encoding` and `Connection`; everything else comes ready-made.
 
-use sekisho_http::{Status, Version};
+use sekisho_http::{BodyLength, Status, Version};
 
 use crate::keep_alive::Framing;
 
@@ -9,17 +9,6 @@ use crate::keep_alive::Framing;
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// The end of a chunked body.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
-/// What the handler says about the length of its body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BodyLength {
-    /// There is none.
-    Empty,
-    /// So many bytes.
-    Known(u64),
-    /// Nobody knows before the end.
-    Unknown,
-}
 
 /// What the head says about the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +34,7 @@ pub const fn framing(
     match (length, version) {
         (BodyLength::Empty | BodyLength::Known(0), _) => (Framing::Length(0), false),
         (BodyLength::Known(length), _) => (Framing::Length(length), !is_head),
-        (BodyLength::Unknown, Version::Http11) => (Framing::Chunked, !is_head),
+        (BodyLength::Unknown, Version::Http11 | Version::Http2) => (Framing::Chunked, !is_head),
         (BodyLength::Unknown, Version::Http10) if is_head => (Framing::None, false),
         (BodyLength::Unknown, Version::Http10) => (Framing::UntilClose, true),
     }

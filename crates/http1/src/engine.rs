@@ -15,12 +15,13 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Moment, Sta
 
 use crate::body::Decoder;
 use crate::encode::{self, Persistence};
-use crate::event::{Event, Response, Scratch, Sends};
+use crate::event::Event;
 use crate::frame::Framer;
 use crate::keep_alive::{Exchange, Framing, RequestEnd, close_reason};
 use crate::parse;
-use crate::policy::Policy;
-use crate::refusal::{Cause, Refusal};
+use sekisho_http::Policy;
+use sekisho_http::refusal::{Cause, Refusal};
+use sekisho_http::{Response, Scratch, Sends};
 
 /// The receiving half.
 #[derive(Clone, Copy, Debug)]
@@ -78,13 +79,6 @@ struct Request {
     expects: bool,
     /// Bytes behind the head have been seen.
     body_arrived: bool,
-}
-
-/// What a head said that may come again, and whether the connection ended with its answer.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    request: Request,
-    closing: Option<CloseReason>,
 }
 
 impl Request {
@@ -274,7 +268,7 @@ impl Http1 {
         let persistence = match (self.closing, request.version) {
             (Some(_), _) => Persistence::Closed,
             (None, Version::Http10) => Persistence::KeptAloud,
-            (None, Version::Http11) => Persistence::Kept,
+            (None, Version::Http11 | Version::Http2) => Persistence::Kept,
         };
         self.put(scratch, now, |out| {
             encode::head(out, status, response.fields, framing, persistence);
@@ -330,7 +324,7 @@ impl Http1 {
         match self.output {
             Output::Awaited | Output::Finished => return,
             Output::Exactly(0) | Output::UntilClose => {}
-            Output::Exactly(_) => return self.abort(CloseReason::BrokenOff),
+            Output::Exactly(_) => return self.break_off(now),
             Output::Chunked => {
                 self.put(scratch, now, |out| out.extend_from_slice(encode::LAST_CHUNK));
             }
@@ -338,6 +332,41 @@ impl Http1 {
         self.output = Output::Finished;
         self.give_up_body(now);
         self.settle(now);
+    }
+
+    /// The client has acknowledged bytes since the send deadline was set: it is not silent (T4).
+    pub fn acknowledged(&mut self, now: Moment) {
+        if self.send.is_some() {
+            self.send = self.send_by(now);
+        }
+    }
+
+    /// Output waits because it is held back on our side (`limit_rate`): the client is not late (T9).
+    pub const fn pause_output(&mut self) {
+        self.send = None;
+    }
+
+    /// Whether body bytes may leave as they are, behind the output: their number is known and their framing is
+    /// in the head.
+    pub const fn takes_files(&self) -> bool {
+        matches!((self.stage, self.output), (Stage::Open, Output::Exactly(_)))
+    }
+
+    /// The response cannot be completed, and must not look as if it were (C5). Where its framing shows the cut,
+    /// what was sent before still arrives: the connection ends behind it. Where only the end of the connection says
+    /// where the response ends, it ends at once, and [`Self::is_cut`] says that it must be reset.
+    pub fn break_off(&mut self, now: Moment) {
+        match (self.stage, self.output) {
+            (Stage::Open, Output::Exactly(_) | Output::Chunked) => {
+                self.end_after_output(CloseReason::BrokenOff, now);
+            }
+            // Nothing of it has been sent yet, all of it has been framed, or nobody could see the cut.
+            (_, Output::Awaited | Output::UntilClose | Output::Finished)
+            | (Stage::Lingering, _) => {
+                self.abort(CloseReason::BrokenOff);
+            }
+            (Stage::Closed(_), _) => {}
+        }
     }
 
     /// Ends the connection at once.

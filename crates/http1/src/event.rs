@@ -1,21 +1,8 @@
-//! What passes between the engine and the shell: events out, responses in, and the scratch that a busy
-//! connection borrows.
+//! What the engine tells the shell.
 
 use std::ops::Range;
 
-use sekisho_http::{Head, Status};
-
-use crate::encode::BodyLength;
-use crate::refusal::Refusal;
-
-/// What a busy connection borrows from its worker's pool.
-#[derive(Default, Debug)]
-pub struct Scratch {
-    /// The head of the request in work.
-    pub head: Head,
-    /// Bytes that are to leave.
-    pub out: Vec<u8>,
-}
+use sekisho_http::Refusal;
 
 /// What the shell must act on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,26 +20,4 @@ pub enum Event {
     /// The client is lost, or its request will never be complete: the shell cancels the handler. The
     /// connection is over as soon as what was answered before has left.
     ClientLost,
-}
-
-/// How a response body leaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sends {
-    /// Not at all: HEAD, 204, 304, an empty one.
-    Nothing,
-    /// So many bytes, through [`body`](crate::Http1::body), or by the shell itself, told by [`file_sent`](crate::Http1::file_sent).
-    Exactly(u64),
-    /// Through [`body`](crate::Http1::body) until [`finish`](crate::Http1::finish).
-    Stream,
-}
-
-/// A response as the handler knows it.
-#[derive(Clone, Copy, Debug)]
-pub struct Response<'a> {
-    /// The final status.
-    pub status: Status,
-    /// Ready-made lines, each ended by CRLF. Never `Content-Length`, `Transfer-Encoding`, `Connection`.
-    pub fields: &'a [u8],
-    /// How long the body is.
-    pub length: BodyLength,
 }

@@ -6,8 +6,8 @@
 //! that crosses them, the request line at its end, everything else at the end of the head.
 
 use crate::parse::{self, RequestLine};
-use crate::policy::Policy;
-use crate::refusal::Cause;
+use sekisho_http::Policy;
+use sekisho_http::refusal::Cause;
 
 /// A complete head: where its parts lie in the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

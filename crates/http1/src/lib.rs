@@ -10,11 +10,8 @@ pub mod event;
 pub mod frame;
 pub mod keep_alive;
 pub mod parse;
-pub mod policy;
-pub mod refusal;
 
-pub use encode::BodyLength;
-pub use engine::{Http1, Seen};
-pub use event::{Event, Response, Scratch, Sends};
-pub use policy::Policy;
-pub use refusal::{Cause, Refusal};
+pub use engine::Http1;
+pub use event::Event;
+pub use sekisho_http::refusal::Cause;
+pub use sekisho_http::{BodyLength, Policy, Refusal, Response, Scratch, Sends};

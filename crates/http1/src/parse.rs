@@ -4,7 +4,7 @@
 pub use sekisho_http::target::is_host;
 use sekisho_http::{Head, Known, Version};
 
-use crate::refusal::Cause;
+use sekisho_http::refusal::Cause;
 
 /// A valid request line: where its parts lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

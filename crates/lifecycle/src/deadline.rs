@@ -30,11 +30,15 @@ pub enum DeadlineKind {
     Session,
     /// Channels must be drained before a graceful end (L14).
     Drain,
+    /// Our own pause under `limit_rate` is over: nobody is late.
+    Rate,
+    /// A session that is being ended must be over: its quiet moment while it drains, or what it has left by force.
+    Shutdown,
 }
 
 impl DeadlineKind {
     /// Every kind, in the order of its counter.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Header,
         Self::Body,
         Self::KeepAlive,
@@ -47,6 +51,8 @@ impl DeadlineKind {
         Self::Frame,
         Self::Session,
         Self::Drain,
+        Self::Rate,
+        Self::Shutdown,
     ];
 
     /// The word that stands for this kind in logs and metrics.
@@ -64,6 +70,8 @@ impl DeadlineKind {
             Self::Frame => "frame_timeout",
             Self::Session => "session_timeout",
             Self::Drain => "drain_timeout",
+            Self::Rate => "limit_rate",
+            Self::Shutdown => "shutdown",
         }
     }
 }

@@ -101,9 +101,10 @@ impl CloseReason {
         }
     }
 
-    /// Whether the transport must be reset, so that nothing cut short looks complete.
+    /// Whether the transport must be reset whatever was being sent. (An engine says for itself whether a plain end
+    /// would make a response look whole that is not: C5.)
     pub const fn wants_reset(self) -> bool {
-        matches!(self, Self::BrokenOff | Self::Panicked | Self::Expired(DeadlineKind::Send))
+        matches!(self, Self::Panicked)
     }
 }
 

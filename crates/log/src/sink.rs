@@ -9,16 +9,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 use sekisho_config::LogTarget;
 
 use crate::guard::open_guarded;
+use crate::wakeup::{Next, Wakeup};
 
 /// How many bytes of lines one sink may hold back while its target is slow.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
+/// What the writing thread keeps to exchange for a full queue, and a queue keeps of it.
+const SPARE_BYTES_MAX: usize = 128 << 10;
+/// With so many, the thread does not wait for more to come.
+const QUEUE_BYTES_URGENT: usize = QUEUE_BYTES_MAX / 4;
 
 /// How long the end waits for a target that takes nothing.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -36,9 +41,7 @@ pub fn lines_dropped() -> u64 {
 pub struct Sink {
     target: LogTarget,
     outlet: Arc<Outlet>,
-    /// Lines are left in the queue until so many bytes are there …
-    buffer: usize,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
 }
 
 /// The part of a sink that the writing thread holds, so that it can write the rest when the sink is gone.
@@ -59,23 +62,10 @@ struct Outlet {
 #[derive(Debug, Default)]
 struct Queue {
     lines: Vec<u8>,
+    /// Up to so many bytes may stay here until it is time to write everything (`buffer=`).
+    buffer: usize,
     /// After so many bytes of the lines, this file takes the place of the one before.
     next: Option<(usize, File)>,
-}
-
-/// Wakes the writing thread.
-#[derive(Debug, Default)]
-struct Bell {
-    state: Mutex<BellState>,
-    rung: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct BellState {
-    is_rung: bool,
-    is_over: bool,
-    /// The shortest flush time of a buffered sink: the thread then wakes up without a bell.
-    flush: Option<Duration>,
 }
 
 /// A sink while somebody has it, and what is left of it after.
@@ -85,7 +75,7 @@ type Known = (Weak<Sink>, Arc<Outlet>);
 #[derive(Debug)]
 pub struct Logs {
     sinks: Mutex<HashMap<LogTarget, Known>>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     /// Disconnected when the thread is over.
     writer: Mutex<Option<Receiver<Infallible>>>,
 }
@@ -93,7 +83,8 @@ pub struct Logs {
 impl Logs {
     /// No sink yet, and no thread: see [`Logs::start`].
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { sinks: Mutex::default(), bell: Arc::default(), writer: Mutex::new(None) })
+        let wakeup = Arc::new(Wakeup::new());
+        Arc::new(Self { sinks: Mutex::default(), wakeup, writer: Mutex::new(None) })
     }
 
     /// The sink for a target, opened for appending; the same one for the same target.
@@ -121,15 +112,14 @@ impl Logs {
             }
         };
         if buffer.is_some() {
-            let flush = flush.unwrap_or(Duration::from_secs(1));
-            let mut state = lock(&self.bell.state);
-            state.flush = Some(state.flush.map_or(flush, |other| other.min(flush)));
+            self.wakeup.flush_every(flush.unwrap_or(Duration::from_secs(1)));
         }
+        let buffer = buffer.map_or(0, |bytes| (bytes as usize).min(QUEUE_BYTES_MAX / 2));
+        lock(&outlet.queue).buffer = buffer;
         let sink = Arc::new(Sink {
             target: target.clone(),
             outlet: Arc::clone(&outlet),
-            buffer: buffer.map_or(0, |bytes| (bytes as usize).min(QUEUE_BYTES_MAX / 2)),
-            bell: Arc::clone(&self.bell),
+            wakeup: Arc::clone(&self.wakeup),
         });
         sinks.insert(target.clone(), (Arc::downgrade(&sink), outlet));
         Ok(sink)
@@ -153,28 +143,52 @@ impl Logs {
         let logs = Arc::clone(self);
         let (over, writer) = std::sync::mpsc::channel();
         std::thread::Builder::new().name("log".into()).stack_size(128 << 10).spawn(move || {
-            while logs.bell.wait() {
-                logs.flush();
-            }
-            logs.flush();
+            logs.write_until_end();
             drop(over);
         })?;
         *lock(&self.writer) = Some(writer);
         Ok(())
     }
 
+    /// The writing thread: see [`Wakeup`].
+    fn write_until_end(&self) {
+        let (mut spare, mut next) = (Vec::new(), Next::WriteAll);
+        while next != Next::End {
+            let has_written = self.write(next, &mut spare);
+            if has_written {
+                next = self.wakeup.pause();
+                continue;
+            }
+            spare = Vec::new();
+            next = self.wakeup.sleep(|| {
+                let sinks = lock(&self.sinks);
+                let due = sinks.values().filter(|(_, outlet)| outlet.settle());
+                due.count() > 0
+            });
+        }
+        self.flush();
+    }
+
     /// Writes what every sink holds, and lets go of those that nobody else does. Takes as long as the
     /// targets do.
     pub fn flush(&self) {
+        self.write(Next::WriteAll, &mut Vec::new());
+    }
+
+    /// Writes what the sinks hold, all of it or what is due; whether there was anything.
+    fn write(&self, what: Next, spare: &mut Vec<u8>) -> bool {
         let mut outlets = Vec::new();
         lock(&self.sinks).retain(|_, (sink, outlet)| {
-            outlets.push(Arc::clone(outlet));
+            if what == Next::WriteAll || outlet.is_due() {
+                outlets.push(Arc::clone(outlet));
+            }
             sink.strong_count() > 0
         });
-        let mut spare = Vec::new();
+        let mut has_written = false;
         for outlet in outlets {
-            spare = outlet.write_out(spare);
+            has_written |= outlet.write_out(spare);
         }
+        has_written
     }
 
     /// Opens every file anew under its name (`USR1`, `-s reopen`). A file that cannot be opened keeps
@@ -195,7 +209,7 @@ impl Logs {
                 Err(error) => failed.push((path.clone(), error)),
             }
         }
-        self.bell.ring();
+        self.wakeup.call();
         failed
     }
 
@@ -208,8 +222,7 @@ impl Logs {
 
     /// Writes what is left and ends the thread. When a target takes nothing, the thread is left behind.
     pub fn stop(&self) {
-        lock(&self.bell.state).is_over = true;
-        self.bell.rung.notify_all();
+        self.wakeup.end();
         match lock(&self.writer).take().map(|writer| writer.recv_timeout(STOP_LIMIT)) {
             Some(Err(RecvTimeoutError::Timeout)) => self.flush_files(),
             _ => self.flush(),
@@ -222,7 +235,7 @@ impl Logs {
         for outlet in outlets {
             let is_file = |file: &File| file.metadata().is_ok_and(|about| about.is_file());
             if outlet.file.try_lock().is_ok_and(|file| is_file(&file)) {
-                outlet.write_out(Vec::new());
+                outlet.write_out(&mut Vec::new());
             }
         }
     }
@@ -231,17 +244,25 @@ impl Logs {
 impl Sink {
     /// Puts a whole line (with its end) into the queue. Never blocks on the target.
     pub fn line(&self, line: &[u8]) {
+        self.lines(line);
+    }
+
+    /// Puts whole lines (with their ends) into the queue, as many as it has room for. Never blocks on the target.
+    pub fn lines(&self, lines: &[u8]) {
         let mut queue = lock(&self.outlet.queue);
-        if queue.lines.len() + line.len() > QUEUE_BYTES_MAX {
-            self.outlet.drop_lines(1);
-            return;
-        }
-        let was_below = queue.lines.len() <= self.buffer;
-        queue.lines.extend_from_slice(line);
-        let is_above = queue.lines.len() > self.buffer;
+        let before = queue.lines.len();
+        let (taken, dropped) = fitting(lines, QUEUE_BYTES_MAX.saturating_sub(before));
+        queue.lines.extend_from_slice(taken);
+        let (after, buffer) = (queue.lines.len(), queue.buffer);
         drop(queue);
-        if was_below && is_above {
-            self.bell.ring();
+        if !dropped.is_empty() {
+            self.outlet.drop_lines(count_lines(dropped));
+        }
+        let urgent = buffer.max(QUEUE_BYTES_URGENT);
+        if before <= urgent && after > urgent {
+            self.wakeup.call();
+        } else if after > buffer {
+            self.wakeup.note_lines();
         }
     }
 
@@ -259,8 +280,22 @@ impl Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         // The last holder is gone (an old configuration's log): the rest is written, and the file closed.
-        self.bell.ring();
+        lock(&self.outlet.queue).buffer = 0;
+        self.wakeup.call();
     }
+}
+
+/// The lines that fit into so many bytes, and the rest.
+fn fitting(lines: &[u8], room: usize) -> (&[u8], &[u8]) {
+    if lines.len() <= room {
+        return (lines, b"");
+    }
+    let end = lines[..room].iter().rposition(|byte| *byte == b'\n');
+    lines.split_at(end.map_or(0, |end| end + 1))
+}
+
+fn count_lines(lines: &[u8]) -> u64 {
+    lines.split_inclusive(|byte| *byte == b'\n').count() as u64
 }
 
 impl Outlet {
@@ -275,12 +310,29 @@ impl Outlet {
         }
     }
 
-    /// Writes the queue; takes and gives back a spare buffer so that none is allocated each time.
-    fn write_out(&self, mut spare: Vec<u8>) -> Vec<u8> {
+    /// Whether it holds more than it should.
+    fn is_due(&self) -> bool {
+        let queue = lock(&self.queue);
+        queue.lines.len() > queue.buffer || queue.next.is_some()
+    }
+
+    /// Before the thread sleeps: an empty queue gives its memory back. Whether there is something to write after
+    /// all.
+    fn settle(&self) -> bool {
+        let mut queue = lock(&self.queue);
+        if queue.lines.is_empty() {
+            queue.lines = Vec::new();
+        }
+        queue.lines.len() > queue.buffer || queue.next.is_some()
+    }
+
+    /// Writes the queue, whether there was anything in it. The spare buffer is there so that none is allocated
+    /// each time.
+    fn write_out(&self, spare: &mut Vec<u8>) -> bool {
         // Locked first: what is taken first is written first.
         let mut file = lock(&self.file);
         let mut queue = lock(&self.queue);
-        std::mem::swap(&mut queue.lines, &mut spare);
+        std::mem::swap(&mut queue.lines, spare);
         let next = queue.next.take();
         drop(queue);
         let (old, new) = spare.split_at(next.as_ref().map_or(0, |(bytes, _)| *bytes));
@@ -289,9 +341,10 @@ impl Outlet {
             *file = next;
         }
         self.write(&mut file, new);
+        let has_written = !spare.is_empty();
         spare.clear();
-        spare.shrink_to(64 << 10);
-        spare
+        spare.shrink_to(SPARE_BYTES_MAX);
+        has_written
     }
 
     fn drop_lines(&self, count: u64) {
@@ -316,8 +369,7 @@ impl Outlet {
                 is_told = writeln!(file, "{untold} lines were dropped").is_ok();
             }
         } else {
-            let lost = lines[taken..].split_inclusive(|byte| *byte == b'\n').count();
-            self.drop_lines(lost as u64);
+            self.drop_lines(count_lines(&lines[taken..]));
             let is_torn = taken > 0 && lines[taken - 1] != b'\n';
             self.is_torn.fetch_or(is_torn, Ordering::Relaxed);
         }
@@ -343,36 +395,7 @@ fn write_some(file: &mut File, bytes: &[u8]) -> usize {
 impl Drop for Outlet {
     fn drop(&mut self) {
         // Without a thread (a start that came to nothing) nothing else writes the rest.
-        self.write_out(Vec::new());
-    }
-}
-
-impl Bell {
-    fn ring(&self) {
-        let mut state = lock(&self.state);
-        if !state.is_rung {
-            state.is_rung = true;
-            self.rung.notify_one();
-        }
-    }
-
-    /// Waits for the bell or for the flush time; `false` when it is over.
-    fn wait(&self) -> bool {
-        let mut state = lock(&self.state);
-        while !state.is_rung && !state.is_over {
-            if let Some(flush) = state.flush {
-                let (guard, timeout) =
-                    self.rung.wait_timeout(state, flush).unwrap_or_else(PoisonError::into_inner);
-                state = guard;
-                if timeout.timed_out() {
-                    break;
-                }
-            } else {
-                state = self.rung.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-        state.is_rung = false;
-        !state.is_over
+        self.write_out(&mut Vec::new());
     }
 }
 
@@ -532,6 +555,75 @@ mod tests {
             sink.line(&line);
         }
         assert_eq!(sink.dropped(), 3);
+    }
+
+    /// O6: every line wakes the thread that has gone to sleep, and none that it has seen by itself.
+    #[test]
+    fn no_line_is_slept_over() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("a.log");
+        let logs = Logs::new();
+        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        logs.start().expect("a thread");
+        let (times, threads) = (60, 3);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for _ in 0..times {
+                        sink.line(b"line\n");
+                        // Until it was taken: a thread that sleeps would never do that.
+                        while !lock(&sink.outlet.queue).lines.is_empty() {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        logs.stop();
+        let found = std::fs::read_to_string(&path).expect("the file");
+        assert_eq!(found.lines().count(), times * threads);
+    }
+
+    /// O6: `buffer=` and `flush=` as in nginx: a line waits for others, but not for longer than that.
+    #[test]
+    fn a_buffered_line_waits_until_the_buffer_is_full_or_its_time_is_over() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| LogTarget::File(dir.path().join(name));
+        let logs = Logs::new();
+        let never = Some(Duration::from_hours(1));
+        let full = logs.open(&at("full"), Some(1000), never).expect("it opens");
+        full.line(b"first\n");
+        assert!(!full.outlet.is_due(), "it waits for more");
+        assert!(!full.outlet.settle());
+        full.line(&[b'x'; 1000]);
+        assert!(full.outlet.is_due());
+        assert!(logs.write(Next::WriteDue, &mut Vec::new()));
+        let flushed = logs.open(&at("flushed"), Some(1000), Some(Duration::from_millis(20)));
+        let flushed = flushed.expect("it opens");
+        logs.start().expect("a thread");
+        flushed.line(b"second\n");
+        while !lock(&flushed.outlet.queue).lines.is_empty() {
+            std::thread::yield_now();
+        }
+        logs.stop();
+        assert_eq!(std::fs::read(dir.path().join("flushed")).expect("the file"), b"second\n");
+    }
+
+    /// O6: a thread that sleeps holds no memory for lines.
+    #[test]
+    fn an_empty_queue_gives_its_memory_back() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let logs = Logs::new();
+        let target = LogTarget::File(dir.path().join("a.log"));
+        let sink = logs.open(&target, None, None).expect("it opens");
+        logs.start().expect("a thread");
+        for _ in 0..3 {
+            sink.line(&[b'x'; 10_000]);
+            while logs.weigh().1 > 0 {
+                std::thread::yield_now();
+            }
+        }
+        logs.stop();
     }
 
     #[test]

@@ -13,9 +13,6 @@ const WALL_FRESH: Duration = Duration::from_millis(5);
 /// The local offset from UTC is looked up again after this many seconds.
 const OFFSET_FRESH_SECS: i64 = 60;
 
-/// How long a date is in a head.
-pub(crate) const DATE_BYTES: usize = 29;
-
 /// A worker's clock: monotonic moments, and the wall clock with its date line made once a second.
 #[derive(Debug)]
 pub struct Clock {
@@ -83,12 +80,6 @@ impl Clock {
     /// Appends the line `Date: …`.
     pub fn write_date_field(&self, now: Moment, fields: &mut Vec<u8>) {
         fields.extend_from_slice(&self.date_line(now));
-    }
-
-    /// Writes the date alone.
-    pub(crate) fn copy_date(&self, now: Moment, into: &mut [u8]) {
-        let line = self.date_line(now);
-        into.copy_from_slice(&line[Self::DATE_NAME.len()..Self::DATE_NAME.len() + DATE_BYTES]);
     }
 
     fn date_line(&self, now: Moment) -> Ref<'_, Vec<u8>> {

@@ -4,34 +4,30 @@
 use sekisho_handler::compress::{self, Press, Pressed, Source};
 use sekisho_handler::{Piece, Reply, Task};
 use sekisho_http::{Coding, Method, Status};
-use sekisho_http1::{BodyLength, Response, Sends};
-use sekisho_lifecycle::Moment;
 use sekisho_route::compression::{Answer, choose, mark_compressed, mark_varying, weaken_tag};
-use sekisho_route::{Exchange, Request, Table, media_type};
+use sekisho_route::{Exchange as RouteState, Request, Table, media_type};
 
-use crate::drive::Connection;
-
-/// Whose answer it is.
+/// The answer that may be compressed.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Compression<'a> {
     pub(crate) table: &'a Table,
     pub(crate) request: &'a Request<'a>,
-    pub(crate) exchange: &'a Exchange,
+    pub(crate) route: &'a RouteState,
 }
 
 /// How an answer leaves.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// As a whole; how long it was before it was compressed, if it was.
-    Whole(Reply, Option<u64>),
+    Reply(Reply, Option<u64>),
     /// With this status, and a body that is made while it is sent. Whoever asked for the head alone gets no
     /// body.
     Stream(Status, Option<Box<dyn Task>>),
 }
 
-impl Asked<'_> {
+impl Compression<'_> {
     /// Compresses a reply, if it is to be. `file_bytes` is how long the file is that a 304 stands for.
-    pub(crate) fn press(
+    pub(crate) fn apply(
         &self,
         mut reply: Reply,
         file_bytes: Option<u64>,
@@ -40,19 +36,19 @@ impl Asked<'_> {
         let is_same = reply.status == Status::NOT_MODIFIED;
         let length = if is_same { file_bytes } else { Some(reply.len()) };
         let Some((coding, level)) = self.choose(reply.status, length, fields) else {
-            return Outgoing::Whole(reply, None);
+            return Outgoing::Reply(reply, None);
         };
         if is_same {
             // The tag is that of the answer that it stands for.
             weaken_tag(fields);
-            return Outgoing::Whole(reply, None);
+            return Outgoing::Reply(reply, None);
         }
         let length = reply.len();
         let is_quick = compress::is_quick(coding, level);
         if !reply.body.is_empty() {
-            return Outgoing::Whole(reply, None);
+            return Outgoing::Reply(reply, None);
         }
-        let Some(piece) = reply.piece.take() else { return Outgoing::Whole(reply, None) };
+        let Some(piece) = reply.piece.take() else { return Outgoing::Reply(reply, None) };
         let whole = match (&piece, piece.in_memory()) {
             (Piece::File(file, range), Some(content))
                 if is_quick && *range == (0..file.size()) && !content.is_empty() =>
@@ -70,14 +66,14 @@ impl Asked<'_> {
                 mark_compressed(fields, coding);
             }
             reply.piece = Some(made.unwrap_or(piece));
-            return Outgoing::Whole(reply, plain);
+            return Outgoing::Reply(reply, plain);
         }
         // Whoever wants the head alone has no use for the task.
         let is_head = self.request.head.method() == Method::Head;
         let task = if is_head { None } else { stream(&piece, coding, level) };
         if !is_head && task.is_none() {
             reply.piece = Some(piece);
-            return Outgoing::Whole(reply, None);
+            return Outgoing::Reply(reply, None);
         }
         mark_compressed(fields, coding);
         Outgoing::Stream(reply.status, task)
@@ -85,7 +81,7 @@ impl Asked<'_> {
 
     /// The same for the answer of a task that has given its head: whether its body is compressed, and so of
     /// no known length.
-    pub(crate) fn press_task(
+    pub(crate) fn apply_to_task(
         &self,
         status: Status,
         length: Option<u64>,
@@ -112,12 +108,12 @@ impl Asked<'_> {
         length: Option<u64>,
         fields: &mut Vec<u8>,
     ) -> Option<(Coding, u8)> {
-        let settings = &self.table.location(self.exchange.location).settings;
+        let settings = &self.table.location(self.route.location).settings;
         let compression = &*settings.compression;
-        let mut depends = self.exchange.has_neighbours;
+        let mut depends = self.route.has_neighbours;
         let mut coding = None;
-        if compression.is_on() && self.exchange.coding.is_none() {
-            let media_type = media_type(self.table, self.exchange).as_bytes();
+        if compression.is_on() && self.route.coding.is_none() {
+            let media_type = media_type(self.table, self.route).as_bytes();
             let answer = Answer { status, length, fields, media_type };
             let choice =
                 choose(compression, self.request.head, &answer, self.request.wall.unix_secs);
@@ -141,31 +137,4 @@ fn stream(piece: &Piece, coding: Coding, level: u8) -> Option<Box<dyn Task>> {
     };
     let press = Press::take(coding, level, Some(piece.len()))?;
     Some(Box::new(Pressed::new(source, press)))
-}
-
-impl Connection {
-    /// Begins to send.
-    pub(crate) fn let_go(&mut self, outgoing: Outgoing, now: Moment) {
-        match outgoing {
-            Outgoing::Whole(reply, plain_bytes) => self.send(reply, plain_bytes, now),
-            Outgoing::Stream(status, task) => self.send_stream(status, task, now),
-        }
-    }
-
-    /// Sends the head of an answer whose body a task makes.
-    fn send_stream(&mut self, status: Status, task: Option<Box<dyn Task>>, now: Moment) {
-        let Some(busy) = &mut self.busy else { return };
-        busy.begin_pace(now);
-        let before = busy.scratch.out.len();
-        let length = BodyLength::Unknown;
-        let response = Response { status, fields: &busy.serving.fields, length };
-        let sends = self.engine.respond(&response, &mut busy.scratch, now);
-        if let Some(current) = &mut busy.serving.current {
-            current.head_bytes = (busy.scratch.out.len() - before) as u64;
-        }
-        match task.filter(|_| !matches!(sends, Sends::Nothing)) {
-            Some(task) => busy.task = Some(task),
-            None => self.finish(now),
-        }
-    }
 }

@@ -12,7 +12,7 @@ use sekisho_handler::wait::Keeper;
 use sekisho_handler::{OpenFile, View};
 use sekisho_route::{Files, Gates, Look, Password, Rated, Request, Seen, Taken};
 
-use crate::serve::{Client, RequestLine};
+use crate::request_log::{Client, RequestLine};
 use crate::work::Around;
 use crate::worker::{Placed, Worker};
 

@@ -17,10 +17,12 @@ use sekisho_lifecycle::{Deadline, Moment, Session};
 use sekisho_route::RequestIdSeed;
 use tokio::sync::oneshot;
 
-use crate::drive::Connection;
-use crate::session::{Orders, Seat, Wish};
-use crate::stream::Stream;
+use crate::connection::Connection;
+use crate::exchange::Exchange;
+use crate::protocol::{Protocol, ProtocolKind};
+use crate::session::{Seat, Wish};
 use crate::tally::Tally;
+use crate::transport::{Socket, Transport};
 use crate::weigh::Held;
 use crate::worker::{Door, Worker};
 
@@ -85,6 +87,8 @@ pub enum Peer {
 pub struct View {
     /// Its number.
     pub id: u64,
+    /// What it speaks, once that is known.
+    pub protocol: Option<ProtocolKind>,
     /// Who it is.
     pub peer: Peer,
     /// How long it has been here.
@@ -99,8 +103,8 @@ pub struct View {
     pub moved: (u64, u64),
     /// How many requests it has made.
     pub requests: u64,
-    /// The one that runs.
-    pub running: Option<Running>,
+    /// Those that run.
+    pub running: Vec<Running>,
 }
 
 /// A running request as it can be seen from outside (L34).
@@ -149,15 +153,8 @@ impl Worker {
                 });
             }
             Inquiry::Cancel(id, request, answer) => {
-                let found = self.sessions.borrow_mut().send_on_errand(id, |seat| {
-                    if !is_running(seat) || request.is_some_and(|number| number != seat.requests) {
-                        return (false, false);
-                    }
-                    let requests = seat.requests;
-                    let is_new = seat.errand_mut().cancel.replace(requests) != Some(requests);
-                    (true, is_new)
-                });
-                let _ = answer.send(found);
+                // The session answers in its turn.
+                self.sessions.borrow_mut().cancel(id, request, answer);
             }
             Inquiry::ShutDown(id, wish, answer) => {
                 let mut sessions = self.sessions.borrow_mut();
@@ -214,7 +211,7 @@ impl Worker {
             ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
             _ => None,
         };
-        let stream = Stream::new(stream.into(), false);
+        let stream = Socket::new(stream.into(), false);
         let connection = Connection::new(Rc::clone(self), Rc::clone(door), stream, remote, local);
         connection.came_from_within(on_behalf_of);
         self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
@@ -241,67 +238,76 @@ impl Worker {
     }
 }
 
-impl Connection {
+impl<T: Transport> Connection<T> {
     /// Does what was asked of it alone.
-    pub(crate) fn run_errand(&mut self, orders: &Orders, now: Moment) {
-        let number = self.engine.requests();
-        if orders.cancel == Some(number) {
-            self.cancel(now);
+    pub(crate) fn run_errand(&mut self, now: Moment) {
+        let errand = self.link.worker.sessions.borrow_mut().take_errand(self.link.key);
+        for (number, answer) in errand.cancels {
+            let _ = answer.send(Some(self.cancel(number, now)));
         }
-        if orders.is_asked {
-            let mut sessions = self.worker.sessions.borrow_mut();
-            sessions.answer_errand(self.key, |was_cancelled| {
-                self.running(was_cancelled == Some(number), now)
-            });
+        if errand.is_asked {
+            let protocol = &self.link.protocol;
+            let shown = |exchange: &Exchange| exchange.running(protocol, now);
+            let running = self.exchanges.iter().filter_map(shown);
+            let running = running.collect();
+            self.link.worker.sessions.borrow_mut().answer_errand(self.link.key, running);
         }
     }
 
-    /// An operator wants the running request to end. Whoever works on it gives its one answer (L31); where
-    /// the answer is on its way already, it is broken off.
-    fn cancel(&mut self, now: Moment) {
-        let is_answering = self.busy.as_ref().is_some_and(|busy| busy.serving.is_answering());
-        if is_answering {
-            self.worker.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
-            if !self.cancel_task(Cause::Operator, now) {
-                self.break_off(now);
+    /// An operator wants running requests to end. A task gives its one answer (L31); an answer that is on its way
+    /// already is broken off. Whether there was any.
+    fn cancel(&mut self, number: Option<u64>, now: Moment) -> bool {
+        let mut is_any = false;
+        for at in self.exchanges.places().rev() {
+            let Self { link, exchanges, .. } = self;
+            let Some(exchange) = exchanges.get_mut(at) else { continue };
+            if number.is_some_and(|number| number != link.protocol.number(exchange.id)) {
+                continue;
             }
+            is_any = true;
+            if !std::mem::replace(&mut exchange.is_cancelled, true) {
+                link.worker.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+                if !exchange.cancel_task(Cause::Operator, now) {
+                    exchange.break_off(link, now);
+                }
+            }
+            self.settle(at);
         }
-    }
-
-    fn running(&self, is_cancelled: bool, now: Moment) -> Option<Running> {
-        let busy = self.busy.as_ref()?;
-        let current = busy.serving.current.as_ref()?;
-        let head = &busy.scratch.head;
-        let shown = |bytes: &[u8]| {
-            let end = bytes.len().min(TARGET_BYTES_MAX);
-            bytes[..end].escape_ascii().to_string()
-        };
-        let RequestIdSeed(request_id) = current.request_id;
-        Some(Running {
-            number: self.engine.requests(),
-            request_id,
-            method: shown(head.method_name()),
-            target: shown(head.target()),
-            handler: match (&busy.task, busy.pieces.is_empty()) {
-                (Some(task), _) => task.name(),
-                (None, false) => "file",
-                (None, true) => "answer",
-            },
-            age: now.since(busy.serving.since()),
-            status: (current.head_bytes > 0).then(|| current.status.code()),
-            is_cancelled,
-        })
+        is_any
     }
 
     /// It was made for the service `http`.
     fn came_from_within(&self, on_behalf_of: u64) {
-        self.worker.sessions.borrow_mut().seat_mut(self.key).within = NonZeroU64::new(on_behalf_of);
+        let mut sessions = self.link.worker.sessions.borrow_mut();
+        sessions.seat_mut(self.link.key).within = NonZeroU64::new(on_behalf_of);
     }
 
-    /// Notes in its seat what can be seen of it without asking.
+    /// Notes in its slot what can be seen of it without asking.
     pub(crate) fn note_moved(&self, seat: &mut Seat) {
         seat.moved = (self.received, self.sent_bytes());
-        seat.requests = self.engine.requests();
+        seat.requests = self.link.protocol.requests();
+        seat.protocol = Some(self.link.protocol.kind());
+    }
+}
+
+impl Exchange {
+    fn running(&self, protocol: &Protocol, now: Moment) -> Option<Running> {
+        let accepted = self.accepted.as_ref()?;
+        let shown = |bytes: &[u8]| {
+            let end = bytes.len().min(TARGET_BYTES_MAX);
+            bytes[..end].escape_ascii().to_string()
+        };
+        let RequestIdSeed(request_id) = accepted.request_id;
+        Some(Running {
+            number: protocol.number(self.id),
+            request_id,
+            method: shown(self.head.method_name()),
+            target: shown(self.head.target()),
+            handler: self.handler(),
+            age: now.since(self.since),
+            status: (self.head_bytes > 0).then(|| self.status.code()),
+            is_cancelled: self.is_cancelled,
+        })
     }
 }
 
@@ -312,6 +318,7 @@ fn is_running(seat: &Seat) -> bool {
 fn view(seat: &mut Seat, now: Moment) -> View {
     View {
         id: seat.id,
+        protocol: seat.protocol,
         peer: match (seat.within, seat.remote()) {
             (Some(session), _) => Peer::Within(session.get()),
             (None, Some(address)) => Peer::Address(address),

@@ -17,11 +17,11 @@ use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, TcpKeepal
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use crate::drive::Connection;
+use crate::connection::Connection;
 use crate::handshake;
 use crate::mishap::Vital;
 use crate::socket_file;
-use crate::stream::Stream;
+use crate::transport::Socket as Stream;
 use crate::worker::{Door, Worker};
 
 /// How long accepting rests when descriptors are short and no session ends meanwhile (O5).
@@ -422,6 +422,9 @@ fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io
     if let ListenAddress::Tcp(_) = address {
         let is_deferred = options.deferred.unwrap_or(true);
         sekisho_sys::defer_accept(socket, if is_deferred { DEFER_SECS } else { 0 })?;
+        if let Some(queue) = options.fastopen {
+            sekisho_sys::set_fast_open(socket, queue.min(u16::MAX.into()) as u16)?;
+        }
     }
     if let Some(bytes) = options.rcvbuf {
         socket.set_recv_buffer_size(bytes as usize)?;

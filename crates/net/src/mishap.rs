@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use sekisho_config::Level;
 use sekisho_lifecycle::CloseReason;
 
-use crate::drive::Connection;
+use crate::connection::Connection;
+use crate::exchange::Exchanges;
+use crate::transport::Transport;
 use crate::worker::Worker;
 
 thread_local! {
@@ -72,30 +74,31 @@ impl Drop for Vital {
     }
 }
 
-impl Connection {
+impl<T: Transport> Connection<T> {
     /// Its turn has panicked: it is told and counted, and what it had is not used again.
     pub(crate) fn give_up_after_panic(&mut self) {
         // A panic within a panic would be the end of the process.
         let told = catch_unwind(AssertUnwindSafe(|| self.tell_panic()));
         drop(told);
         // Buffers that were left in the middle of something are for nobody else.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(self.busy.take()))));
+        drop(catch_unwind(AssertUnwindSafe(|| drop(self.link.buffers.take()))));
+        drop(catch_unwind(AssertUnwindSafe(|| self.exchanges = Exchanges::default())));
     }
 
     fn tell_panic(&mut self) {
-        let worker = Rc::clone(&self.worker);
+        let worker = Rc::clone(&self.link.worker);
         let counters = &worker.shared.counters;
         counters.panics.fetch_add(1, Ordering::Relaxed);
         counters.close(CloseReason::Panicked);
         // What has left must not look complete.
-        self.stream.reset_on_close();
+        self.transport.reset_on_close();
         let said = take().unwrap_or_default();
         let now = worker.clock.now();
-        let current = self.busy.as_ref().and_then(|busy| busy.serving.current.as_ref());
-        let id = current.map_or(worker.last_request_id(), |current| current.request_id.0);
-        let site = &self.door.placed().site;
+        let accepted = self.exchanges.iter().find_map(|exchange| exchange.accepted.as_ref());
+        let id = accepted.map_or(worker.last_request_id(), |accepted| accepted.request_id.0);
+        let site = &self.link.door.placed().site;
         let message = format_args!("panic, the connection ends: {said}, request id: {id:032x}");
-        site.log.write(Level::Alert, worker.clock.stamp(now), Some(self.id), message);
-        self.cut_short(now);
+        site.log.write(Level::Alert, worker.clock.stamp(now), Some(self.link.id), message);
+        self.end_exchanges(now);
     }
 }

@@ -14,9 +14,11 @@ use std::task::Waker;
 use sekisho_lifecycle::session::{Fact, Order};
 use sekisho_lifecycle::{Deadline, Manner, Moment, Session};
 use slab::Slab;
+use tokio::sync::oneshot;
 
 use crate::inquiry::Running;
-use crate::stream::Ready;
+use crate::protocol::ProtocolKind;
+use crate::transport::Ready;
 
 /// So many entries of sessions that have left may wait in the queue in any case.
 const QUEUE_SPARE: usize = 256;
@@ -49,12 +51,10 @@ impl Wish {
 pub struct Errand {
     /// To say what it does.
     pub is_asked: bool,
-    /// To cancel the request with this number.
-    pub cancel: Option<u64>,
-    /// The request that it has been asked to cancel.
-    pub was_cancelled: Option<u64>,
+    /// To cancel these requests: the one with this number, or all of them. The answer is whether any was there.
+    pub(crate) cancels: Vec<(Option<u64>, oneshot::Sender<Option<bool>>)>,
     /// What it said when it was asked.
-    running: Option<Running>,
+    running: Vec<Running>,
 }
 
 /// What a session is to do in its turn.
@@ -64,10 +64,8 @@ pub struct Orders {
     pub wish: Wish,
     /// What its socket has become ready for.
     pub ready: Ready,
-    /// To say what it does.
-    pub is_asked: bool,
-    /// To cancel the request with this number.
-    pub cancel: Option<u64>,
+    /// Something is asked of it alone.
+    pub has_errand: bool,
 }
 
 /// A client's address, without what only this machine would understand of it: half the size.
@@ -126,6 +124,8 @@ pub struct Seat {
     waits_to_send: bool,
     /// It is its turn.
     is_due: bool,
+    /// What it speaks, once that is known.
+    pub protocol: Option<ProtocolKind>,
 }
 
 impl Seat {
@@ -147,6 +147,7 @@ impl Seat {
             ready: Ready::NOTHING,
             waits_to_send: false,
             is_due: false,
+            protocol: None,
         }
     }
 
@@ -170,11 +171,6 @@ impl Seat {
         self.wish
     }
 
-    /// Whether it is idle and nothing is wished of it: a request that is answered at once leaves it so.
-    pub fn may_go_on(&self) -> bool {
-        self.session == Session::Idle && self.wish == Wish::GoOn
-    }
-
     /// What is asked of it alone.
     pub fn errand_mut(&mut self) -> &mut Errand {
         self.errand.get_or_insert_default()
@@ -185,9 +181,9 @@ impl Seat {
         self.errand.as_ref().is_some_and(|errand| errand.is_asked)
     }
 
-    /// What it said about its running request.
-    pub fn take_running(&mut self) -> Option<Running> {
-        self.errand.as_mut()?.running.take()
+    /// What it said about its running requests.
+    pub fn take_running(&mut self) -> Vec<Running> {
+        self.errand.as_mut().map(|errand| std::mem::take(&mut errand.running)).unwrap_or_default()
     }
 }
 
@@ -415,17 +411,21 @@ impl Sessions {
         self.seats[key.index()].wish
     }
 
-    /// What a session is to do now; what is asked of it alone is told once.
+    /// What a session is to do now.
     pub fn orders(&mut self, key: Key) -> Orders {
         let seat = &mut self.seats[key.index()];
         let ready = std::mem::take(&mut seat.ready);
-        let mut orders = Orders { wish: seat.wish, ready, is_asked: false, cancel: None };
-        if let Some(errand) = &mut seat.errand {
-            orders.is_asked = errand.is_asked;
-            orders.cancel = errand.cancel.take();
-            errand.was_cancelled = orders.cancel.or(errand.was_cancelled);
-        }
-        orders
+        Orders { wish: seat.wish, ready, has_errand: seat.errand.is_some() }
+    }
+
+    /// What is asked of a session alone; it is told once.
+    pub(crate) fn take_errand(&mut self, key: Key) -> Errand {
+        self.seats[key.index()].errand.take().map(|errand| *errand).unwrap_or_default()
+    }
+
+    /// What a session that was asked does.
+    pub(crate) fn answer_errand(&mut self, key: Key, running: Vec<Running>) {
+        self.seats[key.index()].errand_mut().running = running;
     }
 
     /// Asks some sessions what they do.
@@ -437,31 +437,21 @@ impl Sessions {
         self.due.announce();
     }
 
-    /// What a session that was asked does. `running` is told whether it has been asked to cancel a request,
-    /// and which.
-    pub fn answer_errand(
-        &mut self,
-        key: Key,
-        running: impl FnOnce(Option<u64>) -> Option<Running>,
-    ) {
-        let errand = self.seats[key.index()].errand_mut();
-        errand.is_asked = false;
-        errand.running = running(errand.was_cancelled);
-    }
-
-    /// Gives the session with this number an errand. `tell` says what is answered, and whether to wake it.
-    pub fn send_on_errand<T>(
+    /// Has the session with this number cancel a request, or all of its requests; it answers in its turn. For one
+    /// that is not here, `None` is answered at once.
+    pub(crate) fn cancel(
         &mut self,
         id: u64,
-        tell: impl FnOnce(&mut Seat) -> (T, bool),
-    ) -> Option<T> {
-        let (index, seat) = self.seats.iter_mut().find(|(_, seat)| seat.id == id)?;
-        let (answer, is_new) = tell(seat);
-        if is_new {
-            self.due.add(index as u32, seat);
-            self.due.announce();
-        }
-        Some(answer)
+        request: Option<u64>,
+        answer: oneshot::Sender<Option<bool>>,
+    ) {
+        let Some((index, seat)) = self.seats.iter_mut().find(|(_, seat)| seat.id == id) else {
+            let _ = answer.send(None);
+            return;
+        };
+        seat.errand_mut().cancels.push((request, answer));
+        self.due.add(index as u32, seat);
+        self.due.announce();
     }
 
     /// Wishes something of every session and wakes it. A wish is never weakened (L10).

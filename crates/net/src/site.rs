@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogTarget, Server,
+    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget,
     ServerTokens, Settings,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
-use sekisho_http1::Policy;
 use sekisho_log::{ErrorLogger, Logs, Sink};
-use sekisho_route::{Machine, Table};
+use sekisho_route::{LineFormat, Machine, Table};
+
+use crate::protocol::Policies;
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -29,8 +30,8 @@ pub struct Site {
     serial: u64,
     table: Arc<Table>,
     /// By location.
-    policies: Vec<Arc<Policy>>,
-    access_sinks: Vec<Arc<[Arc<Sink>]>>,
+    policies: Vec<Policies>,
+    access_logs: Vec<Arc<[OpenLog]>>,
     error_loggers: Vec<ErrorLogger>,
     /// Of `limit_req` and `limit_conn`, by their ids.
     zones: Vec<Arc<SharedZone>>,
@@ -50,31 +51,33 @@ impl Site {
         machine: Machine,
     ) -> Result<Self, OpenError> {
         let http = &config.http;
-        let mut policies: Vec<Arc<Policy>> = Vec::with_capacity(http.locations.len());
-        let mut distinct: Vec<Arc<Policy>> = Vec::new();
-        let mut access_sinks = Vec::with_capacity(http.locations.len());
+        let mut policies: Vec<Policies> = Vec::with_capacity(http.locations.len());
+        let mut distinct: Vec<Policies> = Vec::new();
+        let mut access_logs = Vec::with_capacity(http.locations.len());
+        let mut formats = Formats::default();
         let mut error_loggers = Vec::with_capacity(http.locations.len());
         for location in &http.locations {
-            let policy = policy(&http.servers[location.server.0 as usize], &location.settings);
-            // Locations with the same manners share them, so that a switch between them is none.
-            let known = distinct.iter().find(|known| ***known == policy).cloned();
+            let server = &http.servers[location.server.0 as usize];
+            let policy = Policies::new(server, &location.settings);
+            // Locations with the same policies share them, so that a switch between them is none.
+            let known = distinct.iter().find(|known| **known == policy).cloned();
             policies.push(known.unwrap_or_else(|| {
-                let policy = Arc::new(policy);
-                distinct.push(Arc::clone(&policy));
+                distinct.push(policy.clone());
                 policy
             }));
-            let mut sinks = Vec::new();
+            let mut opened = Vec::new();
             for log in location.settings.access_logs.iter() {
-                sinks.push(open(logs, &log.target, log.buffer, log.flush)?);
+                let sink = open(logs, &log.target, log.buffer, log.flush)?;
+                opened.push(OpenLog { sink, format: formats.compiled(&log.format) });
             }
-            access_sinks.push(sinks.into());
+            access_logs.push(opened.into());
             error_loggers.push(logger(logs, &location.settings.error_logs)?);
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
         let table = Arc::new(Table::new(config).with_machine(machine));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { serial, table, policies, access_sinks, error_loggers, zones, log, held_bytes: 0 })
+        Ok(Self { serial, table, policies, access_logs, error_loggers, zones, log, held_bytes: 0 })
     }
 
     /// Its number: no other site of this process has the same.
@@ -103,14 +106,14 @@ impl Site {
     }
 
     /// The manners at an address before `Host` has chosen a server (T8).
-    pub fn first_policy(&self, listen: usize) -> &Arc<Policy> {
+    pub(crate) fn first_policy(&self, listen: usize) -> &Policies {
         let http = &self.config().http;
         let server = http.listens[listen].default_server;
         self.policy(http.servers[server.0 as usize].root)
     }
 
     /// A location's manners.
-    pub fn policy(&self, location: LocationId) -> &Arc<Policy> {
+    pub(crate) fn policy(&self, location: LocationId) -> &Policies {
         &self.policies[location.0 as usize]
     }
 
@@ -119,9 +122,16 @@ impl Site {
         &self.config().http.locations[id.0 as usize]
     }
 
-    /// The sinks of a location's `access_log`s, in their order.
-    pub fn access_sinks(&self, location: LocationId) -> &[Arc<Sink>] {
-        &self.access_sinks[location.0 as usize]
+    /// Whether HTTP/2 is spoken at an address: where one of its servers wants it.
+    pub(crate) fn speaks_http2(&self, listen: usize) -> bool {
+        let http = &self.config().http;
+        let listen = &http.listens[listen];
+        listen.options.http2 || http.servers[listen.default_server.0 as usize].http2.is_on
+    }
+
+    /// A location's `access_log`s, in their order.
+    pub(crate) fn access_logs(&self, location: LocationId) -> &[OpenLog] {
+        &self.access_logs[location.0 as usize]
     }
 
     /// A location's error log.
@@ -141,6 +151,29 @@ impl Site {
             FileCache::Auto | FileCache::Off => None,
         };
         self.config().http.locations.iter().filter_map(of).max()
+    }
+}
+
+/// An `access_log` that is open, with its format compiled.
+#[derive(Debug)]
+pub(crate) struct OpenLog {
+    pub(crate) sink: Arc<Sink>,
+    pub(crate) format: Arc<LineFormat>,
+}
+
+/// The compiled formats of a configuration: each is compiled once, however many locations use it.
+#[derive(Default)]
+struct Formats(Vec<(Arc<LogFormat>, Arc<LineFormat>)>);
+
+impl Formats {
+    fn compiled(&mut self, format: &Arc<LogFormat>) -> Arc<LineFormat> {
+        let known = self.0.iter().find(|(known, _)| Arc::ptr_eq(known, format));
+        if let Some((_, compiled)) = known {
+            return Arc::clone(compiled);
+        }
+        let compiled = Arc::new(LineFormat::new(format));
+        self.0.push((Arc::clone(format), Arc::clone(&compiled)));
+        compiled
     }
 }
 
@@ -186,23 +219,4 @@ fn open(
 fn logger(logs: &Logs, wanted: &[ErrorLog]) -> Result<ErrorLogger, OpenError> {
     let open = |log: &ErrorLog| Ok((open(logs, &log.target, None, None)?, log.level));
     Ok(ErrorLogger::new(wanted.iter().map(open).collect::<Result<_, OpenError>>()?))
-}
-
-fn policy(server: &Server, settings: &Settings) -> Policy {
-    Policy {
-        header_timeout: server.client_header_timeout,
-        body_timeout: settings.client_body_timeout,
-        body_min_rate: settings.client_body_min_rate,
-        keepalive_timeout: settings.keepalive_timeout,
-        send_timeout: settings.send_timeout,
-        lingering_timeout: settings.lingering_timeout,
-        lingering_time: settings.lingering_time,
-        keepalive_requests: settings.keepalive_requests,
-        line_bytes_max: server.head_limits.line_bytes_max,
-        field_bytes_max: server.head_limits.field_bytes_max,
-        head_bytes_max: server.head_limits.head_bytes_max,
-        fields_max: server.head_limits.fields_max,
-        body_discard_max: settings.client_body_discard_max,
-        half_close: settings.half_close,
-    }
 }

@@ -7,29 +7,30 @@ mod armed {
     use std::sync::LazyLock;
     use std::time::Duration;
 
-    use crate::drive::Connection;
+    use sekisho_http::Head;
+
+    use crate::link::Link;
     use crate::mishap::Vital;
 
     static IS_ARMED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("SEKISHO_TRIAL").is_some());
 
     /// Does what the field `X-Trial` of a request asks for.
-    pub(crate) fn strike(connection: &Connection) {
+    pub(crate) fn strike(link: &Link, head: &Head) {
         if !*IS_ARMED {
             return;
         }
-        let Some(busy) = &connection.busy else { return };
-        let mut fields = busy.scratch.head.fields();
+        let mut fields = head.fields();
         let Some((_, wish)) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"x-trial")) else {
             return;
         };
         match wish {
             b"panic" => panic!("a trial"),
             b"borrowed" => {
-                let _sessions = connection.worker.sessions.borrow_mut();
+                let _sessions = link.worker.sessions.borrow_mut();
                 panic!("a trial with something in hand");
             }
             b"worker" => {
-                let vital = Vital(Rc::clone(&connection.worker));
+                let vital = Vital(Rc::clone(&link.worker));
                 tokio::task::spawn_local(async move {
                     let _vital = vital;
                     panic!("a trial of the worker");
@@ -55,4 +56,4 @@ pub(crate) use armed::strike;
 
 /// Nothing.
 #[cfg(not(debug_assertions))]
-pub(crate) const fn strike(_: &crate::drive::Connection) {}
+pub(crate) const fn strike(_: &crate::link::Link, _: &sekisho_http::Head) {}

@@ -8,30 +8,28 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::bell::{Rope, Tower};
-use crate::drive::Connection;
+use crate::connection::Connection;
+use crate::exchange::Exchange;
 use crate::mishap::{self, Vital};
 use crate::session::{Key, Token};
-use crate::stream::{Ready, Stream};
+use crate::transport::{Ready, Transport};
 use crate::worker::Worker;
 
 /// How many sockets are looked at in one go, before other tasks have theirs.
 const EVENTS_MAX: usize = 256;
 /// So many connections are worth the time that it takes to give their memory back.
 const MANY: usize = 1024;
-/// What is watched for: everything, and each change is told once.
-const CHANGES: EventFlags =
-    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
-
 /// The sessions' connections, and what calls them.
 #[derive(Debug)]
 pub(crate) struct Turns {
@@ -56,27 +54,31 @@ impl Turns {
         })
     }
 
-    /// Sees to it that changes of a stream are told from now on. One that is closed is forgotten by itself.
-    pub(crate) fn add(&self, stream: &mut Stream, token: Token) -> io::Result<()> {
-        if !stream.is_watched {
-            epoll::add(&self.epoll, &*stream, EventData::new_u64(token.bits()), CHANGES)?;
-            stream.is_watched = true;
-        }
-        Ok(())
+    /// Sees to it that changes of a transport are told from now on.
+    pub(crate) fn watch<T: Transport>(&self, transport: &mut T, token: Token) -> io::Result<()> {
+        transport.watch(self.epoll.as_fd(), token)
     }
 
     /// What the connections hold in memory, without their buffers.
     pub(crate) fn held_bytes(&self) -> usize {
         let connections = self.connections.borrow();
         let own = connections.capacity() * size_of::<Option<Box<Connection>>>();
-        own + connections.iter().flatten().count() * size_of::<Connection>()
+        let each = |connection: &Connection| {
+            size_of::<Connection>() + connection.link.protocol.held_bytes()
+        };
+        own + connections.iter().flatten().map(|connection| each(connection)).sum::<usize>()
     }
 
     /// How many connections have buffers, and what these hold in memory.
     pub(crate) fn weigh_buffers(&self) -> (usize, usize) {
         let connections = self.connections.borrow();
-        let busy = connections.iter().flatten().filter_map(|connection| connection.busy.as_ref());
-        busy.fold((0, 0), |(count, bytes), busy| (count + 1, bytes + busy.held_bytes()))
+        let all = connections.iter().flatten();
+        all.fold((0, 0), |(count, bytes), connection| {
+            let buffers = connection.link.buffers.as_ref().map_or(0, |it| it.held_bytes());
+            let exchanges = connection.exchanges.iter().map(Exchange::held_bytes).sum::<usize>();
+            let held = buffers + exchanges;
+            (count + usize::from(held > 0), bytes + held)
+        })
     }
 
     /// Everybody has left: where they were many, what they held is the system's again.
@@ -169,6 +171,7 @@ impl Worker {
         if is_more {
             cx.waker().wake_by_ref();
         }
+        self.access_log.hand_over();
         if self.sessions.borrow().is_empty() {
             self.turns.give_back_memory();
         }
@@ -178,13 +181,15 @@ impl Worker {
     /// Lets a connection have its first turn. One that has its answer and its end in it never takes a place.
     pub(crate) fn begin(self: &Rc<Self>, connection: Connection) {
         self.pulse.turn();
-        let token = self.sessions.borrow().token(connection.key);
+        let token = self.sessions.borrow().token(connection.link.key);
         self.give_turn(Box::new(connection), token);
+        // It may have been answered already, and no round need follow.
+        self.access_log.hand_over();
     }
 
     /// One turn of a connection, up to where it must wait, or to its end.
     fn give_turn(&self, mut connection: Box<Connection>, token: Token) {
-        let held = connection.busy.as_mut().and_then(|busy| busy.rope.take());
+        let held = connection.link.buffers.as_mut().and_then(|buffers| buffers.rope.take());
         let rope = held.unwrap_or_else(|| self.turns.rope());
         rope.hold(token);
         let mut cx = Context::from_waker(rope.waker());
@@ -196,8 +201,8 @@ impl Worker {
             true
         });
         mishap::note_turn(false);
-        match &mut connection.busy {
-            Some(busy) if !is_over => busy.rope = Some(rope),
+        match &mut connection.link.buffers {
+            Some(buffers) if !is_over => buffers.rope = Some(rope),
             _ => *self.turns.spare.borrow_mut() = Some(rope),
         }
         if !is_over {

@@ -22,18 +22,19 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use crate::access_log::AccessLog;
 use crate::admission::Admission;
-use crate::busy::Busy;
+use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
+use crate::exchange::Exchange;
 use crate::inquiry::Inquiry;
 use crate::listen::{self, Acceptor, Listener};
 use crate::mishap::{self, Vital};
 use crate::pulse::Pulse;
-use crate::repeat::Repeats;
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
-use crate::sluice::Sluice;
+use crate::splice::Pipe;
 use crate::tally::Tally;
 use crate::turns::Turns;
 
@@ -159,16 +160,18 @@ pub struct Worker {
     pub(crate) turns: Turns,
     /// Opened files.
     pub files: RefCell<FileCache>,
-    /// Answers to heads that come again and again.
-    pub repeats: RefCell<Repeats>,
     /// Listings that are asked for very often.
     pub listings: RefCell<listing::Cache>,
-    /// The way from sockets into files.
-    pub(crate) sluice: RefCell<Weak<Sluice>>,
+    /// The pipe from sockets into files.
+    pub(crate) pipe: RefCell<Weak<Pipe>>,
+    /// What is read of a file that cannot be sent unread.
+    pub(crate) read_buffer: RefCell<Vec<u8>>,
     /// Whether a sweep of the opened files is under way.
     is_sweeping: Cell<bool>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
-    pub(crate) pool: RefCell<Vec<Box<Busy>>>,
+    pub(crate) pool: RefCell<Vec<Box<Buffers>>>,
+    #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
+    pub(crate) exchange_pool: RefCell<Vec<Box<Exchange>>>,
     timer: RefCell<Option<Waker>>,
     /// Rung when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,
@@ -194,8 +197,10 @@ pub struct Worker {
     doors: Cell<u32>,
     /// How many sockets are being emptied before they close.
     emptying: Cell<usize>,
+    /// Its lines of the access log, until they are handed over.
+    pub(crate) access_log: AccessLog,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
-    pub not_found: RefCell<crate::serve::NotFoundLines>,
+    pub not_found: RefCell<crate::request_log::NotFoundLines>,
 }
 
 /// A door is being emptied, until this is dropped: also where that ends in a panic, or the worker could never end.
@@ -243,11 +248,12 @@ impl Worker {
             sessions: RefCell::default(),
             turns: Turns::new()?,
             files: RefCell::default(),
-            repeats: RefCell::default(),
             listings: RefCell::default(),
-            sluice: RefCell::default(),
+            pipe: RefCell::default(),
+            read_buffer: RefCell::default(),
             is_sweeping: Cell::new(false),
             pool: RefCell::default(),
+            exchange_pool: RefCell::default(),
             timer: RefCell::new(None),
             vacated: Notify::new(),
             pulse,
@@ -261,12 +267,15 @@ impl Worker {
             request_id: Cell::new(random_seed()),
             doors: Cell::new(0),
             emptying: Cell::new(0),
+            access_log: AccessLog::default(),
             not_found: RefCell::default(),
         });
         runtime.block_on(async {
             let ended = worker.obey(orders).await;
             // Each of them holds the worker: one that ends in the middle would leave them all behind.
             worker.turns.drop_all();
+            // Nor would the last lines be written then.
+            worker.access_log.hand_over();
             ended
         })
     }
@@ -343,7 +352,6 @@ impl Worker {
     ) {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
-        self.repeats.borrow_mut().clear();
         *self.listings.borrow_mut() = listing::Cache::default();
         for mut entrance in std::mem::take(entrances) {
             let place = |listener: &Listener| listener.address == entrance.door.address;
@@ -450,17 +458,31 @@ impl Worker {
         }
     }
 
-    /// A set of buffers for a session that has become busy.
-    pub fn borrow_buffers(&self) -> Box<Busy> {
+    /// Buffers for a connection that has become busy.
+    pub(crate) fn borrow_buffers(&self) -> Box<Buffers> {
         self.pool.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Takes the buffers of a session that has become idle.
-    pub fn give_back_buffers(&self, mut busy: Box<Busy>) {
-        let is_worth_keeping = busy.tidy();
+    /// Takes the buffers of a connection that has become idle.
+    pub(crate) fn give_back_buffers(&self, mut buffers: Box<Buffers>) {
+        let is_worth_keeping = buffers.tidy();
         let mut pool = self.pool.borrow_mut();
         if is_worth_keeping && pool.len() < POOL_MAX {
-            pool.push(busy);
+            pool.push(buffers);
+        }
+    }
+
+    /// An exchange for a new request.
+    pub(crate) fn borrow_exchange(&self) -> Box<Exchange> {
+        self.exchange_pool.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes the exchange of a request that is over.
+    pub(crate) fn give_back_exchange(&self, mut exchange: Box<Exchange>) {
+        let is_worth_keeping = exchange.tidy();
+        let mut pool = self.exchange_pool.borrow_mut();
+        if is_worth_keeping && pool.len() < POOL_MAX {
+            pool.push(exchange);
         }
     }
 
@@ -514,7 +536,6 @@ impl Worker {
                 let inactive = worker.files.borrow().inactive();
                 tokio::time::sleep(inactive).await;
                 let now = worker.clock.now();
-                worker.repeats.borrow_mut().clear();
                 let has_files = worker.files.borrow_mut().sweep(now);
                 let has_listings = worker.listings.borrow_mut().sweep(now);
                 if !has_files && !has_listings {

@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock};
 use sekisho_config::{Escape, Memory, Options, Part, load};
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    ConnectionFacts, Exchange, Request, RequestIdSeed, Sent, Table, WallTime, log_line,
-    push_variable,
+    ConnectionFacts, Exchange, LineFormat, Request, RequestIdSeed, Sent, Table, TimeTexts,
+    WallTime, log_line, push_variable,
 };
 
 /// The same variables in both, each as the name that it has.
@@ -74,7 +74,8 @@ pub fn check(data: &[u8]) {
     // One of the two for each input.
     let log = &settings.access_logs[data.len() % 2];
     let mut out = Vec::new();
-    log_line(&log.format, &TABLE, &request, &exchange, Some(&sent), &mut out);
+    let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
+    log_line(&format, &TABLE, &request, &exchange, Some(&sent), &mut times, &mut out);
     match log.format.escape {
         Escape::Json => reads_json(&out, &values),
         _ => reads_plain(&out, &values),

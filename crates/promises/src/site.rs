@@ -7,8 +7,9 @@ use std::sync::Arc;
 use sekisho_config::{LocationId, Memory, Options, RateLimit, Settings, load};
 use sekisho_http::{Head, Status, target};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Gates, Look, Password, Rated, Request, RequestIdSeed,
-    Sent, Table, WallTime, added_fields, log_line, media_type, wants_line,
+    Action, ConnectionFacts, Exchange, Files, Gates, LineFormat, Look, Password, Rated, Request,
+    RequestIdSeed, Sent, Table, TimeTexts, WallTime, added_fields, log_line, media_type,
+    wants_line,
 };
 
 const TEXT: &str = include_str!("site.conf");
@@ -76,7 +77,8 @@ fn check(table: &Table, request: &Request<'_>, exchange: &Exchange, action: &Act
             let _ = wants_line(condition, table, request, exchange, Some(&sent));
         }
         let mut line = Vec::new();
-        log_line(&log.format, table, request, exchange, Some(&sent), &mut line);
+        let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
+        log_line(&format, table, request, exchange, Some(&sent), &mut times, &mut line);
     }
 }
 

@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+mod address;
 mod alike;
 mod assigned;
 mod capture;
 pub mod compression;
 mod credentials;
 mod decide;
+mod escape;
 pub mod exchange;
 pub mod fields;
 pub mod gates;
@@ -29,7 +31,7 @@ pub use decide::{Deed, Destination, Handover, OWN_PREFIX, Store};
 pub use exchange::{ConnectionFacts, Exchange, Request, RequestIdSeed, WallTime};
 pub use fields::{added_fields, media_type};
 pub use gates::{Gates, Password, Rated, Taken, Wait};
-pub use log::{log_line, wants_line};
+pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use remark::Remark;
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

@@ -6,12 +6,14 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Template, Variable};
-use sekisho_http::{Known, Status, date, target};
+use sekisho_http::{Head, Known, Status, date, target};
 
+use crate::address::push_ip;
 use crate::capture::Captures;
 use crate::credentials;
 use crate::exchange::{Exchange, Request};
 use crate::gates::LimitStatus;
+use crate::log::{push_time_iso8601, push_time_local};
 use crate::place;
 use crate::table::Table;
 
@@ -178,7 +180,7 @@ impl Scope<'_> {
             V::Host if exchange.host.is_empty() => self.push_server_name(out),
             V::Host => put(&exchange.host),
             V::Hostname => put(self.table.machine().hostname.as_bytes()),
-            V::Http(name) => self.push_request_field(name.as_bytes(), out),
+            V::Http(name) => push_request_field(head, name.as_bytes(), out),
             V::Https => put(if connection.is_tls { b"on" } else { b"" }),
             V::InvalidReferer => self.push_invalid_referer(out),
             V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
@@ -229,7 +231,7 @@ impl Scope<'_> {
                 put(&file);
             }
             V::RequestFilename => put(&exchange.file),
-            V::RequestId => push_text(format_args!("{:032x}", request_id.0), out),
+            V::RequestId => push_request_id(request_id.0, out),
             V::RequestLength => push_number(sent.request_bytes, out),
             V::RequestMethod => put(match exchange.method.name() {
                 Some(name) if exchange.method != head.method() => name.as_bytes(),
@@ -266,12 +268,17 @@ impl Scope<'_> {
                     out.extend_from_slice(split.value(&source));
                 }
             }
-            V::Status => match sent.status.or(exchange.status) {
-                Some(status) => push_number(u64::from(status.code()), out),
-                None => put(b"000"),
-            },
-            V::TimeIso8601 => self.push_time_iso8601(out),
-            V::TimeLocal => self.push_time_local(out),
+            V::Status => self.push_status(out),
+            V::TimeIso8601 => push_time_iso8601(*wall, out),
+            V::TimeLocal => push_time_local(*wall, out),
+        }
+    }
+
+    /// `$status`
+    pub(crate) fn push_status(&self, out: &mut Vec<u8>) {
+        match self.sent.and_then(|sent| sent.status).or(self.exchange.status) {
+            Some(status) => push_number(u64::from(status.code()), out),
+            None => out.extend_from_slice(b"000"),
         }
     }
 
@@ -309,27 +316,6 @@ impl Scope<'_> {
         };
         for text in [before, name, after] {
             out.extend_from_slice(text.as_bytes());
-        }
-    }
-
-    /// Every value of a request field, joined. `_` stands for `-` in a variable's name, so a field
-    /// that was sent with `_` is meant too.
-    fn push_request_field(&self, name: &[u8], out: &mut Vec<u8>) {
-        let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
-        let mut is_first = true;
-        for (other, value) in self.request.head.fields() {
-            let is_same = other.len() == name.len()
-                && other.iter().zip(name).all(|(a, b)| {
-                    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
-                    dash(*a).eq_ignore_ascii_case(&dash(*b))
-                });
-            if is_same {
-                if !is_first {
-                    out.extend_from_slice(separator);
-                }
-                is_first = false;
-                out.extend_from_slice(value);
-            }
         }
     }
 
@@ -404,46 +390,16 @@ impl Scope<'_> {
         }
         self.expand(&map.default, out);
     }
+}
 
-    /// `06/Nov/1994:08:49:37 +0000`
-    fn push_time_local(&self, out: &mut Vec<u8>) {
-        let civil = self.local_time();
-        date::push_two(civil.day, out);
-        out.push(b'/');
-        out.extend_from_slice(date::MONTHS[usize::from(civil.month - 1)].as_bytes());
-        out.push(b'/');
-        date::push_four(civil.year, out);
-        out.push(b':');
-        date::push_time(&civil, out);
-        out.push(b' ');
-        self.push_offset(b"", out);
-    }
-
-    /// `1994-11-06T08:49:37+00:00`
-    fn push_time_iso8601(&self, out: &mut Vec<u8>) {
-        let civil = self.local_time();
-        date::push_four(civil.year, out);
-        out.push(b'-');
-        date::push_two(civil.month, out);
-        out.push(b'-');
-        date::push_two(civil.day, out);
-        out.push(b'T');
-        date::push_time(&civil, out);
-        self.push_offset(b":", out);
-    }
-
-    fn local_time(&self) -> date::Civil {
-        let wall = self.request.wall;
-        date::civil(wall.unix_secs.saturating_add(i64::from(wall.utc_offset_secs)))
-    }
-
-    fn push_offset(&self, separator: &[u8], out: &mut Vec<u8>) {
-        let offset = self.request.wall.utc_offset_secs;
-        let minutes = offset.unsigned_abs() / 60;
-        out.push(if offset < 0 { b'-' } else { b'+' });
-        date::push_two((minutes / 60 % 100) as u8, out);
-        out.extend_from_slice(separator);
-        date::push_two((minutes % 60) as u8, out);
+/// Every value of a request field, joined.
+pub(crate) fn push_request_field(head: &Head, name: &[u8], out: &mut Vec<u8>) {
+    let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
+    for (at, value) in head.values_like(None, name).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(separator);
+        }
+        out.extend_from_slice(value);
     }
 }
 
@@ -476,6 +432,16 @@ pub(crate) fn push_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
+/// 32 hexadecimal digits.
+fn push_request_id(id: u128, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [0; 32];
+    for (two, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(id.to_be_bytes()) {
+        *two = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    }
+    out.extend_from_slice(&text);
+}
+
 /// `3.25`: how many times longer the body was before, rounded to hundredths as in nginx. Nothing where it was
 /// not compressed, or none of it was sent.
 fn push_ratio(plain: Option<u64>, sent: u64, out: &mut Vec<u8>) {
@@ -486,7 +452,7 @@ fn push_ratio(plain: Option<u64>, sent: u64, out: &mut Vec<u8>) {
 }
 
 /// `12.345`
-fn push_seconds(secs: u64, millis: u32, out: &mut Vec<u8>) {
+pub(crate) fn push_seconds(secs: u64, millis: u32, out: &mut Vec<u8>) {
     push_number(secs, out);
     out.push(b'.');
     out.push(b'0' + (millis / 100 % 10) as u8);
@@ -495,7 +461,7 @@ fn push_seconds(secs: u64, millis: u32, out: &mut Vec<u8>) {
 
 fn push_address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
     match address {
-        Some(address) => push_text(format_args!("{}", address.ip().to_canonical()), out),
+        Some(address) => push_ip(address.ip(), out),
         None => out.extend_from_slice(b"unix:"),
     }
 }

@@ -140,7 +140,8 @@ fn programs(cgi: &Cgi) -> Wanted {
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let listed = cgi.extensions.iter().filter_map(|it| it.interpreter.as_ref());
     let interpreters = listed.chain(&cgi.interpreter);
-    let mut all: Wanted = interpreters.map(|it| (Need::Run, path(&it.program))).collect();
+    let known = interpreters.filter_map(|it| it.program.as_literal());
+    let mut all: Wanted = known.map(|program| (Need::Run, path(program))).collect();
     if let Programs::One(pass) = &cgi.programs
         && let Some(program) = pass.program.as_literal()
     {

@@ -119,7 +119,9 @@ fn run(location: &Location) -> Vec<Area<'_>> {
     };
     let listed = cgi.extensions.iter().filter_map(|listed| listed.interpreter.as_ref());
     for interpreter in listed.chain(&cgi.interpreter) {
-        program(&interpreter.program);
+        if let Some(path) = interpreter.program.as_literal() {
+            program(path);
+        }
     }
     match &cgi.programs {
         Programs::One(pass) => {

@@ -187,7 +187,45 @@ fn a_client_that_takes_nothing_is_cut_off() {
     assert_in_time(watch, "send");
     let (bytes, end) = client.read_to_end();
     assert!(bytes.len() < 8 << 20, "the body is cut");
-    assert_eq!(end, End::Reset, "what was cut must not look complete");
+    assert_eq!(end, End::Closed, "what was sent arrives; the length shows the cut");
+    let log = server.log("error.log");
+    assert!(log.contains("[info]") && log.contains("client timed out (send_timeout)"), "{log}");
+}
+
+/// T4: nginx's directive for those who want their memory back at once.
+#[test]
+fn a_client_that_takes_nothing_is_reset_where_that_is_wanted() {
+    let tree = Tree::new();
+    tree.file("root/large.bin", pattern(8 << 20));
+    let config = http(
+        "server { listen 127.0.0.1:{port} sndbuf=32k; root {root}; send_timeout 300ms;
+         reset_timedout_connection on; }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    client.shrink_receive_buffer(4096);
+    client.send(format!("GET /large.bin HTTP/1.1\r\n{HOST}\r\n"));
+    assert_closed_by(&server, "send_timeout", 1);
+    assert_eq!(client.read_to_end().1, End::Reset);
+}
+
+/// T4, T5: what counts is what the client acknowledges, not when the kernel takes more from us.
+#[test]
+fn a_client_that_reads_steadily_is_not_cut_off_however_slow_it_is() {
+    const SIZE: usize = 16 << 20;
+    let tree = Tree::new();
+    tree.file("root/large.bin", pattern(SIZE));
+    let config = http("server { listen 127.0.0.1:{port}; root {root}; send_timeout 1s; }");
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    client.shrink_receive_buffer(64 << 10);
+    client.send(format!("GET /large.bin HTTP/1.1\r\n{HOST}\r\n"));
+    // Far slower than the kernel's buffer empties in a second, for several seconds.
+    for _ in 0..50 {
+        client.read_bytes(30_000);
+        pause(Duration::from_millis(100));
+    }
+    client.read_bytes(SIZE - 50 * 30_000);
 }
 
 #[test]

@@ -327,7 +327,8 @@ fn a_flood_of_missing_files_does_not_flood_the_log() {
     }
     client.request("GET", "/a.txt", "Connection: close\r\n");
     eventually("the end", LONG, || server.log("error.log").contains("closed: client_asked"));
-    let count = server.log("error.log").matches("/missing-").count();
+    let log = server.log("error.log");
+    let count = log.lines().filter(|line| line.contains("/missing-")).count();
     // Twenty a second; the machine may have taken some seconds for it.
     let most = 20 * (watch.elapsed().as_secs() as usize + 2);
     assert!((1..=most).contains(&count), "{count} lines, {most} at most");
@@ -352,4 +353,122 @@ fn the_length_of_a_request_counts_a_body_that_goes_straight_into_its_file() {
     client.send(vec![b'x'; BYTES]);
     assert_eq!(client.read_response().status, 201);
     assert_eq!(lines(&server, "access.log", 1), [(head.len() + BYTES).to_string()]);
+}
+
+/// Requests, all in one packet.
+fn pipelined(count: usize) -> String {
+    (0..count).map(|at| format!("GET /n/{at} HTTP/1.1\r\n{HOST}\r\n")).collect()
+}
+
+/// Lines that wait in a worker's buffer, in a queue or for `buffer=` are written before the process ends.
+#[test]
+fn at_an_orderly_end_no_line_is_lost() {
+    // O4, O6
+    const CLIENTS: usize = 8;
+    const REQUESTS: usize = 150;
+    for signal in [Signal::QUIT, Signal::TERM] {
+        let mut server = start(
+            "log_format n '$uri';",
+            "keepalive_requests 10000; location /n/ { return 200 ok; }
+             access_log {dir}/access.log n; access_log {dir}/buffered.log n buffer=1m flush=1h;",
+        );
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(pipelined(REQUESTS));
+        }
+        for client in &mut clients {
+            for _ in 0..REQUESTS {
+                assert_eq!(client.read_response().status, 200);
+            }
+        }
+        server.signal(signal);
+        server.wait_exit(LONG);
+        for log in ["access.log", "buffered.log"] {
+            let text = server.log(log);
+            assert_eq!(text.lines().count(), CLIENTS * REQUESTS, "{log} after {signal:?}");
+            assert!(text.ends_with('\n') && text.lines().all(|line| line.starts_with("/n/")));
+        }
+    }
+}
+
+#[test]
+fn no_line_is_lost_while_logs_are_opened_again_and_configurations_change() {
+    // O4, O5, O6
+    const ROUNDS: usize = 6;
+    const REQUESTS: usize = 100;
+    let config = |log: usize| {
+        http(&format!(
+            "log_format n '$uri'; server {{ listen 127.0.0.1:{{port}}; keepalive_requests 10000;
+             location /n/ {{ return 200 ok; }} access_log {{dir}}/access{log}.log n; }}"
+        ))
+    };
+    let server = Server::start(BINARY, &config(0));
+    let path = |name: &str| server.tree().path(name);
+    let mut client = server.connect();
+    let mut written = Vec::new();
+    for round in 0..ROUNDS {
+        let log = format!("access{}.log", round / 2);
+        client.send(pipelined(REQUESTS));
+        // In the middle of them.
+        client.read_response();
+        if round % 2 == 0 {
+            let old = format!("old{round}");
+            std::fs::rename(path(&log), path(&old)).expect("renamed");
+            server.signal(Signal::USR1);
+            eventually("the new file", LONG, || server.tree().exists(&log));
+            written.extend([old, log]);
+        } else {
+            server.rewrite_config(&config(round / 2 + 1));
+            server.signal(Signal::HUP);
+            let new = format!("access{}.log", round / 2 + 1);
+            eventually("the new file", LONG, || server.tree().exists(&new));
+            written.push(new);
+        }
+        for _ in 1..REQUESTS {
+            assert_eq!(client.read_response().status, 200);
+        }
+    }
+    written.sort();
+    written.dedup();
+    let count = || {
+        let exists = |log: &&String| server.tree().exists(log);
+        written.iter().filter(exists).map(|log| server.log(log).lines().count()).sum::<usize>()
+    };
+    eventually("all lines", LONG, || count() >= ROUNDS * REQUESTS);
+    assert_eq!(count(), ROUNDS * REQUESTS, "and none of them twice");
+}
+
+#[test]
+fn a_panic_takes_no_line_with_it() {
+    // O6, O10, V47
+    let server = start(
+        "log_format n '$uri';",
+        "access_log {dir}/access.log n; location /n/ { return 200 ok; }",
+    );
+    let mut neighbour = server.connect();
+    neighbour.get("/n/before");
+    let mut unlucky = server.connect();
+    // In one turn: what was answered in it before the panic has its line.
+    let last = format!("GET /n/x HTTP/1.1\r\n{HOST}X-Trial: panic\r\n\r\n");
+    unlucky.send(pipelined(5) + &last);
+    unlucky.read_to_end();
+    neighbour.get("/n/after");
+    let found = lines(&server, "access.log", 7);
+    assert_eq!(found, ["/n/before", "/n/0", "/n/1", "/n/2", "/n/3", "/n/4", "/n/after"]);
+}
+
+/// A line is in its file soon after the answer, also where nothing else happens.
+#[test]
+fn a_single_line_is_written_soon() {
+    // O6
+    let server = start("log_format n '$uri';", "access_log {dir}/access.log n;");
+    let mut quickest = LONG;
+    for at in 1..=20 {
+        // Each on a connection of its own: the first turn of a connection is not one of the event loop's.
+        server.connect().get("/a.txt");
+        let watch = Stopwatch::start();
+        eventually("the line", LONG, || server.log("access.log").lines().count() == at);
+        quickest = quickest.min(watch.elapsed());
+    }
+    assert!(quickest < Duration::from_millis(100), "{quickest:?}");
 }

@@ -12,7 +12,7 @@ mod watch;
 pub use heap::{give_back as give_back_memory, heap};
 pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
-pub use socket::{defer_accept, set_least_hops};
+pub use socket::{defer_accept, set_fast_open, set_least_hops, unacknowledged_bytes};
 pub use spawn::{Limits, Process, spawn};
 pub use user::{Account, account, become_account, group, groups_of};
 pub use watch::watch;

@@ -9,6 +9,12 @@ pub fn defer_accept(listener: &impl AsFd, secs: u16) -> io::Result<()> {
     set(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, secs.into())
 }
 
+/// Lets a listening TCP socket take data with the first packet of clients that came before, for so many at a time
+/// (RFC 7413).
+pub fn set_fast_open(listener: &impl AsFd, queue: u16) -> io::Result<()> {
+    set(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, queue.into())
+}
+
 /// Lets a TCP socket, and those that come out of it, take packets only from peers that are so near that so many
 /// hops are left of them; zero takes all. Packets of a handshake that is under way are not looked at.
 pub fn set_least_hops(socket: &impl AsFd, hops: u8) -> io::Result<()> {
@@ -31,4 +37,15 @@ fn set(
         libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, length)
     };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How many bytes of a stream socket's output the peer has not acknowledged, those that have not left included.
+pub fn unacknowledged_bytes(socket: &impl AsFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open for as long as it is borrowed, and the kernel writes one `int` to a local
+    // that outlives the call.
+    let failed = unsafe {
+        libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ as libc::Ioctl, &raw mut bytes)
+    };
+    if failed == 0 { Ok(bytes.max(0) as u64) } else { Err(io::Error::last_os_error()) }
 }

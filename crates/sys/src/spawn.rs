@@ -98,7 +98,8 @@ thread_local! {
     static STACK: RefCell<Vec<MaybeUninit<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Starts a process in a group of its own; its number is the group's. It must be waited for.
+/// Starts a process in a session and a process group of its own; its number is both of theirs. It must be waited
+/// for.
 pub fn spawn(process: &Process<'_>) -> io::Result<i32> {
     let descriptors = process.descriptors.map(|fd| fd.as_raw_fd());
     if descriptors.iter().any(|fd| *fd < FIRST_CLOSED) {
@@ -182,10 +183,12 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
 /// Only returns when it fails, with the reason.
 fn become_program(plan: &Plan) -> c_int {
     // SAFETY: calls to the kernel, with descriptors that are open and strings and lists that end as they
-    // must: `spawn` made them from safe types, and they are not changed meanwhile. What they change (group,
+    // must: `spawn` made them from safe types, and they are not changed meanwhile. What they change (session,
     // descriptors, folder, signals) is the child's own. `errno` is the waiting thread's, who does not look.
     unsafe {
-        if libc::setpgid(0, 0) != 0 {
+        // A session and not only a group: nobody can join a group of another session, so that no process of a
+        // program can hide in the server's.
+        if libc::setsid() < 0 {
             return errno();
         }
         for (own, fd) in (0..).zip(plan.descriptors) {
@@ -282,7 +285,7 @@ mod tests {
         // SAFETY: a copy of standard error, closed below.
         let left = unsafe { libc::dup(2) };
         assert!(left >= FIRST_CLOSED);
-        let script = c"env; pwd; cut -d' ' -f1,5 /proc/$$/stat; grep SigBlk /proc/self/status; ls /proc/self/fd; exit 7";
+        let script = c"env; pwd; cut -d' ' -f1,5,6 /proc/$$/stat; grep SigBlk /proc/self/status; ls /proc/self/fd; exit 7";
         let (output, status) = run(script, c"/usr").expect("started");
         // SAFETY: the copy from above.
         unsafe { libc::close(left) };
@@ -294,8 +297,10 @@ mod tests {
         // The folder itself is the fourth.
         assert_eq!(lines[lines.len() - 4..], ["0", "1", "2", "3"], "{output}");
         let group = lines.iter().find_map(|line| {
-            let (own, group) = line.split_once(' ')?;
-            Some(own.parse::<u32>().ok()? == group.parse::<u32>().ok()?)
+            let numbers: Vec<u32> =
+                line.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
+            let [own, group, session] = numbers[..] else { return None };
+            Some(own == group && own == session)
         });
         assert_eq!(group, Some(true), "{output}");
     }

@@ -59,6 +59,27 @@ impl Client {
         Self { stream, received: Vec::new(), end: None, patience: PATIENCE }
     }
 
+    /// Connects from an address of this machine.
+    ///
+    /// # Panics
+    /// When that cannot be done: the test cannot go on.
+    #[track_caller]
+    pub fn connect_from(from: std::net::IpAddr, to: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket =
+            rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .and_then(|socket| {
+                    rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
+                    rustix::net::connect(&socket, &to)?;
+                    Ok(socket)
+                })
+                .unwrap_or_else(|error| panic!("connect from {from} to {to}: {error}"));
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true).expect("a socket takes its options");
+        Self { stream, received: Vec::new(), end: None, patience: PATIENCE }
+    }
+
     /// Waits this long for answers from here on.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {

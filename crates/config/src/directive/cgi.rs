@@ -2,11 +2,13 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
-    CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, LocationMatch, LogTarget, Template,
+    CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Level as Severity, LocationMatch,
+    LogTarget, Template,
 };
 use crate::parse::Word;
 use crate::value;
@@ -15,19 +17,26 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "cgi",
         LEVELS_IF,
-        "on|off",
+        "on|off|pass [program] [argument] ...",
         "",
         "Whether every file is a program to be run; where it is not said, only `cgi_pass` and `cgi_extension` run any, \
-         and `off` runs none",
+         and `off` runs none; `pass` is another form of `cgi_pass`",
         switch,
     ),
     active(
         "cgi_pass",
         LEVELS_IF,
-        "program|off",
+        "program|off [argument] ...",
         "",
         "One program for every path; `PATH_INFO` is what follows the location's prefix",
-        pass,
+        |l, d, s| match d.args() {
+            [word] if &*word.text == b"off" => {
+                (l.cgi.pass, l.cgi.is_pass_own) = (None, true);
+                Ok(())
+            }
+            _ if l.cgi.is_pass_own => Err(Fault::new("\"cgi pass\" stands here, too")),
+            words => pass(l, d, s, words),
+        },
     ),
     active(
         "cgi_extension",
@@ -62,7 +71,7 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, s| {
             l.cgi.rest.working_dir = match &*d.arg(0).text {
                 b"off" => None,
-                _ => Some(Arc::new(file(d, s)?)),
+                _ => Some(Arc::new(file(d, s, d.arg(0))?)),
             };
             Ok(())
         },
@@ -91,9 +100,9 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "cgi_stderr",
         LEVELS,
-        "on|off|path",
+        "on|off|level|stderr|path|file [path]",
         "on",
-        "Where a program's complaints go: the error log, nowhere, or a file",
+        "Where a program's complaints go: the error log (`on` is `error`), nowhere, the server's own output, or a file",
         stderr,
     ),
     active(
@@ -125,10 +134,14 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time|off [kill]",
         "off",
-        "How long a program may run in all (504), and how much later it is killed",
+        "How long a program may run in all (504), and how much later it is killed; with 0 and a time it is killed then",
         |l, d, _| {
-            l.cgi.rest.timeout = d.deadline(0)?;
-            l.cgi.rest.timeout_kill = d.args().get(1).map(|_| d.time(1)).transpose()?;
+            let kill = d.args().get(1).map(|_| d.time(1)).transpose()?;
+            let later = kill.filter(|kill| !kill.is_zero());
+            (l.cgi.rest.timeout, l.cgi.rest.timeout_kill) = match (d.deadline(0)?, later) {
+                (None, Some(kill)) => (Some(kill), Some(Duration::ZERO)),
+                (timeout, _) => (timeout, kill.filter(|_| timeout.is_some())),
+            };
             Ok(())
         },
     ),
@@ -149,6 +162,38 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut l.cgi.rest.max_processes, d.count(0)),
     ),
     active(
+        "cgi_max_processes_per_address",
+        LEVELS,
+        "auto|number|off",
+        "auto",
+        "How many of them one client address may have (an IPv6 network of 64 bits is one); `auto` is a quarter of \
+         `cgi_max_processes` (ours)",
+        |l, d, _| {
+            l.cgi.max_per_address = match &*d.arg(0).text {
+                b"auto" => None,
+                b"off" => Some(usize::MAX),
+                _ => Some(d.count(0)?),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "cgi_reserved_processes",
+        LEVELS,
+        "auto|number|off",
+        "auto",
+        "How many of them are kept for locations that run fewer than so many, so that one location cannot take all; \
+         `auto` is an eighth of `cgi_max_processes` where several locations run programs (ours)",
+        |l, d, _| {
+            l.cgi.reserved = match &*d.arg(0).text {
+                b"auto" => None,
+                b"off" => Some(0),
+                _ => Some(d.count(0)?),
+            };
+            Ok(())
+        },
+    ),
+    active(
         "cgi_queue",
         LEVELS,
         "number [time|off]",
@@ -162,6 +207,15 @@ pub(super) const ROWS: &[Row] = &[
             }
             Ok(())
         },
+    ),
+    active(
+        "cgi_request_buffering",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether a program is started when all of its body has come, so that slow clients hold no program; `off` passes \
+         on what comes, if its length is announced (ours)",
+        |l, d, _| set(&mut l.cgi.rest.request_buffering, d.flag()),
     ),
     active(
         "cgi_pass_authorization",
@@ -245,25 +299,39 @@ const LIMIT_FORM: &str =
     "is not a limit: like memory=512m, cpu=30s, file=100m, processes=64 or files=256";
 
 /// What is said further in wins over what is inherited: `cgi on` over a `cgi_pass` further out.
-fn switch(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+fn switch(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    if let [word, words @ ..] = d.args()
+        && &*word.text == b"pass"
+    {
+        if l.cgi.is_pass_own {
+            return Err(Fault::at(word, "\"cgi_pass\" stands here, too"));
+        }
+        l.cgi.switch = None;
+        if words.is_empty() {
+            return Err(Fault::at(word, "\"cgi pass\" names no program"));
+        }
+        return pass(l, d, s, words);
+    }
+    only(d, 1)?;
     l.cgi.switch = Some(d.flag()?);
-    if !l.says("cgi_pass") {
+    if !l.cgi.is_pass_own {
         l.cgi.pass = None;
     }
     Ok(())
 }
 
-fn pass(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
-    if &*d.arg(0).text == b"off" {
-        l.cgi.pass = None;
-        return Ok(());
-    }
+/// One program for everything: its file, and its arguments.
+fn pass(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>, words: &[Word]) -> Result<(), Fault> {
+    let Some((program, args)) = words.split_first() else { return Err(Fault::new("is empty")) };
     let prefix_bytes = match &l.matches {
         LocationMatch::Exact(path) => path.len(),
         LocationMatch::Prefix { path, .. } => path.strip_suffix(b"/").unwrap_or(path).len(),
         _ => 0,
     };
-    l.cgi.pass = Some(CgiPass { program: Arc::new(file(d, s)?), prefix_bytes });
+    let args = args.iter().map(|word| d.template(word, s)).collect::<Result<_, _>>()?;
+    let program = Arc::new(file(d, s, program)?);
+    l.cgi.pass = Some(CgiPass { program, args, prefix_bytes });
+    l.cgi.is_pass_own = true;
     forget_off(l);
     Ok(())
 }
@@ -285,7 +353,7 @@ fn extension(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), 
     // The longest comes first: it says most about a name.
     let at = known.partition_point(|listed| listed.extension.len() >= word.text.len());
     known.insert(at, CgiExtension { extension: word.text.clone(), interpreter });
-    if !l.says("cgi_pass") {
+    if !l.cgi.is_pass_own {
         l.cgi.pass = None;
     }
     forget_off(l);
@@ -305,21 +373,15 @@ fn interpreter(
     words: &[Word],
 ) -> Result<Arc<Interpreter>, Fault> {
     let Some((program, args)) = words.split_first() else { return Err(Fault::new("is empty")) };
-    if !program.text.contains(&b'/') {
+    if !program.text.contains(&b'/') && !program.text.starts_with(b"$") {
         return Err(d.invalid(program, "is not a path: like /usr/bin/python3"));
     }
-    for word in words {
-        not_variable(d, word)?;
-    }
-    Ok(Arc::new(Interpreter {
-        program: s.path(&program.text).into_os_string().as_bytes().to_vec(),
-        args: args.iter().map(|arg| arg.text.to_vec()).collect(),
-    }))
+    let args = args.iter().map(|word| d.template(word, s)).collect::<Result<_, _>>()?;
+    Ok(Arc::new(Interpreter { program: file(d, s, program)?, args }))
 }
 
 /// A path with variables, made absolute unless a variable begins it.
-fn file(d: &Directive<'_>, s: &Scope<'_>) -> Result<Template, Fault> {
-    let word = d.arg(0);
+fn file(d: &Directive<'_>, s: &Scope<'_>, word: &Word) -> Result<Template, Fault> {
     match word.text.first() {
         None => Err(d.invalid(word, "is empty")),
         Some(b'$') => d.template(word, s),
@@ -349,15 +411,25 @@ fn variable(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), F
 
 fn stderr(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let word = d.arg(0);
-    l.cgi.rest.stderr = match &*word.text {
-        b"on" => CgiStderr::ErrorLog,
-        b"off" => CgiStderr::Off,
-        b"" => return Err(d.invalid(word, "is empty")),
-        b"stderr" => CgiStderr::To(LogTarget::Stderr),
-        text => {
-            not_variable(d, word)?;
-            CgiStderr::To(LogTarget::File(s.path(text)))
+    let to_file = |word: &Word| {
+        not_variable(d, word)?;
+        match &*word.text {
+            b"" => Err(d.invalid(word, "is empty")),
+            text => Ok(CgiStderr::To(LogTarget::File(s.path(text)))),
         }
+    };
+    if let (b"file", Some(path)) = (&*word.text, d.args().get(1)) {
+        l.cgi.rest.stderr = to_file(path)?;
+        return Ok(());
+    }
+    only(d, 1)?;
+    let level = Severity::ALL.into_iter().find(|level| level.name().as_bytes() == &*word.text);
+    l.cgi.rest.stderr = match (&*word.text, level) {
+        (_, Some(level)) => CgiStderr::ErrorLog(level),
+        (b"on", _) => CgiStderr::ErrorLog(Severity::Error),
+        (b"off", _) => CgiStderr::Off,
+        (b"stderr", _) => CgiStderr::To(LogTarget::Stderr),
+        _ => to_file(word)?,
     };
     Ok(())
 }
@@ -365,7 +437,7 @@ fn stderr(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
 fn not_variable(d: &Directive<'_>, word: &Word) -> Result<(), Fault> {
     if word.text.contains(&b'$') {
         let name = d.row.name;
-        return Err(Fault::at(word, format!("variables in \"{name}\" are not built")));
+        return Err(Fault::at(word, format!("variables in \"{name}\" are not supported yet")));
     }
     if word.text.contains(&0) {
         return Err(d.invalid(word, "has a NUL in it"));

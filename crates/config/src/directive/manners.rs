@@ -4,6 +4,9 @@
 use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 
+/// More of one body is never kept in memory.
+const BODY_MEMORY_MAX: u64 = 1 << 30;
+
 pub(super) const ROWS: &[Row] = &[
     active(
         "client_header_timeout",
@@ -72,6 +75,17 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "client_body_buffer_size",
+        LEVELS,
+        "size",
+        "16k",
+        "How much of a body that is gathered before it is passed on is kept in memory; the rest goes into a temporary file",
+        |l, d, _| {
+            let bytes = d.size(0).map(|bytes| bytes.min(BODY_MEMORY_MAX) as usize);
+            set(&mut l.settings.client_body_buffer_size, bytes)
+        },
+    ),
+    active(
         "client_body_discard_max",
         LEVELS,
         "size",
@@ -91,8 +105,8 @@ pub(super) const ROWS: &[Row] = &[
         "client_body_min_rate",
         LEVELS,
         "size|off",
-        "off",
-        "Bytes per second a body must have in the long run (ours)",
+        "240",
+        "Bytes per second a body must have in the long run, from 10 s after its head on, or `client_body_timeout` if that is longer (408; ours)",
         |l, d, _| {
             if &*d.arg(0).text == b"off" {
                 l.settings.client_body_min_rate = None;
@@ -140,8 +154,8 @@ pub(super) const ROWS: &[Row] = &[
         "send_timeout",
         LEVELS,
         "time|off",
-        "10s",
-        "How long a client may take no bytes (nginx: 60s)",
+        "60s",
+        "How long a client may acknowledge no bytes",
         |l, d, _| set(&mut l.settings.send_timeout, d.deadline(0)),
     ),
     active(

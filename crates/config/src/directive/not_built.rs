@@ -41,7 +41,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("ssl_reject_handshake", "Refuses TLS for unknown names"),
     not_built("ssl_conf_command", "Details of OpenSSL"),
     not_built("ssl_ocsp", "Checks clients' certificates"),
-    not_built("http2", "HTTP/2"),
     not_built("http3", "HTTP/3"),
     not_built("quic_retry", "Address validation of QUIC"),
     not_built("set_real_ip_from", "Whom `X-Forwarded-For` is believed from"),

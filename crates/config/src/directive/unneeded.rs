@@ -75,10 +75,9 @@ pub(super) const ROWS: &[Row] = &[
         "client_body_temp_path",
         LEVELS,
         "path [level1] [level2] [level3]",
-        "Bodies are kept beside their destination",
+        "Uploads are kept beside their destination, bodies for programs in the folder of TMPDIR",
     ),
-    warned("client_body_buffer_size", LEVELS, "size", "Bodies stream"),
-    warned("client_body_in_file_only", LEVELS, "on|clean|off", "Bodies stream"),
+    warned("client_body_in_file_only", LEVELS, "on|clean|off", "Bodies leave no files"),
     warned("proxy_temp_path", LEVELS, "path [level1] [level2] [level3]", "Nothing is proxied yet"),
     warned(
         "fastcgi_temp_path",
@@ -121,9 +120,6 @@ pub(super) const ROWS: &[Row] = &[
     warned("keepalive_time", LEVELS, "time", "Connections are bounded by `keepalive_requests`"),
     warned("send_lowat", LEVELS, "size", "Sending is the kernel's affair"),
     warned("charset_types", LEVELS, "type ...", "`charset` goes with text types"),
-    warned("http2_max_concurrent_streams", HTTP_SERVER, "number", "There is no HTTP/2 yet"),
-    warned("http2_recv_timeout", HTTP_SERVER, "time", "There is no HTTP/2 yet"),
-    warned("http2_push_preload", LEVELS, "on|off", "There is no HTTP/2 yet"),
     warned(
         "proxy_set_header",
         LEVELS,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LogTarget, Template};
+use super::{Level, LogTarget, Template};
 
 /// `cgi` and its companions, where anything is run at all.
 #[derive(Clone, Debug)]
@@ -37,10 +37,16 @@ pub struct Cgi {
     pub kill_grace: Duration,
     /// `cgi_max_processes`, counted over the whole server.
     pub max_processes: usize,
+    /// `cgi_max_processes_per_address`: of these, for the requests of one client address.
+    pub max_per_address: usize,
+    /// `cgi_reserved_processes`: of these, only for locations that run fewer than so many.
+    pub reserved: usize,
     /// `cgi_queue`: how many requests may wait for a process, over the whole server.
     pub queue: usize,
     /// `cgi_queue`'s second argument: how long one waits.
     pub queue_timeout: Option<Duration>,
+    /// `cgi_request_buffering`: a program is started when its body is complete.
+    pub request_buffering: bool,
     /// `cgi_pass_authorization`
     pub pass_authorization: bool,
     /// `cgi_head_max`
@@ -118,8 +124,11 @@ impl Default for Cgi {
             timeout_kill: None,
             kill_grace: Duration::ZERO,
             max_processes: 0,
+            max_per_address: 0,
+            reserved: 0,
             queue: 0,
             queue_timeout: None,
+            request_buffering: false,
             pass_authorization: false,
             head_bytes_max: 0,
             x_accel_redirect: false,
@@ -145,6 +154,8 @@ pub enum Programs {
 pub struct CgiPass {
     /// The program's file.
     pub program: Arc<Template>,
+    /// Its arguments.
+    pub args: Arc<[Template]>,
     /// How much of the path is the program's own (`SCRIPT_NAME`): the path of the location in which the
     /// directive stands, without a closing slash.
     pub prefix_bytes: usize,
@@ -162,10 +173,10 @@ pub struct CgiExtension {
 /// What a program is run by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interpreter {
-    /// Its file, absolute.
-    pub program: Vec<u8>,
+    /// Its file, absolute unless a variable begins it.
+    pub program: Template,
     /// Arguments that stand before the program's file.
-    pub args: Vec<Vec<u8>>,
+    pub args: Vec<Template>,
 }
 
 /// `cgi_stderr`
@@ -173,8 +184,8 @@ pub struct Interpreter {
 pub enum CgiStderr {
     /// Thrown away.
     Off,
-    /// Into the error log, line by line.
-    ErrorLog,
+    /// Into the error log, line by line, at this level.
+    ErrorLog(Level),
     /// Appended to this file.
     To(LogTarget),
 }

@@ -7,7 +7,8 @@ use super::{Inner, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
 use crate::model::{
-    LimitExcept, LocationId, LocationMatch, Part, Place, Script, ServerId, Step, Template,
+    CgiPass, LimitExcept, LocationId, LocationMatch, Part, Place, Programs, Script, ServerId, Step,
+    Template,
 };
 use crate::names::{location_match, shown};
 use crate::parse::Node;
@@ -56,6 +57,7 @@ impl Walk<'_> {
         }
         level.finish();
         self.check_password(&level);
+        self.check_program(&level);
         for (row, node) in &blocks {
             if row.body == Body::Block(Context::LimitExcept) {
                 self.limit_except(&mut level, &Directive { row, node, is_default: false });
@@ -195,6 +197,55 @@ impl Walk<'_> {
             self.scope.warn(*span, message);
         }
     }
+
+    /// An interpreter is no program: PHP would print its own file, a shell would run what clients send.
+    pub(super) fn check_program(&mut self, level: &Level) {
+        let Some(cgi) = level.settings.cgi.as_deref().filter(|_| level.cgi.is_pass_own) else {
+            return;
+        };
+        let Programs::One(CgiPass { program, args, .. }) = &cgi.programs else { return };
+        let Some(path) = program.as_literal() else { return };
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let Some((_, extension)) =
+            INTERPRETERS.iter().find(|(known, _)| is_version_of(name, known))
+        else {
+            return;
+        };
+        let is_told = cgi.variables.iter().any(|(name, _)| name == "SCRIPT_FILENAME");
+        let has_script = *extension == ".php" && is_told;
+        if has_script || !args.is_empty() || cgi.interpreter_of(path).is_some() {
+            return;
+        }
+        let path = path.escape_ascii();
+        let message = format!(
+            "\"{path}\" is an interpreter: it would run its own file or the body of a request"
+        );
+        let help = format!("say which files it runs: cgi_extension {extension} {path};");
+        let span = level.seen.get("cgi_pass").or_else(|| level.seen.get("cgi")).copied();
+        let report = Report::warning(self.scope.files, span, message).help(help);
+        self.scope.reports.push(report);
+    }
+}
+
+/// Interpreters by the name of their file, and what their programs end in.
+const INTERPRETERS: [(&[u8], &str); 11] = [
+    (b"php-cgi", ".php"),
+    (b"php", ".php"),
+    (b"python", ".py"),
+    (b"perl", ".pl"),
+    (b"ruby", ".rb"),
+    (b"node", ".js"),
+    (b"lua", ".lua"),
+    (b"bash", ".sh"),
+    (b"dash", ".sh"),
+    (b"zsh", ".sh"),
+    (b"sh", ".sh"),
+];
+
+/// Whether a file of this name is an interpreter of that name, with or without the number of its version.
+fn is_version_of(file: &[u8], name: &[u8]) -> bool {
+    let version = file.strip_prefix(name);
+    version.is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
 }
 
 /// An alias stands for the prefix of the location that says it; a location within sees the rest of its own

@@ -13,6 +13,9 @@ pub enum Cause {
     Missing,
     /// It may not be run, and has no interpreter.
     NotExecutable,
+    /// An argument or an interpreter that the configuration takes from the request would be an option, or lie
+    /// elsewhere.
+    BadArgument,
     /// It cannot be started: a bad interpreter, too long an environment.
     NotStarted,
     /// It cannot be started now: no process, memory or descriptor is left (C12).
@@ -64,6 +67,7 @@ impl Cause {
         match self {
             Self::Missing => Status::NOT_FOUND,
             Self::NotExecutable => Status::FORBIDDEN,
+            Self::BadArgument => Status::BAD_REQUEST,
             Self::NotStarted
             | Self::ClosedEarly(_)
             | Self::Died(_)
@@ -92,6 +96,7 @@ impl Cause {
         match self {
             Self::Missing => "cgi_missing",
             Self::NotExecutable => "cgi_not_executable",
+            Self::BadArgument => "cgi_bad_argument",
             Self::NotStarted => "cgi_not_started",
             Self::NoResources => "cgi_no_resources",
             Self::QueueFull => "cgi_queue_full",
@@ -113,6 +118,9 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::Missing => "the program is not there",
             Self::NotExecutable => "the program is not executable",
+            Self::BadArgument => {
+                "an argument from the request begins with \"-\", or a path has \"..\""
+            }
             Self::NotStarted => "the program cannot be started",
             Self::NoResources => "no resources to start the program",
             Self::QueueFull => "too many requests wait for a program",
@@ -196,6 +204,7 @@ mod tests {
         let table = [
             (Cause::Missing, 404),
             (Cause::NotExecutable, 403),
+            (Cause::BadArgument, 400),
             (Cause::NotStarted, 502),
             (Cause::ClosedEarly(None), 502),
             (Cause::Died(9), 502),

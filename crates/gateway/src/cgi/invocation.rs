@@ -1,7 +1,10 @@
-//! The command line of a program and where it runs. Nothing of a request's query is ever an argument
-//! (C8).
+//! The command line of a program and where it runs. Nothing of a request is an argument unless the configuration
+//! says so by a variable, and nothing of it is ever an option (C8, V23).
 
+use sekisho_config::{Part, Programs, Template};
 use sekisho_route::{Exchange, Request, Table, expand};
+
+use super::cause::Cause;
 
 /// What is started, with what, and where.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,25 +19,49 @@ pub struct Invocation {
     pub is_interpreted: bool,
 }
 
-/// The invocation for an [`Action::Cgi`](sekisho_route::Action::Cgi); `None` where nothing is run.
-pub fn invocation(table: &Table, request: &Request<'_>, exchange: &Exchange) -> Option<Invocation> {
-    let cgi = table.location(exchange.location).settings.cgi.as_deref()?;
+/// The invocation for an [`Action::Cgi`](sekisho_route::Action::Cgi).
+pub fn invocation(
+    table: &Table,
+    request: &Request<'_>,
+    exchange: &Exchange,
+) -> Result<Invocation, Cause> {
+    let settings = &table.location(exchange.location).settings;
+    let Some(cgi) = settings.cgi.as_deref() else { return Err(Cause::NotStarted) };
+    let value = |template: &Template| {
+        let mut value = Vec::new();
+        expand(template, table, request, exchange, None, &mut value);
+        value
+    };
+    let argument = |template: &Template| Some(value(template)).filter(|it| is_safe(template, it));
     let file = &exchange.file;
+    let mut args = Vec::new();
+    let mut program = file.clone();
     let interpreter = cgi.interpreter_of(file);
-    let program = interpreter.map_or(file, |interpreter| &interpreter.program).clone();
-    let mut args = vec![program.clone()];
     if let Some(interpreter) = interpreter {
-        args.extend_from_slice(&interpreter.args);
+        program = value(&interpreter.program);
+        let is_elsewhere = program.split(|byte| *byte == b'/').any(|segment| segment == b"..");
+        if is_elsewhere && interpreter.program.as_literal().is_none() {
+            return Err(Cause::BadArgument);
+        }
+        args.extend(interpreter.args.iter().map(argument));
         // An absolute path: it cannot be taken for an option.
-        args.push(file.clone());
+        args.push(Some(file.clone()));
     }
-    let mut directory = Vec::new();
-    if let Some(template) = &cgi.working_dir {
-        expand(template, table, request, exchange, None, &mut directory);
+    if let Programs::One(pass) = &cgi.programs {
+        args.extend(pass.args.iter().map(argument));
     }
+    args.insert(0, Some(program.clone()));
+    let args = args.into_iter().collect::<Option<_>>().ok_or(Cause::BadArgument)?;
+    let mut directory = cgi.working_dir.as_deref().map(value).unwrap_or_default();
     if directory.is_empty() {
         let end = file.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         directory.extend_from_slice(if end == 0 { b"/" } else { &file[..end] });
     }
-    Some(Invocation { program, args, directory, is_interpreted: interpreter.is_some() })
+    Ok(Invocation { program, args, directory, is_interpreted: interpreter.is_some() })
+}
+
+/// Whether a value is no option, or one that the configuration itself says (C8, V23).
+fn is_safe(template: &Template, value: &[u8]) -> bool {
+    let is_said = matches!(template.parts.first(), None | Some(Part::Literal(_)));
+    is_said || !value.starts_with(b"-")
 }

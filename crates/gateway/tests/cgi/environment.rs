@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sekisho_config::{Memory, Options, Settings};
 use sekisho_gateway::cgi::{
-    Authenticated, Environment, Facts, Invocation, environment, invocation,
+    Authenticated, Cause, Environment, Facts, Invocation, environment, invocation,
 };
 use sekisho_http::{Head, Version};
 use sekisho_route::{
@@ -265,6 +265,41 @@ fn the_command_line_comes_from_the_configuration_alone() {
         assert_eq!(invocation.program, expected[0], "{directives}");
         assert_eq!(invocation.directory, directory.as_bytes(), "{directives}");
         assert_eq!(invocation.is_interpreted, args.len() > 1, "{directives}");
+    }
+}
+
+/// C8, V23: the configuration may pass on what a request says, and a request cannot make an option or another path of
+/// it.
+#[test]
+fn what_a_request_says_is_never_an_option() {
+    let rows: [(&str, &str, Option<&[&str]>); 9] = [
+        ("cgi_pass /opt/app 1 -x $arg_a;", "/?a=b", Some(&["/opt/app", "1", "-x", "b"])),
+        ("cgi pass /opt/app $uri;", "/x/y", Some(&["/opt/app", "/x/y"])),
+        ("cgi_pass /opt/app $arg_a;", "/?a=--help", None),
+        ("cgi_pass /opt/app --name=$arg_a;", "/?a=-", Some(&["/opt/app", "--name=-"])),
+        ("cgi_pass /opt/app $arg_a;", "/", Some(&["/opt/app", ""])),
+        (
+            "cgi on; cgi_interpreter /usr/bin/env URI=$uri;",
+            "/cgi/a.cgi",
+            Some(&["/usr/bin/env", "URI=/cgi/a.cgi", "/srv/cgi/a.cgi"]),
+        ),
+        ("cgi on; cgi_interpreter /usr/bin/env $arg_a;", "/cgi/a.cgi?a=-S", None),
+        ("cgi on; cgi_interpreter /opt/$arg_a;", "/cgi/a.cgi?a=../bin/sh", None),
+        (
+            "cgi on; cgi_interpreter /opt/$arg_a;",
+            "/cgi/a.cgi?a=run",
+            Some(&["/opt/run", "/srv/cgi/a.cgi"]),
+        ),
+    ];
+    for (directives, target, expected) in rows {
+        let table = table(directives);
+        let mut asked = Asked::new(&format!("GET {target}"), &[("Host", "h")]);
+        asked.decide(&table);
+        let request = request(&asked.head, &asked.connection);
+        let made = invocation(&table, &request, &asked.exchange).map(|made| made.args);
+        let expected =
+            expected.map(|args| args.iter().map(|arg| arg.as_bytes().to_vec()).collect());
+        assert_eq!(made, expected.ok_or(Cause::BadArgument), "{directives} {target}");
     }
 }
 

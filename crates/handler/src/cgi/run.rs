@@ -13,14 +13,15 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal as OsSignal, WaitId, WaitIdOptions, WaitOptions};
 use sekisho_gateway::cgi::{Exit, Fact, Orders, Program, Signal};
 use sekisho_lifecycle::Moment;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
 use super::Surroundings;
 use super::seats::{Starting, Ticket};
 use super::spawn::{self, Pipes};
 use super::stderr::Stderr;
+use super::stdin::Stdin;
 use super::strays::{self, RunId};
 
 /// What the first read of a program's output takes; it grows while reads are full.
@@ -63,9 +64,7 @@ pub(super) struct Run {
     process: Option<Pid>,
     watch: Watch,
     has_exited: bool,
-    stdin: Option<Sender>,
-    /// The program has not taken what it was given.
-    is_input_full: bool,
+    stdin: Stdin,
     stdout: Option<Receiver>,
     /// The client does not take the output: it is not read.
     is_held: bool,
@@ -104,12 +103,11 @@ impl Run {
             process: Some(pipes.process),
             watch: Watch::From(now + WATCH_AFTER),
             has_exited: false,
-            stdin: pipes.stdin,
-            is_input_full: false,
+            stdin: Stdin::new(pipes.stdin, pipes.unwritten, pipes.input),
             stdout: Some(pipes.stdout),
             is_held: false,
             overdue_bytes: 0,
-            stderr: pipes.stderr.map(Stderr::new),
+            stderr: pipes.stderr.map(|(pipe, level)| Stderr::new(pipe, level)),
             output: Vec::new(),
             around,
             id,
@@ -125,7 +123,7 @@ impl Run {
     /// Whether the program waits for its input, as far as we know: it wants some, and has taken what
     /// there was.
     pub(super) fn has_taken_all(&self) -> bool {
-        self.stdin.is_some() && !self.is_input_full
+        self.stdin.has_taken_all()
     }
 
     /// Whether the next deadline is for the program's silence.
@@ -157,30 +155,18 @@ impl Run {
         orders
     }
 
-    /// Gives the program bytes of the body. One that closes its input or is gone takes all, to nowhere:
-    /// that is normal (C7).
+    /// Gives the program bytes of the body; says how many need not be offered again.
     pub(super) fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
-        let mut taken = 0;
-        self.is_input_full = false;
-        while taken < bytes.len() {
-            let Some(stdin) = &mut self.stdin else { return bytes.len() };
-            match Pin::new(stdin).poll_write(cx, &bytes[taken..]) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    taken += count;
-                    self.program.after(Fact::InputTaken, now);
-                }
-                Poll::Ready(_) => self.stdin = None,
-                Poll::Pending => {
-                    self.is_input_full = true;
-                    break;
-                }
-            }
+        let wrote = self.stdin.write(cx, bytes);
+        if wrote.has_moved {
+            self.program.after(Fact::InputTaken, now);
         }
-        taken
+        wrote.taken
     }
 
-    pub(super) fn close_input(&mut self) {
-        self.stdin = None;
+    /// No more of the body comes.
+    pub(super) fn end_input(&mut self) {
+        self.stdin.end();
     }
 
     /// One fact, if there is one, and the orders for it, with the length of the output that they are
@@ -192,7 +178,15 @@ impl Run {
         if let Some(stderr) = &mut self.stderr {
             stderr.read(cx, &*self.around);
         }
-        let is_due = self.program.next_deadline().is_some_and(|at| at.is_due(now));
+        if self.stdin.write_rest(cx) {
+            self.program.after(Fact::InputTaken, now);
+        }
+        let is_late = |program: &Program| program.next_deadline().is_some_and(|at| at.is_due(now));
+        if is_late(&self.program) && self.program.is_heard_for() && self.stdin.has_read_on() {
+            // To read a body from its file is a sign of life, as to take it from a pipe is (T5).
+            self.program.after(Fact::InputTaken, now);
+        }
+        let is_due = is_late(&self.program);
         // What has come in time wins over a deadline (T3); a program that never pauses does not.
         let is_read = if is_due { self.overdue_bytes < OUTPUT_BYTES_MAX } else { !self.is_held };
         if is_read && let Some((orders, count)) = self.read_output(cx, now) {
@@ -296,7 +290,7 @@ impl Run {
     /// The process is reaped: lets go of everything, and sees to what it left behind.
     fn leave(&mut self) {
         self.process = None;
-        self.stdin = None;
+        self.stdin.close();
         self.stdout = None;
         if let Some(stderr) = self.stderr.take() {
             stderr.finish(&*self.around);
@@ -312,7 +306,7 @@ impl Run {
     pub(super) fn go_on_alone(mut self: Box<Self>) {
         let around = Rc::clone(&self.around);
         self.tell(Fact::ClientLost, around.now());
-        self.stdin = None;
+        self.stdin.close();
         self.is_held = false;
         if self.program.is_over() {
             return;

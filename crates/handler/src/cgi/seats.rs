@@ -1,14 +1,14 @@
-//! Places for programs, counted over the whole server (`cgi_max_processes`), and the queue of those who
-//! wait for one (`cgi_queue`). First come, first served: a place that becomes free is handed to the one
-//! who waited longest, so nobody can be overtaken.
+//! Places for programs, counted over the whole server, and the queue of those who wait for one: who gets one is
+//! decided in `slots.rs`. And the process groups that run, so that the end of the server can end them.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
+use super::slots::{Claim, ClaimId, Slots, Standing};
 use super::strays::Strays;
 
 /// To start a program takes about a millisecond. A machine that has not done it after this long is not waited for.
@@ -17,7 +17,7 @@ const START_LIMIT: Duration = Duration::from_secs(2);
 /// The places of the whole server, and what programs leave behind.
 #[derive(Debug, Default)]
 pub struct Seats {
-    state: Mutex<State>,
+    slots: Mutex<Slots>,
     running: Mutex<Running>,
     started: Condvar,
     pub(super) strays: Strays,
@@ -36,49 +36,31 @@ struct Running {
 #[derive(Debug)]
 pub(super) struct Starting(Arc<Seats>);
 
-#[derive(Debug, Default)]
-struct State {
-    taken: usize,
-    next: u64,
-    waiting: VecDeque<Waiting>,
-    /// Places that have been handed over and not been noticed yet.
-    granted: Vec<u64>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    number: u64,
-    waker: Option<Waker>,
-}
-
 /// A place, or a number in the queue for one. Dropping it gives either back.
 #[derive(Debug)]
 pub(super) struct Ticket {
     seats: Arc<Seats>,
-    /// `None` for a place that was free at once.
-    number: Option<u64>,
+    id: ClaimId,
+    claim: Claim,
+    was_granted: bool,
 }
 
 impl Seats {
     /// How many programs run.
     pub fn taken(&self) -> usize {
-        self.lock().taken
+        self.lock().running()
+    }
+
+    /// Whether there is no place, and no room to wait for one.
+    pub(super) fn is_full(&self, claim: &Claim) -> bool {
+        self.lock().is_full(claim)
     }
 
     /// A place, or a number in the queue; `None` when the queue is full.
-    pub(super) fn take(self: &Arc<Self>, max: usize, queue_max: usize) -> Option<Ticket> {
-        let mut state = self.lock();
-        if state.taken < max && state.waiting.is_empty() {
-            state.taken += 1;
-            return Some(Ticket { seats: Arc::clone(self), number: None });
-        }
-        if state.waiting.len() >= queue_max {
-            return None;
-        }
-        state.next += 1;
-        let number = state.next;
-        state.waiting.push_back(Waiting { number, waker: None });
-        Some(Ticket { seats: Arc::clone(self), number: Some(number) })
+    pub(super) fn take(self: &Arc<Self>, claim: Claim) -> Option<Ticket> {
+        let (id, standing) = self.lock().claim(claim)?;
+        let was_granted = standing == Standing::Granted;
+        Some(Ticket { seats: Arc::clone(self), id, claim, was_granted })
     }
 
     /// Ends every program at once, and each that begins from now on: the server ends and waits for nobody. Only
@@ -110,9 +92,9 @@ impl Seats {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
         // Nothing that holds the lock can panic half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,51 +119,26 @@ impl Drop for Starting {
     }
 }
 
-impl State {
-    /// Hands a place to whoever has waited longest, or frees it.
-    fn pass_on(&mut self) {
-        let Some(first) = self.waiting.pop_front() else {
-            self.taken -= 1;
-            return;
-        };
-        self.granted.push(first.number);
-        if let Some(waker) = first.waker {
-            waker.wake();
-        }
-    }
-}
-
 impl Ticket {
     /// Whose place it is.
     pub(super) const fn seats(&self) -> &Arc<Seats> {
         &self.seats
     }
 
-    /// Whether this is a place by now.
-    pub(super) fn is_granted(&self) -> bool {
-        self.number.is_none_or(|number| self.seats.lock().granted.contains(&number))
+    /// Whether this is a place by now, or never will be.
+    pub(super) fn standing(&self) -> Standing {
+        if self.was_granted { Standing::Granted } else { self.seats.lock().standing(self.id) }
     }
 
-    /// Whom to wake when it becomes one.
+    /// Whom to wake when that changes.
     pub(super) fn wake(&self, waker: &Waker) {
-        let mut state = self.seats.lock();
-        let own = state.waiting.iter_mut().find(|waiting| Some(waiting.number) == self.number);
-        if let Some(waiting) = own {
-            waiting.waker = Some(waker.clone());
-        }
+        self.seats.lock().wake(self.id, waker);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut state = self.seats.lock();
-        let Some(number) = self.number else { return state.pass_on() };
-        if let Some(index) = state.granted.iter().position(|granted| *granted == number) {
-            state.granted.swap_remove(index);
-            state.pass_on();
-        } else {
-            state.waiting.retain(|waiting| waiting.number != number);
-        }
+        self.seats.lock().give_back(self.id, &self.claim, self.was_granted);
     }
 }
 
@@ -235,36 +192,5 @@ mod tests {
         // And who could not be started holds nobody up.
         drop(seats.start());
         seats.kill_all();
-    }
-
-    #[test]
-    fn places_are_handed_on_in_order_and_the_queue_is_bounded() {
-        // C12
-        let seats = Arc::new(Seats::default());
-        let first = seats.take(1, 2).expect("a place");
-        assert!(first.is_granted());
-        let second = seats.take(1, 2).expect("a number");
-        let third = seats.take(1, 2).expect("a number");
-        assert!(!second.is_granted() && !third.is_granted());
-        assert!(seats.take(1, 2).is_none(), "the queue is full");
-        drop(first);
-        assert!(second.is_granted() && !third.is_granted());
-        drop(second);
-        assert!(third.is_granted());
-        drop(third);
-        assert_eq!(seats.taken(), 0);
-    }
-
-    #[test]
-    fn one_who_gives_up_waiting_takes_no_place() {
-        let seats = Arc::new(Seats::default());
-        let first = seats.take(1, 9).expect("a place");
-        let second = seats.take(1, 9).expect("a number");
-        let third = seats.take(1, 9).expect("a number");
-        drop(second);
-        drop(first);
-        assert!(third.is_granted());
-        drop(third);
-        assert_eq!(seats.taken(), 0);
     }
 }

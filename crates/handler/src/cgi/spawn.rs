@@ -11,10 +11,12 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
-use sekisho_config::{CgiLimits, CgiStderr, LogTarget};
+use sekisho_config::{CgiLimits, CgiStderr, Level, LogTarget};
 use sekisho_gateway::cgi::{Cause, Environment, Invocation};
 use sekisho_sys::{Limits, Process};
 use tokio::net::unix::pipe::{Receiver, Sender};
+
+use crate::request_body::BodyFile;
 
 /// What a program reads.
 #[derive(Debug)]
@@ -23,17 +25,24 @@ pub(super) enum Input {
     Nothing,
     /// The request's body as it comes.
     Pipe,
-    /// The request's body, gathered.
-    File(File),
+    /// The request's body, gathered in memory.
+    Memory(Vec<u8>),
+    /// The request's body, gathered in a file.
+    File(BodyFile),
 }
 
 /// A process and our ends of its pipes. Its number is also its group's.
 #[derive(Debug)]
 pub(super) struct Pipes {
     pub(super) process: Pid,
+    /// Where the program's input is written, and what is to be written first.
     pub(super) stdin: Option<Sender>,
+    pub(super) unwritten: Vec<u8>,
+    /// The file that is its input. Its position shows how far the program has read.
+    pub(super) input: Option<BodyFile>,
     pub(super) stdout: Receiver,
-    pub(super) stderr: Option<OwnedFd>,
+    /// And the level of what comes by it.
+    pub(super) stderr: Option<(OwnedFd, Level)>,
 }
 
 /// A descriptor for the child.
@@ -68,9 +77,9 @@ pub(super) fn spawn(
     let (stdout, their_stdout) = pipe().map_err(resources)?;
     let (stderr, their_stderr) = match stderr {
         CgiStderr::Off => (None, Theirs::Shared(nothing().map_err(resources)?)),
-        CgiStderr::ErrorLog => {
+        CgiStderr::ErrorLog(level) => {
             let (ours, theirs) = pipe().map_err(resources)?;
-            (Some(ours), Theirs::Own(theirs))
+            (Some((ours, *level)), Theirs::Own(theirs))
         }
         CgiStderr::To(LogTarget::Stderr) => {
             let copy = rustix::io::fcntl_dupfd_cloexec(io::stderr(), FIRST_OF_OURS);
@@ -81,12 +90,23 @@ pub(super) fn spawn(
             (None, Theirs::Own(file.map_err(|error| (Cause::NoResources, error))?.into()))
         }
     };
+    let (mut input_file, mut unwritten) = (None, Vec::new());
     let (stdin, their_stdin) = match input {
         Input::Nothing => (None, Theirs::Shared(nothing().map_err(resources)?)),
-        Input::File(file) => (None, Theirs::Own(file.into())),
         Input::Pipe => {
             let (theirs, ours) = pipe().map_err(resources)?;
             (Some(ours), Theirs::Own(theirs))
+        }
+        Input::Memory(bytes) => {
+            let (theirs, ours) = pipe().map_err(resources)?;
+            unwritten = fill(&ours, bytes).map_err(resources)?;
+            // As a rule all of it is in the pipe now, and its end behind it: nothing needs to be watched.
+            ((!unwritten.is_empty()).then_some(ours), Theirs::Own(theirs))
+        }
+        Input::File(file) => {
+            let copy = file.descriptor().and_then(|fd| fd.try_clone_to_owned());
+            input_file = Some(file);
+            (None, Theirs::Own(copy.map_err(|error| (Cause::NoResources, error))?))
         }
     };
     let descriptors = [their_stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
@@ -98,7 +118,9 @@ pub(super) fn spawn(
         (cause, error)
     })?;
     match adopt(stdout, stdin) {
-        Ok((stdout, stdin)) => Ok(Pipes { process, stdin, stdout, stderr }),
+        Ok((stdout, stdin)) => {
+            Ok(Pipes { process, stdin, unwritten, input: input_file, stdout, stderr })
+        }
         Err(error) => {
             end(process);
             Err((Cause::NoResources, error))
@@ -157,6 +179,22 @@ fn nothing() -> Result<BorrowedFd<'static>, Errno> {
 /// The end that is read from, and the one that is written to.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+}
+
+/// Writes as much into a pipe as it holds; the rest.
+fn fill(pipe: &OwnedFd, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
+    rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK)?;
+    let mut written = 0;
+    while written < bytes.len() {
+        match rustix::io::write(pipe, &bytes[written..]) {
+            Ok(count) => written += count,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    bytes.drain(..written);
+    Ok(bytes)
 }
 
 /// Makes our ends non-blocking (theirs stay as they are) and known to the runtime.

@@ -26,6 +26,7 @@ const LAST_READS: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Stderr {
     pipe: Pipe,
+    level: Level,
     line: Vec<u8>,
     lines: u32,
 }
@@ -41,8 +42,8 @@ enum Pipe {
 }
 
 impl Stderr {
-    pub(super) const fn new(pipe: OwnedFd) -> Self {
-        Self { pipe: Pipe::Unwatched(pipe), line: Vec::new(), lines: 0 }
+    pub(super) const fn new(pipe: OwnedFd, level: Level) -> Self {
+        Self { pipe: Pipe::Unwatched(pipe), level, line: Vec::new(), lines: 0 }
     }
 
     /// Has it read as it comes from now on.
@@ -86,7 +87,7 @@ impl Stderr {
         if self.lines > LINES_MAX {
             let left_out = self.lines - LINES_MAX;
             let message = format_args!("cgi stderr: {left_out} more lines were left out");
-            around.report(Level::Error, message);
+            around.report(self.level, message);
         }
     }
 
@@ -127,7 +128,7 @@ impl Stderr {
         self.lines = self.lines.saturating_add(1);
         if self.lines <= LINES_MAX {
             let line = String::from_utf8_lossy(&self.line);
-            around.report(Level::Error, format_args!("cgi stderr: {line}"));
+            around.report(self.level, format_args!("cgi stderr: {line}"));
         }
         self.line.clear();
     }

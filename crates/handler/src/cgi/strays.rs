@@ -118,9 +118,10 @@ fn children(list: &File) -> Vec<Pid> {
         found.extend(numbers.filter_map(Pid::from_raw));
     }
     if !found.is_empty() {
-        // What the server itself starts (its successor) stays in its group; programs never are in it.
-        let own = rustix::process::getpgrp();
-        found.retain(|pid| rustix::process::getpgid(Some(*pid)) != Ok(own));
+        // What the server itself starts (its successor) stays in its session. Every program has one of its own,
+        // and nobody can join another's, whatever group it goes to.
+        let own = rustix::process::getsid(None);
+        found.retain(|pid| own.is_err() || rustix::process::getsid(Some(*pid)) != own);
     }
     found
 }

@@ -255,6 +255,10 @@ impl Task for Pressed {
         }
     }
 
+    fn stops_with_client(&self) -> bool {
+        matches!(&self.source, Source::Task(task) if task.stops_with_client())
+    }
+
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
         match &mut self.source {
             Source::Task(task) => task.take(cx, bytes, now),

@@ -6,12 +6,11 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Moment, Stage};
 
 use super::{Fate, Http1, Input, Output};
 use crate::event::Event;
-use crate::refusal::Cause;
+use sekisho_http::refusal::Cause;
 
 /// How long a refusal for lateness may take to leave (T6), where `send_timeout` is longer or off.
 const LATE_SEND_MAX: Duration = Duration::from_secs(5);
-/// How long a body may take before `client_body_min_rate` is asked for, where there is no
-/// `client_body_timeout` to take for it.
+/// How long a body may take before `client_body_min_rate` is asked for, where `client_body_timeout` is no longer.
 const RATE_GRACE: Duration = Duration::from_secs(10);
 
 impl Http1 {
@@ -57,7 +56,7 @@ impl Http1 {
     /// Body bytes are awaited from now on.
     pub(super) fn await_body(&mut self, now: Moment) {
         let policy = self.policy();
-        let grace = policy.body_timeout.unwrap_or(RATE_GRACE);
+        let grace = policy.body_timeout.map_or(RATE_GRACE, |timeout| timeout.max(RATE_GRACE));
         self.latest = policy.body_min_rate.map(|_| now + grace);
         self.arm(now);
     }
@@ -107,7 +106,9 @@ impl Http1 {
             | DeadlineKind::Handshake
             | DeadlineKind::Frame
             | DeadlineKind::Session
-            | DeadlineKind::Drain => self.lose(expired),
+            | DeadlineKind::Drain
+            | DeadlineKind::Rate
+            | DeadlineKind::Shutdown => self.lose(expired),
         }
     }
 }

@@ -1,17 +1,16 @@
 //! The receiving half: input into events, one at a time.
 
-use std::sync::Arc;
-
 use sekisho_http::{Head, Method};
 use sekisho_lifecycle::{CloseReason, Moment, Stage, Step};
 
-use super::{Fate, Http1, Input, Output, Request, Seen};
+use super::{Fate, Http1, Input, Output, Request};
 use crate::body::{Decoder, Progress};
-use crate::event::{Event, Scratch};
+use crate::event::Event;
 use crate::frame::Framer;
-use crate::parse::{self, Expectation, Framing, Message};
-use crate::policy::Policy;
-use crate::refusal::Cause;
+use crate::parse::{self, Expectation, Message};
+use sekisho_http::Policy;
+use sekisho_http::Scratch;
+use sekisho_http::refusal::Cause;
 
 impl Http1 {
     pub(super) fn receive_head(
@@ -52,55 +51,6 @@ impl Http1 {
                 Step { taken: input.len(), event: Some(event) }
             }
         }
-    }
-
-    /// What the head of the request in work said, where it has no body: enough to receive the same head
-    /// again.
-    pub fn seen(&self) -> Option<Seen> {
-        let has_head = self.begun && !matches!(self.input, Input::Head(_));
-        let has_no_body = self.request.framing == Framing::None;
-        (has_head && has_no_body).then_some(Seen { request: self.request, closing: None })
-    }
-
-    /// The same, after its answer: `None` where the next answer to the same head may end otherwise.
-    pub fn answered(&self, seen: Seen) -> Option<Seen> {
-        match self.closing {
-            None | Some(CloseReason::ClientAsked) if self.stage == Stage::Open && !self.ended => {
-                Some(Seen { closing: self.closing, ..seen })
-            }
-            _ => None,
-        }
-    }
-
-    /// The bytes that came next are a head that was seen before, whole and without a body, and `wire` is all
-    /// that was sent in answer: the same as if
-    /// [`receive`](sekisho_lifecycle::Engine::receive) had looked at them and the same had been answered, under the same policy.
-    /// `false` when it may not be the same here; then nothing has happened.
-    pub fn answer_again(
-        &mut self,
-        seen: Seen,
-        policy: &Arc<Policy>,
-        wire: &[u8],
-        scratch: &mut Scratch,
-        now: Moment,
-    ) -> bool {
-        let is_between = matches!(self.input, Input::Head(framer) if framer == Framer::default());
-        let is_last = self.requests + 1 >= policy.keepalive_requests;
-        let may_end_otherwise = self.closing.is_some() || self.ended || is_last;
-        if !is_between || !self.awaits_request() || may_end_otherwise {
-            return false;
-        }
-        self.requests += 1;
-        self.set_policy(policy);
-        self.put(scratch, now, |out| out.extend_from_slice(wire));
-        self.closing = seen.closing;
-        self.request = seen.request;
-        self.read = None;
-        self.input = Input::Complete { announce: false };
-        self.output = Output::Finished;
-        self.begun = true;
-        self.settle(now);
-        true
     }
 
     /// A request has been received whole as far as its head goes.

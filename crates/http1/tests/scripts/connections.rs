@@ -1,8 +1,6 @@
 //! Which connections are kept, which are closed and how, and what a client's FIN means (H1–H3, H8,
 //! H10–H13).
 
-use std::sync::Arc;
-
 use sekisho_http::Status;
 use sekisho_http1::{BodyLength, Event, Http1, Sends};
 use sekisho_lifecycle::{CloseReason, Engine, Stage};
@@ -125,8 +123,44 @@ fn a_declared_length_is_kept_or_the_connection_broken_off() {
     peer.heads(Status::OK, BodyLength::Known(4));
     peer.engine.body(b"abc", &mut peer.scratch);
     peer.finishes();
-    assert_eq!(peer.stage(), Stage::Closed(CloseReason::BrokenOff));
-    assert!(CloseReason::BrokenOff.wants_reset());
+    assert_eq!(peer.stage(), Stage::Open, "what there is still leaves");
+    assert!(peer.flushes().ends_with("\r\n\r\nabc"));
+    assert_eq!(peer.stage(), Stage::Lingering);
+    assert!(!peer.engine.is_cut(), "the length shows the cut");
+}
+
+/// C5: where the framing shows the cut, what was sent arrives and the connection ends behind it; where only the end
+/// of the connection delimits the response, it is reset.
+#[test]
+fn a_broken_response_ends_behind_what_was_sent_or_is_reset() {
+    // For each: the request, the length that is known, and whether the end must be a reset.
+    let rows = [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", BodyLength::Unknown, false),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", BodyLength::Known(9), false),
+        ("GET / HTTP/1.0\r\n\r\n", BodyLength::Known(9), false),
+        ("GET / HTTP/1.0\r\n\r\n", BodyLength::Unknown, true),
+    ];
+    for (request, length, is_reset) in rows {
+        let mut peer = Peer::default();
+        peer.is_request(request);
+        peer.heads(Status::OK, length);
+        peer.engine.body(b"some", &mut peer.scratch);
+        let now = peer.now;
+        peer.engine.break_off(now);
+        assert_eq!(peer.engine.is_cut(), is_reset, "{request}");
+        if is_reset {
+            assert_eq!(peer.stage(), Stage::Closed(CloseReason::BrokenOff));
+            continue;
+        }
+        let sent = peer.flushes();
+        assert!(sent.contains("some") && !sent.contains("\r\n0\r\n"), "{sent}");
+        // FIN; then the client may take its time to read it.
+        assert_eq!(peer.stage(), Stage::Lingering);
+        assert_eq!(peer.engine.input_ended(now), None);
+        assert_eq!(peer.stage(), Stage::Closed(CloseReason::BrokenOff));
+        assert!(!peer.engine.is_cut());
+    }
+    assert!(!CloseReason::BrokenOff.wants_reset());
 }
 
 /// C5: a response that ends with the connection is not whole before all of it has left; whoever closes
@@ -438,87 +472,6 @@ fn a_request_leaves_nothing_behind_for_the_next() {
     assert!(peer.sends("(").is_some());
     peer.answers(Status::BAD_REQUEST);
     assert!(peer.flushes().ends_with("ok"), "the refusal is not an answer to HEAD");
-}
-
-/// H1, T4: a head that was seen before is answered as if it had been looked at.
-#[test]
-fn a_head_answered_again_leaves_the_engine_as_the_first_time() {
-    let heads = [
-        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-        "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-        "GET / HTTP/1.0\r\n\r\n",
-    ];
-    for head in heads {
-        // One answer before, to stand where a kept connection stands.
-        let peer = || {
-            let mut peer = Peer::new(policy(|policy| policy.keepalive_requests = 4));
-            peer.sends("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-            peer.answers(Status::OK);
-            peer.flushes();
-            peer
-        };
-        let (mut long, mut short) = (peer(), peer());
-        assert_eq!(long.sends(head), Some(Event::Request));
-        let seen = long.engine.seen().expect("it has no body");
-        long.answers(Status::OK);
-        let seen = long.engine.answered(seen).expect("only the client can have ended it");
-        let wire = long.scratch.out.clone();
-        let again = |peer: &mut Peer| {
-            let (policy, now) = (Arc::clone(peer.engine.policy()), peer.now);
-            peer.engine.answer_again(seen, &policy, &wire, &mut peer.scratch, now)
-        };
-        assert!(again(&mut short));
-        assert_eq!(format!("{:?}", short.engine), format!("{:?}", long.engine), "{head}");
-        let more = !long.engine.will_close();
-        assert_eq!(again(&mut short), more, "one behind the other, while it is kept");
-        if more {
-            assert!(!again(&mut short), "the last one says that it is the last");
-            continue;
-        }
-        assert_eq!(long.flushes(), short.flushes());
-        assert_eq!(format!("{:?}", short.engine), format!("{:?}", long.engine), "{head}");
-        assert_eq!(long.deadline(), short.deadline());
-    }
-}
-
-/// H2: what may end otherwise than the first time is not answered again, nor what is no head.
-#[test]
-fn a_head_is_not_answered_again_where_the_answer_may_differ() {
-    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let peer = || {
-        let mut peer = Peer::default();
-        peer.sends(get);
-        let seen = peer.engine.seen().expect("it has no body");
-        peer.answers(Status::OK);
-        let seen = peer.engine.answered(seen).expect("it is kept");
-        peer.flushes();
-        (peer, seen)
-    };
-    let is_again = |(mut peer, seen): (Peer, _)| {
-        let (policy, now) = (Arc::clone(peer.engine.policy()), peer.now);
-        peer.engine.answer_again(seen, &policy, b"wire", &mut peer.scratch, now)
-    };
-    assert!(is_again(peer()));
-    // Within a head, or behind half an empty line.
-    for begun in ["G", "\r"] {
-        let (mut peer, seen) = peer();
-        peer.sends(begun);
-        assert!(!is_again((peer, seen)));
-    }
-    let (mut draining, seen) = peer();
-    draining.engine.close_after_next();
-    assert!(!is_again((draining, seen)));
-    // An answer that said "close" because of the server's state is not kept.
-    let (mut draining, seen) = peer();
-    draining.engine.close_after_next();
-    draining.sends(get);
-    draining.answers(Status::OK);
-    assert!(draining.engine.answered(seen).is_none());
-    let mut peer = Peer::default();
-    peer.sends("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
-    assert!(peer.engine.seen().is_none());
 }
 
 /// H11: with `half_close`, a FIN behind a request that is whole is no loss, though its handler has not taken all

@@ -188,6 +188,30 @@ fn a_body_below_the_minimum_rate_is_late() {
     assert_eq!(peer.deadline(), Some((Body, seconds(19))));
 }
 
+/// T4: a body that may only pause for a short while has the same time to begin.
+#[test]
+fn the_grace_of_the_minimum_rate_is_ten_seconds_or_the_pause_that_is_allowed() {
+    for (pause, grace) in [(1, 10), (10, 10), (60, 60)] {
+        let mut peer = Peer::new(policy(|policy| {
+            policy.body_min_rate = Some(10);
+            policy.body_timeout = Some(SECOND * pause + SECOND / 2);
+        }));
+        peer.is_request(POST);
+        peer.takes_body(None).expect("no limit");
+        // A byte buys a tenth of a second.
+        let mut late = None;
+        for second in 0..90 {
+            if peer.at(seconds(second)).expires().is_some() {
+                late = Some(second);
+                break;
+            }
+            peer.sends("x");
+        }
+        let late = late.expect("it is too slow");
+        assert!((grace..=grace * 5 / 4).contains(&late), "{pause}: {late}");
+    }
+}
+
 /// T4, T9, V15: a handler that takes a body piece by piece stops the clock, and does not set it back.
 #[test]
 fn a_body_below_the_minimum_rate_is_late_however_often_it_is_held() {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sekisho_config::{Memory, Options};
-use sekisho_route::Table;
+use sekisho_route::{LineFormat, Table, TimeTexts};
 
 use crate::support::{Asked, check};
 
@@ -106,7 +106,9 @@ fn the_default_log_line_is_the_combined_one() {
     let logs = &table.location(asked.exchange.location).settings.access_logs;
     let mut out = Vec::new();
     let log = logs.first().expect("an access log by default");
-    sekisho_route::log_line(&log.format, &table, &asked.request(), &asked.exchange, None, &mut out);
+    let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
+    let (request, exchange) = (asked.request(), &asked.exchange);
+    sekisho_route::log_line(&format, &table, &request, exchange, None, &mut times, &mut out);
     let expected =
         "192.0.2.1 - - [06/Nov/1994:10:49:37 +0200] \"GET /x HTTP/1.1\" 000 0 \"-\" \"-\"";
     assert_eq!(out.escape_ascii().to_string(), expected.escape_debug().to_string());

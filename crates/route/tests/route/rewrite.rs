@@ -1,7 +1,7 @@
 //! Scripts: `rewrite`, `set`, `if`, `break` and `return`, with nginx's meaning.
 
 use sekisho_config::Level;
-use sekisho_route::{Remark, Table, log_line};
+use sekisho_route::{LineFormat, Remark, Table, TimeTexts, log_line};
 
 use crate::configured::configured;
 use crate::support::{Asked, ask, check};
@@ -445,7 +445,9 @@ fn variables_live_as_long_as_the_request() {
     assert_eq!(asked.decide(&table), "text 200 b set other");
     let log = &table.location(asked.exchange.location).settings.access_logs[0];
     let mut line = Vec::new();
-    log_line(&log.format, &table, &asked.request(), &asked.exchange, None, &mut line);
+    let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
+    let (request, exchange) = (asked.request(), &asked.exchange);
+    log_line(&format, &table, &request, exchange, None, &mut times, &mut line);
     assert_eq!(line, b"b/set/other/-");
     // Used again for the next request, nothing is left of the one before.
     let mut next = Asked { exchange: asked.exchange, ..Asked::new("GET /x", &[]) };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http,
+    Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http, Http2,
     IfModifiedSince, Listen, ListenAddress, ListenOptions, Location, LocationId, LocationMatch,
     Main, Map, MapId, Part, Pattern, Place, Return, Rewriting, Script, Server, ServerId,
     ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
@@ -153,6 +153,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
             client_header_timeout: None,
             underscores_in_headers: false,
             ignore_invalid_headers: true,
+            http2: Http2 { is_on: false, streams_max: 128, preread_bytes: 64 << 10 },
         });
     }
     http.listens.push(Listen {
@@ -243,6 +244,7 @@ fn settings() -> Settings {
         server_tokens: ServerTokens::On,
         compression: Arc::default(),
         client_max_body_size: None,
+        client_body_buffer_size: 16384,
         client_body_discard_max: 0,
         client_body_timeout: TEN,
         client_body_min_rate: None,
@@ -254,6 +256,7 @@ fn settings() -> Settings {
         lingering_time: TEN,
         half_close: false,
         tcp_nodelay: true,
+        http2_chunk_size: 8 << 10,
         sendfile: true,
         limit_rate: 0,
         limit_rate_after: 0,

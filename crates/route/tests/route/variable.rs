@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sekisho_config::{Escape, LogFormat, Place};
-use sekisho_route::{Machine, Sent, Table, expand, log_line, wants_line};
+use sekisho_route::{LineFormat, Machine, Sent, Table, TimeTexts, expand, log_line, wants_line};
 
 use crate::configured::configured;
 use crate::support::{
@@ -12,7 +12,13 @@ use crate::support::{
 
 fn value(template: &str, table: &Table, asked: &Asked, sent: Option<&Sent<'_>>) -> String {
     let mut out = Vec::new();
-    expand(&t(template), table, &asked.request(), &asked.exchange, sent, &mut out);
+    let (request, exchange) = (asked.request(), &asked.exchange);
+    expand(&t(template), table, &request, exchange, sent, &mut out);
+    // A compiled format says the same.
+    let format = LogFormat { name: "test".into(), escape: Escape::None, line: t(template) };
+    let (format, mut times, mut line) = (LineFormat::new(&format), TimeTexts::new(), Vec::new());
+    log_line(&format, table, &request, exchange, sent, &mut times, &mut line);
+    assert_eq!(line, out, "{template}");
     out.escape_ascii().to_string()
 }
 
@@ -256,7 +262,9 @@ fn line(format: &str, escape: Escape, fields: &[(&str, &str)]) -> String {
     asked.decide(&table);
     let format = LogFormat { name: "test".into(), escape, line: t(format) };
     let mut out = b"kept ".to_vec();
-    log_line(&format, &table, &asked.request(), &asked.exchange, Some(&sent()), &mut out);
+    let (format, mut times) = (LineFormat::new(&format), TimeTexts::new());
+    let (request, exchange) = (asked.request(), &asked.exchange);
+    log_line(&format, &table, &request, exchange, Some(&sent()), &mut times, &mut out);
     String::from_utf8(out)
         .expect("a log line is UTF-8")
         .strip_prefix("kept ")
@@ -273,6 +281,50 @@ fn the_combined_line_is_nginx_own() {
         "192.0.2.1 - - [06/Nov/1994:10:49:37 +0200] \"GET /x HTTP/1.1\" 206 1000 \"-\" \
          \"a \\x22b\\x22 \\x5C \\x01 \\xC3\\xA4\""
     );
+}
+
+/// O6: the text of a time is kept for the second and the offset that it is of, and for no other.
+#[test]
+fn the_time_of_a_line_is_that_of_the_request() {
+    let table = server(Vec::new()).table();
+    let mut asked = Asked::new("GET /", &[]);
+    asked.decide(&table);
+    let format = t("$time_local $time_iso8601");
+    let format = LogFormat { name: "test".into(), escape: Escape::Default, line: format };
+    let (format, mut times) = (LineFormat::new(&format), TimeTexts::new());
+    let mut request = asked.request();
+    for (secs, offset, expected) in [
+        (0, 0, "06/Nov/1994:08:49:37 +0000 1994-11-06T08:49:37+00:00"),
+        (0, 0, "06/Nov/1994:08:49:37 +0000 1994-11-06T08:49:37+00:00"),
+        (1, 0, "06/Nov/1994:08:49:38 +0000 1994-11-06T08:49:38+00:00"),
+        // The clock was set back; the summer ended.
+        (0, 3600, "06/Nov/1994:09:49:37 +0100 1994-11-06T09:49:37+01:00"),
+        (0, 0, "06/Nov/1994:08:49:37 +0000 1994-11-06T08:49:37+00:00"),
+    ] {
+        request.wall.unix_secs = 784_111_777 + secs;
+        request.wall.utc_offset_secs = offset;
+        let mut out = Vec::new();
+        log_line(&format, &table, &request, &asked.exchange, None, &mut times, &mut out);
+        assert_eq!(out.escape_ascii().to_string(), expected);
+    }
+}
+
+/// O6: a request line that was not there, or not whole, is as it was before formats were compiled.
+#[test]
+fn a_request_without_a_target_or_without_a_line_is_written_as_it_is() {
+    let table = server(Vec::new()).table();
+    for (method, target, expected) in
+        [("", "", "-"), ("GET", "", "GET  HTTP/1.1"), ("G\"", "/\\", "G\\x22 /\\x5C HTTP/1.1")]
+    {
+        let mut asked = Asked::new("GET /", &[]);
+        asked.decide(&table);
+        asked.head.begin(method.as_bytes(), target.as_bytes(), sekisho_http::Version::Http11);
+        let format =
+            LogFormat { name: "test".into(), escape: Escape::Default, line: t("$request") };
+        let (format, mut times, mut out) = (LineFormat::new(&format), TimeTexts::new(), Vec::new());
+        log_line(&format, &table, &asked.request(), &asked.exchange, None, &mut times, &mut out);
+        assert_eq!(String::from_utf8(out).expect("ASCII"), expected);
+    }
 }
 
 /// O6, V27: JSON too.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sekisho_endpoint::control;
 use sekisho_net::Order;
+use sekisho_net::ProtocolKind;
 use sekisho_net::inquiry::{Inquiry, Measured, Peer, View, Visit, Whom};
 use sekisho_net::session::Wish;
 use sekisho_net::weigh::Held;
@@ -99,7 +100,7 @@ impl Roster {
 
 /// An HTTP session as it is shown.
 fn shown(view: View, worker: &str) -> control::Session {
-    let requests = view.running.map(|running| control::Request {
+    let requests = view.running.into_iter().map(|running| control::Request {
         id: running.number,
         handler: running.handler.to_owned(),
         method: running.method,
@@ -112,7 +113,7 @@ fn shown(view: View, worker: &str) -> control::Session {
     });
     control::Session {
         id: view.id,
-        protocol: "http1".to_owned(),
+        protocol: view.protocol.map_or("", ProtocolKind::name).to_owned(),
         label: String::new(),
         application: String::new(),
         peer: match view.peer {

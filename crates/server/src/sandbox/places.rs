@@ -166,8 +166,13 @@ impl Places {
         }
         let listed = cgi.extensions.iter().filter_map(|it| it.interpreter.as_ref());
         for interpreter in listed.chain(&cgi.interpreter) {
-            let path = Path::new(OsStr::from_bytes(&interpreter.program));
-            self.add(path.parent().unwrap_or(path), Right::Run);
+            let path = ground(&interpreter.program, own);
+            let is_whole = interpreter.program.as_literal().is_some();
+            let folder = path.map(|path| match path.parent().filter(|_| is_whole) {
+                Some(folder) => folder.to_owned(),
+                None => path,
+            });
+            self.add_ground(&interpreter.program, folder, "cgi_interpreter", Right::Run);
         }
         if let Some(dir) = &cgi.working_dir {
             self.add_ground(dir, ground(dir, own), "cgi_working_dir", Right::Run);

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use sekisho_testkit::{Stopwatch, Tree, eventually, pause, wait_for};
+use sekisho_testkit::{Client, End, Stopwatch, Tree, eventually, pause, run, wait_for};
 
-use crate::common::LONG;
-use crate::support::{Site, is_long, sh};
+use crate::common::{BINARY, LONG};
+use crate::support::{Site, in_work, is_long, sessions, sh};
 
 const GRACE: Duration = Duration::from_millis(300);
 
@@ -120,6 +120,39 @@ fn a_lost_client_ends_its_program_at_once_and_a_deaf_one_after_the_grace() {
     }
 }
 
+/// C6, H11, L12: it makes no difference that the answer has begun, nor how the client goes.
+#[test]
+fn a_client_that_goes_in_the_middle_of_an_answer_ends_a_silent_program() {
+    let tree = tree();
+    let silent = sh("printf 'X: 1\\n\\nstart\\n'; sleep 600");
+    tree.script("root/cgi-bin/silent.cgi", &silent);
+    let site =
+        Site::start(tree, "cgi_kill_grace 300ms; cgi_read_timeout 10m; gzip on; gzip_types *;");
+    for coding in ["", "Accept-Encoding: gzip\r\n"] {
+        for ending in ["reset", "close", "half-close"] {
+            let mut client = site.server.connect();
+            let head = format!("GET /cgi-bin/silent.cgi HTTP/1.1\r\nHost: a\r\n{coding}\r\n");
+            client.send(head);
+            eventually("the program runs", LONG, || !site.processes().is_empty());
+            // All that has been sent is read: a close is a FIN then, and not a reset.
+            let begun = if coding.is_empty() { "start" } else { "\r\n\r\n" };
+            let mut text = String::new();
+            while !text.contains(begun) {
+                text.push(char::from(client.read_bytes(1)[0]));
+            }
+            match ending {
+                "reset" => client.reset(),
+                "close" => drop(client),
+                _ => {
+                    client.half_close();
+                    site.assert_clean(&format!("{ending} {coding}"));
+                }
+            }
+            site.assert_clean(&format!("{ending} {coding}"));
+        }
+    }
+}
+
 /// How many bytes of a client have come to the kernel of the server, and to nobody else.
 fn unread_by_server(client: SocketAddr) -> usize {
     let SocketAddr::V4(v4) = client else { panic!("{client} is of another kind") };
@@ -135,7 +168,10 @@ fn unread_by_server(client: SocketAddr) -> usize {
 #[test]
 fn a_client_that_goes_is_noticed_while_its_body_is_not_read() {
     // C6, L12, X5: more of it has come than anybody takes.
-    let site = Site::start(tree(), "cgi_kill_grace 300ms; cgi_read_timeout 60s;");
+    let site = Site::start(
+        tree(),
+        "cgi_kill_grace 300ms; cgi_read_timeout 60s; cgi_request_buffering off;",
+    );
     let head = "POST /cgi-bin/asleep.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n";
     for ending in ["reset", "close", "half-close"] {
         let mut client = site.server.connect();
@@ -162,6 +198,117 @@ fn a_client_that_goes_is_noticed_while_its_body_is_not_read() {
     }
 }
 
+/// A phase of a request: its name, what is sent for it, what the client must have seen before, and how many processes
+/// there are then.
+type Phase = (&'static str, &'static str, &'static [u8], usize);
+
+/// The shell and its sleep are two processes.
+const PHASES: [Phase; 6] = [
+    (
+        "body being gathered",
+        "POST /cgi-bin/asleep.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nsome",
+        b"",
+        0,
+    ),
+    ("waits for a place", "GET /narrow/taken.cgi HTTP/1.1\r\nHost: a\r\n\r\n", b"", 0),
+    ("before the head", "GET /cgi-bin/asleep.cgi HTTP/1.1\r\nHost: a\r\n\r\n", b"", 2),
+    ("head that is held back", "GET /cgi-bin/head.cgi HTTP/1.1\r\nHost: a\r\n\r\n", b"", 2),
+    ("silent body", "GET /cgi-bin/silent.cgi HTTP/1.1\r\nHost: a\r\n\r\n", b"some\r\n", 2),
+    (
+        "silent body of a large request",
+        "POST /streamed/silent.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc",
+        b"some\r\n",
+        2,
+    ),
+];
+
+/// A server for the phases, whose place in `/narrow/` is taken by the client that comes with it.
+fn phases() -> (Site, Client) {
+    let tree = tree();
+    tree.script("root/cgi-bin/silent.cgi", &sh("printf 'X: 1\\n\\nsome'; sleep 60"));
+    tree.script("root/narrow/taken.cgi", &sh("sleep 60"));
+    let site = Site::start(
+        tree,
+        "cgi_kill_grace 300ms; cgi_read_timeout 10m; client_body_timeout 10m;\n\
+         location /streamed/ { alias {root}/cgi-bin/; cgi on; cgi_request_buffering off; }\n\
+         location /narrow/ { cgi on; cgi_max_processes 1; cgi_queue 9 60s; }",
+    );
+    let mut first = site.server.connect();
+    first.send("GET /narrow/taken.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it runs", LONG, || site.processes().len() == 2);
+    (site, first)
+}
+
+/// Brings a request to a phase.
+fn reach(site: &Site, (name, request, seen, processes): Phase) -> Client {
+    let mut client = site.server.connect();
+    client.send(request);
+    let mut received = Vec::new();
+    while !received.ends_with(seen) {
+        received.extend(client.read_bytes(1));
+    }
+    eventually(name, LONG, || site.processes().len() == 2 + processes && in_work(site) == 2);
+    client
+}
+
+/// C6, L12, X5: whatever it does just then.
+#[test]
+fn a_reset_client_ends_its_program_in_every_phase() {
+    let (site, first) = phases();
+    for phase in PHASES {
+        let client = reach(&site, phase);
+        let watch = Stopwatch::start();
+        client.reset();
+        eventually(phase.0, LONG, || site.processes().len() == 2 && in_work(&site) == 1);
+        assert!(watch.elapsed() < Duration::from_secs(2), "{}: {:?}", phase.0, watch.elapsed());
+    }
+    drop(first);
+    site.assert_clean("clients that were reset");
+}
+
+/// C6, H11, L12: a client that closes without a reset.
+#[test]
+fn a_client_that_closes_ends_its_program_in_every_phase() {
+    let (site, first) = phases();
+    for phase in PHASES {
+        let client = reach(&site, phase);
+        let watch = Stopwatch::start();
+        drop(client);
+        eventually(phase.0, LONG, || site.processes().len() == 2 && in_work(&site) == 1);
+        assert!(watch.elapsed() < Duration::from_secs(2), "{}: {:?}", phase.0, watch.elapsed());
+    }
+    drop(first);
+    site.assert_clean("clients that closed");
+}
+
+/// C6, L31, E9: an operator's cancel ends the program, and the client has its one answer or sees the cut.
+#[test]
+fn a_cancel_ends_the_program_in_every_phase() {
+    let (site, first) = phases();
+    let pid = site.server.id().to_string();
+    for phase in PHASES {
+        let mut client = reach(&site, phase);
+        let peer = client.local_address().to_string();
+        let id = sessions(&site).into_iter().find(|one| one["peer"] == peer.as_str());
+        let id = format!(":{}", id.expect("it is listed")["id"]);
+        let watch = Stopwatch::start();
+        let said = run(BINARY, &["ctl", "--pid", &pid, "session", "cancel", &id], LONG);
+        assert!(said.stdout.contains("1 told to cancel"), "{}: {said:?}", phase.0);
+        eventually(phase.0, LONG, || site.processes().len() == 2);
+        assert!(watch.elapsed() < Duration::from_secs(3), "{}: {:?}", phase.0, watch.elapsed());
+        if phase.2.is_empty() {
+            assert_eq!(client.read_response().status, 503, "{}", phase.0);
+        } else {
+            let (bytes, end) = client.read_to_end();
+            assert_eq!((bytes.as_slice(), end), (&b""[..], End::Closed), "{}", phase.0);
+        }
+        drop(client);
+        eventually(phase.0, LONG, || in_work(&site) == 1);
+    }
+    drop(first);
+    site.assert_clean("requests that were cancelled");
+}
+
 #[test]
 fn a_half_closed_client_is_a_lost_one() {
     // H11: while a program works, FIN counts as a lost client.
@@ -186,6 +333,36 @@ fn what_a_program_leaves_in_its_group_ends_with_its_request() {
     assert!(watch.elapsed() < Duration::from_secs(2), "{:?}", watch.elapsed());
     site.assert_clean("a child with stdout");
     assert!(site.server.cpu_ticks() - ticks < 20, "it span");
+}
+
+#[test]
+fn a_process_that_tries_to_join_the_servers_group_is_ended_and_leaves_no_zombie() {
+    // C6, V40: in a session of its own, a program cannot leave for a group where no sweep would look.
+    const PROGRAM: &str = r"#!/usr/bin/env python3
+import os, time
+server = os.getppid()
+print('Content-Type: text/plain\n', flush=True)
+if os.fork() == 0:
+    try:
+        os.setpgid(0, os.getpgid(server))
+        print('joined', flush=True)
+    except PermissionError:
+        print('refused', flush=True)
+    os.setpgid(0, 0)
+    if os.fork() == 0:
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+print('done')
+";
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", PROGRAM);
+    let site = Site::start(tree, "cgi_read_timeout 60s;");
+    for _ in 0..3 {
+        let text = site.server.connect().get("/cgi-bin/x.cgi").text();
+        assert_eq!(text, "refused\ndone\n");
+    }
+    site.assert_clean("programs that changed their group");
 }
 
 #[test]
@@ -231,7 +408,8 @@ fn the_total_time_is_kept_by_programs_that_never_pause() {
     let watch = Stopwatch::start();
     client.send("GET /cgi-bin/floods.cgi HTTP/1.1\r\nHost: a\r\n\r\n");
     let (bytes, end) = client.read_to_end();
-    assert_eq!(end, sekisho_testkit::End::Reset);
+    assert_eq!(end, End::Closed);
+    assert!(!bytes.ends_with(b"0\r\n\r\n"), "it must not look complete");
     assert!(bytes.len() > 10_000);
     assert!(watch.elapsed() < Duration::from_secs(5), "{:?}", watch.elapsed());
     site.assert_clean("a flood");

@@ -1,5 +1,5 @@
-//! Request bodies: they stream to the program, whole and in bounded memory (C7), and what a program
-//! does not want is no harm.
+//! Request bodies: they are gathered before the program starts, or stream to it, whole and in bounded memory (C7), and
+//! what a program does not want is no harm.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use sekisho_testkit::response::Context;
 use sekisho_testkit::{Client, Response, Tree, eventually, pause, run};
 
 use crate::common::{LONG, pattern};
-use crate::support::{Site, is_long, sh};
+use crate::support::{Injected, Site, is_long, sh};
 
 const MIB: usize = 1 << 20;
 /// How much the server may grow while bodies pass through it.
@@ -33,12 +33,17 @@ fn large_bodies_arrive_whole_in_bounded_memory() {
     let copy = tree.file("body", &body);
     let sum = run("sha256sum", &[&copy.to_string_lossy()], Duration::from_mins(1));
     let sum = sum.stdout.split(' ').next().unwrap_or_default().to_owned();
-    let site = Site::start(tree, "client_max_body_size 1g; cgi_read_timeout 60s;");
+    let site = Site::start(
+        tree,
+        "client_max_body_size 1g; cgi_read_timeout 60s;\n\
+         location /streamed/ { alias {root}/cgi-bin/; cgi on; cgi_request_buffering off; }",
+    );
     let before = site.server.rss_bytes();
     let expected = format!("{bytes} a/b {sum}\n");
     let send = |number: usize| {
         let mut client = site.server.connect().with_patience(Duration::from_mins(5));
-        post(&mut client, &body, number.is_multiple_of(2));
+        let folder = ["cgi-bin", "streamed"][number / 2 % 2];
+        post(&mut client, &format!("/{folder}/sum.cgi"), &body, number.is_multiple_of(2));
         let response = client.try_read_response(false).map_err(|error| error.to_string())?;
         if (response.status, response.text().as_str()) != (200, expected.as_str()) {
             return Err(format!("{response:?}"));
@@ -75,14 +80,14 @@ fn large_bodies_arrive_whole_in_bounded_memory() {
 }
 
 /// Sends a body with its length or in chunks.
-fn post(client: &mut Client, body: &[u8], is_chunked: bool) {
+fn post(client: &mut Client, target: &str, body: &[u8], is_chunked: bool) {
     let framing = if is_chunked {
         "Transfer-Encoding: chunked".to_owned()
     } else {
         format!("Content-Length: {}", body.len())
     };
     client.send(format!(
-        "POST /cgi-bin/sum.cgi HTTP/1.1\r\nHost: a\r\nContent-Type: a/b\r\n{framing}\r\n\r\n"
+        "POST {target} HTTP/1.1\r\nHost: a\r\nContent-Type: a/b\r\n{framing}\r\n\r\n"
     ));
     for piece in body.chunks(PIECE) {
         if is_chunked {
@@ -237,7 +242,7 @@ fn an_answer_may_come_before_the_body_and_go_on_with_it() {
     // C7: both ways at once.
     let tree = Tree::new();
     tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; exec cat"));
-    let site = Site::start(tree, "client_max_body_size 10m;");
+    let site = Site::start(tree, "client_max_body_size 10m; cgi_request_buffering off;");
     let mut client = site.server.connect();
     client.send("POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nping");
     let mut seen = Vec::new();
@@ -268,4 +273,149 @@ fn an_answer_may_come_before_the_body_and_go_on_with_it() {
     let context = Context { is_head: false, is_closed: true };
     let (response, _) = Response::parse(&received, context).expect("well formed").expect("whole");
     assert!(response.body == body, "{} bytes came back", response.body.len());
+}
+
+#[test]
+fn bodies_of_every_length_arrive_whole_by_memory_or_by_file() {
+    // C7: around the size of the buffer, of a pipe and of what is written at a time.
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n%s ' \"$CONTENT_LENGTH\"; exec cat"));
+    let site = Site::start(
+        tree,
+        "client_max_body_size 4m; location /large/ { alias {root}/cgi-bin/; cgi on; client_body_buffer_size 1m; }",
+    );
+    for bytes in
+        [1, 4096, 16 << 10, (16 << 10) + 1, 64 << 10, (64 << 10) + 1, 300_000, MIB, MIB + 1]
+    {
+        let body = pattern(bytes);
+        for target in ["/cgi-bin/x.cgi", "/large/x.cgi"] {
+            for is_chunked in [true, false] {
+                let mut client = site.server.connect();
+                post(&mut client, target, &body, is_chunked);
+                let response = client.read_response();
+                let expected = [format!("{bytes} ").as_bytes(), &body].concat();
+                assert!(
+                    response.body == expected,
+                    "{bytes} bytes to {target}, chunked: {is_chunked}: {} came back",
+                    response.body.len()
+                );
+            }
+        }
+    }
+    site.assert_clean("bodies of every length");
+}
+
+#[test]
+fn slow_bodies_hold_no_program_and_no_place() {
+    // C7, V40: two clients that never finish their bodies, and one place.
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; exec cat"));
+    let site = Site::start(tree, "cgi_max_processes 1; cgi_queue 0;");
+    let heads = ["Content-Length: 1000000", "Content-Length: 100", "Transfer-Encoding: chunked"];
+    let mut slow: Vec<Client> = heads
+        .iter()
+        .map(|framing| {
+            let mut client = site.server.connect();
+            let head = format!("POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
+            client.send(head).send("5\r\nhello\r\n");
+            client
+        })
+        .collect();
+    // The only place is free for whoever has all that it needs.
+    for _ in 0..5 {
+        let mut client = site.server.connect();
+        let answer = client.request_with_body("POST", "/cgi-bin/x.cgi", "", "all of it");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "all of it"));
+    }
+    assert!(site.processes().is_empty(), "a program waits for a slow client");
+    // The last of them comes to its end: it is served as anybody.
+    let mut chunked = slow.pop().expect("three of them");
+    chunked.send("0\r\n\r\n");
+    assert_eq!(chunked.read_response().text(), "hello");
+    drop((slow, chunked));
+    site.assert_clean("slow bodies");
+}
+
+#[test]
+fn a_drip_is_no_body() {
+    // T4, C7: a byte now and then keeps `client_body_timeout`, and is too slow all the same.
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; exec cat"));
+    let site = Site::start(tree, "client_body_timeout 1s;");
+    let mut client = site.server.connect();
+    client.send("POST /cgi-bin/x.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    let is_refused = sekisho_testkit::wait_for(LONG, || {
+        let _ = client.try_send("x");
+        pause(Duration::from_millis(200));
+        site.server.log("error.log").contains("408")
+    });
+    assert!(is_refused, "{}", site.server.log("error.log"));
+    assert_eq!(client.read_response().status, 408);
+    drop(client);
+    site.assert_clean("a drip");
+}
+
+#[test]
+fn a_program_that_reads_its_gathered_body_is_not_silent() {
+    // T5, C7: it reads from a file, and for longer than it may be silent.
+    let tree = Tree::new();
+    let script = "for n in 1 2 3 4 5 6 7 8; do head -c 65536 >/dev/null; sleep 0.2; done\n\
+                  printf 'X: 1\\n\\nread\\n'";
+    tree.script("root/cgi-bin/reads.cgi", &sh(script));
+    tree.script("root/cgi-bin/hangs.cgi", &sh("sleep 60"));
+    let site = Site::start(tree, "cgi_read_timeout 500ms; cgi_kill_grace 200ms;");
+    let mut client = site.server.connect();
+    post(&mut client, "/cgi-bin/reads.cgi", &pattern(800_000), false);
+    let response = client.read_response();
+    assert_eq!((response.status, response.text().as_str()), (200, "read\n"));
+    post(&mut client, "/cgi-bin/hangs.cgi", &pattern(800_000), false);
+    assert_eq!(client.read_response().status, 504);
+    drop(client);
+    site.assert_clean("programs that read");
+}
+
+#[test]
+fn a_slow_disk_holds_up_only_the_body_that_goes_there() {
+    // C7, O5: every write to the temporary file takes a second, and one worker serves all.
+    const DELAY: &str = "delay_enter=1000000";
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; wc -c"));
+    let site = Site::start(tree, "");
+    let Some(injected) = Injected::into(&site.server, "pwrite64", DELAY) else { return };
+    let mut sender = site.server.connect();
+    post(&mut sender, "/cgi-bin/x.cgi", &pattern(200_000), false);
+    let mut other = site.server.connect();
+    let mut served = 0;
+    while site.processes().is_empty() && served < 100 {
+        assert_eq!(other.get("/ok.txt").text(), "ok");
+        served += 1;
+    }
+    assert_eq!(served, 100, "the event loop waits for the disk");
+    assert_eq!(sender.read_response().text().trim(), "200000");
+    drop(injected);
+    drop((sender, other));
+    site.assert_clean("a slow disk");
+}
+
+#[test]
+fn a_body_that_cannot_be_kept_is_a_503_and_the_server_goes_on() {
+    // C7, C12, O5, X17
+    let tree = Tree::new();
+    tree.script("root/cgi-bin/x.cgi", &sh("printf 'X: 1\\n\\n'; wc -c"));
+    let site = Site::start(tree, "");
+    for error in ["error=ENOSPC", "error=EIO"] {
+        let Some(injected) = Injected::into(&site.server, "pwrite64", error) else { return };
+        for is_chunked in [true, false] {
+            let mut client = site.server.connect();
+            post(&mut client, "/cgi-bin/x.cgi", &pattern(200_000), is_chunked);
+            let refused = client.read_response();
+            assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
+            assert_eq!(client.get("/ok.txt").text(), "ok", "the connection is kept");
+        }
+        drop(injected);
+        let mut client = site.server.connect();
+        post(&mut client, "/cgi-bin/x.cgi", &pattern(200_000), true);
+        assert_eq!(client.read_response().text().trim(), "200000");
+    }
+    site.assert_clean("a full disk");
 }

@@ -257,3 +257,35 @@ fn which(program: &str) -> String {
     let found = sekisho_testkit::run("sh", &["-c", &format!("command -v {program}")], LONG);
     found.stdout.trim().to_owned()
 }
+
+#[test]
+fn the_forms_of_the_nginx_cgi_module_work() {
+    // C8, C10, T4
+    let tree = Tree::new();
+    tree.script(
+        "bin/app.sh",
+        &sh("printf 'X: 1\\n\\n%s|%s|%s\\n' \"$PATH_INFO\" \"$1\" \"$2\"; echo complaint >&2"),
+    );
+    let trap = "trap 'printf \"X: 1\\n\\nasked\"; exit' TERM; while :; do sleep 0.05; done";
+    tree.script("bin/trap.sh", &sh(trap));
+    tree.file("root/plain.txt", "printf 'X: 1\\n\\n%s\\n' \"$URI\"");
+    let site = Site::start(
+        tree,
+        "location /pass { cgi pass {dir}/bin/app.sh 111 $uri; cgi_stderr warn; }\n\
+         location /old { cgi_pass {dir}/bin/app.sh 111; cgi_stderr file {dir}/cgi.log; }\n\
+         location /plain.txt { cgi on; cgi_interpreter /usr/bin/env URI=$uri /bin/sh; }\n\
+         location /kill { cgi pass {dir}/bin/trap.sh; cgi_timeout 0 500ms; cgi_read_timeout off; }",
+    );
+    let mut client = site.server.connect();
+    assert_eq!(client.get("/pass/x").text(), "/x|111|/pass/x\n");
+    assert_eq!(client.get("/old/y").text(), "/y|111|\n");
+    assert_eq!(client.get("/plain.txt").text(), "/plain.txt\n");
+    let killed = client.get("/kill");
+    assert_eq!(killed.status, 504, "{}", killed.text());
+    drop(client);
+    site.assert_clean("the forms");
+    let log = site.server.log("error.log");
+    assert!(log.contains("[warn]") && log.contains("cgi stderr: complaint"), "{log}");
+    assert!(!log.lines().any(|line| line.contains("[error]") && line.contains("complaint")));
+    assert_eq!(site.server.tree().text("cgi.log"), "complaint\n");
+}

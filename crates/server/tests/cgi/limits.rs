@@ -1,17 +1,13 @@
 //! Limits: how many programs at once, who waits for them, and what happens when the machine has no more to
 //! give (C12, O5). And while programs sleep, everything else goes on.
 
-use std::fs::{self, File};
-use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, prlimit};
-use sekisho_testkit::{
-    Client, Server, Signal, Stopwatch, Tree, eventually, have, pause, run, wait_for,
-};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use sekisho_testkit::{Client, Server, Stopwatch, Tree, eventually, have, pause};
 
-use crate::common::{BINARY, LONG};
-use crate::support::{Site, sh};
+use crate::common::LONG;
+use crate::support::{Injected, Site, in_work, sh};
 
 fn tree() -> Tree {
     let tree = Tree::new();
@@ -26,15 +22,6 @@ fn ask(site: &Site, name: &str) -> Client {
     let mut client = site.server.connect();
     client.send(format!("GET /cgi-bin/{name}.cgi HTTP/1.1\r\nHost: a\r\n\r\n"));
     client
-}
-
-/// How many requests have come that are not answered yet, whether their program runs or waits for a place.
-fn in_work(site: &Site) -> usize {
-    let pid = site.server.id().to_string();
-    let listed = run(BINARY, &["ctl", "--pid", &pid, "sessions", "--json"], LONG);
-    let all: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
-    let sessions = all["sessions"].as_array().expect("a list").iter();
-    sessions.filter(|one| one["protocol"] == "http1" && one["state"] == "p_1").count()
 }
 
 #[test]
@@ -76,6 +63,43 @@ fn who_waits_too_long_is_told_so() {
     assert_eq!(ask(&site, "quick").read_response().text(), "hello\n");
     site.assert_clean("a queue");
     assert!(site.server.log("error.log").contains("waited too long"));
+}
+
+#[test]
+fn one_address_or_one_location_does_not_take_all_places() {
+    // C7, C12, V40
+    let site = Site::start(
+        tree(),
+        "cgi_max_processes 8; cgi_queue 4 60s; cgi_read_timeout 60s;\n\
+         location /fair/ { alias {root}/cgi-bin/; cgi on; cgi_max_processes_per_address auto; }\n\
+         location /one/ { alias {root}/cgi-bin/; cgi on; cgi_reserved_processes auto; }\n\
+         location /two/ { alias {root}/cgi-bin/; cgi on; cgi_reserved_processes auto; }",
+    );
+    let from = |address: &str, target: &str| {
+        let address = address.parse().expect("an address");
+        let mut client = Client::connect_from(address, site.server.address());
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client
+    };
+    let sleepers = || site.server.children().len();
+    // A quarter of eight.
+    let greedy: Vec<Client> = (0..6).map(|_| from("127.0.0.1", "/fair/asleep.cgi")).collect();
+    eventually("two run and four wait", LONG, || sleepers() == 2 && in_work(&site) == 6);
+    assert_eq!(from("127.0.0.2", "/fair/quick.cgi").read_response().text(), "hello\n");
+    // The queue is full, and takes in somebody else: the newest of those who have most of it goes.
+    let others: Vec<Client> = (0..3).map(|_| from("127.0.0.3", "/fair/asleep.cgi")).collect();
+    eventually("two more run", LONG, || sleepers() == 4);
+    let refused = greedy.into_iter().next_back().expect("six").read_response();
+    assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
+    drop(others);
+    eventually("all have ended", LONG, || sleepers() == 0);
+    // Seven of eight, and the last is another's.
+    let greedy: Vec<Client> = (0..9).map(|_| from("127.0.0.1", "/one/asleep.cgi")).collect();
+    eventually("seven run", LONG, || sleepers() == 7 && in_work(&site) == 9);
+    assert_eq!(from("127.0.0.1", "/two/quick.cgi").read_response().text(), "hello\n");
+    assert_eq!(sleepers(), 7);
+    drop(greedy);
+    site.assert_clean("shares");
 }
 
 #[test]
@@ -159,10 +183,12 @@ fn without_processes_it_is_a_503_and_the_server_goes_on() {
         ("clone,clone3,vfork,fork", "ENOMEM", 503),
         ("execve", "ENOMEM", 503),
         ("execve", "EIO", 502),
-        ("setpgid", "EPERM", 502),
+        ("setsid", "EPERM", 502),
         ("pipe2", "EMFILE", 503),
     ] {
-        let Some(injected) = Injected::into(&site.server, call, error) else { return };
+        let Some(injected) = Injected::into(&site.server, call, &format!("error={error}")) else {
+            return;
+        };
         let mut client = site.server.connect();
         for _ in 0..3 {
             let response = client.get("/cgi-bin/quick.cgi");
@@ -176,55 +202,6 @@ fn without_processes_it_is_a_503_and_the_server_goes_on() {
         assert_eq!(site.server.connect().get("/cgi-bin/quick.cgi").text(), "hello\n");
         site.assert_clean(call);
     }
-}
-
-/// Calls of the server that fail as long as this is there.
-struct Injected(Child);
-
-impl Injected {
-    /// `None` where that is not allowed.
-    fn into(server: &Server, calls: &str, error: &str) -> Option<Self> {
-        let log = server.tree().path("strace");
-        let _ = fs::remove_file(&log);
-        let mut child = Command::new("strace")
-            .args(["-f", "-p", &server.id().to_string(), "-e", &format!("trace={calls}")])
-            .args(["-e", &format!("inject={calls}:error={error}"), "-o"])
-            .arg(&log)
-            .stderr(File::create(server.tree().path("strace.err")).expect("a file"))
-            .spawn()
-            .ok()?;
-        let is_attached =
-            || server.tree().text("strace.err").contains("attached") && is_traced(server.id());
-        let mut has_ended = false;
-        let is_there = wait_for(LONG, || {
-            has_ended = child.try_wait().is_ok_and(|status| status.is_some());
-            has_ended || is_attached()
-        });
-        if has_ended || !is_there {
-            println!("skipped: strace may not trace: {}", server.tree().text("strace.err"));
-            child.kill().ok();
-            child.wait().ok();
-            return None;
-        }
-        Some(Self(child))
-    }
-}
-
-impl Drop for Injected {
-    fn drop(&mut self) {
-        // It lets its process go on this signal, and dies.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
-        self.0.wait().ok();
-    }
-}
-
-/// Whether all threads of a process are traced.
-fn is_traced(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads.flatten().all(|thread| {
-        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-        !status.contains("TracerPid:\t0\n")
-    })
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! What the CGI scenarios share: a server with programs, and the question whether anything of theirs is
 //! left behind.
 
-use std::fs;
+use std::fs::{self, File};
+use std::process::{Child, Command};
 use std::time::Duration;
 
-use sekisho_testkit::{Server, Tree, process, wait_for};
+use rustix::process::{Pid, kill_process};
+use sekisho_testkit::{Server, Signal, Tree, process, run, wait_for};
 
-use crate::common::serve;
+use crate::common::{BINARY, LONG, serve};
 
 /// Everything a row may leave behind must be gone by then, on a loaded machine too.
 const CLEAN_LIMIT: Duration = Duration::from_mins(1);
@@ -23,14 +25,15 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts a server; `body` stands in its block, beside a location of programs.
+    /// Starts a server; `body` stands in its block, beside a location of programs. All clients have one address, which
+    /// may take all places.
     #[track_caller]
     pub(crate) fn start(tree: Tree, body: &str) -> Self {
         let mark = format!("{MARK}={}", tree.dir().display());
         tree.file("root/ok.txt", "ok");
         tree.script("root/cgi-bin/warm.cgi", "#!/bin/sh\nprintf 'X: 1\\n\\n'\n");
         let body = format!(
-            "cgi_set_var {MARK} {{dir}};\nlocation /cgi-bin/ {{ cgi on; }}\nlocation / {{ }}\n{body}"
+            "cgi_set_var {MARK} {{dir}};\ncgi_max_processes_per_address off;\ncgi_reserved_processes off;\nlocation /cgi-bin/ {{ cgi on; }}\nlocation / {{ }}\n{body}"
         );
         let server = serve(tree, &body);
         // The first of each kind opens what stays open.
@@ -84,6 +87,70 @@ impl Site {
             .filter(|pid| process::exists(*pid))
             .collect()
     }
+}
+
+/// Calls of the server that fail, or are slow, as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Injected(Child);
+
+impl Injected {
+    /// `change` is what strace is told to do with the calls; `None` where that is not allowed.
+    pub(crate) fn into(server: &Server, calls: &str, change: &str) -> Option<Self> {
+        let log = server.tree().path("strace");
+        let _ = fs::remove_file(&log);
+        let mut child = Command::new("strace")
+            .args(["-f", "-p", &server.id().to_string(), "-e", &format!("trace={calls}")])
+            .args(["-e", &format!("inject={calls}:{change}"), "-o"])
+            .arg(&log)
+            .stderr(File::create(server.tree().path("strace.err")).expect("a file"))
+            .spawn()
+            .ok()?;
+        let is_attached =
+            || server.tree().text("strace.err").contains("attached") && is_traced(server.id());
+        let mut has_ended = false;
+        let is_there = wait_for(LONG, || {
+            has_ended = child.try_wait().is_ok_and(|status| status.is_some());
+            has_ended || is_attached()
+        });
+        if has_ended || !is_there {
+            println!("skipped: strace may not trace: {}", server.tree().text("strace.err"));
+            child.kill().ok();
+            child.wait().ok();
+            return None;
+        }
+        Some(Self(child))
+    }
+}
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        // It lets its process go on this signal, and dies.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
+        self.0.wait().ok();
+    }
+}
+
+/// Whether all threads of a process are traced.
+fn is_traced(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().all(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        !status.contains("TracerPid:\t0\n")
+    })
+}
+
+/// The sessions of HTTP clients, as `ctl` lists them.
+pub(crate) fn sessions(site: &Site) -> Vec<serde_json::Value> {
+    let pid = site.server.id().to_string();
+    let listed = run(BINARY, &["ctl", "--pid", &pid, "sessions", "--json"], LONG);
+    let all: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    let sessions = all["sessions"].as_array().expect("a list").iter();
+    sessions.filter(|one| one["protocol"] == "http1").cloned().collect()
+}
+
+/// How many requests are being worked on, or wait.
+pub(crate) fn in_work(site: &Site) -> usize {
+    sessions(site).iter().filter(|one| one["state"] == "p_1").count()
 }
 
 /// A script for the shell.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sekisho_http::Status;
 use sekisho_http1::{BodyLength, Event, Response, Sends};
 use sekisho_lifecycle::session::Fact;
-use sekisho_lifecycle::{CloseReason, Manner};
+use sekisho_lifecycle::{CloseReason, Engine, Manner};
 
 use super::Play;
 use super::ask::{How, Said, Script, Token};
@@ -348,7 +348,12 @@ impl Seat {
                     return self.finish(play);
                 }
                 self.record.has_broken_off = true;
-                self.engine.abort(CloseReason::BrokenOff);
+                self.engine.break_off(play.now);
+                self.timeline.is_deaf();
+                let is_pending =
+                    self.busy.as_ref().is_some_and(|busy| !busy.scratch.out.is_empty());
+                self.engine.transmitted(0, is_pending, play.now);
+                self.timeline.sent(0, is_pending, play.now);
                 self.release(play);
             }
         }

@@ -10,7 +10,7 @@ use sekisho_lifecycle::{DeadlineKind, Moment};
 
 /// T6: a refusal for lateness leaves within this, whatever `send_timeout` says.
 const LATE_SEND_MAX: Duration = Duration::from_secs(5);
-/// How long a body may take before its rate counts, without `client_body_timeout`.
+/// How long a body may take before its rate counts, where `client_body_timeout` is no longer.
 const RATE_GRACE: Duration = Duration::from_secs(10);
 
 /// What a connection's driver has seen that deadlines hang on.
@@ -98,7 +98,7 @@ impl Timeline {
     /// Body bytes are awaited from now on.
     pub(super) fn awaits_body(&mut self, now: Moment) {
         let policy = self.policy();
-        let grace = policy.body_timeout.unwrap_or(RATE_GRACE);
+        let grace = policy.body_timeout.map_or(RATE_GRACE, |timeout| timeout.max(RATE_GRACE));
         self.rate_at = policy.body_min_rate.map(|_| now + grace);
         self.is_body_awaited = true;
         self.body_moves(now);

@@ -1,7 +1,7 @@
 //! Why a request is refused before any handler sees it: one variant per cause. The status follows from
 //! the variant, never from text.
 
-use sekisho_http::Status;
+use crate::status::Status;
 
 /// A refusal: what to answer, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,366 @@
+//! A request body that is gathered before a program or an upstream starts (C7): in memory up to
+//! `client_body_buffer_size`, beyond that in a temporary file without a name. So a slow client occupies nothing but its
+//! connection, and the length of the body is known when it is handed over.
+//!
+//! The file is made and written by threads of the blocking pool, never by the event loop. While one chunk is being
+//! written the next one fills; what there is no room for stays with the caller, which holds the client back. Nothing
+//! here knows who wants the body.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// How much is written to the file at a time. A body on its way to a file has at most two of these in memory.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// The kernel takes a while to release a file of this size: not while clients wait.
+const LARGE_BYTES: u64 = 64 << 20;
+
+/// A body that is being gathered.
+///
+/// ```text
+/// Memory ──more than fits──▶ Writing ⇄ Idle ──end, all written──▶ handed over
+///    └──end──▶ handed over      └──error──▶ Failed
+/// ```
+#[derive(Debug)]
+pub struct RequestBody {
+    /// `client_body_buffer_size`
+    memory_bytes_max: usize,
+    /// How long the body is going to be, where that is known.
+    expected_bytes: Option<u64>,
+    /// How much of it has been taken.
+    bytes: u64,
+    /// What has been taken and is not in the file, nor on its way there.
+    chunk: Vec<u8>,
+    store: Store,
+    has_ended: bool,
+}
+
+/// Where the bytes before the chunk are.
+#[derive(Debug)]
+enum Store {
+    /// There are none.
+    Memory,
+    /// In the file.
+    Idle(BodyFile),
+    /// On their way to the file.
+    Writing(JoinHandle<io::Result<Written>>),
+    /// They could not be written, or have been handed over.
+    Failed,
+}
+
+/// What comes back from the blocking pool: the file, and the chunk's memory for the next one.
+#[derive(Debug)]
+struct Written {
+    file: BodyFile,
+    chunk: Vec<u8>,
+}
+
+/// A body that is complete.
+#[derive(Debug)]
+pub enum Gathered {
+    /// In memory.
+    Memory(Vec<u8>),
+    /// In a file, whose position is its beginning.
+    File(BodyFile),
+}
+
+impl Gathered {
+    /// How long it is.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(file) => file.bytes,
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl RequestBody {
+    /// Nothing of it has come yet. `memory_bytes_max` is `client_body_buffer_size`; `expected_bytes` is what the client
+    /// has announced.
+    pub const fn new(memory_bytes_max: usize, expected_bytes: Option<u64>) -> Self {
+        Self {
+            memory_bytes_max,
+            expected_bytes,
+            bytes: 0,
+            chunk: Vec::new(),
+            store: Store::Memory,
+            has_ended: false,
+        }
+    }
+
+    /// Takes bytes; says how many. Where that is not all, the disk is busy, and the task of `cx` is woken when there is
+    /// room. An error is for good.
+    pub fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        loop {
+            let room = self.chunk_max().saturating_sub(self.chunk.len());
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            self.chunk.extend_from_slice(now);
+            self.bytes += now.len() as u64;
+            rest = later;
+            if rest.is_empty() {
+                return Ok(bytes.len());
+            }
+            match self.advance(cx) {
+                Poll::Ready(idle) => idle?,
+                Poll::Pending => return Ok(bytes.len() - rest.len()),
+            }
+            self.write_chunk()?;
+        }
+    }
+
+    /// No more of it comes.
+    pub const fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    /// Whether all of it has come.
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// The whole body, once: ready when it has [ended](Self::end) and lies where it stays.
+    pub fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Gathered>> {
+        loop {
+            ready!(self.advance(cx))?;
+            if !self.has_ended {
+                return Poll::Pending;
+            }
+            let fits = self.chunk.len() <= self.memory_bytes_max;
+            match std::mem::replace(&mut self.store, Store::Failed) {
+                Store::Memory if fits => {
+                    return Poll::Ready(Ok(Gathered::Memory(std::mem::take(&mut self.chunk))));
+                }
+                Store::Idle(file) if self.chunk.is_empty() => {
+                    return Poll::Ready(Ok(Gathered::File(file)));
+                }
+                store => {
+                    self.store = store;
+                    self.write_chunk()?;
+                }
+            }
+        }
+    }
+
+    /// How much is kept before it is written.
+    fn chunk_max(&self) -> usize {
+        let fits = |expected: u64| expected <= self.memory_bytes_max as u64;
+        match self.store {
+            Store::Memory if self.expected_bytes.is_none_or(fits) => self.memory_bytes_max,
+            _ => CHUNK_BYTES,
+        }
+    }
+
+    /// Ready when nothing is being written.
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Store::Writing(writing) = &mut self.store {
+            let written = ready!(Pin::new(writing).poll(cx));
+            self.store = Store::Failed;
+            let Written { file, mut chunk } = written.map_err(io::Error::other)??;
+            if self.chunk.is_empty() {
+                chunk.clear();
+                self.chunk = chunk;
+            }
+            self.store = Store::Idle(file);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Lets a thread of the blocking pool write the chunk. Nothing else is being written.
+    fn write_chunk(&mut self) -> io::Result<()> {
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
+        let file = match std::mem::replace(&mut self.store, Store::Failed) {
+            Store::Memory => None,
+            Store::Idle(file) => Some(file),
+            Store::Writing(_) | Store::Failed => return Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        let chunk = std::mem::take(&mut self.chunk);
+        self.store = Store::Writing(runtime.spawn_blocking(move || {
+            let mut file = file.map_or_else(BodyFile::new, Ok)?;
+            file.append(&chunk)?;
+            Ok(Written { file, chunk })
+        }));
+        Ok(())
+    }
+}
+
+/// A temporary file without a name that holds a body.
+#[derive(Debug)]
+pub struct BodyFile {
+    /// `None` only while it is dropped.
+    file: Option<File>,
+    bytes: u64,
+}
+
+impl BodyFile {
+    /// Makes one: to be called where it may take its time.
+    fn new() -> io::Result<Self> {
+        Ok(Self { file: Some(tempfile::tempfile()?), bytes: 0 })
+    }
+
+    /// The one place that touches the disk: to be called where it may take its time. The position of the file stays
+    /// where it is, at the beginning.
+    fn append(&mut self, chunk: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        tests::before_the_disk();
+        let file = self.file.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        file.write_all_at(chunk, self.bytes)?;
+        self.bytes += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// For whoever reads it.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(file.as_fd())
+    }
+
+    /// How far those who share the descriptor have read.
+    pub fn position(&self) -> Option<u64> {
+        rustix::fs::tell(self.descriptor().ok()?).ok()
+    }
+}
+
+impl Drop for BodyFile {
+    fn drop(&mut self) {
+        let file = self.file.take();
+        if self.bytes > LARGE_BYTES
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn_blocking(move || drop(file));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Read;
+    use std::sync::Mutex;
+    use std::thread::ThreadId;
+    use std::time::Duration;
+
+    use super::*;
+
+    const MEMORY: usize = 1000;
+
+    /// Which threads have touched the disk, in every test of this file.
+    static TOUCHED_BY: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
+
+    /// A slow disk.
+    #[expect(clippy::disallowed_methods, reason = "it is the disk that takes its time")]
+    pub(super) fn before_the_disk() {
+        TOUCHED_BY.lock().expect("no panic").push(std::thread::current().id());
+        std::thread::sleep(Duration::from_millis(3));
+    }
+
+    fn body(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
+    }
+
+    /// Sends a body in pieces as a connection does, counting how often it had to wait.
+    async fn gather(body: &[u8], piece: usize, is_announced: bool) -> (Gathered, usize) {
+        let announced = is_announced.then_some(body.len() as u64);
+        let mut gathering = RequestBody::new(MEMORY, announced);
+        let mut waits = 0;
+        for piece in body.chunks(piece.max(1)) {
+            let mut rest = piece;
+            poll_fn(|cx| {
+                let taken = gathering.take(cx, rest).expect("there is a disk");
+                rest = &rest[taken..];
+                if rest.is_empty() {
+                    return Poll::Ready(());
+                }
+                waits += 1;
+                Poll::Pending
+            })
+            .await;
+        }
+        gathering.end();
+        assert!(gathering.has_ended());
+        let gathered = poll_fn(|cx| gathering.poll_gathered(cx)).await.expect("gathered");
+        (gathered, waits)
+    }
+
+    fn content(gathered: Gathered) -> Vec<u8> {
+        match gathered {
+            Gathered::Memory(bytes) => bytes,
+            Gathered::File(file) => {
+                let copy = file.descriptor().expect("open").try_clone_to_owned().expect("a copy");
+                let mut bytes = Vec::new();
+                File::from(copy).read_to_end(&mut bytes).expect("read");
+                assert_eq!(file.position(), Some(bytes.len() as u64), "the position is shared");
+                bytes
+            }
+        }
+    }
+
+    /// C7: small in memory, large in a file, in whatever pieces it comes and whether or not its length is announced.
+    #[tokio::test]
+    async fn a_body_is_whole_in_memory_or_in_a_file() {
+        let lengths = [0, 1, MEMORY - 1, MEMORY, MEMORY + 1, CHUNK_BYTES, 5 * CHUNK_BYTES + 77];
+        for length in lengths {
+            for piece in [1000, 16 * 1024, 1 << 20] {
+                for is_announced in [true, false] {
+                    let body = body(length);
+                    let (gathered, _) = gather(&body, piece, is_announced).await;
+                    let is_in_memory = matches!(gathered, Gathered::Memory(_));
+                    assert_eq!(is_in_memory, length <= MEMORY, "{length}");
+                    assert_eq!(gathered.len(), length as u64);
+                    assert_eq!(gathered.is_empty(), length == 0);
+                    assert!(content(gathered) == body, "{length} in pieces of {piece}");
+                }
+            }
+        }
+    }
+
+    /// C7: a disk that is slow holds the sender back, and nobody else. Each write sleeps, and
+    /// none of them sleeps on this thread, which is the event loop's.
+    #[tokio::test]
+    async fn the_event_loop_never_touches_the_disk() {
+        let body = body(16 * CHUNK_BYTES);
+        let (gathered, waits) = gather(&body, 16 * 1024, true).await;
+        assert!(content(gathered) == body);
+        assert!(waits > 0, "the sender was held back");
+        let own = std::thread::current().id();
+        let touched = TOUCHED_BY.lock().expect("no panic");
+        assert!(touched.len() >= 16 && !touched.contains(&own));
+    }
+
+    /// What was taken and what waits is bounded whatever the disk does.
+    #[test]
+    fn memory_is_bounded_while_the_disk_does_nothing() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let busy = runtime.spawn_blocking(move || gate.recv());
+        runtime.block_on(async {
+            let mut gathering = RequestBody::new(MEMORY, None);
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let mut taken = 0;
+            let piece = body(10_000);
+            for _ in 0..100 {
+                taken += gathering.take(&mut cx, &piece).expect("taken");
+            }
+            assert_eq!(taken, MEMORY + CHUNK_BYTES);
+            // The client goes: nothing waits for the disk.
+            drop(gathering);
+        });
+        go.send(()).expect("it waits");
+        runtime.block_on(busy).expect("done").expect("told");
+    }
+}

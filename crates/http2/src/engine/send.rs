@@ -1,0 +1,446 @@
+//! The sending half: responses into frames, and which stream's turn it is.
+
+use sekisho_http::Status;
+use sekisho_lifecycle::{Moment, Stage};
+
+use super::Http2;
+use crate::budget::Bound;
+use crate::code::Code;
+use crate::event::{BodyLength, Scratch, Sends, StreamId};
+use crate::frame::{self, HEADER_BYTES, Header, Kind, flag};
+use crate::request::{is_name_byte, is_value_byte};
+use crate::stream::{Closed, Fate, Output, Stream};
+
+/// Which stream may send, and how much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sendable {
+    /// The stream.
+    pub id: StreamId,
+    /// The longest DATA frame that it may send now; never 0.
+    pub bytes_max: usize,
+}
+
+/// The longest name that is made lower case without an allocation; there is none in use that is longer.
+const NAME_BYTES_MAX: usize = 64;
+
+impl Http2 {
+    /// Writes the head of the response to `scratch.out` and tells how its body leaves. An answer nobody waits for is
+    /// not written. Fields that belong to one connection or say how long the body is are left out: that is said
+    /// here.
+    pub fn respond<'f>(
+        &mut self,
+        id: StreamId,
+        status: Status,
+        length: BodyLength,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Sends {
+        let Some(stream) = self.streams.get_mut(id) else { return Sends::Nothing };
+        if stream.output != Output::Awaited || self.stage != Stage::Open {
+            return Sends::Nothing;
+        }
+        // 1xx is not a final answer: whoever gave it as one has made a mistake.
+        let status = if status.code() < 200 { Status::INTERNAL_SERVER_ERROR } else { status };
+        let has_body = !stream.is_head && !status.is_bodyless();
+        let (output, sends) = match length {
+            BodyLength::Known(length) if has_body && length > 0 => {
+                (Output::Exactly(length), Sends::Exactly(length))
+            }
+            BodyLength::Unknown if has_body => (Output::Stream, Sends::Stream),
+            _ => (Output::Ended, Sends::Nothing),
+        };
+        stream.output = output;
+        if !stream.has_ended && stream.fate != Fate::Taken {
+            stream.fate = Fate::Discarded;
+            stream.stored = Vec::new();
+            (stream.read_at, stream.latest) = (None, None);
+        }
+        let declared = match length {
+            BodyLength::Empty if !status.is_bodyless() => Some(0),
+            BodyLength::Known(length) if status != Status::NO_CONTENT => Some(length),
+            _ => None,
+        };
+        let before = scratch.out.len();
+        let flags = if output == Output::Ended { flag::END_STREAM } else { 0 };
+        self.write_block(id, flags, scratch, |engine, out| {
+            engine.encoder.status(status, out);
+            if let Some(length) = declared {
+                let mut digits = itoa::Buffer::new();
+                let digits = digits.format(length).as_bytes();
+                engine.encoder.field(b"content-length", digits, out);
+            }
+            for (name, value) in fields {
+                engine.write_field(name, value, out);
+            }
+        });
+        self.put_out(before, scratch, now);
+        if output == Output::Ended {
+            self.leaving.push_back((self.written, id));
+        }
+        sends
+    }
+
+    /// Writes an informational head: 100, 103. Any number of them may come before the response.
+    pub fn inform<'f>(
+        &mut self,
+        id: StreamId,
+        status: Status,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        let is_awaited =
+            self.streams.get(id).is_some_and(|stream| stream.output == Output::Awaited);
+        // RFC 9113 §8.6: there is no 101 here.
+        if !is_awaited || !matches!(status.code(), 100 | 102..=199) || self.stage != Stage::Open {
+            return;
+        }
+        let before = scratch.out.len();
+        self.write_block(id, 0, scratch, |engine, out| {
+            engine.encoder.status(status, out);
+            for (name, value) in fields {
+                engine.write_field(name, value, out);
+            }
+        });
+        self.put_out(before, scratch, now);
+    }
+
+    /// Whether the shell has body bytes of this stream to send: only such streams have their turn.
+    pub fn set_ready(&mut self, id: StreamId, is_ready: bool, now: Moment) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        let can_send = matches!(stream.output, Output::Exactly(_) | Output::Stream);
+        if !is_ready || !can_send {
+            stream.is_ready = false;
+            stream.window_at = None;
+            return self.unready(id);
+        }
+        if !stream.is_ready {
+            stream.is_ready = true;
+            self.ready.push(id);
+            self.watch_window(id, now);
+        }
+    }
+
+    /// The stream that has its turn to send. The same until it has sent or is not ready any more.
+    ///
+    /// Streams of a lower urgency number go first. Among equals, the first of those that the client wants one after
+    /// the other takes turns with all those that may share the connection (RFC 9218 §10).
+    pub fn next_sendable(&self) -> Option<Sendable> {
+        if self.send_window <= 0 || self.stage != Stage::Open {
+            return None;
+        }
+        let able = || {
+            let streams = self.ready.iter().filter_map(|id| Some((*id, self.streams.get(*id)?)));
+            streams.filter(|(_, stream)| stream.send_window > 0)
+        };
+        let urgency = able().map(|(_, stream)| stream.priority.urgency).min()?;
+        let among = |is_sequential| {
+            able().filter(move |(_, stream)| {
+                stream.priority.urgency == urgency
+                    && stream.priority.is_sequential() == is_sequential
+            })
+        };
+        // Turns are counted modulo 2^32, so that it is their distance to now which counts.
+        let age = |stream: &Stream| self.turns.wrapping_sub(stream.turn);
+        let shared =
+            among(false).max_by_key(|(id, stream)| (age(stream), std::cmp::Reverse(id.number)));
+        let first = among(true).min_by_key(|(id, _)| id.number);
+        let (id, stream) = match (shared, first) {
+            (Some(shared), Some(first)) if age(shared.1) > age(first.1) => shared,
+            (shared, first) => first.or(shared)?,
+        };
+        Some(Sendable { id, bytes_max: self.quota_of(stream) })
+    }
+
+    /// How long a DATA frame this stream may send now, whoever's turn it is: what is short enough can leave
+    /// together with its head.
+    pub fn quota(&self, id: StreamId) -> usize {
+        self.streams.get(id).map_or(0, |stream| self.quota_of(stream))
+    }
+
+    fn quota_of(&self, stream: &Stream) -> usize {
+        let window = self.send_window.min(stream.send_window).max(0) as u64;
+        let frame = self.policy.chunk_bytes.clamp(1, self.peer_frame_bytes_max);
+        window.min(u64::from(frame)).min(stream.unsent()) as usize
+    }
+
+    /// Sends body bytes, as many as the windows allow; says how many. The last byte of a body of known length ends
+    /// the stream; what goes beyond that length is cut.
+    pub fn body(
+        &mut self,
+        id: StreamId,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> usize {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let len = self.quota(id).min(bytes.len() - taken);
+            if len == 0 {
+                break;
+            }
+            let at = self.open_frame(scratch);
+            scratch.out.extend_from_slice(&bytes[taken..taken + len]);
+            self.close_frame(id, at, scratch, now);
+            taken += len;
+        }
+        taken
+    }
+
+    /// Makes room for the header of a DATA frame. The caller puts body bytes behind it, no more than
+    /// [`quota`](Self::quota), and closes the frame.
+    pub fn open_frame(&self, scratch: &mut Scratch) -> usize {
+        let at = scratch.out.len();
+        scratch.out.extend_from_slice(&[0; HEADER_BYTES]);
+        at
+    }
+
+    /// Ends a DATA frame that begins at `at` in the output: everything behind its header is its body. One that may
+    /// not be sent, or is empty, is taken back.
+    pub fn close_frame(&mut self, id: StreamId, at: usize, scratch: &mut Scratch, now: Moment) {
+        let Some(len) = scratch.out.len().checked_sub(at + HEADER_BYTES) else { return };
+        let quota = self.quota(id);
+        debug_assert!(len <= quota || quota == 0, "a frame of {len} bytes for a quota of {quota}");
+        if len == 0 || len > quota {
+            return scratch.out.truncate(at);
+        }
+        let header = self.data_header(id, len as u32, now);
+        if let Some(place) = scratch.out.get_mut(at..at + HEADER_BYTES) {
+            place.copy_from_slice(&header.to_bytes());
+        }
+        self.put_out(at, scratch, now);
+        self.note_end(id);
+    }
+
+    /// Writes the header of a DATA frame whose body, no longer than [`quota`](Self::quota), the shell sends itself
+    /// when all output before it has left.
+    pub fn file_frame(
+        &mut self,
+        id: StreamId,
+        len: usize,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> bool {
+        if len == 0 || len > self.quota(id) {
+            return false;
+        }
+        // Nothing may come between the header and its body.
+        self.put_out(scratch.out.len(), scratch, now);
+        let header = self.data_header(id, len as u32, now);
+        scratch.out.extend_from_slice(&header.to_bytes());
+        self.written += (HEADER_BYTES + len) as u64;
+        self.note_unsent(now);
+        self.note_end(id);
+        true
+    }
+
+    /// Takes the bytes of a DATA frame out of the windows; its header.
+    fn data_header(&mut self, id: StreamId, len: u32, now: Moment) -> Header {
+        self.send_window -= i64::from(len);
+        self.turns = self.turns.wrapping_add(1);
+        let mut flags = 0;
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.send_window -= i64::from(len);
+            stream.turn = self.turns;
+            stream.progress = stream.progress.saturating_add(len);
+            if let Output::Exactly(left) = &mut stream.output {
+                *left -= u64::from(len);
+                if *left == 0 {
+                    stream.output = Output::Ended;
+                    flags = flag::END_STREAM;
+                }
+            }
+        }
+        self.progress = self.progress.saturating_add(len);
+        // Each frame may be acknowledged on its stream and on the connection.
+        self.budget.earn(Bound::WindowUpdates, 2);
+        if flags != 0 {
+            self.set_ready(id, false, now);
+        } else {
+            self.watch_window(id, now);
+        }
+        Header { len, kind: Kind::Data, flags, stream: id.number }
+    }
+
+    /// If the response has just been written to its end, notes where that is.
+    fn note_end(&mut self, id: StreamId) {
+        if self.streams.get(id).is_some_and(|stream| stream.output == Output::Ended) {
+            self.leaving.push_back((self.written, id));
+        }
+    }
+
+    /// Ends a response of unknown length with trailers. Any other has ended already, or is not there.
+    pub fn trailers<'f>(
+        &mut self,
+        id: StreamId,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        if stream.output != Output::Stream || self.stage != Stage::Open {
+            return;
+        }
+        stream.output = Output::Ended;
+        self.set_ready(id, false, now);
+        let before = scratch.out.len();
+        self.write_block(id, flag::END_STREAM, scratch, |engine, out| {
+            for (name, value) in fields {
+                engine.write_field(name, value, out);
+            }
+        });
+        self.put_out(before, scratch, now);
+        self.leaving.push_back((self.written, id));
+    }
+
+    /// The handler is done: the stream is over. A response that is shorter than it said, or was never given, is cut
+    /// visibly; a request body that nobody wants any more is told so (M3).
+    pub fn finish(&mut self, id: StreamId, scratch: &mut Scratch, now: Moment) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        match stream.output {
+            Output::Awaited | Output::Exactly(_) => {
+                return self.reset(id, Code::Internal, scratch, now);
+            }
+            Output::Stream => {
+                stream.output = Output::Ended;
+                if self.stage == Stage::Open {
+                    let before = scratch.out.len();
+                    frame::header(&mut scratch.out, 0, Kind::Data, flag::END_STREAM, id.number);
+                    self.put_out(before, scratch, now);
+                }
+                self.leaving.push_back((self.written, id));
+            }
+            Output::Ended | Output::Gone => {}
+            Output::Finished => return,
+        }
+        let Some(stream) = self.streams.get(id) else { return };
+        if stream.output == Output::Ended && !stream.has_ended {
+            self.unready(id);
+            return self.await_end(id, scratch, now);
+        }
+        self.remove(id, scratch, now);
+    }
+
+    /// The response is complete and the request is not. A short rest of it may come; a long one is refused (M3).
+    fn await_end(&mut self, id: StreamId, scratch: &mut Scratch, now: Moment) {
+        let Some(stream) = self.streams.get(id) else { return };
+        let is_long = stream.expects
+            || stream.missing.is_some_and(|missing| missing > u64::from(stream.receive_window));
+        self.streams.finish(id);
+        if is_long {
+            self.refuse_rest(id);
+        } else {
+            self.arm_rest(id, now);
+        }
+        self.put_out(scratch.out.len(), scratch, now);
+        self.settle(now);
+    }
+
+    /// Nobody wants the rest of a request whose response is complete (RFC 9113 §8.1).
+    pub(super) fn refuse_rest(&mut self, id: StreamId) {
+        frame::rst_stream(&mut self.control, id.number, Code::NoError.number());
+        self.streams.remove(id, Closed::ByUs);
+    }
+
+    /// The stream is over without a complete response: it is reset, unless the client has done so.
+    pub fn reset(&mut self, id: StreamId, code: Code, scratch: &mut Scratch, now: Moment) {
+        let Some(stream) = self.streams.get(id) else { return };
+        let is_over = match stream.output {
+            Output::Finished => return,
+            Output::Gone => true,
+            Output::Ended => stream.has_ended,
+            Output::Awaited | Output::Exactly(_) | Output::Stream => false,
+        };
+        if !is_over {
+            frame::rst_stream(&mut self.control, id.number, code.number());
+            self.streams.note_closed(id.number, Closed::ByUs);
+        }
+        self.remove(id, scratch, now);
+    }
+
+    fn remove(&mut self, id: StreamId, scratch: &mut Scratch, now: Moment) {
+        self.unready(id);
+        self.streams.remove(id, Closed::Otherwise);
+        self.put_out(scratch.out.len(), scratch, now);
+        self.settle(now);
+    }
+
+    pub(super) fn unready(&mut self, id: StreamId) {
+        if let Some(at) = self.ready.iter().position(|other| *other == id) {
+            self.ready.swap_remove(at);
+        }
+        if self.ready.is_empty() {
+            self.window_at = None;
+        }
+    }
+
+    /// Writes HEADERS, and CONTINUATION where the block is longer than a frame of the peer may be.
+    fn write_block(
+        &mut self,
+        id: StreamId,
+        flags: u8,
+        scratch: &mut Scratch,
+        encode: impl FnOnce(&mut Self, &mut Vec<u8>),
+    ) {
+        let out = &mut scratch.out;
+        let at = out.len();
+        frame::header(out, 0, Kind::Headers, flags | flag::END_HEADERS, id.number);
+        self.encoder.begin(out);
+        encode(self, out);
+        let len = out.len() - at - HEADER_BYTES;
+        let len_max = self.peer_frame_bytes_max as usize;
+        if len <= len_max {
+            out[at..at + 3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
+            return;
+        }
+        let block = out.split_off(at + HEADER_BYTES);
+        out.truncate(at);
+        let many = block.len().div_ceil(len_max);
+        for (piece, at) in block.chunks(len_max).zip(1..) {
+            let end = if at == many { flag::END_HEADERS } else { 0 };
+            let (kind, flags) = match at {
+                1 => (Kind::Headers, flags | end),
+                _ => (Kind::Continuation, end),
+            };
+            frame::header(out, piece.len(), kind, flags, id.number);
+            out.extend_from_slice(piece);
+        }
+    }
+
+    /// Writes a field of a response, unless it may not stand there.
+    fn write_field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        if name.iter().any(u8::is_ascii_uppercase) {
+            let mut lower = [0; NAME_BYTES_MAX];
+            if let Some(lower) = lower.get_mut(..name.len()) {
+                lower.copy_from_slice(name);
+                lower.make_ascii_lowercase();
+                return self.write_lower(lower, value, out);
+            }
+            return self.write_lower(&name.to_ascii_lowercase(), value, out);
+        }
+        self.write_lower(name, value, out);
+    }
+
+    fn write_lower(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        // What stands in the table has been looked at before.
+        if self.encoder.indexed(name, value, out) {
+            return;
+        }
+        let is_ours = matches!(
+            name,
+            b"connection"
+                | b"content-length"
+                | b"keep-alive"
+                | b"proxy-connection"
+                | b"transfer-encoding"
+                | b"upgrade"
+        );
+        let is_sound = !name.is_empty()
+            && name.iter().copied().all(is_name_byte)
+            && value.iter().copied().fold(true, |all, byte| all & is_value_byte(byte));
+        if is_sound && !is_ours {
+            self.encoder.literal(name, value, out);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! HPACK, the compression of header fields (RFC 7541). A decoder and an encoder, each with its own dynamic
+//! table, which takes memory only for what was put into it and never more than a bound.
+
+pub mod decode;
+pub mod encode;
+pub mod huffman;
+pub mod table;
+
+use std::fmt;
+
+pub use decode::{Decoder, Field};
+pub use encode::Encoder;
+
+/// Why a header block cannot be decoded. The connection is over then: the tables of both sides no longer agree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It ends within a field.
+    CutShort,
+    /// A number that is too large.
+    Number,
+    /// An index that no table has.
+    Index,
+    /// A string that is not well encoded.
+    Huffman,
+    /// A change of the table's size that is too large, or stands behind a field.
+    TableSize,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::CutShort => "header block ends within a field",
+            Self::Number => "number in a header block is too large",
+            Self::Index => "header block refers to an entry that is not there",
+            Self::Huffman => "string in a header block is not well encoded",
+            Self::TableSize => "header block changes the size of its table where or how it may not",
+        })
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,54 @@
+//! A worker's side of the access log: lines are made in the worker's own buffers, and handed over to the writing
+//! thread when the event loop has nothing else to do.
+
+use std::cell::RefCell;
+
+use sekisho_log::LineBuffers;
+use sekisho_route::{Exchange, Request, Sent, TimeTexts, log_line, wants_line};
+
+use crate::site::Site;
+
+/// What a worker has of the access log.
+#[derive(Debug, Default)]
+pub(crate) struct AccessLog {
+    buffers: RefCell<LineBuffers>,
+    times: RefCell<TimeTexts>,
+}
+
+impl AccessLog {
+    /// Writes the lines that the location's `access_log`s want about a request.
+    pub(crate) fn write(
+        &self,
+        site: &Site,
+        request: &Request<'_>,
+        exchange: &Exchange,
+        sent: &Sent<'_>,
+    ) {
+        let (table, sent) = (site.table(), Some(sent));
+        let (mut buffers, mut times) = (self.buffers.borrow_mut(), self.times.borrow_mut());
+        let logs = &site.location(exchange.location).settings.access_logs;
+        for (log, opened) in logs.iter().zip(site.access_logs(exchange.location)) {
+            if let Some(condition) = &log.condition
+                && !wants_line(condition, table, request, exchange, sent)
+            {
+                continue;
+            }
+            buffers.line(&opened.sink, |line| {
+                log_line(&opened.format, table, request, exchange, sent, &mut times, line);
+            });
+        }
+    }
+
+    /// Gives the lines to the writing thread. Nothing where there are none.
+    pub(crate) fn hand_over(&self) {
+        let mut buffers = self.buffers.borrow_mut();
+        if !buffers.is_empty() {
+            buffers.hand_over();
+        }
+    }
+
+    /// How many buffers there are, and what they hold in memory.
+    pub(crate) fn weigh(&self) -> (usize, usize) {
+        self.buffers.borrow().weigh()
+    }
+}

@@ -1,0 +1,135 @@
+//! What a connection borrows from its worker while there is something to do: its input and its output. An idle
+//! connection has none.
+
+use sekisho_http::Scratch;
+use sekisho_lifecycle::Moment;
+
+use crate::bell::Rope;
+
+/// What one read takes at the most; grows for a head that is larger.
+const INPUT_BYTES: usize = 16 * 1024;
+/// Answers of a batch are written together up to about this size.
+const BATCH_BYTES: usize = 64 * 1024;
+/// Buffers that have grown beyond this are not kept.
+pub(crate) const KEEP_BYTES: usize = 128 * 1024;
+
+/// A connection's input and output.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    pub(crate) input: Vec<u8>,
+    /// Where the bytes that the engine has not taken begin and end in `input`.
+    pub(crate) taken: usize,
+    pub(crate) filled: usize,
+    /// The head that was received last, and the output, as the engine wants them.
+    pub(crate) scratch: Scratch,
+    /// How much of the output has left.
+    pub(crate) sent: usize,
+    /// When the first byte of the head that is being received was seen, and how many have been taken.
+    pub(crate) since: Moment,
+    pub(crate) received: u64,
+    /// What those who work for the session wake it by.
+    pub(crate) rope: Option<Rope>,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self {
+            input: vec![0; INPUT_BYTES],
+            taken: 0,
+            filled: 0,
+            scratch: Scratch::default(),
+            sent: 0,
+            since: Moment::ZERO,
+            received: 0,
+            rope: None,
+        }
+    }
+}
+
+impl Buffers {
+    /// Whether nothing in it is still needed.
+    pub(crate) fn is_done(&self) -> bool {
+        self.taken == self.filled && self.sent == self.scratch.out.len()
+    }
+
+    /// What has been read and not taken.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.input[self.taken..self.filled]
+    }
+
+    /// Room for the next read.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.taken == self.filled {
+            (self.taken, self.filled) = (0, 0);
+        } else if self.filled == self.input.len() {
+            if self.taken > 0 {
+                self.input.copy_within(self.taken..self.filled, 0);
+                self.filled -= self.taken;
+                self.taken = 0;
+            } else {
+                // The engine bounds what it leaves untaken by the limits of a head.
+                self.input.resize(self.input.len() * 2, 0);
+            }
+        }
+        &mut self.input[self.filled..]
+    }
+
+    /// Whether a read would find room without the buffer growing.
+    pub(crate) fn has_input_room(&self) -> bool {
+        self.filled < self.input.len() || self.taken > 0
+    }
+
+    /// What is to leave.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        &self.scratch.out[self.sent..]
+    }
+
+    /// So many bytes have left; whether more wait.
+    pub(crate) fn has_sent(&mut self, bytes: usize) -> bool {
+        self.sent += bytes;
+        let is_more = self.sent < self.scratch.out.len();
+        if !is_more {
+            self.scratch.out.clear();
+            self.sent = 0;
+        }
+        is_more
+    }
+
+    /// Whether more may be put into the batch before it leaves.
+    pub(crate) fn has_room(&self) -> bool {
+        self.scratch.out.len() - self.sent <= BATCH_BYTES
+    }
+
+    /// Makes it ready for another connection; `false` when it is not worth keeping.
+    pub(crate) fn tidy(&mut self) -> bool {
+        (self.taken, self.filled, self.sent, self.received) = (0, 0, 0, 0);
+        self.scratch.out.clear();
+        // One client's head must never be taken for another's (a 408 is answered without one).
+        self.scratch.head.clear();
+        self.input.len() <= KEEP_BYTES
+            && self.scratch.out.capacity() <= KEEP_BYTES
+            && self.scratch.head.capacity() <= KEEP_BYTES
+    }
+
+    /// What it holds in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.input.capacity()
+            + self.scratch.out.capacity()
+            + self.scratch.head.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_weigh_what_they_have_grown_to() {
+        let mut buffers = Buffers::default();
+        assert!(buffers.held_bytes() > 16 * 1024, "{}", buffers.held_bytes());
+        let before = buffers.held_bytes();
+        buffers.scratch.out.reserve_exact(100_000);
+        assert_eq!(buffers.held_bytes(), before + buffers.scratch.out.capacity());
+    }
+}

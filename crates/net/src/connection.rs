@@ -1,0 +1,473 @@
+//! A client's connection: a transport, a protocol engine and the requests in work. Between its turns (see
+//! `turns.rs`) it is a record of known size; buffers and exchanges are borrowed from the worker while there is
+//! something to do.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use sekisho_config::Level;
+use sekisho_http::Scratch;
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::session::Fact;
+use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, RequestId, Stage};
+
+use crate::admission::{Admitted, TooMany};
+use crate::dispatch::Ask;
+use crate::exchange::{Exchange, Exchanges};
+use crate::link::Link;
+use crate::protocol::{Event, Protocol};
+use crate::request_log::Client;
+use crate::session::{Seat, Token, Wish};
+use crate::transport::{Socket, Transport};
+use crate::trial;
+use crate::worker::{Door, Worker};
+
+/// A client that was here so shortly ago may have sent its next request before it can know that we drain.
+const DRAIN_QUIET: Duration = Duration::from_millis(100);
+/// How long an answer may take to leave when the end is forced.
+const FORCE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct Connection<T = Socket> {
+    pub(crate) transport: T,
+    pub(crate) link: Link,
+    pub(crate) exchanges: Exchanges,
+    #[expect(dead_code, reason = "counts the connection out when it is dropped")]
+    admitted: Option<Box<Admitted>>,
+    /// How many bytes have come, and how many have left.
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    /// How many of those the client had acknowledged when the send deadline fell last.
+    acknowledged: u64,
+    /// When bytes last moved.
+    pub(crate) active: Moment,
+    /// How much of files the client has been sent.
+    pub(crate) file_sent: u64,
+    pub(crate) flags: Flags,
+}
+
+/// Facts about a connection's transport.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
+pub(crate) struct Flags {
+    /// There are as many connections as there may be, which it is still to be told.
+    is_one_too_many: bool,
+    /// Its first bytes say whether it speaks HTTP/1 or HTTP/2.
+    pub(crate) is_undecided: bool,
+    /// Our side has ended.
+    pub(crate) is_shut: bool,
+    /// The client's side has ended.
+    pub(crate) has_input_ended: bool,
+    /// A long file is being sent.
+    pub(crate) is_corked: bool,
+    /// Small segments wait (`tcp_nodelay off`).
+    pub(crate) is_delayed: bool,
+}
+
+/// Whose deadline it is: who acts when it falls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    /// The protocol engine.
+    Protocol,
+    /// A request in work: its task, or its pace.
+    Exchange(RequestId),
+    /// The session: it drains and waits for a quiet moment.
+    Drain,
+    /// The session: its end is forced.
+    Force,
+}
+
+impl<T: Transport> Connection<T> {
+    /// A connection that has just been accepted.
+    pub(crate) fn new(
+        worker: Rc<Worker>,
+        door: Rc<Door>,
+        transport: T,
+        remote: Option<SocketAddr>,
+        local: Option<IpAddr>,
+    ) -> Self {
+        let placed = door.placed();
+        let listen = placed.listen(local);
+        let is_undecided = placed.site.speaks_http2(listen);
+        let main = &placed.site.config().main;
+        let admitted = worker.shared.admission.admit(main, remote.map(|remote| remote.ip()));
+        let now = worker.clock.now();
+        let protocol = Protocol::http1(placed.site.first_policy(listen), now);
+        let id = worker.next_connection();
+        let seat = Seat::new(id, door.id, now, remote, worker.wish.get().max(door.wish.get()));
+        let key = worker.sessions.borrow_mut().enter(seat);
+        let is_one_too_many = matches!(admitted, Err(TooMany));
+        Self {
+            transport,
+            link: Link { protocol, buffers: None, worker, door, id, key, local, no_delay: true },
+            exchanges: Exchanges::default(),
+            admitted: admitted.ok().flatten().map(Box::new),
+            received: 0,
+            sent: 0,
+            acknowledged: 0,
+            active: now,
+            file_sent: 0,
+            flags: Flags { is_one_too_many, is_undecided, ..Flags::default() },
+        }
+    }
+
+    /// A turn: does what there is to do. `Ready` is the end of the session.
+    pub(crate) fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.link.worker.clock.now();
+        let orders = self.link.worker.sessions.borrow_mut().orders(self.link.key);
+        self.transport.note(orders.ready);
+        if orders.has_errand {
+            self.run_errand(now);
+        }
+        let wish = orders.wish;
+        match wish {
+            Wish::GoOn => {}
+            Wish::Drain => self.drain(now),
+            // A task can still give its answer; everything else ends here (O4).
+            Wish::Force if self.cancel_tasks(Cause::Shutdown, now) => self.drain(now),
+            Wish::Force => {
+                // A client that has its answer and lingers loses nothing.
+                let is_open = self.link.protocol.stage() == Stage::Open;
+                if is_open && !self.link.protocol.is_idle() {
+                    self.link.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
+                }
+                return self.close(CloseReason::Forced, now);
+            }
+        }
+        if std::mem::take(&mut self.flags.is_one_too_many) {
+            // Told once; from here on it is an ordinary connection that closes.
+            if let Some(event) = self.link.protocol.refuse_connection() {
+                self.handle(event, now);
+            }
+        }
+        loop {
+            if let Poll::Ready(reason) = self.turn(cx, now) {
+                return self.close(reason, now);
+            }
+            // Data that came in the same turn has won (T3).
+            if !self.expire(cx, wish, now) {
+                break;
+            }
+        }
+        self.rest(wish, now)
+    }
+
+    /// Lets the deadline that is due act, if one is; whether anything happened.
+    fn expire(&mut self, cx: &mut Context<'_>, wish: Wish, now: Moment) -> bool {
+        let due = self.next_deadline(wish).filter(|(deadline, _)| deadline.at.is_due(now));
+        let Some((Deadline { kind, .. }, owner)) = due else { return false };
+        match owner {
+            Owner::Exchange(id) => {
+                let Some(at) = self.exchanges.find(id) else { return false };
+                let Self { link, exchanges, .. } = self;
+                link.protocol.set_ready(id, kind == DeadlineKind::Rate, now);
+                let happened = exchanges.get_mut(at).is_some_and(|it| it.expire(cx, link, now));
+                self.settle(at);
+                happened
+            }
+            Owner::Protocol => {
+                // Bytes that wait in the kernel may have been acknowledged all the same (T4).
+                if kind == DeadlineKind::Send && self.has_acknowledged() {
+                    self.link.protocol.acknowledged(now);
+                    return true;
+                }
+                self.link.worker.shared.counters.expire(kind);
+                if kind == DeadlineKind::Send {
+                    self.tell_send_timeout(now);
+                }
+                if let Some(event) = self.link.protocol.expire(now) {
+                    self.handle(event, now);
+                }
+                true
+            }
+            // These are acted on where the turn ends.
+            Owner::Drain | Owner::Force => false,
+        }
+    }
+
+    /// Whether the client has acknowledged bytes since this was asked last.
+    fn has_acknowledged(&mut self) -> bool {
+        let Some(left) = self.transport.unacknowledged() else { return false };
+        let acknowledged = self.sent_bytes().saturating_sub(left);
+        let before = std::mem::replace(&mut self.acknowledged, acknowledged);
+        acknowledged > before
+    }
+
+    /// A client is cut off in the middle of an answer: nothing else would say so.
+    fn tell_send_timeout(&self, now: Moment) {
+        let site = &self.link.door.placed().site;
+        if site.log.wants(Level::Info) {
+            let client = Client(self.link.facts().remote);
+            let sent = self.sent_bytes();
+            let message = format_args!(
+                "client timed out (send_timeout): it acknowledged nothing, {sent} bytes were sent, {client}"
+            );
+            let stamp = self.link.worker.clock.stamp(now);
+            site.log.write(Level::Info, stamp, Some(self.link.id), message);
+        }
+    }
+
+    /// The peer broke a rule of the protocol; the engine has dealt with it.
+    fn tell_violation(&self, what: &str, now: Moment) {
+        let site = &self.link.door.placed().site;
+        if site.log.wants(Level::Info) {
+            let client = Client(self.link.facts().remote);
+            let stamp = self.link.worker.clock.stamp(now);
+            let message = format_args!("client broke the protocol: {what}, {client}");
+            site.log.write(Level::Info, stamp, Some(self.link.id), message);
+        }
+    }
+
+    /// From now on it speaks HTTP/2; its deadlines run from when it was accepted.
+    pub(crate) fn speak_http2(&mut self) {
+        let placed = self.link.door.placed();
+        let policies = placed.site.first_policy(placed.listen(self.link.local));
+        let accepted = self.link.worker.sessions.borrow().seat(self.link.key).since;
+        self.link.protocol = Protocol::http2(policies, accepted);
+    }
+
+    /// The turn is over: what is not needed goes back, and what is waited for is noted.
+    fn rest(&mut self, wish: Wish, now: Moment) -> Poll<()> {
+        let protocol = &self.link.protocol;
+        let has_all = protocol.stage() == Stage::Lingering || protocol.is_idle();
+        if wish == Wish::Force && has_all {
+            // It has its answer, and its reading of it is not waited for.
+            return self.close(CloseReason::Forced, now);
+        }
+        if self.exchanges.is_empty()
+            && self.link.buffers.as_ref().is_some_and(|buffers| buffers.is_done())
+            && let Some(buffers) = self.link.buffers.take()
+        {
+            self.link.worker.give_back_buffers(buffers);
+            self.link.protocol.shrink();
+        }
+        let mut next = self.next_deadline(wish);
+        if let Some((deadline, Owner::Drain)) = next
+            && deadline.at.is_due(now)
+        {
+            self.link.shut_down_gracefully(now);
+            return self.close(CloseReason::Draining, now);
+        }
+        if wish == Wish::Force {
+            // Its answer is on the way; a client that does not take it is not waited for.
+            let last = Deadline { at: now + FORCE_PATIENCE, kind: DeadlineKind::Shutdown };
+            let earlier = next.filter(|(deadline, _)| deadline.at < last.at);
+            next = earlier.or(Some((last, Owner::Force)));
+        }
+        let token = Token::new(self.link.key, self.link.id);
+        let worker = Rc::clone(&self.link.worker);
+        if worker.turns.watch(&mut self.transport, token).is_err() {
+            // Nobody would tell of what comes.
+            return self.close(CloseReason::TransportLost, now);
+        }
+        let mut sessions = worker.sessions.borrow_mut();
+        self.note_moved(sessions.seat_mut(self.link.key));
+        let deadline = next.map(|(deadline, _)| deadline);
+        let is_first = sessions.arm(self.link.key, deadline, self.transport.is_full());
+        drop(sessions);
+        if is_first {
+            worker.wake_timer();
+        }
+        Poll::Pending
+    }
+
+    /// The earliest deadline in effect, and who acts when it falls: the one table of them.
+    fn next_deadline(&self, wish: Wish) -> Option<(Deadline, Owner)> {
+        let protocol = self.link.protocol.next_deadline().map(|it| (it, Owner::Protocol));
+        // A pause of ours ends only where the transport would take what it holds back.
+        let is_full = self.transport.is_full();
+        let exchanges = self.exchanges.iter().filter_map(|exchange| {
+            let deadline = exchange.next_deadline()?;
+            let counts = deadline.kind != DeadlineKind::Rate || !is_full;
+            counts.then_some((deadline, Owner::Exchange(exchange.id)))
+        });
+        let ends_idle = self.link.protocol.closes_when_quiet() && self.link.protocol.is_idle();
+        let drain = (wish == Wish::Drain && ends_idle).then(|| {
+            // A session that drains and is idle ends at once, unless its client was here a moment ago: then
+            // the next request may be on its way, and a close would reset it.
+            let at = self.active + DRAIN_QUIET;
+            (Deadline { at, kind: DeadlineKind::Shutdown }, Owner::Drain)
+        });
+        protocol.into_iter().chain(exchanges).chain(drain).min_by_key(|(deadline, _)| deadline.at)
+    }
+
+    /// Acts on what the engine says. Body bytes are handed over where they are received.
+    pub(crate) fn handle(&mut self, event: Event, now: Moment) {
+        let (id, ask) = match event {
+            Event::Request(id) => {
+                self.link.admit(now);
+                (id, Ask::Request)
+            }
+            Event::Refused(id, refusal) => (id, Ask::Refused(refusal)),
+            Event::ClientLost(id) => return self.lose_client(id, now),
+            Event::Violation(what) => return self.tell_violation(what, now),
+            Event::Body(..) | Event::Kept(..) | Event::BodyEnd(_) => return,
+        };
+        let at = self.exchange_at(id);
+        let Self { link, exchanges, .. } = self;
+        let Some(exchange) = exchanges.get_mut(at) else { return };
+        if matches!(ask, Ask::Request) {
+            trial::strike(link, &exchange.head);
+        }
+        exchange.drop_task();
+        exchange.answer(link, ask, now);
+        self.settle(at);
+    }
+
+    /// The client of a request is lost: whoever works on it is told (L12).
+    fn lose_client(&mut self, id: RequestId, now: Moment) {
+        let Self { link, exchanges, .. } = self;
+        match exchanges.find(id) {
+            Some(at) => {
+                if let Some(exchange) = exchanges.get_mut(at) {
+                    exchange.lose_client(link, now);
+                }
+                self.settle(at);
+            }
+            None => link.break_off(id, CloseReason::PeerClosedEarly, now),
+        }
+    }
+
+    /// The client has ended its side: what is of no use without it ends, unless `half_close` (H11, C6).
+    pub(crate) fn lose_programs(&mut self, now: Moment) {
+        if !self.link.protocol.ends_with_input() {
+            return;
+        }
+        let useless = |exchange: &&Exchange| exchange.stops_with_client();
+        let next = |exchanges: &Exchanges| exchanges.iter().find(useless).map(|it| it.id);
+        while let Some(id) = next(&self.exchanges) {
+            self.lose_client(id, now);
+        }
+    }
+
+    /// Where the exchange of this request stands; a new one for a new request.
+    fn exchange_at(&mut self, id: RequestId) -> usize {
+        if let Some(at) = self.exchanges.find(id) {
+            return at;
+        }
+        let mut exchange = self.link.worker.borrow_exchange();
+        let (_, buffers) = self.link.parts();
+        exchange.id = id;
+        std::mem::swap(&mut exchange.head, &mut buffers.scratch.head);
+        exchange.since = buffers.since;
+        exchange.received = std::mem::take(&mut buffers.received);
+        self.exchanges.add(exchange)
+    }
+
+    /// Gives the exchange at a place back if it is over.
+    pub(crate) fn settle(&mut self, at: usize) {
+        if self.exchanges.get(at).is_some_and(|exchange| exchange.is_over)
+            && let Some(exchange) = self.exchanges.remove(at)
+        {
+            self.link.worker.give_back_exchange(exchange);
+        }
+    }
+
+    /// How many bytes the client took.
+    pub(crate) const fn sent_bytes(&self) -> u64 {
+        self.sent.saturating_add(self.file_sent)
+    }
+
+    /// A graceful end is wished: the answer that comes next says that it is the last.
+    fn drain(&mut self, now: Moment) {
+        // A response whose head has promised to go on is not the last one.
+        let is_last = if self.link.protocol.is_multiplexed() {
+            let (protocol, buffers) = self.link.parts();
+            protocol.close_after_next(&mut buffers.scratch, now)
+        } else {
+            self.link.protocol.close_after_next(&mut Scratch::default(), now)
+        };
+        let mut sessions = self.link.worker.sessions.borrow_mut();
+        if is_last && sessions.seat(self.link.key).session().running() > 0 {
+            sessions.after(self.link.key, Fact::ShutdownAsked(Manner::Graceful));
+        }
+    }
+
+    /// Tells every task to end; whether there was one.
+    fn cancel_tasks(&mut self, cause: Cause, now: Moment) -> bool {
+        let tell = |is_any, exchange: &mut Exchange| exchange.cancel_task(cause, now) || is_any;
+        self.exchanges.iter_mut().fold(false, tell)
+    }
+
+    /// Ends the session: the log says why, and its slot is free again.
+    fn close(&mut self, reason: CloseReason, now: Moment) -> Poll<()> {
+        if self.wants_reset(reason) {
+            self.transport.reset_on_close();
+        }
+        self.end_exchanges(now);
+        // A transport that is lost unasked is a forceful shutdown (L12).
+        let fact = Fact::ShutdownAsked(if reason == CloseReason::TransportLost {
+            Manner::Forceful
+        } else {
+            Manner::Graceful
+        });
+        let worker = &self.link.worker;
+        worker.sessions.borrow_mut().after(self.link.key, fact);
+        let counters = &worker.shared.counters;
+        counters.close(reason);
+        counters.received_bytes.fetch_add(self.received, Ordering::Relaxed);
+        counters.sent_bytes.fetch_add(self.sent_bytes(), Ordering::Relaxed);
+        let placed = self.link.door.placed();
+        if placed.site.log.wants(Level::Debug) {
+            let message = format_args!("closed: {}", reason.tag());
+            let stamp = worker.clock.stamp(now);
+            placed.site.log.write(Level::Debug, stamp, Some(self.link.id), message);
+        }
+        Poll::Ready(())
+    }
+
+    /// Whether the coming close must be a reset: what is cut must not look complete (C5).
+    fn wants_reset(&self, reason: CloseReason) -> bool {
+        let is_late = matches!(reason, CloseReason::Expired(_));
+        let resets_late = || {
+            let placed = self.link.door.placed();
+            let location = self.exchanges.iter().next().map(|exchange| exchange.route.location);
+            let location = location.unwrap_or_else(|| {
+                let http = &placed.site.config().http;
+                let server = http.listens[placed.listen(self.link.local)].default_server;
+                http.servers[server.0 as usize].root
+            });
+            placed.site.location(location).settings.reset_timedout_connection
+        };
+        reason.wants_reset() || self.link.protocol.is_cut() || (is_late && resets_late())
+    }
+
+    /// The session ends: a request that was being answered gets its line all the same.
+    pub(crate) fn end_exchanges(&mut self, now: Moment) {
+        let Self { link, exchanges, .. } = self;
+        for exchange in exchanges.iter_mut() {
+            exchange.end(link, false, now);
+        }
+    }
+}
+
+impl<T> Drop for Connection<T> {
+    fn drop(&mut self) {
+        let worker = &self.link.worker;
+        while let Some(at) = self.exchanges.places().next() {
+            let Some(exchange) = self.exchanges.remove(at) else { break };
+            worker.give_back_exchange(exchange);
+        }
+        if let Some(buffers) = self.link.buffers.take() {
+            worker.give_back_buffers(buffers);
+        }
+        worker.sessions.borrow_mut().leave(self.link.key);
+        worker.vacated.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        let (connection, seat) = (size_of::<Connection>(), size_of::<Seat>());
+        println!("connection {connection}, protocol {}, seat {seat}", size_of::<Protocol>());
+        assert!(connection + seat <= 448);
+    }
+}

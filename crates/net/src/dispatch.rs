@@ -1,0 +1,330 @@
+//! One request's way from its head to its answer: the router decides, the handler of the action that was
+//! decided on gives a reply, or starts a task, or has the decision wait.
+
+use std::rc::Rc;
+
+use sekisho_handler::listing::Listed;
+use sekisho_handler::password::Question;
+use sekisho_handler::wait::{Asking, Delay};
+use sekisho_handler::{
+    OpenFile, Reply, Task, View, answer, cgi, deed, static_file, status as status_page,
+};
+use sekisho_http::{Method, Refusal, Status};
+use sekisho_lifecycle::{CloseReason, Moment};
+use sekisho_route::{
+    Action, ConnectionFacts, Exchange as RouteState, Handover, Request, Wait, media_type,
+};
+
+use crate::exchange::{Accepted, Exchange, Waited};
+use crate::gates::Witness;
+use crate::link::{Link, request_view};
+use crate::list::list;
+use crate::request_log::{Trouble, write_remarks};
+use crate::site;
+use crate::work::Around;
+use crate::worker::Placed;
+
+/// What is to be answered.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// What the client asked for.
+    Request,
+    /// The engine refuses.
+    Refused(Refusal),
+    /// A handler could not do it.
+    Failed(Status),
+    /// A handler wants this answered instead.
+    Instead(Handover, Vec<u8>),
+    /// What the decision waited for is over.
+    Again,
+}
+
+impl Ask {
+    /// The same, seen from before the decision had to wait.
+    fn seen(&self, waited: Waited) -> Waited {
+        match self {
+            Self::Request => Waited { is_request: true, has_failed: false },
+            Self::Failed(_) => Waited { is_request: false, has_failed: true },
+            Self::Refused(_) | Self::Instead(..) => Waited::default(),
+            Self::Again => waited,
+        }
+    }
+}
+
+/// What the router said.
+struct Decided {
+    action: Action<Rc<OpenFile>>,
+    /// Why the first look at a file came to nothing.
+    looked: Option<rustix::io::Errno>,
+    /// What a password waits for.
+    question: Option<Question>,
+}
+
+/// What the handler of an action has made of it.
+enum Started {
+    /// The answer is there; and how long the file is that it is about.
+    Reply(Reply, Option<u64>),
+    /// A handler works on it, and takes the request's body.
+    Task(Box<dyn Task>),
+    /// The decision has to wait; nobody knows yet whose the body is.
+    Wait(Box<dyn Task>),
+    /// The connection is closed without an answer.
+    Close,
+    /// It could not be started.
+    Failed(Status),
+}
+
+/// What the handlers are started with.
+struct Starting<'a> {
+    link: &'a Link,
+    accepted: &'a Accepted,
+    request: &'a Request<'a>,
+    route: &'a RouteState,
+    asked: Waited,
+    /// Whether body bytes follow, and how many, if that is known.
+    body: (bool, Option<u64>),
+    question: Option<Question>,
+    now: Moment,
+}
+
+impl Exchange {
+    /// Finds the answer and begins to give it.
+    pub(crate) fn answer(&mut self, link: &mut Link, ask: Ask, now: Moment) {
+        let mut next = Some(ask);
+        // What could not be started or taken is answered in turn; the router bounds how often.
+        while let Some(ask) = next {
+            next = self.answer_once(link, &ask, now);
+        }
+    }
+
+    fn answer_once(&mut self, link: &mut Link, ask: &Ask, now: Moment) -> Option<Ask> {
+        // A second answer to the same request (a handler failed) goes on where the first one stood.
+        let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
+        let placed = &accepted.placed;
+        let facts = link.facts();
+        let asked = ask.seen(self.waited);
+        let Decided { action, looked, question } = self.decide(link, &accepted, &facts, ask, now);
+        let location = self.route.location;
+        link.protocol.set_policy(self.id, placed.site.policy(location));
+        self.begin_fields(placed, link, now);
+        let body = link.protocol.request_body(self.id);
+        let max = placed.site.location(location).settings.client_max_body_size;
+        let is_over = max.is_some_and(|max| body.1.is_some_and(|bytes| bytes > max));
+        let is_answer = !matches!(action, Action::Wait(_) | Action::Close);
+        if is_over && asked.is_request && is_answer {
+            return self.take_body(link, max, now).err().map(Ask::Refused);
+        }
+        let is_task = matches!(action, Action::Cgi | Action::Deed(_) | Action::Status(_));
+        if asked.has_failed && is_answer && !is_task {
+            self.fields.append(&mut self.outbox.fields);
+        }
+        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let (accepted, route) = (&accepted, &self.route);
+        let starting =
+            Starting { link, accepted, request: &request, route, asked, body, question, now };
+        let started = starting.start(action, &mut self.fields, &mut self.outbox.fields);
+        match started {
+            Started::Reply(reply, file_bytes) => {
+                let status = reply.status;
+                let looked = looked.map(|errno| (errno, self.failed_path.as_slice()));
+                let trouble = Trouble { link, accepted, request: &request, route: &self.route };
+                trouble.note(status, ask, looked, now);
+                self.send_reply(link, &facts, reply, file_bytes, now);
+                None
+            }
+            Started::Task(task) => {
+                if let Err(refusal) = self.take_body(link, max, now) {
+                    return Some(Ask::Refused(refusal));
+                }
+                self.task = Some(task);
+                None
+            }
+            Started::Wait(task) => {
+                self.waited = asked;
+                self.task = Some(task);
+                None
+            }
+            Started::Close => {
+                self.status = Status::NO_RESPONSE;
+                link.break_off(self.id, CloseReason::ByConfiguration, now);
+                self.end(link, false, now);
+                None
+            }
+            Started::Failed(status) => Some(Ask::Failed(status)),
+        }
+    }
+
+    /// The body is wanted, or at least its end (H6).
+    fn take_body(&self, link: &mut Link, max: Option<u64>, now: Moment) -> Result<(), Refusal> {
+        let (protocol, buffers) = link.parts();
+        protocol.take_body(self.id, max, &mut buffers.scratch, now)
+    }
+
+    /// Asks the router.
+    fn decide(
+        &mut self,
+        link: &Link,
+        accepted: &Accepted,
+        facts: &ConnectionFacts,
+        ask: &Ask,
+        now: Moment,
+    ) -> Decided {
+        let (worker, placed) = (&link.worker, &accepted.placed);
+        let request = request_view(&self.head, accepted, facts, link, now);
+        let (table, route) = (placed.site.table(), &mut self.route);
+        let mut files = worker.files.borrow_mut();
+        self.failed_path.clear();
+        let mut view = Witness {
+            view: View { cache: &mut files, now, wall_secs: request.wall.unix_secs },
+            errno: None,
+            path: &mut self.failed_path,
+            worker,
+            placed,
+            request: &request,
+            places: &mut self.places,
+            question: None,
+        };
+        let action = match ask {
+            Ask::Request => table.decide(&request, route, &mut view),
+            Ask::Again => table.resume(&request, route, &mut view),
+            Ask::Refused(Refusal { status, .. }) | Ask::Failed(status) => {
+                table.decide_error(*status, &request, route, &mut view)
+            }
+            Ask::Instead(how, target) => {
+                table.redirect_internally(*how, target, &request, route, &mut view)
+            }
+        };
+        let (looked, question) = (view.errno, view.question.take());
+        if !files.is_empty() {
+            worker.sweep_files_later();
+        }
+        drop(files);
+        write_remarks(worker, placed, &request, route, now);
+        Decided { action, looked, question }
+    }
+}
+
+impl Starting<'_> {
+    /// Hands the action to its handler: the one place that knows who does what. Fields of a reply go to
+    /// `fields`, those that a task or its failure gives to `task_fields`.
+    fn start(
+        mut self,
+        action: Action<Rc<OpenFile>>,
+        fields: &mut Vec<u8>,
+        task_fields: &mut Vec<u8>,
+    ) -> Started {
+        let Self { request, route, now, .. } = self;
+        let placed: &Placed = &self.accepted.placed;
+        let table = placed.site.table();
+        let settings = &placed.site.location(route.location).settings;
+        let product = site::product(settings);
+        let reply = |reply| Started::Reply(reply, None);
+        match action {
+            Action::File(file) => {
+                let size = file.size();
+                let media_type = media_type(table, route);
+                let role = static_file::Role { fixed: route.status, coding: route.coding };
+                let media_type = media_type.as_bytes();
+                let head = request.head;
+                let made =
+                    static_file::reply(&file, head, settings, media_type, role, product, fields);
+                Started::Reply(made, Some(size))
+            }
+            Action::Redirect(status) => {
+                reply(answer::redirect(status, &route.text, product, fields))
+            }
+            Action::Text(status) => {
+                let media_type = media_type(table, route);
+                reply(answer::text(status, &route.text, media_type.as_bytes(), settings, fields))
+            }
+            Action::Error(status) => {
+                if status == Status::METHOD_NOT_ALLOWED {
+                    allow_field(route, fields);
+                }
+                reply(answer::page(status, product, fields))
+            }
+            Action::Options => {
+                allow_field(route, fields);
+                reply(Reply::empty(deed::options(settings, fields)))
+            }
+            Action::Listing => match list(self.around(), request, route, fields, now) {
+                Listed::Reply(made) => reply(made),
+                Listed::Task(task) => Started::Task(task),
+            },
+            Action::Cgi => started(self.cgi(task_fields)),
+            Action::Deed(deed) => started(self.file_operation(&deed, task_fields)),
+            Action::Status(form) => {
+                let is_head = route.method == Method::Head;
+                let asked = self.link.worker.shared.status.get();
+                started(status_page::start(asked, form, is_head, now))
+            }
+            Action::Wait(wait) => self.wait(wait),
+            Action::Close => Started::Close,
+        }
+    }
+
+    fn around(&self) -> Around {
+        Around {
+            worker: Rc::clone(&self.link.worker),
+            placed: Rc::clone(&self.accepted.placed),
+            location: self.route.location,
+            connection: self.link.id,
+            remote: self.request.connection.remote,
+            request_id: self.accepted.request_id,
+        }
+    }
+
+    fn cgi(&self, fields: &mut Vec<u8>) -> Result<Box<dyn Task>, Status> {
+        let Self { request, route, .. } = *self;
+        // The body belongs to the action that was asked for: what is answered instead is a plain GET, and an
+        // error page comes when the body has gone elsewhere.
+        let is_asked = self.asked.is_request && route.method == request.head.method();
+        let call = cgi::Call {
+            table: self.accepted.placed.site.table(),
+            request,
+            exchange: route,
+            has_body: is_asked && self.body.0,
+            body_bytes: self.body.1.filter(|_| is_asked),
+            software: site::PRODUCT,
+        };
+        cgi::start(&call, Rc::new(self.around()), fields, self.now)
+    }
+
+    fn file_operation(
+        &self,
+        deed: &sekisho_route::Deed,
+        fields: &mut Vec<u8>,
+    ) -> Result<Box<dyn Task>, Status> {
+        // Only what was asked for is done.
+        if !self.asked.is_request {
+            return Err(Status::INTERNAL_SERVER_ERROR);
+        }
+        let (has_body, body_bytes) = self.body;
+        let (table, request) = (self.accepted.placed.site.table(), self.request);
+        let call = deed::Call { table, request, exchange: self.route, deed, has_body, body_bytes };
+        deed::start(&call, Rc::new(self.around()), fields)
+    }
+
+    /// Waits for what the decision needs.
+    fn wait(&mut self, wait: Wait) -> Started {
+        let started = match (wait, self.question.take()) {
+            (Wait::For(length), _) => Ok(Delay::until(self.now + length)),
+            (Wait::Password, Some(question)) => {
+                let (hashers, around) = (&self.link.worker.shared.hashers, Rc::new(self.around()));
+                Asking::start(hashers, question, around, self.now)
+            }
+            (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
+        };
+        started.map_or_else(Started::Failed, Started::Wait)
+    }
+}
+
+fn started(task: Result<Box<dyn Task>, Status>) -> Started {
+    task.map_or_else(Started::Failed, Started::Task)
+}
+
+fn allow_field(route: &RouteState, fields: &mut Vec<u8>) {
+    fields.extend_from_slice(b"Allow: ");
+    fields.extend_from_slice(&route.allow);
+    fields.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,293 @@
+//! One request from its head to its last byte, whatever the protocol: head, routing result, body in, response
+//! out, the task that works on it, its pace and what the log wants to know. A connection has one for each request
+//! in work and none while it is idle; the worker keeps used ones for later.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+use sekisho_handler::limits::Place;
+use sekisho_handler::{Outbox, Piece, Task};
+use sekisho_http::{Head, Status};
+use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
+use sekisho_route::{Exchange as RouteState, RequestIdSeed};
+
+use crate::buffers::KEEP_BYTES;
+use crate::pace::Pace;
+use crate::splice::Pipe;
+use crate::worker::Placed;
+
+/// A request in work.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
+pub(crate) struct Exchange {
+    /// Which request of the connection.
+    pub(crate) id: RequestId,
+    pub(crate) head: Head,
+    /// What the router has made of it.
+    pub(crate) route: RouteState,
+    /// Under which configuration, and with which id in the logs; set by its first answer.
+    pub(crate) accepted: Option<Accepted>,
+    /// The response's field lines.
+    pub(crate) fields: Vec<u8>,
+    /// The first path that came to nothing.
+    pub(crate) failed_path: Vec<u8>,
+    /// When the first byte of this request was seen, and how many have been taken.
+    pub(crate) since: Moment,
+    pub(crate) received: u64,
+    /// The places of `limit_conn` that it has taken, until it is over.
+    pub(crate) places: Vec<Place>,
+    /// What was asked before the decision had to wait.
+    pub(crate) waited: Waited,
+    /// The status of its answer; nginx's 499 until there is one.
+    pub(crate) status: Status,
+    pub(crate) head_bytes: u64,
+    pub(crate) body_bytes: u64,
+    /// How long the body was before it was compressed.
+    pub(crate) plain_bytes: Option<u64>,
+    /// How fast the answer may leave, where that is limited.
+    pub(crate) pace: Option<Pace>,
+    /// What leaves after the output: files, and what comes between and after them.
+    pub(crate) pieces: VecDeque<Piece>,
+    /// How much of the first piece has left, where it is in memory.
+    pub(crate) piece_sent: u64,
+    /// Whether files may leave unread (`sendfile`).
+    pub(crate) sends_files: bool,
+    /// The handler at work on it, where that takes time.
+    pub(crate) task: Option<Box<dyn Task>>,
+    /// Where the task puts what it makes.
+    pub(crate) outbox: Outbox,
+    /// What the task has not taken of the request's body.
+    pub(crate) body: Vec<u8>,
+    /// The pipe that the body goes through into a file, while it does.
+    pub(crate) pipe: Option<Rc<Pipe>>,
+    pub(crate) has_body_ended: bool,
+    /// The task has no room for more of the body.
+    pub(crate) awaits_room: bool,
+    pub(crate) is_task_held: bool,
+    /// An operator wants it to end.
+    pub(crate) is_cancelled: bool,
+    /// It has its one ending: logged, and nothing more is done for it.
+    pub(crate) is_over: bool,
+}
+
+/// What a request is served under.
+#[derive(Clone, Debug)]
+pub(crate) struct Accepted {
+    pub(crate) placed: Rc<Placed>,
+    pub(crate) request_id: RequestIdSeed,
+}
+
+/// What was asked before a decision had to wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waited {
+    /// What the client asked for, so that the body is meant.
+    pub(crate) is_request: bool,
+    /// What a failed handler left, whose fields belong to the answer.
+    pub(crate) has_failed: bool,
+}
+
+/// nginx's number for a client that left before it had an answer.
+const CLIENT_CLOSED: Status = Status::CLIENT_CLOSED_REQUEST;
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self {
+            id: RequestId(0),
+            head: Head::default(),
+            route: RouteState::default(),
+            accepted: None,
+            fields: Vec::new(),
+            failed_path: Vec::new(),
+            since: Moment::ZERO,
+            received: 0,
+            places: Vec::new(),
+            waited: Waited::default(),
+            status: CLIENT_CLOSED,
+            head_bytes: 0,
+            body_bytes: 0,
+            plain_bytes: None,
+            pace: None,
+            pieces: VecDeque::new(),
+            piece_sent: 0,
+            sends_files: true,
+            task: None,
+            outbox: Outbox::default(),
+            body: Vec::new(),
+            pipe: None,
+            has_body_ended: false,
+            awaits_room: false,
+            is_task_held: false,
+            is_cancelled: false,
+            is_over: false,
+        }
+    }
+}
+
+impl Exchange {
+    /// Makes it ready for another request; `false` when it is not worth keeping.
+    pub(crate) fn tidy(&mut self) -> bool {
+        // One client's head must never be taken for another's.
+        self.head.clear();
+        self.accepted = None;
+        self.places.clear();
+        self.status = CLIENT_CLOSED;
+        (self.head_bytes, self.body_bytes, self.plain_bytes) = (0, 0, None);
+        self.pace = None;
+        self.pieces.clear();
+        self.piece_sent = 0;
+        self.drop_task();
+        self.outbox.fields.clear();
+        self.is_cancelled = false;
+        self.is_over = false;
+        self.held_bytes() <= size_of::<Self>() + KEEP_BYTES
+    }
+
+    /// What it holds in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.head.capacity()
+            + self.body.capacity()
+            + self.outbox.body.capacity()
+            + self.outbox.fields.capacity()
+            + self.fields.capacity()
+            + self.pieces.capacity() * size_of::<Piece>()
+    }
+
+    /// What works on it, for the live view.
+    pub(crate) fn handler(&self) -> &'static str {
+        match (&self.task, self.pieces.is_empty()) {
+            (Some(task), _) => task.name(),
+            (None, false) => "file",
+            (None, true) => "answer",
+        }
+    }
+
+    /// Lets the task go; if it is not done, that cancels it.
+    pub(crate) fn drop_task(&mut self) {
+        self.task = None;
+        self.pipe = None;
+        self.body.clear();
+        self.outbox.body.clear();
+        self.has_body_ended = false;
+        self.awaits_room = false;
+        self.is_task_held = false;
+    }
+
+    /// Whether somebody works on it who is of no use without the client: a program, an upstream (C6).
+    pub(crate) fn stops_with_client(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.stops_with_client())
+    }
+
+    /// Its own earliest deadline. A pause that we make ourselves (`limit_rate`) has its own kind.
+    pub(crate) fn next_deadline(&self) -> Option<Deadline> {
+        let task = self.task.as_ref().and_then(|task| task.next_deadline());
+        let pace = self.pace.as_ref().and_then(Pace::resumes);
+        let pace = pace.map(|at| Deadline { at, kind: DeadlineKind::Rate });
+        task.into_iter().chain(pace).min_by_key(|deadline| deadline.at)
+    }
+}
+
+/// The requests of a connection that are in work. HTTP/1 has at most one, which needs no list.
+#[derive(Debug, Default)]
+pub(crate) struct Exchanges {
+    first: Option<Box<Exchange>>,
+    #[expect(clippy::vec_box, reason = "they come from a pool of boxes and go back there")]
+    more: Vec<Box<Exchange>>,
+}
+
+impl Exchanges {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.more.is_empty()
+    }
+
+    /// Takes one in and says where it stands until another one is removed.
+    pub(crate) fn add(&mut self, exchange: Box<Exchange>) -> usize {
+        if self.first.is_none() {
+            self.first = Some(exchange);
+            return 0;
+        }
+        self.more.push(exchange);
+        self.more.len()
+    }
+
+    /// The places that may be taken.
+    pub(crate) fn places(&self) -> Range<usize> {
+        usize::from(self.first.is_none())..self.more.len() + 1
+    }
+
+    /// Where the request with this id stands.
+    pub(crate) fn find(&self, id: RequestId) -> Option<usize> {
+        if self.first.as_ref().is_some_and(|exchange| exchange.id == id) {
+            return Some(0);
+        }
+        self.more.iter().position(|exchange| exchange.id == id).map(|at| at + 1)
+    }
+
+    /// The one at a place.
+    pub(crate) fn get(&self, at: usize) -> Option<&Exchange> {
+        match at.checked_sub(1) {
+            None => self.first.as_deref(),
+            Some(at) => self.more.get(at).map(|exchange| &**exchange),
+        }
+    }
+
+    /// The same, to work on.
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut Exchange> {
+        match at.checked_sub(1) {
+            None => self.first.as_deref_mut(),
+            Some(at) => self.more.get_mut(at).map(|exchange| &mut **exchange),
+        }
+    }
+
+    /// Takes the one at a place out; the places of others may change.
+    pub(crate) fn remove(&mut self, at: usize) -> Option<Box<Exchange>> {
+        match at.checked_sub(1) {
+            None => self.first.take(),
+            Some(at) => (at < self.more.len()).then(|| self.more.swap_remove(at)),
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Exchange> {
+        self.first.iter().chain(&self.more).map(|exchange| &**exchange)
+    }
+
+    /// All of them, to work on.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        self.first.iter_mut().chain(&mut self.more).map(|exchange| &mut **exchange)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(id: u64) -> Box<Exchange> {
+        Box::new(Exchange { id: RequestId(id), ..Exchange::default() })
+    }
+
+    #[test]
+    fn requests_are_found_by_their_id_wherever_they_stand() {
+        let mut exchanges = Exchanges::default();
+        assert!(exchanges.is_empty() && exchanges.places().is_empty());
+        for id in 1..=4 {
+            exchanges.add(exchange(id));
+        }
+        let first = exchanges.find(RequestId(1)).and_then(|at| exchanges.remove(at));
+        assert_eq!(first.map(|exchange| exchange.id), Some(RequestId(1)));
+        exchanges.add(exchange(5));
+        for id in 2..=5 {
+            let at = exchanges.find(RequestId(id)).expect("it is there");
+            assert_eq!(exchanges.get(at).map(|exchange| exchange.id), Some(RequestId(id)));
+        }
+        assert_eq!(exchanges.find(RequestId(1)), None);
+        let ids = |exchanges: &Exchanges| exchanges.iter().map(|exchange| exchange.id.0).count();
+        assert_eq!(ids(&exchanges), 4);
+        while let Some(at) = exchanges.places().find(|at| exchanges.get(*at).is_some()) {
+            exchanges.remove(at);
+        }
+        assert!(exchanges.is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! What an exchange sees of its connection: the protocol engine, input and output, the worker, and where the
+//! connection came in. Independent of the transport.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use sekisho_config::ListenAddress;
+use sekisho_http::Head;
+use sekisho_lifecycle::session::Fact;
+use sekisho_lifecycle::{CloseReason, Moment, RequestId};
+use sekisho_route::{ConnectionFacts, Request, RequestIdSeed};
+
+use crate::buffers::Buffers;
+use crate::exchange::Accepted;
+use crate::protocol::Protocol;
+use crate::session::{Key, Wish};
+use crate::worker::{Door, Worker};
+
+/// A connection without its transport and its requests.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) protocol: Protocol,
+    /// Borrowed while there is something to do.
+    pub(crate) buffers: Option<Box<Buffers>>,
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) door: Rc<Door>,
+    pub(crate) id: u64,
+    pub(crate) key: Key,
+    pub(crate) local: Option<IpAddr>,
+    /// `tcp_nodelay` of the location that answered last.
+    pub(crate) no_delay: bool,
+}
+
+impl Link {
+    /// The engine, and the buffers that it works with.
+    pub(crate) fn parts(&mut self) -> (&mut Protocol, &mut Buffers) {
+        let buffers = self.buffers.get_or_insert_with(|| self.worker.borrow_buffers());
+        (&mut self.protocol, buffers)
+    }
+
+    /// Whether more may be put into the output before it leaves.
+    pub(crate) fn has_room(&self) -> bool {
+        self.buffers.as_ref().is_none_or(|buffers| buffers.has_room())
+    }
+
+    /// What decisions and variables want to know of the connection.
+    pub(crate) fn facts(&self) -> ConnectionFacts {
+        let port = match &self.door.address {
+            ListenAddress::Tcp(address) => address.port(),
+            ListenAddress::Unix(_) => 0,
+        };
+        ConnectionFacts {
+            id: self.id,
+            remote: self.worker.sessions.borrow().seat(self.key).remote(),
+            local: self.local.map(|ip| SocketAddr::new(ip, port)),
+            requests: self.protocol.requests(),
+            is_tls: false,
+        }
+    }
+
+    /// Under which configuration a new request is served.
+    pub(crate) fn accept(&self) -> Accepted {
+        let request_id = RequestIdSeed(self.worker.next_request_id());
+        Accepted { placed: self.door.placed(), request_id }
+    }
+
+    /// A request begins (L2). Where the session is wished to end, this is its last one.
+    pub(crate) fn admit(&mut self, now: Moment) {
+        self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let mut sessions = self.worker.sessions.borrow_mut();
+        sessions.after(self.key, Fact::RequestReceived);
+        let manner = sessions.wish(self.key).manner();
+        if let Some(manner) = manner {
+            sessions.after(self.key, Fact::ShutdownAsked(manner));
+        }
+        drop(sessions);
+        if manner.is_some() {
+            self.shut_down_gracefully(now);
+        }
+    }
+
+    /// Takes no further request (O4).
+    pub(crate) fn shut_down_gracefully(&mut self, now: Moment) {
+        let (protocol, buffers) = self.parts();
+        protocol.shut_down_gracefully(&mut buffers.scratch, now);
+    }
+
+    /// The response of a request cannot be completed (C5).
+    pub(crate) fn break_off(&mut self, id: RequestId, reason: CloseReason, now: Moment) {
+        let (protocol, buffers) = self.parts();
+        protocol.break_off(id, reason, &mut buffers.scratch, now);
+    }
+
+    /// A request that was admitted, if one was, is over (L5, L9).
+    pub(crate) fn release(&mut self) {
+        let mut sessions = self.worker.sessions.borrow_mut();
+        if sessions.seat(self.key).session().running() > 0 {
+            sessions.after(self.key, Fact::ResponseSent);
+        }
+    }
+
+    /// Whether the session is being ended by force.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.worker.sessions.borrow().wish(self.key) == Wish::Force
+    }
+}
+
+/// A request as decisions and variables see it.
+pub(crate) fn request_view<'a>(
+    head: &'a Head,
+    accepted: &Accepted,
+    facts: &'a ConnectionFacts,
+    link: &Link,
+    now: Moment,
+) -> Request<'a> {
+    Request {
+        head,
+        listen: accepted.placed.listen(link.local),
+        connection: facts,
+        wall: link.worker.clock.wall(now),
+        request_id: accepted.request_id,
+    }
+}

@@ -1,0 +1,173 @@
+//! HTTP/2 as the driver's verbs want it.
+
+use sekisho_config::{Server, Settings};
+use sekisho_http::refusal::Cause;
+use sekisho_http::{BodyLength, Policy, Refusal, Response, Scratch, Sends};
+use sekisho_http2::{Code, Event as Http2Event, Http2, field_lines};
+use sekisho_lifecycle::stay::RequestId;
+use sekisho_lifecycle::{CloseReason, Engine, Moment, Step};
+use std::sync::Arc;
+
+use super::Event;
+
+/// What a client says first that speaks HTTP/2 (RFC 9113 §3.4).
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// An HTTP/2 connection.
+#[derive(Debug)]
+pub(crate) struct Http2Connection {
+    pub(super) engine: Http2,
+    /// Room for heads that are being received, while the connection is busy.
+    scratch: Option<Box<sekisho_http2::Scratch>>,
+}
+
+impl Http2Connection {
+    pub(super) fn new(policy: &Arc<sekisho_http2::Policy>, accepted: Moment) -> Self {
+        Self { engine: Http2::new(Arc::clone(policy), accepted), scratch: None }
+    }
+
+    /// Lets the engine work with the output and the head of the connection.
+    pub(super) fn with<R>(
+        &mut self,
+        scratch: &mut Scratch,
+        call: impl FnOnce(&mut Http2, &mut sekisho_http2::Scratch) -> R,
+    ) -> R {
+        let own = self.scratch.get_or_insert_default();
+        std::mem::swap(&mut own.out, &mut scratch.out);
+        std::mem::swap(&mut own.head, &mut scratch.head);
+        let made = call(&mut self.engine, own);
+        std::mem::swap(&mut own.out, &mut scratch.out);
+        std::mem::swap(&mut own.head, &mut scratch.head);
+        made
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        input: &[u8],
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Step<Event> {
+        let (step, kept) = self.with(scratch, |engine, own| {
+            let step = engine.receive(input, own, now);
+            let is_kept = matches!(step.event, Some(Http2Event::Stored(_)));
+            (step, if is_kept { std::mem::take(&mut own.body) } else { Vec::new() })
+        });
+        Step { taken: step.taken, event: step.event.map(|event| told(event, kept)) }
+    }
+
+    pub(super) fn input_ended(&mut self, now: Moment) -> Option<Event> {
+        self.engine.input_ended(now).map(|event| told(event, Vec::new()))
+    }
+
+    pub(super) fn expire(&mut self, now: Moment) -> Option<Event> {
+        self.engine.expire(now).map(|event| told(event, Vec::new()))
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        self.engine.has_events() || self.engine.wants_flush()
+    }
+
+    pub(super) fn respond(
+        &mut self,
+        id: RequestId,
+        response: &Response<'_>,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> Sends {
+        let length = match response.length {
+            BodyLength::Empty => sekisho_http2::BodyLength::Empty,
+            BodyLength::Known(length) => sekisho_http2::BodyLength::Known(length),
+            BodyLength::Unknown => sekisho_http2::BodyLength::Unknown,
+        };
+        let fields = field_lines(response.fields);
+        let sends = self.with(scratch, |engine, own| {
+            engine.respond(id.into(), response.status, length, fields, own, now)
+        });
+        match sends {
+            sekisho_http2::Sends::Nothing => Sends::Nothing,
+            sekisho_http2::Sends::Exactly(length) => Sends::Exactly(length),
+            sekisho_http2::Sends::Stream => Sends::Stream,
+        }
+    }
+
+    pub(super) fn break_off(
+        &mut self,
+        id: RequestId,
+        reason: CloseReason,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        let code = match reason {
+            CloseReason::BrokenOff => Code::Internal,
+            _ => Code::Cancel,
+        };
+        self.with(scratch, |engine, own| engine.reset(id.into(), code, own, now));
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.scratch = None;
+        self.engine.shrink();
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.engine.capacity()
+    }
+}
+
+/// The engine's event in the driver's words.
+fn told(event: Http2Event, kept: Vec<u8>) -> Event {
+    match event {
+        Http2Event::Request(id) => Event::Request(id.into()),
+        Http2Event::Body(id, range) => Event::Body(id.into(), range),
+        Http2Event::Stored(id) => Event::Kept(id.into(), kept),
+        Http2Event::BodyEnd(id) => Event::BodyEnd(id.into()),
+        Http2Event::Refused(id, cause) => Event::Refused(id.into(), refusal(cause)),
+        Http2Event::ClientLost(id, _) => Event::ClientLost(id.into()),
+        Http2Event::Malformed(_, malformed) => Event::Violation(malformed.message()),
+        Http2Event::BoundExceeded(bound) => Event::Violation(bound.tag()),
+    }
+}
+
+/// The engine's refusal in the words of all versions.
+pub(super) fn refusal(refusal: sekisho_http2::Refusal) -> Refusal {
+    use sekisho_http2::Cause as C;
+    let cause = match refusal.cause {
+        C::LineTooLong => Cause::LineTooLong,
+        C::FieldTooLong => Cause::FieldTooLong,
+        C::HeadTooLarge => Cause::HeadTooLarge,
+        C::TooManyFields => Cause::TooManyFields,
+        C::HostMissing => Cause::HostMissing,
+        C::HostInvalid => Cause::HostInvalid,
+        C::ExpectationUnknown => Cause::ExpectationUnknown,
+        C::BodyTooLarge => Cause::BodyTooLarge,
+        C::BodyTimedOut => Cause::BodyTimedOut,
+    };
+    cause.into()
+}
+
+/// What a location says about HTTP/2 connections.
+pub(super) fn policy(
+    common: &Policy,
+    server: &Server,
+    settings: &Settings,
+) -> sekisho_http2::Policy {
+    sekisho_http2::Policy {
+        header_timeout: common.header_timeout,
+        body_timeout: common.body_timeout,
+        body_min_rate: common.body_min_rate,
+        keepalive_timeout: common.keepalive_timeout,
+        send_timeout: common.send_timeout,
+        lingering_timeout: common.lingering_timeout,
+        lingering_time: common.lingering_time,
+        keepalive_requests: common.keepalive_requests,
+        line_bytes_max: common.line_bytes_max,
+        field_bytes_max: common.field_bytes_max,
+        head_bytes_max: common.head_bytes_max,
+        fields_max: common.fields_max,
+        half_close: common.half_close,
+        streams_max: server.http2.streams_max,
+        stream_window_bytes: server.http2.preread_bytes,
+        chunk_bytes: settings.http2_chunk_size,
+        ..sekisho_http2::Policy::default()
+    }
+}

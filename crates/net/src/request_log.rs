@@ -1,0 +1,194 @@
+//! What is written about a request: its line in the access log, and what an operator wants to know about an
+//! answer that went wrong.
+
+use std::net::SocketAddr;
+
+use sekisho_config::Level;
+use sekisho_http::{Head, Known, Status};
+use sekisho_lifecycle::Moment;
+use sekisho_route::{Exchange as RouteState, Request, RequestIdSeed, Sent};
+
+use crate::dispatch::Ask;
+use crate::exchange::{Accepted, Exchange};
+use crate::link::{Link, request_view};
+use crate::worker::{Placed, Worker};
+
+/// How many lines about missing files a worker writes in a second.
+const NOT_FOUND_LINES: u32 = 20;
+
+/// Keeps lines about missing files few: someone who probes for files must not fill the log.
+#[derive(Debug, Default)]
+pub struct NotFoundLines {
+    second: i64,
+    written: u32,
+    left_out: u64,
+}
+
+impl NotFoundLines {
+    /// Whether a line may be written now, and how many were left out since the last one.
+    fn admit(&mut self, second: i64) -> Option<u64> {
+        if self.second != second {
+            (self.second, self.written) = (second, 0);
+        }
+        if self.written >= NOT_FOUND_LINES {
+            self.left_out += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+impl Exchange {
+    /// Writes the access log's line.
+    pub(crate) fn log(&mut self, link: &Link, is_complete: bool, now: Moment) {
+        let Some(accepted) = self.accepted.clone() else { return };
+        let worker = &link.worker;
+        if self.status == Status::FORBIDDEN {
+            worker.shared.doubt.notify_one();
+        }
+        worker.tally.borrow_mut().add(self.status, now.since(self.since));
+        let site = &accepted.placed.site;
+        let settings = &site.location(self.route.location).settings;
+        if settings.access_logs.is_empty() && !self.route.has_remarks() {
+            return;
+        }
+        let body_bytes = self.body_bytes.saturating_sub(self.unsent_bytes());
+        let facts = link.facts();
+        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let sent = Sent {
+            status: Some(self.status),
+            bytes: self.head_bytes + body_bytes,
+            body_bytes,
+            fields: &self.fields,
+            request_nanos: now.since(self.since).as_nanos() as u64,
+            request_bytes: self.received,
+            plain_bytes: self.plain_bytes,
+            completed: is_complete,
+            is_pipelined: false,
+        };
+        worker.access_log.write(site, &request, &self.route, &sent);
+        // Fields and lines have variables too.
+        write_remarks(worker, &accepted.placed, &request, &mut self.route, now);
+    }
+}
+
+/// Writes into the error log what the decision had to say (`rewrite_log` and the like).
+pub(crate) fn write_remarks(
+    worker: &Worker,
+    placed: &Placed,
+    request: &Request<'_>,
+    route: &mut RouteState,
+    now: Moment,
+) {
+    if !route.has_remarks() {
+        return;
+    }
+    let remarks = route.take_remarks();
+    let logger = placed.site.error_logger(route.location);
+    let stamp = worker.clock.stamp(now);
+    let client = Client(request.connection.remote);
+    let line = RequestLine(request.head, request.request_id);
+    for remark in remarks.iter().filter(|remark| logger.wants(remark.level)) {
+        let message = format_args!("{}, {client}{line}", remark.text);
+        logger.write(remark.level, stamp, Some(request.connection.id), message);
+    }
+}
+
+/// Whose answer went wrong.
+pub(crate) struct Trouble<'a> {
+    pub(crate) link: &'a Link,
+    pub(crate) accepted: &'a Accepted,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) route: &'a RouteState,
+}
+
+impl Trouble<'_> {
+    /// Writes into the error log what an operator wants to know about an answer that went wrong; `looked` is why
+    /// the first look at a file came to nothing.
+    pub(crate) fn note(
+        &self,
+        status: Status,
+        ask: &Ask,
+        looked: Option<(rustix::io::Errno, &[u8])>,
+        now: Moment,
+    ) {
+        let refusal = match ask {
+            Ask::Refused(refusal) => Some(refusal),
+            // The handler that failed has said why.
+            Ask::Failed(_) => return,
+            Ask::Request | Ask::Again | Ask::Instead(..) => None,
+        };
+        if refusal.is_none() && !status.is_error() {
+            return;
+        }
+        let Self { link, request, .. } = self;
+        let (worker, site) = (&link.worker, &self.accepted.placed.site);
+        let logger = site.error_logger(self.route.location);
+        let level = if refusal.is_some() { Level::Info } else { Level::Error };
+        if !logger.wants(level) {
+            return;
+        }
+        let stamp = worker.clock.stamp(now);
+        let facts = request.connection;
+        let client = Client(facts.remote);
+        let line = RequestLine(request.head, request.request_id);
+        if let Some(refusal) = refusal {
+            let cause = refusal.cause.message();
+            let message = format_args!("refused with {status}: {cause}, {client}{line}");
+            return logger.write(level, stamp, Some(facts.id), message);
+        }
+        let (Some((errno, file)), true) = (looked, matches!(status.code(), 403 | 404 | 500)) else {
+            return;
+        };
+        let settings = &site.location(self.route.location).settings;
+        if status == Status::NOT_FOUND && !settings.log_not_found {
+            return;
+        }
+        let Some(left_out) = worker.not_found.borrow_mut().admit(stamp.unix_secs) else { return };
+        if left_out > 0 {
+            let message = format_args!("{left_out} lines like the next were left out");
+            logger.write(level, stamp, None, message);
+        }
+        let file = file.escape_ascii();
+        if status == Status::FORBIDDEN && errno == rustix::io::Errno::NOENT {
+            // An index file is what was not there.
+            let message = format_args!("no index for \"{file}\" and no listing, {client}{line}");
+            return logger.write(level, stamp, Some(facts.id), message);
+        }
+        let why = std::io::Error::from(errno);
+        let hint = worker.denial_hint(errno);
+        let message = format_args!("open() \"{file}\" failed: {why}{hint}, {client}{line}");
+        logger.write(level, stamp, Some(facts.id), message);
+    }
+}
+
+pub(crate) struct Client(pub(crate) Option<SocketAddr>);
+
+impl std::fmt::Display for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(address) => write!(f, "client: {}", address.ip()),
+            None => f.write_str("client: unix:"),
+        }
+    }
+}
+
+pub(crate) struct RequestLine<'a>(pub(crate) &'a Head, pub(crate) RequestIdSeed);
+
+impl std::fmt::Display for RequestLine<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let RequestIdSeed(id) = self.1;
+        write!(f, ", request id: {id:032x}")?;
+        if self.0.method_name().is_empty() {
+            return Ok(());
+        }
+        let (method, target) =
+            (self.0.method_name().escape_ascii(), self.0.target().escape_ascii());
+        write!(f, ", request: \"{method} {target} {}\"", self.0.version().as_str())?;
+        if let Some(host) = self.0.known(Known::Host) {
+            write!(f, ", host: \"{}\"", host.escape_ascii())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! A connected TCP or Unix socket.
+//!
+//! The kernel tells of a change once (edge-triggered): what it said holds until a call finds it spent. A read
+//! that fills less than its room has taken all there is, which saves the call that would find nothing.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Poll;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::pipe::SpliceFlags;
+
+use super::{Capabilities, Ready, Transport};
+use crate::listen::LOCAL_CONGESTION;
+use crate::session::Token;
+
+/// What is watched for: everything, and each change is told once.
+const CHANGES: EventFlags =
+    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// A client's end.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    ready: Ready,
+    is_tcp: bool,
+    /// Whether the kernel tells of changes. A connection that has its answer and its end in its first turn
+    /// never needs it.
+    is_watched: bool,
+}
+
+impl Socket {
+    /// A stream over a socket that does not block.
+    pub const fn new(fd: OwnedFd, is_tcp: bool) -> Self {
+        let ready = Ready::BOTH;
+        Self { fd, ready, is_tcp, is_watched: false }
+    }
+
+    /// Our own address; `None` on a Unix socket.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        if !self.is_tcp {
+            return None;
+        }
+        let address = socket2::SockRef::from(&self.fd).local_addr().ok()?;
+        address.as_socket().map(|address| address.ip())
+    }
+
+    /// Calls, if that does not have to wait.
+    fn with(
+        &mut self,
+        needed: Ready,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if !self.ready.has(needed) {
+            return Poll::Pending;
+        }
+        loop {
+            match call(self.fd.as_fd()) {
+                Err(Errno::AGAIN) => {
+                    self.ready = self.ready.without(needed);
+                    return Poll::Pending;
+                }
+                Err(Errno::INTR) => {}
+                done => return Poll::Ready(done.map_err(io::Error::from)),
+            }
+        }
+    }
+}
+
+impl Transport for Socket {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { send_file: true, splice: true }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let room = into.len();
+        let read = self.with(Ready::TO_READ, |fd| {
+            rustix::net::recv(fd, &mut *into, RecvFlags::empty()).map(|(count, _)| count)
+        });
+        if let Poll::Ready(Ok(count)) = read
+            && count < room
+            && count > 0
+            && !self.has_ended()
+        {
+            self.ready = self.ready.without(Ready::TO_READ);
+        }
+        read
+    }
+
+    fn send(&mut self, bytes: &[u8], more: bool) -> Poll<io::Result<usize>> {
+        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+        self.with(Ready::TO_SEND, |fd| rustix::net::send(fd, bytes, flags))
+    }
+
+    fn send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.with(Ready::TO_SEND, |fd| {
+            let mut at = offset;
+            rustix::fs::sendfile(fd, file, Some(&mut at), count)
+        })
+    }
+
+    fn splice(&mut self, pipe: BorrowedFd<'_>, most: usize) -> Poll<io::Result<usize>> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        self.with(Ready::TO_READ, |fd| rustix::pipe::splice(fd, None, pipe, None, most, flags))
+    }
+
+    /// The kernel gives only one packet at a time; the file should get them in one go.
+    fn splice_more(&mut self, pipe: BorrowedFd<'_>, most: u64) -> u64 {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let mut moved = 0;
+        while moved < most {
+            let left = (most - moved) as usize;
+            match rustix::pipe::splice(&self.fd, None, pipe, None, left, flags) {
+                Ok(count) if count > 0 => moved += count as u64,
+                Err(Errno::INTR) => {}
+                // The pipe may be full, or the socket empty: the next look at the socket finds out.
+                _ => break,
+            }
+        }
+        moved
+    }
+
+    fn unacknowledged(&self) -> Option<u64> {
+        sekisho_sys::unacknowledged_bytes(&self.fd).ok()
+    }
+
+    fn note(&mut self, ready: Ready) {
+        self.ready |= ready;
+    }
+
+    fn is_full(&self) -> bool {
+        !self.ready.has(Ready::TO_SEND)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ready.has(Ready::ENDED)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.ready.has(Ready::LOST)
+    }
+
+    fn cork(&self, is_corked: bool) {
+        // Not for a Unix socket, which has none.
+        if self.is_tcp {
+            let _ = socket2::SockRef::from(&self.fd).set_tcp_cork(is_corked);
+        }
+    }
+
+    fn set_no_delay(&self, is_on: bool) {
+        if self.is_tcp {
+            // Without it, all that is lost is a moment.
+            let _ = socket2::SockRef::from(&self.fd).set_tcp_nodelay(is_on);
+        }
+    }
+
+    fn stay_local(&self) {
+        if self.is_tcp {
+            // Without it, all that is lost is the speed.
+            let _ = socket2::SockRef::from(&self.fd).set_tcp_congestion(LOCAL_CONGESTION);
+        }
+    }
+
+    /// Spares both sides some work; see `listen::UNSENT_BYTES` for why it is not so from the start.
+    fn lift_unsent_limit(&self) {
+        if self.is_tcp {
+            // Without it, all that is lost is the speed.
+            let _ = socket2::SockRef::from(&self.fd).set_tcp_notsent_lowat(u32::MAX);
+        }
+    }
+
+    fn shut_down_write(&mut self) {
+        // A client that is gone already has its end.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+    }
+
+    fn reset_on_close(&mut self) {
+        let zero = Some(std::time::Duration::ZERO);
+        let _ = rustix::net::sockopt::set_socket_linger(&self.fd, zero);
+    }
+
+    /// A socket that is closed is forgotten by itself.
+    fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        if !self.is_watched {
+            epoll::add(epoll, &self.fd, EventData::new_u64(token.bits()), CHANGES)?;
+            self.is_watched = true;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("an option");
+        (Socket::new(ours.into(), false), theirs)
+    }
+
+    fn read(stream: &mut Socket, room: usize) -> Option<usize> {
+        match stream.read(&mut vec![0; room]) {
+            Poll::Ready(read) => Some(read.expect("a read")),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_read_that_did_not_fill_its_room_is_not_tried_again_until_the_kernel_says_so() {
+        let (mut ours, mut theirs) = pair();
+        theirs.write_all(b"abc").expect("room");
+        assert_eq!(read(&mut ours, 2), Some(2), "there may be more");
+        assert_eq!(read(&mut ours, 2), Some(1), "that is all");
+        theirs.write_all(b"def").expect("room");
+        assert_eq!(read(&mut ours, 2), None, "nobody has told");
+        ours.note(Ready::TO_READ);
+        assert_eq!(read(&mut ours, 2), Some(2));
+    }
+
+    #[test]
+    fn an_end_that_was_told_with_the_last_bytes_is_found_behind_them() {
+        let (mut ours, mut theirs) = pair();
+        theirs.write_all(b"abc").expect("room");
+        drop(theirs);
+        ours.note(Ready::from_kernel(EventFlags::IN | EventFlags::RDHUP));
+        assert_eq!((read(&mut ours, 9), read(&mut ours, 9)), (Some(3), Some(0)));
+    }
+
+    #[test]
+    fn what_a_full_socket_did_not_take_waits_for_the_kernel() {
+        let (mut ours, mut theirs) = pair();
+        let bytes = vec![7; 1 << 20];
+        let mut sent = 0;
+        while let Poll::Ready(count) = ours.send(&bytes, false) {
+            sent += count.expect("a send");
+        }
+        assert!(ours.is_full());
+        theirs.read_exact(&mut vec![0; sent]).expect("what was sent");
+        assert!(ours.send(&bytes, false).is_pending(), "nobody has told");
+        ours.note(Ready::from_kernel(EventFlags::OUT));
+        assert!(ours.send(&bytes, false).is_ready());
+    }
+}
