@@ -122,7 +122,8 @@ enum Route {
 
 #[derive(Debug)]
 struct Worked {
-    sink: Box<dyn Sink>,
+    /// `None` where that failed: what had come is gone before anybody is told.
+    sink: Option<Box<dyn Sink>>,
     buffer: Memory,
     result: Result<(), Failure>,
 }
@@ -159,13 +160,14 @@ impl Intake {
         self.filled = 0;
         let work = move || {
             let result = work(&mut *sink, &buffer.bytes[..filled]);
+            let sink = result.is_ok().then_some(sink);
             Worked { sink, buffer, result }
         };
         if let Ok(runtime) = Handle::try_current() {
             self.work = Some(runtime.spawn_blocking(work));
         } else {
             let Worked { sink, result, .. } = work();
-            (self.sink, self.failed) = (Some(sink), result.err());
+            (self.sink, self.failed) = (sink, result.err());
         }
     }
 
@@ -189,7 +191,7 @@ impl Intake {
                     if buffer.len() == self.buffer_bytes {
                         self.buffer = buffer;
                     }
-                    self.sink = Some(sink);
+                    self.sink = sink;
                     self.is_idle = false;
                     if let Err(failure) = result {
                         return Poll::Ready(Err(failure));
