@@ -30,7 +30,9 @@ pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Pro
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
-pub use deeds::{Conflict, Deeds, DeleteDirectories, Methods, Permissions, Sync};
+pub use deeds::{
+    Conflict, Deeds, DeleteDirectories, Methods, Origins, Permissions, Sync, UnfinishedMax,
+};
 pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use expires::Expires;
 pub use listing::{Archives, Listing, ListingFormat};

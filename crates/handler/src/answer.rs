@@ -10,16 +10,19 @@ use crate::reply::{Piece, Reply};
 
 const PAGE_HEAD: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
 <meta name=\"viewport\" content=\"width=device-width\"><title>";
-const PAGE_STYLE: &str = "</title><style>:root{color-scheme:light dark}\
+const PAGE_STYLE: &str = ":root{color-scheme:light dark}\
 body{font:1rem/1.5 system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;margin:0;\
-text-align:center}h1{font-weight:600;font-size:1.6rem;margin:0}p{opacity:.6;margin:.3rem}</style></head>\n\
-<body><h1>";
+text-align:center}h1{font-weight:600;font-size:1.6rem;margin:0}p{opacity:.6;margin:.3rem}";
+const PAGE_BODY: &str = "</style></head>\n<body><h1>";
 const PAGE_TAIL: &str = "</p></body></html>\n";
 /// How many pages a thread keeps.
 const PAGES_MAX: usize = 64;
 
 /// The field line for pages.
 pub const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
+/// The policy of a built-in page: its own style, and nothing else (V48). A test keeps the digest true.
+const POLICY: &[u8] = b"Content-Security-Policy: default-src 'none'; \
+    style-src 'sha256-v3hvnDjSIO4Kv3BYzIevXmaqmV0aX70DCR8lrKmRciw='\r\n";
 
 /// The built-in page for a status; nothing where that status has no body.
 pub fn page(status: Status, product: &str, fields: &mut Vec<u8>) -> Reply {
@@ -34,12 +37,14 @@ pub fn page(status: Status, product: &str, fields: &mut Vec<u8>) -> Reply {
         status.line()
     };
     fields.extend_from_slice(HTML);
+    fields.extend_from_slice(POLICY);
     let body = PAGES.with_borrow_mut(|pages| {
         let known = pages.iter().find(|page| page.0 == status && *page.1 == *product);
         if let Some((.., body)) = known {
             return Rc::clone(body);
         }
-        let parts = [PAGE_HEAD, line, PAGE_STYLE, line, "</h1><p>", product, PAGE_TAIL];
+        let style = ["</title><style>", PAGE_STYLE, PAGE_BODY].concat();
+        let parts = [PAGE_HEAD, line, &style, line, "</h1><p>", product, PAGE_TAIL];
         let body: Rc<[u8]> = parts.concat().into_bytes().into();
         if pages.len() < PAGES_MAX {
             pages.push((status, product.into(), Rc::clone(&body)));
@@ -128,6 +133,22 @@ mod tests {
         let body = reply.piece.as_ref().and_then(Piece::in_memory).expect("a body");
         assert!(String::from_utf8_lossy(body).contains("<h1>404 Not Found</h1>"));
         assert!(page(Status::NO_CONTENT, "sekisho", &mut fields).is_empty());
+    }
+
+    /// V48
+    #[test]
+    fn the_policy_names_the_style_of_the_page() {
+        use base64::Engine as _;
+        use sha2::Digest as _;
+        let digest =
+            base64::engine::general_purpose::STANDARD.encode(sha2::Sha256::digest(PAGE_STYLE));
+        assert!(String::from_utf8_lossy(POLICY).contains(&digest), "it is {digest}");
+        let mut fields = Vec::new();
+        let reply = page(Status::NOT_FOUND, "sekisho", &mut fields);
+        let body = reply.piece.as_ref().and_then(Piece::in_memory).expect("a body");
+        let style = format!("<style>{PAGE_STYLE}</style>");
+        assert!(String::from_utf8_lossy(body).contains(&style));
+        assert!(fields.ends_with(POLICY));
     }
 
     #[test]

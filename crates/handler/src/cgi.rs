@@ -49,8 +49,8 @@ pub trait Surroundings: fmt::Debug {
     fn runs(&self) -> &Runs;
     /// The places for programs, of the whole server.
     fn seats(&self) -> &Arc<Seats>;
-    /// Whether a file of this name, asked for under this path, would be a program or what one is given.
-    fn is_run(&self, path: &[u8], file: &[u8]) -> bool;
+    /// The routing table, for work beside the event loop.
+    fn table(&self) -> Arc<Table>;
     /// A run that went on by itself has ended.
     fn ended_alone(&self);
     /// A program, or the wait for one, has met its deadline (T10).

@@ -8,13 +8,18 @@ mod conditions;
 mod copy;
 mod delete;
 mod direct;
+mod entries;
+mod intake;
 mod land;
 mod note;
+mod ordering;
 mod put;
 mod resume;
+mod share;
 mod store;
 mod sweep;
 mod temp;
+mod unfinished;
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -23,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
-use sekisho_config::{Cgi, Deeds, Level, Settings};
+use sekisho_config::{Cgi, Deeds, Level, LocationId, Settings};
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
@@ -33,7 +38,7 @@ use tokio::task::JoinHandle;
 use crate::cgi::Surroundings;
 use crate::memory;
 use crate::task::{Outbox, Progress, Task, Way};
-use temp::Temp;
+use intake::{Intake, Sink};
 
 pub use direct::held;
 pub use sweep::leftovers;
@@ -59,6 +64,14 @@ impl Call<'_> {
     fn settings(&self) -> &Settings {
         &self.table.location(self.exchange.location).settings
     }
+
+    /// How long the body is, where it is so long that it goes to the disk past the page cache.
+    fn direct_bytes(&self, deeds: &Deeds) -> Option<u64> {
+        self.body_bytes
+            .zip(deeds.direct_min)
+            .filter(|(bytes, least)| bytes >= least)
+            .map(|both| both.0)
+    }
 }
 
 /// Begins with a deed; an error is a status that stands for it, and the field lines that belong to it
@@ -75,11 +88,13 @@ pub fn start(
             let failure = Failure::because(Status::SERVICE_UNAVAILABLE, "memory is short");
             Err(failure.field("Retry-After", b"1"))
         }
-        Some(deeds) => begin(call, deeds, &around),
+        Some(deeds) => share::take().and_then(|share| Ok((begin(call, deeds, &around)?, share))),
         None => Err(Failure::of(Status::FORBIDDEN)),
     };
     match begun {
-        Ok(stage) => Ok(Box::new(DeedTask { stage, around })),
+        Ok((stage, share)) => {
+            Ok(Box::new(DeedTask { stage, has_body_ended: false, around, _share: share }))
+        }
         Err(failure) => {
             failure.report(&*around);
             fields.extend_from_slice(&failure.fields);
@@ -106,15 +121,15 @@ fn begin(call: &Call<'_>, deeds: &Deeds, around: &Rc<dyn Surroundings>) -> Resul
     }
     match call.deed {
         Deed::Put => Ok(Stage::Receiving(put::begin(call, deeds)?)),
-        Deed::Delete => Ok(Stage::Ready(delete::job(call, deeds)?)),
+        Deed::Delete => Ok(Stage::Ready(delete::job(call, deeds, around.table())?)),
         Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
-        Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to)?)),
-        Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to)?)),
+        Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to, around.table())?)),
+        Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to, around.table())?)),
         Deed::Store(place) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
-            resume::create(call, deeds, &Programs::of(call, place, around))
+            resume::create(call, deeds, &Programs::of(call, place, around.table()))
         }
         Deed::Store(place) => {
-            let programs = Programs::of(call, place, around);
+            let programs = Programs::of(call, place, around.table());
             Ok(Stage::Receiving(store::begin(call, deeds, place, programs)?))
         }
         Deed::Resume(place) => resume::resume(call, deeds, place),
@@ -132,15 +147,17 @@ struct Programs {
     cgi: Option<Arc<Cgi>>,
     /// Under the path by which its files can be asked for: another location may answer there.
     address: Option<Vec<u8>>,
-    around: Rc<dyn Surroundings>,
+    table: Arc<Table>,
+    location: LocationId,
 }
 
 impl Programs {
-    fn of(call: &Call<'_>, store: &Store, around: &Rc<dyn Surroundings>) -> Self {
+    fn of(call: &Call<'_>, store: &Store, table: Arc<Table>) -> Self {
         Self {
             cgi: call.settings().cgi.clone(),
             address: store.address.clone(),
-            around: Rc::clone(around),
+            table,
+            location: call.exchange.location,
         }
     }
 
@@ -148,7 +165,8 @@ impl Programs {
     fn refuse(&self, name: &[u8]) -> Result<(), Failure> {
         let is_own = self.cgi.as_deref().is_some_and(|cgi| cgi.is_program(name));
         let path = self.address.as_ref().map(|address| [address.as_slice(), name].concat());
-        let is_run = is_own || path.is_some_and(|path| self.around.is_run(&path, name));
+        let is_run =
+            is_own || path.is_some_and(|path| self.table.is_run(self.location, &path, name));
         if !is_run {
             return Ok(());
         }
@@ -218,9 +236,12 @@ impl Failure {
             Errno::FBIG => Status::CONTENT_TOO_LARGE,
             Errno::NAMETOOLONG => Status::URI_TOO_LONG,
             Errno::INVAL | Errno::ILSEQ => Status::BAD_REQUEST,
-            Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY | Errno::BUSY | Errno::TXTBSY => {
-                Status::CONFLICT
-            }
+            Errno::ISDIR
+            | Errno::EXIST
+            | Errno::NOTEMPTY
+            | Errno::BUSY
+            | Errno::TXTBSY
+            | Errno::STALE => Status::CONFLICT,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Status::SERVICE_UNAVAILABLE,
             // By ourselves; see `Stop`.
             Errno::CANCELED => return Self::of(Status::SERVICE_UNAVAILABLE),
@@ -252,29 +273,20 @@ impl From<Status> for Failure {
 
 type Outcome = Result<Answer, Failure>;
 
-/// Something that takes the body.
-trait Receiver: std::fmt::Debug {
-    /// Takes more of it: all of these bytes, unless its [`temp`](Receiver::temp) has no room just now.
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure>;
-
-    /// The file that it goes to, where it goes there as it comes.
-    fn temp(&mut self) -> Option<&mut Temp> {
-        None
-    }
-
-    /// What it means that the file could not be written.
-    fn failure(&self, errno: Errno) -> Failure;
-
-    /// It is complete, and written: what remains to be done.
-    fn finish(self: Box<Self>) -> Job;
-}
-
-/// Work on the file system that needs nobody's bytes any more.
+/// Work on the file system that needs nobody's bytes any more; done beside the event loop.
 struct Job {
     work: Box<dyn FnOnce() -> Outcome + Send>,
-    /// Whether it may take so long that others must not wait for it.
-    is_slow: bool,
-    stop: Stop,
+    /// Where it may take so long that nobody should do it for a client that has gone.
+    stop: Option<Stop>,
+}
+
+/// What was found before the body is taken.
+#[derive(Debug)]
+enum Prepared {
+    /// Where it goes.
+    Receive(Box<dyn Sink>),
+    /// That nothing more is to be done.
+    Answer(Answer),
 }
 
 /// By which work that takes long is told to end. Whoever has been told leaves nothing.
@@ -293,23 +305,19 @@ impl Stop {
 }
 
 impl Job {
-    fn quick(work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self::slow_if(false, work)
+    fn new(work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
+        Self { work: Box::new(work), stop: None }
     }
 
-    fn slow_if(is_slow: bool, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self { work: Box::new(work), is_slow, stop: Stop::default() }
-    }
-
-    /// One that takes long, and asks `stop` whether it shall go on.
+    /// One that asks `stop` whether it shall go on.
     fn stopped_by(stop: Stop, work: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self { work: Box::new(work), is_slow: true, stop }
+        Self { work: Box::new(work), stop: Some(stop) }
     }
 }
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("is_slow", &self.is_slow).finish_non_exhaustive()
+        f.debug_struct("Job").finish_non_exhaustive()
     }
 }
 
@@ -317,23 +325,29 @@ impl std::fmt::Debug for Job {
 #[derive(Debug)]
 struct DeedTask {
     stage: Stage,
+    /// The body is complete, though nobody may have been ready to take it.
+    has_body_ended: bool,
     around: Rc<dyn Surroundings>,
+    /// Its share of the descriptors.
+    _share: share::Share,
 }
 
 /// ```text
-/// receiving ──► settling ──► ready ──► working ──► ended ──► answered
-///      └────────────┴──────────┴──────────────────►
+/// preparing ──► receiving ──► settling ──► ready ──► working ──► ended ──► answered
+///      └────────────┴────────────┴───────────┴──────────────────►
 /// ```
 #[derive(Debug)]
 enum Stage {
+    /// It is being found out where the body goes.
+    Preparing(JoinHandle<Result<Prepared, Failure>>),
     /// The body comes.
-    Receiving(Box<dyn Receiver>),
+    Receiving(Intake),
     /// The body has come, and its last bytes are being written.
-    Settling(Box<dyn Receiver>),
+    Settling(Intake),
     /// The body, if there is one, has come.
     Ready(Job),
-    /// Somebody else does it; it is done also if nobody waits for it.
-    Working(JoinHandle<Outcome>, Stop),
+    /// A thread does it; it is done also if nobody waits for it.
+    Working(JoinHandle<Outcome>, Option<Stop>),
     /// It is over, and nobody knows yet.
     Ended(Outcome),
     /// The head has been given, with these bytes to follow.
@@ -342,13 +356,29 @@ enum Stage {
     Over,
 }
 
+impl Stage {
+    /// Finds out beside the event loop what is to be done.
+    fn prepare(work: impl FnOnce() -> Result<Prepared, Failure> + Send + 'static) -> Self {
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => Self::Preparing(runtime.spawn_blocking(work)),
+            Err(_) => Self::prepared(work()),
+        }
+    }
+
+    fn prepared(prepared: Result<Prepared, Failure>) -> Self {
+        match prepared {
+            Ok(Prepared::Receive(sink)) => Self::Receiving(Intake::new(sink, None)),
+            Ok(Prepared::Answer(answer)) => Self::Ended(Ok(answer)),
+            Err(failure) => Self::Ended(Err(failure)),
+        }
+    }
+}
+
 impl DeedTask {
     fn work(&mut self, job: Job) {
         self.stage = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) if job.is_slow => {
-                Stage::Working(runtime.spawn_blocking(job.work), job.stop)
-            }
-            _ => Stage::Ended((job.work)()),
+            Ok(runtime) => Stage::Working(runtime.spawn_blocking(job.work), job.stop),
+            Err(_) => Stage::Ended((job.work)()),
         };
     }
 
@@ -356,15 +386,30 @@ impl DeedTask {
         self.stage = Stage::Ended(Err(failure));
     }
 
-    /// Goes on with what has come of the body.
+    /// Goes on with what was found out, and with what has come of the body.
     fn advance(&mut self, cx: &mut Context<'_>) {
-        if let Stage::Receiving(receiver) = &mut self.stage
-            && let Some(temp) = receiver.temp()
-            && let Err(errno) = temp.advance(cx)
+        if let Stage::Preparing(work) = &mut self.stage
+            && let Poll::Ready(prepared) = Pin::new(work).poll(cx)
         {
-            let failure = receiver.failure(errno);
+            self.stage =
+                Stage::prepared(prepared.unwrap_or_else(|error| Err(intake::lost(&error))));
+            if self.has_body_ended {
+                self.settle();
+            }
+        }
+        if let Stage::Receiving(intake) = &mut self.stage
+            && let Poll::Ready(Err(failure)) = intake.advance(cx)
+        {
             self.fail(failure);
         }
+    }
+
+    /// No more of the body comes.
+    fn settle(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Receiving(intake) => Stage::Settling(intake),
+            other => other,
+        };
     }
 }
 
@@ -375,11 +420,13 @@ impl Task for DeedTask {
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {
         self.advance(cx);
-        if let Stage::Receiving(receiver) = &mut self.stage {
-            match receiver.take(bytes) {
+        match &mut self.stage {
+            Stage::Preparing(_) => return 0,
+            Stage::Receiving(intake) => match intake.take(cx, bytes) {
                 Ok(count) => return count,
                 Err(failure) => self.fail(failure),
-            }
+            },
+            _ => {}
         }
         // What nobody wants any more is taken too: the answer is on its way.
         bytes.len()
@@ -387,46 +434,54 @@ impl Task for DeedTask {
 
     fn way(&mut self, cx: &mut Context<'_>) -> Way<'_> {
         self.advance(cx);
+        // Whether that fails is looked at first: what is lent cannot be given up.
+        if let Stage::Receiving(intake) = &mut self.stage
+            && let Err(failure) = intake.way(cx)
+        {
+            self.fail(failure);
+        }
         match &mut self.stage {
-            Stage::Receiving(receiver) => receiver.temp().map_or(Way::Ordinary, Temp::way),
-            Stage::Settling(_) => Way::Memory(&mut []),
+            Stage::Receiving(intake) => Way::Memory(intake.room()),
+            // What is done in a moment is done and answered, also if the client sends no more.
+            Stage::Preparing(_)
+            | Stage::Settling(_)
+            | Stage::Ready(Job { stop: None, .. })
+            | Stage::Working(_, None) => Way::Memory(&mut []),
             _ => Way::Ordinary,
         }
     }
 
     fn came(&mut self, bytes: Result<u64, Errno>) {
-        let Stage::Receiving(receiver) = &mut self.stage else { return };
-        match (bytes, receiver.temp()) {
-            (Ok(bytes), Some(temp)) => temp.came(bytes),
-            (Ok(_), None) => {}
-            (Err(errno), _) => {
-                let failure = receiver.failure(errno);
-                self.fail(failure);
-            }
+        // There is no other way here than memory, which takes everything.
+        if let (Stage::Receiving(intake), Ok(bytes)) = (&mut self.stage, bytes) {
+            intake.filled(bytes);
         }
     }
 
     fn end_body(&mut self, _cx: &mut Context<'_>, _now: Moment) {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Receiving(receiver) => self.stage = Stage::Settling(receiver),
-            other => self.stage = other,
-        }
+        self.has_body_ended = true;
+        self.settle();
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _now: Moment) -> Poll<Progress> {
         self.advance(cx);
+        if let Stage::Receiving(intake) = &mut self.stage
+            && let Err(failure) = intake.pause(cx)
+        {
+            self.fail(failure);
+        }
         loop {
             match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Settling(mut receiver) => {
-                    match receiver.temp().map_or(Poll::Ready(Ok(())), |temp| temp.settle(cx)) {
-                        Poll::Pending => {
-                            self.stage = Stage::Settling(receiver);
-                            return Poll::Pending;
-                        }
-                        Poll::Ready(Ok(())) => self.stage = Stage::Ready(receiver.finish()),
-                        Poll::Ready(Err(errno)) => self.fail(receiver.failure(errno)),
+                Stage::Settling(mut intake) => match intake.settle(cx) {
+                    Poll::Pending => {
+                        self.stage = Stage::Settling(intake);
+                        return Poll::Pending;
                     }
-                }
+                    Poll::Ready(Ok(work)) => {
+                        self.stage = Stage::Ready(Job { work, stop: None });
+                    }
+                    Poll::Ready(Err(failure)) => self.fail(failure),
+                },
                 Stage::Ready(job) => self.work(job),
                 Stage::Working(mut handle, stop) => match Pin::new(&mut handle).poll(cx) {
                     Poll::Pending => {
@@ -434,10 +489,7 @@ impl Task for DeedTask {
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(outcome)) => self.stage = Stage::Ended(outcome),
-                    Poll::Ready(Err(error)) => self.fail(Failure {
-                        why: Some(format!("a deed was not done: {error}")),
-                        ..Failure::of(Status::INTERNAL_SERVER_ERROR)
-                    }),
+                    Poll::Ready(Err(error)) => self.fail(intake::lost(&error)),
                 },
                 Stage::Ended(Ok(answer)) => {
                     out.fields.extend_from_slice(&answer.fields);
@@ -456,7 +508,7 @@ impl Task for DeedTask {
                     self.stage = Stage::Answered(body);
                     return Poll::Ready(Progress::Body);
                 }
-                stage @ (Stage::Receiving(_) | Stage::Over) => {
+                stage @ (Stage::Preparing(_) | Stage::Receiving(_) | Stage::Over) => {
                     self.stage = stage;
                     return Poll::Pending;
                 }
@@ -466,12 +518,12 @@ impl Task for DeedTask {
 
     fn cancel(&mut self, _cause: Cause, _now: Moment) {
         match &self.stage {
-            Stage::Receiving(_) | Stage::Settling(_) | Stage::Ready(_) => {
+            Stage::Preparing(_) | Stage::Receiving(_) | Stage::Settling(_) | Stage::Ready(_) => {
                 self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
             }
             // What is being done already is done in a moment, or ends where it stands, and is answered for.
-            Stage::Working(_, stop) => stop.tell(),
-            Stage::Ended(_) | Stage::Answered(_) | Stage::Over => {}
+            Stage::Working(_, Some(stop)) => stop.tell(),
+            Stage::Working(_, None) | Stage::Ended(_) | Stage::Answered(_) | Stage::Over => {}
         }
     }
 }

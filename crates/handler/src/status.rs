@@ -18,6 +18,15 @@ use crate::task::{Outbox, Progress, Task};
 /// How long the answer may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// The style of the page for people.
+pub const STYLE: &str = ":root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1.5em}\
+    table{border-collapse:collapse}td,th{text-align:left;padding:.15em .8em .15em 0;\
+    border-bottom:1px solid #8884;white-space:nowrap}.n{text-align:right}dl{display:flex;\
+    flex-wrap:wrap;gap:.5em 2em}dt{opacity:.7}dd{margin:0;font-size:1.4em}.s{overflow-x:auto}";
+/// The policy of the page: its own style, and nothing else (V48). A test keeps the digest true.
+const POLICY: &str = "Content-Security-Policy: default-src 'none'; \
+                      style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='\r\nX-Content-Type-Options: nosniff\r\n";
+
 /// Asks how the server is.
 #[derive(Debug)]
 pub struct Question {
@@ -74,6 +83,9 @@ impl Task for StatusTask {
                     out.fields.extend_from_slice(b"Content-Type: ");
                     out.fields.extend_from_slice(media_type.as_bytes());
                     out.fields.extend_from_slice(b"\r\nCache-Control: no-store\r\n");
+                    if self.form == StatusForm::Page {
+                        out.fields.extend_from_slice(POLICY.as_bytes());
+                    }
                     let length = text.len() as u64;
                     self.stage = if self.is_head { Stage::Over } else { Stage::Answered(text) };
                     Poll::Ready(Progress::Head(Status::OK, Some(length)))
@@ -105,5 +117,19 @@ impl Task for StatusTask {
         if let Stage::Waiting(_) = self.stage {
             self.stage = Stage::Failed;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// V48
+    #[test]
+    fn the_policy_names_the_style_of_the_page() {
+        use base64::Engine as _;
+        use sha2::Digest as _;
+        let digest = base64::engine::general_purpose::STANDARD.encode(sha2::Sha256::digest(STYLE));
+        assert!(POLICY.contains(&digest), "it is {digest}");
     }
 }

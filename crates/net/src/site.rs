@@ -28,7 +28,7 @@ static SERIALS: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub struct Site {
     serial: u64,
-    table: Table,
+    table: Arc<Table>,
     /// By location.
     policies: Vec<Policies>,
     access_logs: Vec<Arc<[OpenLog]>>,
@@ -75,7 +75,7 @@ impl Site {
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
-        let table = Table::new(config).with_machine(machine);
+        let table = Arc::new(Table::new(config).with_machine(machine));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         Ok(Self { serial, table, policies, access_logs, error_loggers, zones, log, held_bytes: 0 })
     }
@@ -88,6 +88,11 @@ impl Site {
     /// The routing table.
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// The routing table, for work beside the event loop.
+    pub fn shared_table(&self) -> Arc<Table> {
+        Arc::clone(&self.table)
     }
 
     /// The configuration.

@@ -57,8 +57,8 @@ impl Surroundings for Around {
         &self.worker.shared.seats
     }
 
-    fn is_run(&self, path: &[u8], file: &[u8]) -> bool {
-        self.placed.site.table().is_run(self.location, path, file)
+    fn table(&self) -> Arc<sekisho_route::Table> {
+        self.placed.site.shared_table()
     }
 
     fn ended_alone(&self) {

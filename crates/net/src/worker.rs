@@ -237,8 +237,9 @@ impl Worker {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            // Four large uploads may write at a time; copies and deletions must not hold them up.
-            .max_blocking_threads(8)
+            // Every upload and change is written by one of these; copies and deletions of whole folders, and a
+            // disk that makes some of them wait, must not hold up the others.
+            .max_blocking_threads(32)
             .on_thread_park(move || falls_asleep.sleep(true))
             .on_thread_unpark(move || wakes.sleep(false))
             // Look at the sockets after each round of tasks of a full batch, not in the middle of one.

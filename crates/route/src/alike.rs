@@ -17,11 +17,32 @@ impl Table {
     }
 
     /// Whether a file of this name at this path, on the server of this location, would be a program or what a
-    /// program is given.
+    /// program is given: asked for by its path, or with more of a path behind it (`PATH_INFO`).
     pub fn is_run(&self, location: LocationId, path: &[u8], file: &[u8]) -> bool {
-        let there = self.location_of(self.location(location).server, path);
-        let cgi = self.location(there).settings.cgi.as_deref();
-        cgi.is_some_and(|cgi| cgi.is_given(file))
+        let server = self.location(location).server;
+        let cgi_of = |path: &[u8]| {
+            let there = self.location_of(server, path);
+            self.location(there).settings.cgi.as_deref()
+        };
+        cgi_of(path).is_some_and(|cgi| cgi.is_given(file))
+            || cgi_of(&[path, b"/"].concat()).is_some_and(|cgi| cgi.is_program(file))
+    }
+
+    /// Whether the entries below a folder may have other rules than the folder itself, so that an operation
+    /// on all of them must ask [`is_entry_of`](Self::is_entry_of) for each. `folder` ends with a slash.
+    pub fn has_entries_to_check(&self, location: LocationId, folder: &[u8]) -> bool {
+        let server = self.location(location).server;
+        self.may_have_locations_below(server, folder)
+            || self.location(location).settings.cgi.is_some()
+            || !self.is_alike(server, location, folder)
+    }
+
+    /// Whether an operation on a folder, allowed by a location, may take this entry of it along: the same
+    /// location answers for its path, and nothing there is run. The path of a folder ends with a slash.
+    pub fn is_entry_of(&self, location: LocationId, path: &[u8]) -> bool {
+        let server = self.location(location).server;
+        let is_folder = path.ends_with(b"/");
+        self.is_alike(server, location, path) && (is_folder || !self.is_run(location, path, path))
     }
 }
 

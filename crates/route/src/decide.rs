@@ -5,6 +5,7 @@ mod access;
 mod deed;
 mod limits;
 mod neighbour;
+mod origin;
 mod program;
 mod rewrite;
 
@@ -222,9 +223,8 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn at_location(&mut self) -> Next<F::File> {
         let settings = self.settings();
-        let method = self.exchange.method;
         if let Some(methods) = &settings.allow_methods
-            && !methods.contains(&method)
+            && !methods.contains(&self.meant_method())
         {
             return self.refuse_method(methods);
         }
@@ -652,7 +652,8 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn look_at_file(&mut self, mapped: Mapped) -> Look<F::File> {
         self.exchange.root_bytes = mapped.root_bytes;
-        if !mapped.is_safe {
+        // Unfinished uploads are nobody's business, whichever location leads to them.
+        if !mapped.is_safe || deed::has_own_name(&self.exchange.file[mapped.root_bytes..]) {
             return Look::Missing;
         }
         let settings = self.settings();

@@ -136,13 +136,18 @@ impl Table {
         self.find_location(server, path, &mut Captures::default())
     }
 
-    /// Whether a server has locations of its own for paths below a folder.
-    pub(crate) fn has_locations_below(&self, server: ServerId, folder: &[u8]) -> bool {
-        self.config().http.locations.iter().any(|location| match &location.matches {
-            LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => {
-                location.server == server && path.len() > folder.len() && path.starts_with(folder)
+    /// Whether a server may have other locations for paths below a folder than for the folder: a prefix or
+    /// an exact path that is longer, or any regular expression.
+    pub(crate) fn may_have_locations_below(&self, server: ServerId, folder: &[u8]) -> bool {
+        let of_server = |location: &&Location| location.server == server;
+        self.config().http.locations.iter().filter(of_server).any(|location| {
+            match &location.matches {
+                LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => {
+                    path.len() > folder.len() && path.starts_with(folder)
+                }
+                LocationMatch::Regex(_) => true,
+                LocationMatch::Named(_) | LocationMatch::Server | LocationMatch::If => false,
             }
-            _ => false,
         })
     }
 

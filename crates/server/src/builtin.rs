@@ -36,7 +36,7 @@ pub(crate) fn folder(serve: &Serve) -> String {
         some => some.iter().map(String::as_str).collect(),
     };
     let mut listen = String::new();
-    for address in listens {
+    for address in &listens {
         let _ = write!(listen, "listen {}; ", quote(address));
     }
     format!(
@@ -47,9 +47,12 @@ pub(crate) fn folder(serve: &Serve) -> String {
          events {{}}\n\
          http {{\n\
              access_log {access};\n\
+             {others}\n\
              server {{\n\
                  {listen}\n\
+                 server_name {names};\n\
                  root .;\n\
+                 {hidden}\n\
                  index {index};\n\
                  {programs}\n\
                  {deeds}\n\
@@ -62,12 +65,49 @@ pub(crate) fn folder(serve: &Serve) -> String {
          }}\n",
         workers = quote(&serve.workers),
         user = user(serve),
+        others = other_names(&listens),
+        names = names(serve, &listens),
+        // What a listing does not show is not given out to those who guess its name.
+        hidden = if serve.hidden { "" } else { "location ~ /\\. { return 404; }" },
         index = indexes(serve).join(" "),
         programs = if serve.cgi { programs() } else { String::new() },
         deeds = deeds(serve),
         access = if serve.quiet { "off" } else { "stderr" },
         autoindex = if serve.open_listing { "on" } else { "off" },
     )
+}
+
+/// Whether only this machine reaches an address by TCP.
+fn loopback(address: &str) -> Option<&str> {
+    let (host, _port) = address.rsplit_once(':')?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let is_ip = |ip: std::net::IpAddr| ip.is_loopback();
+    let is_loopback = host == "localhost" || bare.parse().is_ok_and(is_ip);
+    is_loopback.then_some(host)
+}
+
+/// The names that are answered to on loopback addresses. A page of another site may reach this machine by a name
+/// of its own that leads here (DNS rebinding); it cannot choose these.
+fn names(serve: &Serve, listens: &[&str]) -> String {
+    let known = ["", "localhost", "127.0.0.1", "[::1]"];
+    let own = listens.iter().filter_map(|address| loopback(address));
+    let mut names: Vec<&str> = known.into_iter().chain(own).collect();
+    names.extend(serve.host.iter().map(String::as_str));
+    names.sort_unstable();
+    names.dedup();
+    names.iter().map(|name| quote(name)).collect::<Vec<_>>().join(" ")
+}
+
+/// What is answered to other names on loopback addresses.
+fn other_names(listens: &[&str]) -> String {
+    let mut listen = String::new();
+    for address in listens.iter().filter(|address| loopback(address).is_some()) {
+        let _ = write!(listen, "listen {} default_server; ", quote(address));
+    }
+    if listen.is_empty() {
+        return listen;
+    }
+    format!("server {{ {listen} server_name _; return 421; }}")
 }
 
 /// Whoever serves a folder serves it as who they are, root too: the folder may be nobody else's to read.
@@ -100,6 +140,7 @@ fn deeds(serve: &Serve) -> String {
              create_full_put_path on;\n\
              client_max_body_size 0;\n\
              upload_store $request_filename;\n\
+             upload_conflict rename;\n\
              upload_resumable on;\n",
         );
     }

@@ -90,6 +90,12 @@ pub(crate) struct Serve {
     /// Let clients delete and rename files and empty folders
     #[arg(long)]
     pub(crate) delete: bool,
+    /// Serve files and folders whose names begin with a dot, too
+    #[arg(long)]
+    pub(crate) hidden: bool,
+    /// Answer to this name, too, where only loopback names are answered to; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
     /// Do not write a line for each request
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,

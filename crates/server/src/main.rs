@@ -23,6 +23,7 @@ mod upgrade;
 mod user;
 mod watchdog;
 mod workers;
+mod writable_programs;
 
 use std::io::Write;
 use std::process::ExitCode;

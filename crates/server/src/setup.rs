@@ -8,7 +8,7 @@ use sekisho_config::{Config, Memory, Options, Outcome, Source};
 
 use crate::cli::Flags;
 use crate::disk::Disk;
-use crate::{Problem, reachable, sandbox, upgrade};
+use crate::{Problem, reachable, sandbox, upgrade, writable_programs};
 
 /// Where configuration lies when nobody says otherwise.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -81,6 +81,7 @@ impl Plan {
         if let Some(config) = outcome.config.as_ref().filter(|_| self.builtin.is_none()) {
             let mut warnings = reachable::warnings(config, &outcome);
             warnings.extend(sandbox::warnings(config, &outcome));
+            warnings.extend(writable_programs::warnings(config, &outcome));
             outcome.reports.extend(warnings);
         }
         outcome.tree = Tree::default();

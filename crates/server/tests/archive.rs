@@ -261,3 +261,17 @@ fn an_archive_has_nothing_that_a_script_keeps_back() {
         assert_eq!(archive.contains("guarded"), is_open, "{folder}");
     }
 }
+
+/// V18: a backslash in a name is no slash, whatever unpacks it.
+#[test]
+fn a_backslash_does_not_climb_out_of_a_zip() {
+    let tree = Tree::new();
+    tree.file("root/pub/a\\..\\..\\x", "x");
+    let server = start(tree);
+    let response = server.connect().get("/pub/?download=zip");
+    assert_eq!(response.status, 200);
+    assert!(!response.body.contains(&b'\\'));
+    let name = b"pub/a_.._.._x";
+    let count = response.body.windows(name.len()).filter(|window| window == name).count();
+    assert_eq!(count, 2, "once before the file, once at the end");
+}

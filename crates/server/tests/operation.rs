@@ -299,6 +299,55 @@ fn serve_takes_uploads_and_deletes_where_it_is_told_to() {
     assert_eq!(server.tree().names("root"), [""; 0]);
 }
 
+/// O1, V51: a page of another site can neither write nor pose as this machine, and nothing is overwritten or given out
+/// by accident.
+#[test]
+fn serve_is_for_this_machine_and_its_own_pages() {
+    let address = own_address(18_082);
+    let listen = address.to_string();
+    let run = |more: &[&str]| {
+        let tree = Tree::new();
+        tree.file("root/notes.txt", "mine");
+        tree.file("root/.git/config", "secret");
+        tree.file("root/.env", "secret");
+        let arguments = [&["serve", "root", "--quiet", "--listen", &listen], more].concat();
+        let mut server = Process::start(tree, &arguments);
+        let client = Client::connect(server.address());
+        (server, client)
+    };
+    let get = |client: &mut Client, host: &str| {
+        client.send(format!("GET /notes.txt HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.read_response().status
+    };
+    let (server, mut client) = run(&["--upload", "--delete"]);
+    for host in ["localhost", "LOCALHOST:1234", "127.0.0.1:18082", "[::1]:18082", &listen] {
+        assert_eq!(get(&mut client, host), 200, "{host}");
+    }
+    for host in ["evil.example", "evil.example:18082", "localhost.evil.example"] {
+        assert_eq!(get(&mut client, host), 421, "{host}");
+    }
+    let foreign = "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n";
+    let raw = client.request_with_body("POST", "/?name=notes.txt", foreign, "pwn");
+    assert_eq!(raw.status, 403);
+    let origin = "Origin: https://evil.example\r\n";
+    assert_eq!(client.request("DELETE", "/notes.txt", origin).status, 403);
+    assert_eq!(client.request_with_body("PUT", "/notes.txt", origin, "x").status, 403);
+    let own = "Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n";
+    let stored = client.request_with_body("POST", "/?name=notes.txt", own, "second");
+    assert_eq!(stored.status, 201);
+    assert_eq!(server.tree().text("root/notes.txt"), "mine", "nothing is overwritten silently");
+    assert_eq!(server.tree().text("root/notes (1).txt"), "second");
+    for hidden in ["/.git/config", "/.env", "/.git/"] {
+        assert_eq!(client.get(hidden).status, 404, "{hidden}");
+        assert_eq!(client.request_with_body("PUT", hidden, "", "x").status, 404, "{hidden}");
+    }
+    drop(server);
+    let (_server, mut client) = run(&["--hidden", "--host", "box.example"]);
+    assert_eq!(client.get("/.git/config").text(), "secret");
+    assert_eq!(get(&mut client, "box.example:80"), 200);
+    assert_eq!(get(&mut client, "evil.example"), 421);
+}
+
 #[test]
 fn plain_sekisho_says_where_it_is_and_answers_there() {
     // O1: also where another program has the usual port.
@@ -365,4 +414,60 @@ fn a_file_that_is_no_socket_is_not_removed_for_one() {
     assert_refused(&sekisho(&["-c", &path]), &["precious"]);
     assert_eq!(tree.text("precious"), "data");
     assert!(!fs::metadata(tree.path("precious")).expect("there").file_type().is_socket());
+}
+
+/// V26: what is stored by one location and run by another, where no check of an upload can see it, is told.
+#[test]
+fn a_folder_that_is_written_here_and_run_there_is_warned_of() {
+    let tree = Tree::new();
+    tree.folder("root/files/sub");
+    tree.folder("apart");
+    tree.link("linked", tree.path("root/files"));
+    let dir = tree.dir().canonicalize().expect("there").display().to_string();
+    let store = "location /files/ { dav_methods PUT; }";
+    let python = "cgi_extension .py /bin/sh;";
+    for (body, is_told) in [
+        (format!("{store} location /site/ {{ alias {dir}/root/files/; {python} }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/root/files/sub/; cgi on; }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/root/; {python} }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/linked/; {python} }}"), true),
+        (format!("{store} location /site/ {{ alias {dir}/apart/; {python} }}"), false),
+        (format!("{store} location /one {{ cgi_pass {dir}/root/files/run; }}"), true),
+        (format!("{store} location /one {{ cgi_pass {dir}/apart/run; }}"), false),
+        (format!("{store} location ~ \\.py$ {{ {python} }}"), false),
+        (
+            format!(
+                "location /up {{ upload_store {dir}/root/files; }} location /files/ {{ cgi on; }}"
+            ),
+            false,
+        ),
+        (
+            format!(
+                "location /up {{ upload_store {dir}/apart; }} location /x/ {{ alias {dir}/apart/; cgi on; }}"
+            ),
+            true,
+        ),
+        (format!("{store} }} server {{ listen 127.0.0.1:2; root {dir}/root; {python}"), true),
+        (
+            format!(
+                "location /a/ {{ alias {dir}/apart/; dav_methods PUT; location ~ \\.py$ {{ {python} }} }}"
+            ),
+            false,
+        ),
+        (
+            format!(
+                "location /a/ {{ alias {dir}/apart/; dav_methods PUT; }} location /b/ {{ alias {dir}/apart/; {python} }}"
+            ),
+            true,
+        ),
+    ] {
+        let config = format!(
+            "user root; cgi_allow_root on; events {{}}\nhttp {{ server {{ listen 127.0.0.1:1; root {dir}/root; {body} }} }}\n"
+        );
+        let path = tree.file("test.conf", config).display().to_string();
+        let tested = sekisho(&["-t", "-c", &path]);
+        let said = tested.stderr.contains("who may store may run programs");
+        assert_eq!(said, is_told, "{body}\n{}", tested.stderr);
+        assert_eq!(tested.code(), 0, "{body}\n{}", tested.stderr);
+    }
 }

@@ -3,12 +3,13 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use sekisho_http::Method;
+use sekisho_http::{Method, target};
 
 use super::{LEVELS, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
-    Conflict, DeleteDirectories, Methods, Part, Permissions, Sync, Template, Variable,
+    Conflict, DeleteDirectories, Methods, Origins, Part, Permissions, Sync, Template,
+    UnfinishedMax, Variable,
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -153,7 +154,58 @@ pub(super) const ROWS: &[Row] = &[
             Ok(())
         },
     ),
+    active(
+        "upload_resumable_max",
+        LEVELS,
+        "number [address=number]",
+        "10000 address=100",
+        "How many unfinished uploads a store may hold (507 beyond), and how many of them one client address (429; ours)",
+        unfinished_max,
+    ),
+    active(
+        "upload_origins",
+        LEVELS,
+        "own|any|origin ...",
+        "own",
+        "From which sites a browser may change files: the own host, and origins like `https://app.example` (403 otherwise; \
+         ours)",
+        origins,
+    ),
 ];
+
+fn unfinished_max(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let of_store = d.count(0)?;
+    let mut of_address = of_store;
+    if let Some(word) = d.args().get(1) {
+        let number =
+            word.text.strip_prefix(b"address=").and_then(|text| std::str::from_utf8(text).ok());
+        let number = number.and_then(|text| text.parse().ok()).filter(|number| *number > 0);
+        of_address = number.ok_or_else(|| d.invalid(word, "is not like address=100"))?;
+    }
+    l.deeds.rest.unfinished_max = UnfinishedMax { of_store, of_address };
+    Ok(())
+}
+
+fn origins(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    l.deeds.rest.origins = match d.args() {
+        [word] if &*word.text == b"own" => Origins::Own,
+        [word] if &*word.text == b"any" => Origins::Any,
+        words => {
+            let mut listed = Vec::with_capacity(words.len());
+            for word in words {
+                let authority = target::split_authority(&word.text);
+                if !authority.is_some_and(|(host, rest)| rest.is_empty() && target::is_host(host)) {
+                    return Err(
+                        d.invalid(word, "must be like https://app.example, or own or any alone")
+                    );
+                }
+                listed.push(word.text.to_ascii_lowercase());
+            }
+            Origins::Listed(listed)
+        }
+    };
+    Ok(())
+}
 
 fn methods(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
     l.deeds.rest.methods = Methods::default();

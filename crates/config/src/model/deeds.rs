@@ -33,6 +33,41 @@ pub struct Deeds {
     /// `upload_resumable` and `upload_resumable_expires`: how long an unfinished upload is kept; `None`
     /// where uploads cannot be resumed.
     pub resumable: Option<Duration>,
+    /// `upload_resumable_max`
+    pub unfinished_max: UnfinishedMax,
+    /// `upload_origins`: from which sites' pages changes may come.
+    pub origins: Origins,
+}
+
+/// `upload_resumable_max`: how many unfinished uploads a store may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UnfinishedMax {
+    /// In all.
+    pub of_store: usize,
+    /// Of one client address.
+    pub of_address: usize,
+}
+
+/// `upload_origins`: whose pages may make a browser change files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origins {
+    /// Only those of the host that is asked.
+    Own,
+    /// Those, and those of these origins (`scheme://host[:port]`, in lower case).
+    Listed(Vec<Vec<u8>>),
+    /// Everybody's.
+    Any,
+}
+
+impl Origins {
+    /// Whether an origin is named here.
+    pub fn contains(&self, origin: &[u8]) -> bool {
+        match self {
+            Self::Own => false,
+            Self::Listed(listed) => listed.iter().any(|one| one.eq_ignore_ascii_case(origin)),
+            Self::Any => true,
+        }
+    }
 }
 
 impl Default for Deeds {
@@ -50,6 +85,8 @@ impl Default for Deeds {
             delete_directories: DeleteDirectories::Off,
             parts_max: 0,
             resumable: None,
+            unfinished_max: UnfinishedMax::default(),
+            origins: Origins::Own,
         }
     }
 }

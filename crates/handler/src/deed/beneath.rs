@@ -9,6 +9,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use sekisho_config::Symlinks;
 
+use super::temp::Temp;
+
 /// How many folders may be missing on the way to an upload.
 const MISSING_MAX: usize = 128;
 /// How often a name is looked up again when the tree changes just then.
@@ -27,6 +29,23 @@ pub(super) struct Spot {
     pub(super) name: Vec<u8>,
     /// Whether it was written with a closing slash.
     pub(super) is_folder: bool,
+    /// By which path the folder was found.
+    origin: Arc<Origin>,
+}
+
+/// How a folder was found.
+#[derive(Debug)]
+struct Origin {
+    root: Vec<u8>,
+    folders: Vec<Vec<u8>>,
+    symlinks: Symlinks,
+}
+
+impl Origin {
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        let parts: Vec<&[u8]> = self.folders.iter().map(Vec::as_slice).collect();
+        open_below(&open_root(&self.root)?, &parts, self.symlinks)
+    }
 }
 
 impl Spot {
@@ -45,10 +64,15 @@ impl Spot {
         if parts.iter().any(|part| matches!(*part, b"." | b"..")) {
             return Err(Errno::XDEV);
         }
-        let root = open_root(root)?;
+        let root_path = root;
+        let root = open_root(root_path)?;
+        let origin = |folders: &[&[u8]]| {
+            let folders = folders.iter().map(|part| part.to_vec()).collect();
+            Arc::new(Origin { root: root_path.to_vec(), folders, symlinks })
+        };
         let Some((name, folders)) = parts.split_last() else {
-            let folder = Arc::new(root);
-            return Ok(Self { folder, missing: Vec::new(), name: Vec::new(), is_folder });
+            let (folder, origin) = (Arc::new(root), origin(&[]));
+            return Ok(Self { folder, missing: Vec::new(), name: Vec::new(), is_folder, origin });
         };
         let mut there = folders.len();
         let folder = loop {
@@ -66,7 +90,32 @@ impl Spot {
             missing: folders[there..].iter().map(|part| part.to_vec()).collect(),
             name: name.to_vec(),
             is_folder,
+            origin: origin(&folders[..there]),
         })
+    }
+
+    /// Whether the folder is still the one that its path leads to: the rules of the path hold for it. `STALE`
+    /// where it was moved, or removed, since.
+    pub(super) fn check_place(&self) -> Result<(), Errno> {
+        let now = match self.origin.open() {
+            Ok(now) => rustix::fs::fstat(now)?,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(Errno::STALE),
+            Err(errno) => return Err(errno),
+        };
+        let own = rustix::fs::fstat(&*self.folder)?;
+        let is_same = (now.st_dev, now.st_ino) == (own.st_dev, own.st_ino);
+        if is_same { Ok(()) } else { Err(Errno::STALE) }
+    }
+
+    /// Another name in the same folder.
+    pub(super) fn named(&self, name: &[u8]) -> Self {
+        Self { name: name.to_vec(), is_folder: false, ..self.clone() }
+    }
+
+    /// A file that is yet to appear here.
+    pub(super) fn new_file(&self) -> Result<Temp, Errno> {
+        // What cannot be made in a folder that is gone says little about why.
+        Temp::new(&self.folder).or_else(|errno| self.check_place().and(Err(errno)))
     }
 
     /// What there is, without following a link. Nothing where its folder is missing.

@@ -1,18 +1,21 @@
 //! MKCOL, COPY and MOVE, as nginx's `dav` module has them: within one root, and each in one step as far
 //! as the file system goes. What takes long is made under a name of ours first.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
 use sekisho_config::{Conflict, Deeds, DeleteDirectories, Sync};
 use sekisho_http::{Head, Status, target};
-use sekisho_route::Destination;
+use sekisho_route::{Destination, Table};
 
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
 use super::copy::{self, Tree};
+use super::entries::EntryCheck;
 use super::land::{self, Rules};
+use super::ordering::{self, Appearing};
 use super::{Answer, Call, Failure, Job, Outcome, Stop, delete};
 use crate::file_cache::files_changed;
 
@@ -33,9 +36,13 @@ pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure
     Conditions::of(call.request.head).check(spot.look().map_err(fail)?.as_ref())?;
     let location = encoded(&exchange.path);
     let (mode, sync) = (deeds.access.folder, deeds.sync);
-    Ok(Job::slow_if(sync == Sync::Full, move || {
+    Ok(Job::new(move || {
         let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
-        match beneath::make_folder(&*spot.folder, &spot.name, mode) {
+        let done = {
+            let _appearing = Appearing::at(&spot).map_err(fail)?;
+            beneath::make_folder(&*spot.folder, &spot.name, mode)
+        };
+        match done {
             Ok(()) => {}
             Err(Errno::EXIST) => {
                 return Err(Failure::because(
@@ -54,8 +61,13 @@ pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure
 }
 
 /// COPY
-pub(super) fn copy(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<Job, Failure> {
-    let change = Change::find(call, deeds, to)?;
+pub(super) fn copy(
+    call: &Call<'_>,
+    deeds: &Deeds,
+    to: &Destination,
+    table: Arc<Table>,
+) -> Result<Job, Failure> {
+    let change = Change::find(call, deeds, to, table)?;
     let is_deep = match call.request.head.named(b"depth") {
         None | Some(b"infinity") => true,
         Some(b"0") => false,
@@ -70,8 +82,13 @@ pub(super) fn copy(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<J
 }
 
 /// MOVE
-pub(super) fn rename(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<Job, Failure> {
-    let change = Change::find(call, deeds, to)?;
+pub(super) fn rename(
+    call: &Call<'_>,
+    deeds: &Deeds,
+    to: &Destination,
+    table: Arc<Table>,
+) -> Result<Job, Failure> {
+    let change = Change::find(call, deeds, to, table)?;
     if !matches!(call.request.head.named(b"depth"), None | Some(b"infinity")) {
         return Err(Failure::because(
             Status::BAD_REQUEST,
@@ -93,11 +110,18 @@ struct Change {
     folders: DeleteDirectories,
     file: Vec<u8>,
     location: Vec<u8>,
+    /// For what lies in a folder.
+    check: EntryCheck,
     stop: Stop,
 }
 
 impl Change {
-    fn find(call: &Call<'_>, deeds: &Deeds, to: &Destination) -> Result<Self, Failure> {
+    fn find(
+        call: &Call<'_>,
+        deeds: &Deeds,
+        to: &Destination,
+        table: Arc<Table>,
+    ) -> Result<Self, Failure> {
         let (exchange, head) = (call.exchange, call.request.head);
         let overwrites = overwrites(head)?;
         let (root, symlinks) = (exchange.root_bytes, call.settings().disable_symlinks);
@@ -170,21 +194,29 @@ impl Change {
         let folders = deeds.delete_directories;
         let location = encoded(&to.path);
         let stop = Stop::default();
-        Ok(Self { from, to: there, source, old, rules, folders, file, location, stop })
+        let check = EntryCheck::of_change(call, table, &to.path, &stop);
+        Ok(Self { from, to: there, source, old, rules, folders, file, location, check, stop })
     }
 
     fn copy(self, is_deep: bool) -> Outcome {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "copy", &self.file);
         match beneath::kind(&self.source) {
             FileType::Directory => {
+                if is_deep {
+                    // Before anything is made: what must not be copied shall cost nothing.
+                    self.check.walk(&self.from.folder, &self.from.name)?;
+                }
                 let tree = Tree::new(&self.to.folder, &self.stop).map_err(fail)?;
-                tree.copy_folder(&self.from.folder, &self.from.name, is_deep).map_err(fail)?;
-                self.replace_folder(tree.inside(), Tree::NAME).map_err(fail)?;
+                let check = &self.check;
+                tree.copy_folder(&self.from.folder, &self.from.name, is_deep, check, fail)?;
+                self.replace_folder(tree.inside(), Tree::NAME, true)?.map_err(fail)?;
             }
             FileType::Symlink => {
                 let tree = Tree::new(&self.to.folder, &self.stop).map_err(fail)?;
                 tree.copy_link(&self.from.folder, &self.from.name).map_err(fail)?;
-                rustix::fs::renameat(tree.inside(), Tree::NAME, &*self.to.folder, &*self.to.name)
+                let to = &self.to;
+                let _appearing = Appearing::at(to).map_err(fail)?;
+                rustix::fs::renameat(tree.inside(), Tree::NAME, &*to.folder, &*to.name)
                     .map_err(fail)?;
             }
             _ => {
@@ -202,10 +234,12 @@ impl Change {
     fn rename(self) -> Outcome {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "move", &self.file);
         let renamed = if beneath::kind(&self.source) == FileType::Directory {
-            self.replace_folder(&self.from.folder, &self.from.name)
+            self.replace_folder(&self.from.folder, &self.from.name, false)?
         } else {
-            let _turn = land::turn(&self.to.name);
             let (from, to) = (&self.from, &self.to);
+            let _appearing = Appearing::at(to).map_err(fail)?;
+            from.check_place().map_err(fail)?;
+            let _turn = land::turn(&to.name);
             rustix::fs::renameat(&*from.folder, &*from.name, &*to.folder, &*to.name)
         };
         match renamed {
@@ -229,23 +263,43 @@ impl Change {
         }
     }
 
-    /// Gives a folder its new name. One that is in the way is swapped out in the same step, and removed
-    /// then, as far as folders may be removed at all.
-    fn replace_folder(&self, folder: &rustix::fd::OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    /// Gives a folder its new name: the source, or a copy that nobody else can reach. One that is in the way is
+    /// swapped out in the same step, and removed then, as far as folders may be removed at all. Both have been
+    /// looked through before.
+    fn replace_folder(
+        &self,
+        folder: &rustix::fd::OwnedFd,
+        name: &[u8],
+        is_copy: bool,
+    ) -> Result<Result<(), Errno>, Failure> {
         let to = &self.to;
-        if self.old.is_none() {
-            let flags = RenameFlags::NOREPLACE;
-            return rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags);
-        }
-        if self.folders == DeleteDirectories::Empty {
-            // A rename over a folder that is not empty fails.
-            return delete::when_empty(&to.folder, &to.name, || {
-                rustix::fs::renameat(folder, name, &*to.folder, &*to.name)
-            });
-        }
-        let flags = RenameFlags::EXCHANGE;
-        rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags)?;
-        delete::remove_tree(folder, name)
+        let is_removed = self.old.is_some() && self.folders == DeleteDirectories::Recursive;
+        let look = || {
+            // A copy was checked as it was made.
+            let mut seen = if is_copy { HashSet::new() } else { self.check.walk(folder, name)? };
+            if is_removed {
+                seen.extend(self.check.walk(&to.folder, &to.name)?);
+            }
+            Ok(seen)
+        };
+        let change = || {
+            if self.old.is_none() {
+                let flags = RenameFlags::NOREPLACE;
+                return rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags);
+            }
+            if self.folders == DeleteDirectories::Empty {
+                // A rename over a folder that is not empty fails.
+                return delete::when_empty(&to.folder, &to.name, || {
+                    rustix::fs::renameat(folder, name, &*to.folder, &*to.name)
+                });
+            }
+            let flags = RenameFlags::EXCHANGE;
+            rustix::fs::renameat_with(folder, name, &*to.folder, &*to.name, flags)
+        };
+        let spots: &[&Spot] = if is_copy { &[to] } else { &[to, &self.from] };
+        let changed = ordering::look_then_change(spots, look, change)?;
+        Ok(changed
+            .and_then(|()| if is_removed { delete::remove_tree(folder, name) } else { Ok(()) }))
     }
 
     fn done(self) -> Outcome {

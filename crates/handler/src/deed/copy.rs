@@ -8,9 +8,10 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sekisho_config::Permissions;
 
+use super::entries::EntryCheck;
 use super::land::Rules;
 use super::temp::{self, Temp};
-use super::{Stop, beneath, delete};
+use super::{Failure, Stop, beneath, delete};
 
 /// How deep folders may lie within each other to be copied.
 const DEPTH_MAX: usize = 128;
@@ -43,7 +44,7 @@ pub(super) fn copy_file(
         stop.check()?;
         match rustix::fs::copy_file_range(file, None, temp.descriptor()?, None, PIECE_BYTES) {
             Ok(0) => break,
-            Ok(count) => temp.came(count as u64),
+            Ok(count) => temp.wrote(count as u64),
             Err(Errno::INTR) => {}
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 copy_rest(file, &mut temp, stop)?;
@@ -107,7 +108,7 @@ impl Tree {
     }
 
     /// Where the copy is, under the name [`Tree::NAME`].
-    pub(super) fn inside(&self) -> &OwnedFd {
+    pub(super) fn inside(&self) -> &Arc<OwnedFd> {
         &self.own
     }
 
@@ -116,19 +117,42 @@ impl Tree {
         rustix::fs::symlinkat(target, &*self.own, Self::NAME)
     }
 
+    /// What could not be looked at beforehand, because it came later, is checked as it is met: the copy appears
+    /// when all of it is there.
     pub(super) fn copy_folder(
         &self,
         from: &OwnedFd,
         name: &[u8],
         is_deep: bool,
-    ) -> Result<(), Errno> {
-        let source = delete::open_to_read(from, name)?;
-        let depth = if is_deep { DEPTH_MAX } else { 0 };
-        self.copy_into(&source, &Arc::clone(&self.own), Self::NAME, depth)
+        check: &EntryCheck,
+        fail: impl Fn(Errno) -> Failure,
+    ) -> Result<(), Failure> {
+        let depth_max = if is_deep { DEPTH_MAX } else { 0 };
+        let mut copying =
+            Copying { tree: self, check, below: Vec::new(), depth_max, refusal: None };
+        let copied = delete::open_to_read(from, name)
+            .and_then(|source| copying.folder(&source, &self.own, Self::NAME, 0));
+        match copying.refusal.take() {
+            Some(refusal) => Err(refusal),
+            None => copied.map_err(fail),
+        }
     }
+}
 
-    fn copy_into(
-        &self,
+/// A copy of a folder, being made.
+struct Copying<'a> {
+    tree: &'a Tree,
+    check: &'a EntryCheck,
+    /// The path of what is at hand, below the folder.
+    below: Vec<u8>,
+    depth_max: usize,
+    /// Why an entry may not be copied.
+    refusal: Option<Failure>,
+}
+
+impl Copying<'_> {
+    fn folder(
+        &mut self,
         source: &OwnedFd,
         to: &Arc<OwnedFd>,
         name: &[u8],
@@ -137,20 +161,23 @@ impl Tree {
         let stat = rustix::fs::fstat(source)?;
         beneath::make_folder(&**to, name, 0o700)?;
         let copy = Arc::new(delete::open_to_read(&**to, name)?);
-        if depth > 0 {
+        if depth < self.depth_max {
             for entry in Dir::read_from(source)? {
                 let entry = entry?;
                 let name = entry.file_name().to_bytes();
                 if !matches!(name, b"." | b"..") {
-                    self.copy_entry(source, &copy, name, depth - 1)?;
+                    let above_bytes = self.below.len();
+                    self.below.extend_from_slice(name);
+                    self.entry(source, &copy, name, depth + 1)?;
+                    self.below.truncate(above_bytes);
                 }
             }
         }
         rustix::fs::fchmod(&*copy, Mode::from_raw_mode(stat.st_mode & 0o777))
     }
 
-    fn copy_entry(
-        &self,
+    fn entry(
+        &mut self,
         source: &OwnedFd,
         to: &Arc<OwnedFd>,
         name: &[u8],
@@ -160,16 +187,24 @@ impl Tree {
             // Unfinished uploads, and this copy itself.
             return Ok(());
         }
-        self.stop.check()?;
+        self.tree.stop.check()?;
         let Some(stat) = beneath::look(source, name)? else { return Ok(()) };
-        match beneath::kind(&stat) {
-            FileType::Directory if depth == 0 => Err(Errno::LOOP),
+        let kind = beneath::kind(&stat);
+        if kind == FileType::Directory {
+            self.below.push(b'/');
+        }
+        if let Err(refusal) = self.check.check_entry(&self.below) {
+            self.refusal = Some(refusal);
+            return Err(Errno::PERM);
+        }
+        match kind {
+            FileType::Directory if depth == self.depth_max => Err(Errno::LOOP),
             FileType::Directory => {
                 let inner = delete::open_to_read(source, name)?;
-                self.copy_into(&inner, to, name, depth)
+                self.folder(&inner, to, name, depth)
             }
             FileType::RegularFile => {
-                let (mut temp, stat) = copy_file(&open_file(source, name)?, to, &self.stop)?;
+                let (mut temp, stat) = copy_file(&open_file(source, name)?, to, &self.tree.stop)?;
                 let file = temp.descriptor()?;
                 rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
                 let time = rustix::fs::Timespec {

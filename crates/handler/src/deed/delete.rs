@@ -1,24 +1,27 @@
 //! DELETE: a file, or where it is allowed a folder, goes (F6).
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use sekisho_config::{Deeds, DeleteDirectories};
 use sekisho_http::Status;
+use sekisho_route::Table;
 
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
-use super::{Answer, Call, Failure, Job, land, resume, temp};
+use super::entries::EntryCheck;
+use super::{Answer, Call, Failure, Job, Stop, land, ordering, resume, temp};
 use crate::file_cache::files_changed;
 
-/// How deep folders may lie within each other for all of them to be removed.
-const DEPTH_MAX: usize = 128;
+/// How many folders within each other are open at once while they are removed.
+const DEPTH_MAX: usize = 64;
 /// A folder with more notes than these is not empty.
 const NOTES_MAX: usize = 10_000;
 
 /// Looks whether it may go, and how.
-pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
+pub(super) fn job(call: &Call<'_>, deeds: &Deeds, table: Arc<Table>) -> Result<Job, Failure> {
     let exchange = call.exchange;
     if !is_deep_enough(&exchange.path, deeds.delete_depth_min) {
         return Err(Failure::because(
@@ -61,12 +64,13 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
                 ));
             }
         }
-        let is_slow = how == DeleteDirectories::Recursive || deeds.resumable.is_some();
-        return Ok(Job::slow_if(is_slow, move || {
+        let stop = Stop::default();
+        let check = EntryCheck::of_delete(call, table, &stop);
+        return Ok(Job::stopped_by(stop, move || {
             let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
             conditions.check(Some(&there))?;
             match how {
-                DeleteDirectories::Recursive => remove_tree(&spot.folder, &spot.name),
+                DeleteDirectories::Recursive => remove_checked(&spot, &check)?,
                 _ => when_empty(&spot.folder, &spot.name, || {
                     rustix::fs::unlinkat(&*spot.folder, &*spot.name, AtFlags::REMOVEDIR)
                 }),
@@ -92,7 +96,7 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
             "DELETE was refused: it names what is no file",
         ));
     }
-    Ok(Job::slow_if(temp::is_large(&there), move || {
+    Ok(Job::new(move || {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
         let _turn = land::turn(&spot.name);
         let there = spot.look().map_err(fail)?;
@@ -144,15 +148,36 @@ pub(super) fn when_empty(
     }
 }
 
+/// Looks at all that is in a folder, and removes it if each entry may be removed. It goes out of everybody's
+/// reach in one step; where something in it cannot be removed, the rest comes back.
+fn remove_checked(spot: &Spot, check: &EntryCheck) -> Result<Result<(), Errno>, Failure> {
+    let own = format!("{}{}", temp::PREFIX, temp::random());
+    let hide = || {
+        let opened = open_to_read(&*spot.folder, &spot.name)?;
+        temp::lock(opened.as_fd());
+        rustix::fs::renameat(&*spot.folder, &*spot.name, &*spot.folder, &*own)?;
+        Ok(opened)
+    };
+    let look = || check.walk(&spot.folder, &spot.name);
+    let hidden = ordering::look_then_change(&[spot], look, hide)?;
+    Ok(hidden.and_then(|_locked| {
+        remove_tree(&spot.folder, own.as_bytes()).inspect_err(|_| {
+            let flags = RenameFlags::NOREPLACE;
+            let folder = &*spot.folder;
+            let _ = rustix::fs::renameat_with(folder, &*own, folder, &*spot.name, flags);
+        })
+    }))
+}
+
 /// Removes a folder and everything in it, never through a link. Where that fails, the rest stays.
 pub(super) fn remove_tree(folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let opened = open_to_read(folder, name)?;
-    empty(&opened, DEPTH_MAX)?;
+    empty(&opened, &opened, 0)?;
     rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)
 }
 
-fn empty(folder: &OwnedFd, depth_left: usize) -> Result<(), Errno> {
-    let Some(depth_left) = depth_left.checked_sub(1) else { return Err(Errno::LOOP) };
+/// `top` is the folder that all of this is in.
+fn empty(top: &OwnedFd, folder: &OwnedFd, depth: usize) -> Result<(), Errno> {
     // Names that are removed while a folder is read may hide others from the reader: it is read again
     // until there is nothing more to remove.
     loop {
@@ -166,9 +191,15 @@ fn empty(folder: &OwnedFd, depth_left: usize) -> Result<(), Errno> {
             is_empty = false;
             match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR | Errno::PERM) if depth >= DEPTH_MAX => {
+                    // However deep folders lie, so many are open at once: the rest is lifted to the top, where
+                    // it is met when the top is read again.
+                    let lifted = format!("{}{}", temp::PREFIX, temp::random());
+                    rustix::fs::renameat(folder, name, top, &*lifted)?;
+                }
                 Err(Errno::ISDIR | Errno::PERM) => {
                     let inner = open_to_read(folder, name)?;
-                    empty(&inner, depth_left)?;
+                    empty(top, &inner, depth + 1)?;
                     rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?;
                 }
                 Err(errno) => return Err(errno),

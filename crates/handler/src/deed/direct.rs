@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use super::intake;
+
 /// How much is written at a time. It should fit into the processor's own cache.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Disks want addresses, places and lengths that are multiples of this, or of less.
@@ -102,8 +104,9 @@ impl Direct {
         }
     }
 
-    /// Puts bytes there that have come in another way: says how many there was room for.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> usize {
+    /// Puts bytes there: says how many there was room for.
+    #[cfg(test)]
+    fn take(&mut self, bytes: &[u8]) -> usize {
         let room = self.room();
         let count = room.len().min(bytes.len());
         room[..count].copy_from_slice(&bytes[..count]);
@@ -139,10 +142,10 @@ impl Direct {
     }
 }
 
-/// How many bodies of this worker have memory of their own, and how many bytes.
+/// How many bodies of this worker go to the disk past the page cache, and how many bytes all of them have in memory.
 pub fn held() -> (usize, usize) {
     let count = TAKEN.with(|taken| taken.load(Ordering::Relaxed));
-    (count, count * (CHUNK_BYTES + ALIGNMENT))
+    (count, count * (CHUNK_BYTES + ALIGNMENT) + intake::held_bytes())
 }
 
 /// Whether bytes written past the cache go to a disk sooner, and without harm: where that is known.

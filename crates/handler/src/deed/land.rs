@@ -12,6 +12,7 @@ use sekisho_http::{Status, file_name};
 use super::Failure;
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
+use super::ordering::Appearing;
 use super::temp::Temp;
 use crate::file_cache::files_changed;
 
@@ -34,11 +35,6 @@ impl Rules {
     pub(super) fn of(deeds: &Deeds) -> Self {
         let Deeds { access, conflict, sync, .. } = *deeds;
         Self { access, conflict, sync, modified: None }
-    }
-
-    /// Whether it takes long.
-    pub(super) fn is_slow(&self) -> bool {
-        self.sync != Sync::Off
     }
 }
 
@@ -67,14 +63,16 @@ pub(super) fn land(
 ) -> Result<Landed, Failure> {
     let fail = |errno| Failure::by(errno, Status::CONFLICT, "store", file);
     dress(&temp, rules).map_err(fail)?;
-    let made = spot.make_folders(rules.access.folder).map_err(fail)?;
-    let folder = Arc::clone(&made.folder);
-    let (name, is_new) = {
+    let (folder, (name, is_new)) = {
+        let _appearing = Appearing::at(spot).map_err(fail)?;
+        let made = spot.make_folders(rules.access.folder).map_err(fail)?;
+        let folder = Arc::clone(&made.folder);
         let _turn = turn(&spot.name);
-        take_place(&mut temp, &folder, &spot.name, conditions, rules, file)?
+        let placed = take_place(&mut temp, &folder, &spot.name, conditions, rules, file)?;
+        made.keep();
+        (folder, placed)
     };
     files_changed();
-    made.keep();
     if rules.sync == Sync::Full {
         sync_folder(&folder).map_err(fail)?;
     }

@@ -1,20 +1,24 @@
 //! PUT: the body becomes the file of that name.
 
+use std::os::fd::BorrowedFd;
+
 use rustix::io::Errno;
 use sekisho_config::{Conflict, Deeds};
 use sekisho_http::{Head, Status, date, target};
 
 use super::beneath::Spot;
 use super::conditions::Conditions;
+use super::intake::{Intake, Sink};
 use super::land::{self, Landed, Rules};
-use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Job, Receiver, sweep};
+use super::temp::Temp;
+use super::{Answer, Call, Failure, Outcome, sweep};
 use crate::file_cache::etag_of;
 
 /// A file on its way.
 #[derive(Debug)]
 struct Put {
-    temp: Temp,
+    /// There when the first bytes are written.
+    temp: Option<Temp>,
     spot: Spot,
     conditions: Conditions,
     rules: Rules,
@@ -22,11 +26,10 @@ struct Put {
     /// The path it was asked under.
     path: Vec<u8>,
     has_etag: bool,
-    is_slow: bool,
 }
 
 /// Looks whether the file may be put there at all, before its body is taken.
-pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>, Failure> {
+pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Intake, Failure> {
     let (exchange, head) = (call.exchange, call.request.head);
     if exchange.file.last() == Some(&b'/') || exchange.path.last() == Some(&b'/') {
         return Err(Failure::because(
@@ -62,12 +65,10 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Box<dyn Receiver>,
         ));
     }
     sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
-    let mut temp = Temp::new(&spot.folder).map_err(fail)?;
-    temp.expect(call.body_bytes, deeds.direct_min);
     let rules = Rules { modified: modified(head), ..Rules::of(deeds) };
-    let is_slow = rules.is_slow() || there.as_ref().is_some_and(temp::is_large);
     let (path, has_etag) = (exchange.path.clone(), settings.etag);
-    Ok(Box::new(Put { temp, spot, conditions, rules, file, path, has_etag, is_slow }))
+    let put = Put { temp: None, spot, conditions, rules, file, path, has_etag };
+    Ok(Intake::new(Box::new(put), call.direct_bytes(deeds)))
 }
 
 /// What time the client wants the file to have: `X-OC-Mtime`, or `Date`, as in nginx.
@@ -77,39 +78,60 @@ pub(super) fn modified(head: &Head) -> Option<i64> {
     seconds.or_else(|| date::parse(head.named(b"date")?))
 }
 
-impl Receiver for Put {
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
-        self.temp.take(bytes).map_err(|errno| self.failure(errno))
+impl Put {
+    fn opened(&mut self) -> Result<&mut Temp, Failure> {
+        let temp = match self.temp.take() {
+            Some(temp) => temp,
+            None => self.spot.new_file().map_err(|errno| self.failure(errno))?,
+        };
+        Ok(self.temp.insert(temp))
+    }
+}
+
+impl Sink for Put {
+    fn open(&mut self) -> Result<(), Failure> {
+        self.opened().map(|_| ())
     }
 
-    fn temp(&mut self) -> Option<&mut Temp> {
-        Some(&mut self.temp)
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = self.opened()?.write(bytes);
+        written.map_err(|errno| self.failure(errno))
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.temp.as_ref()?.descriptor().ok()
+    }
+
+    fn wrote(&mut self, bytes: u64) {
+        if let Some(temp) = &mut self.temp {
+            temp.wrote(bytes);
+        }
     }
 
     fn failure(&self, errno: Errno) -> Failure {
         Failure::by(errno, Status::CONFLICT, "store", &self.file)
     }
 
-    fn finish(self: Box<Self>) -> Job {
-        Job::slow_if(self.is_slow, move || {
-            let Self { temp, spot, conditions, rules, file, mut path, has_etag, .. } = *self;
-            let Landed { name, is_new, stat, .. } =
-                land::land(temp, &spot, &conditions, &rules, &file)?;
-            let status = if is_new { Status::CREATED } else { Status::NO_CONTENT };
-            let mut answer = Answer::new(status);
-            if is_new {
-                if name != spot.name {
-                    path.truncate(path.len() - spot.name.len());
-                    path.extend_from_slice(&name);
-                }
-                let mut location = Vec::new();
-                target::encode_path(&path, &mut location);
-                answer = answer.field("Location", &location);
+    fn finish(mut self: Box<Self>) -> Outcome {
+        self.opened()?;
+        let Self { temp, spot, conditions, rules, file, mut path, has_etag } = *self;
+        let temp = temp.ok_or(Status::INTERNAL_SERVER_ERROR)?;
+        let Landed { name, is_new, stat, .. } =
+            land::land(temp, &spot, &conditions, &rules, &file)?;
+        let status = if is_new { Status::CREATED } else { Status::NO_CONTENT };
+        let mut answer = Answer::new(status);
+        if is_new {
+            if name != spot.name {
+                path.truncate(path.len() - spot.name.len());
+                path.extend_from_slice(&name);
             }
-            if has_etag {
-                answer = answer.field("ETag", etag_of(&stat, stat.st_size as u64).as_bytes());
-            }
-            Ok(answer)
-        })
+            let mut location = Vec::new();
+            target::encode_path(&path, &mut location);
+            answer = answer.field("Location", &location);
+        }
+        if has_etag {
+            answer = answer.field("ETag", etag_of(&stat, stat.st_size as u64).as_bytes());
+        }
+        Ok(answer)
     }
 }

@@ -1,9 +1,9 @@
 //! Uploads that can be resumed: tus 1.0 with creation, creation-with-upload, termination and expiration.
 //!
-//! What has come of an upload lies in its store as `.sekisho-partial-ID`, and its length is the offset;
-//! what is known about it lies beside it as `.sekisho-partial-ID.info`. Both survive a restart. When all has
-//! come, the file is given its name as every upload is, and the note stays until it expires, so that a
-//! client that missed the last answer learns that it is done.
+//! What is known about an upload lies in its store as `.sekisho-partial-ID.info`; what has come of it, once
+//! something has, lies beside it as `.sekisho-partial-ID`, and its length is the offset. Both survive a restart.
+//! When all has come, the file is given its name as every upload is, and the note becomes
+//! `.sekisho-partial-ID.done` for an hour, so that a client that missed the last answer learns that it is done.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,15 +17,20 @@ use sekisho_route::Store;
 
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
+use super::intake::Sink;
 use super::land::{self, Rules};
 use super::note::{self, Note};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Job, Outcome, Programs, Receiver, Stage};
+use super::{Answer, Call, Failure, Outcome, Prepared, Programs, Stage, unfinished};
 
 /// What the names of unfinished uploads begin with.
 pub(super) const PREFIX: &str = ".sekisho-partial-";
 /// What the names of notes about them end with.
 pub(super) const NOTE: &str = ".info";
+/// The same when the upload is done.
+pub(super) const DONE: &str = ".done";
+/// How long it is known that an upload is done.
+pub(super) const DONE_LIFE: Duration = Duration::from_hours(1);
 const VERSION: &[u8] = b"1.0.0";
 const EXTENSIONS: &[u8] = b"creation,creation-with-upload,termination,expiration";
 const MEDIA_TYPE: &[u8] = b"application/offset+octet-stream";
@@ -34,7 +39,13 @@ const ID_BYTES: usize = 32;
 
 /// Whether a name in a folder is a note about an upload that has been given its name.
 pub(super) fn is_finished(folder: &OwnedFd, name: &[u8]) -> bool {
-    if !name.starts_with(PREFIX.as_bytes()) || !name.ends_with(NOTE.as_bytes()) {
+    if !name.starts_with(PREFIX.as_bytes()) {
+        return false;
+    }
+    if name.ends_with(DONE.as_bytes()) {
+        return true;
+    }
+    if !name.ends_with(NOTE.as_bytes()) {
         return false;
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -71,17 +82,17 @@ pub(super) fn create(
     deeds: &Deeds,
     programs: &Programs,
 ) -> Result<Stage, Failure> {
-    spoken(begin(call, deeds, programs))
+    speaking(begin(call, deeds, programs))
 }
 
 /// HEAD, PATCH and DELETE: it is asked for, goes on, or is given up.
 pub(super) fn resume(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Stage, Failure> {
-    spoken(go_on(call, deeds, store))
+    speaking(go_on(call, deeds, store))
 }
 
 /// Every answer says which version it speaks.
-fn spoken(stage: Result<Stage, Failure>) -> Result<Stage, Failure> {
-    stage.map_err(|failure| failure.field("Tus-Resumable", VERSION))
+fn speaking<T>(done: Result<T, Failure>) -> Result<T, Failure> {
+    done.map_err(|failure| failure.field("Tus-Resumable", VERSION))
 }
 
 fn check_version(head: &Head) -> Result<(), Failure> {
@@ -107,8 +118,10 @@ fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, F
     let wanted =
         note::metadata(metadata, b"filename").or_else(|| note::metadata(metadata, b"name"));
     let name = wanted.and_then(|name| file_name::safe(&name));
-    let id = temp::random();
-    let name = name.unwrap_or_else(|| format!("upload-{seconds}-{}", &id[..8]));
+    let owner = unfinished::owner_of(call.request.connection.remote.map(|remote| remote.ip()));
+    let random = temp::random();
+    let id = format!("{owner}{}", &random[unfinished::OWNER_BYTES..]);
+    let name = name.unwrap_or_else(|| format!("upload-{seconds}-{}", &id[ID_BYTES - 8..]));
     let shelf = Shelf::find(call, deeds, &id)?;
     programs.refuse(name.as_bytes())?;
     let note = Note { length, name, metadata: metadata.to_vec(), is_done: false };
@@ -118,22 +131,22 @@ fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, F
         location.push(b'/');
     }
     location.extend_from_slice(id.as_bytes());
-    shelf.write_note(&note)?;
-    let file = match shelf.make() {
-        Ok(file) => file,
-        Err(failure) => {
-            shelf.remove(&shelf.note_name());
-            return Err(failure);
+    let (has_body, max) = (call.has_body, deeds.unfinished_max);
+    Ok(Stage::prepare(move || {
+        speaking(unfinished::admit(&shelf.folder, owner.as_bytes(), max, seconds))?;
+        if let Err(failure) = shelf.write_note(&note) {
+            unfinished::leave(&shelf.folder, &shelf.id);
+            return speaking(Err(failure));
         }
-    };
-    let answer = Answer::new(Status::CREATED).field("Location", &location);
-    let upload = Upload { shelf, note, file, offset: 0, answer };
-    Ok(if call.has_body || length == 0 {
-        Stage::Receiving(Box::new(upload))
-    } else {
-        let answer = upload.answered();
-        Stage::Ready(Job::quick(move || Ok(answer)))
-    })
+        let answer = Answer::new(Status::CREATED).field("Location", &location);
+        // No file before the first byte: an upload that nobody goes on with costs its note alone.
+        let upload = Upload { shelf, note, file: None, offset: 0, answer };
+        Ok(if has_body || length == 0 {
+            Prepared::Receive(Box::new(upload))
+        } else {
+            Prepared::Answer(upload.answered())
+        })
+    }))
 }
 
 fn go_on(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Stage, Failure> {
@@ -142,11 +155,32 @@ fn go_on(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Stage, Failure
     let is_id = store.name.len() == ID_BYTES && store.name.iter().all(u8::is_ascii_hexdigit);
     let id = std::str::from_utf8(&store.name).ok().filter(|_| is_id).ok_or(Status::NOT_FOUND)?;
     let shelf = Shelf::find(call, deeds, id)?;
-    let (note, noted) = shelf.read_note()?;
-    match head.method() {
-        Method::Head => shelf.tell(&note, &noted),
-        Method::Delete => shelf.give_up(),
-        _ => shelf.append(call, note, &noted),
+    Ok(match head.method() {
+        Method::Head => Stage::prepare(move || speaking(shelf.tell().map(Prepared::Answer))),
+        Method::Delete => Stage::prepare(move || speaking(shelf.give_up().map(Prepared::Answer))),
+        _ => {
+            let piece = Piece::of(call);
+            Stage::prepare(move || speaking(shelf.append(piece)))
+        }
+    })
+}
+
+/// What a PATCH says of the bytes that it brings.
+#[derive(Debug)]
+struct Piece {
+    offset: u64,
+    has_body: bool,
+    body_bytes: Option<u64>,
+}
+
+impl Piece {
+    fn of(call: &Call<'_>) -> Result<Self, Failure> {
+        let head = call.request.head;
+        if head.known(Known::ContentType) != Some(MEDIA_TYPE) {
+            return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
+        }
+        let offset = number(head, b"upload-offset").ok_or(Status::BAD_REQUEST)?;
+        Ok(Self { offset, has_body: call.has_body, body_bytes: call.body_bytes })
     }
 }
 
@@ -154,6 +188,8 @@ fn go_on(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Stage, Failure
 #[derive(Debug)]
 struct Shelf {
     folder: Arc<OwnedFd>,
+    /// A name in the folder, to be replaced by the upload's own.
+    spot: Spot,
     /// Of the store, for the log.
     path: Vec<u8>,
     id: String,
@@ -173,8 +209,8 @@ impl Shelf {
         let life = deeds.resumable.unwrap_or_default();
         let seconds = call.request.wall.unix_secs;
         super::sweep::visit(&spot.folder, Some(life), seconds);
-        let (folder, id) = (spot.folder, id.to_owned());
-        Ok(Self { folder, path, id, rules: Rules::of(deeds), life, seconds })
+        let (folder, id) = (Arc::clone(&spot.folder), id.to_owned());
+        Ok(Self { folder, spot, path, id, rules: Rules::of(deeds), life, seconds })
     }
 
     fn data_name(&self) -> String {
@@ -183,6 +219,10 @@ impl Shelf {
 
     fn note_name(&self) -> String {
         format!("{PREFIX}{}{NOTE}", self.id)
+    }
+
+    fn done_name(&self) -> String {
+        format!("{PREFIX}{}{DONE}", self.id)
     }
 
     fn fail(&self, errno: Errno) -> Failure {
@@ -210,8 +250,11 @@ impl Shelf {
     fn read_note(&self) -> Result<(Note, Stat), Failure> {
         let fail = |errno| self.fail(errno);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let name = self.note_name();
-        let file = rustix::fs::openat(&*self.folder, name, flags, Mode::empty());
+        let open = |name| rustix::fs::openat(&*self.folder, name, flags, Mode::empty());
+        let file = match open(self.note_name()) {
+            Err(Errno::NOENT) => open(self.done_name()),
+            opened => opened,
+        };
         let file = match file {
             Ok(file) => file,
             Err(Errno::NOENT) => return Err(Failure::of(Status::NOT_FOUND)),
@@ -221,11 +264,24 @@ impl Shelf {
         Ok((read(&file).map_err(fail)?, stat))
     }
 
-    fn make(&self) -> Result<OwnedFd, Failure> {
-        let flags = OFlags::CREATE | OFlags::EXCL;
-        let file = self.open(flags).map_err(|errno| self.fail(errno))?;
-        // Nobody else can have it yet, but for a sweep, which then finds it young.
-        temp::lock(file.as_fd());
+    /// What has come of the upload, for more of it; nobody else has it meanwhile.
+    fn open_locked(&self) -> Result<OwnedFd, Failure> {
+        let file = self.open(OFlags::CREATE).map_err(|errno| self.fail(errno))?;
+        if !temp::lock(file.as_fd()) {
+            return Err(Failure::of(Status::LOCKED));
+        }
+        let stat = rustix::fs::fstat(&file).map_err(|errno| self.fail(errno))?;
+        if stat.st_nlink == 0 {
+            return Err(Failure::of(Status::NOT_FOUND));
+        }
+        if stat.st_size == 0 {
+            // It may have been given up, or done, since its note was read.
+            let note = beneath::look(&*self.folder, self.note_name().as_bytes());
+            if note.map_err(|errno| self.fail(errno))?.is_none() {
+                self.remove(&self.data_name());
+                return Err(Failure::of(Status::NOT_FOUND));
+            }
+        }
         Ok(file)
     }
 
@@ -235,23 +291,25 @@ impl Shelf {
     }
 
     /// When it is over with what was last touched then.
-    fn expiry(&self, touched: i64) -> i64 {
-        touched.saturating_add(i64::try_from(self.life.as_secs()).unwrap_or(i64::MAX))
+    fn expiry(&self, touched: i64, is_done: bool) -> i64 {
+        let life = if is_done { self.life.min(DONE_LIFE) } else { self.life };
+        touched.saturating_add(i64::try_from(life.as_secs()).unwrap_or(i64::MAX))
     }
 
-    fn check_age(&self, touched: i64) -> Result<(), Failure> {
-        if self.expiry(touched) > self.seconds { Ok(()) } else { Err(Status::GONE.into()) }
+    fn check_age(&self, touched: i64, is_done: bool) -> Result<(), Failure> {
+        if self.expiry(touched, is_done) > self.seconds { Ok(()) } else { Err(Status::GONE.into()) }
     }
 
     /// HEAD
-    fn tell(&self, note: &Note, noted: &Stat) -> Result<Stage, Failure> {
+    fn tell(&self) -> Outcome {
+        let (note, noted) = self.read_note()?;
         let data = beneath::look(&*self.folder, self.data_name().as_bytes());
         let (offset, touched) = match data.map_err(|errno| self.fail(errno))? {
             _ if note.is_done => (note.length, noted.st_mtime),
             Some(data) => (data.st_size as u64, data.st_mtime),
-            None => return Err(Failure::of(Status::NOT_FOUND)),
+            None => (0, noted.st_mtime),
         };
-        self.check_age(touched)?;
+        self.check_age(touched, note.is_done)?;
         let mut answer = Answer::new(Status::OK)
             .field("Upload-Offset", offset.to_string().as_bytes())
             .field("Upload-Length", note.length.to_string().as_bytes())
@@ -259,71 +317,66 @@ impl Shelf {
         if !note.metadata.is_empty() {
             answer = answer.field("Upload-Metadata", &note.metadata);
         }
-        let answer = Ok(self.dated(answer, touched));
-        Ok(Stage::Ready(Job::quick(move || answer)))
+        Ok(self.dated(answer, touched, note.is_done))
     }
 
     /// DELETE
-    fn give_up(self) -> Result<Stage, Failure> {
+    fn give_up(&self) -> Outcome {
+        let (note, _) = self.read_note()?;
         if let Ok(file) = self.open(OFlags::empty())
             && !temp::lock(file.as_fd())
         {
             return Err(Failure::of(Status::LOCKED));
         }
-        self.remove(&self.data_name());
-        self.remove(&self.note_name());
-        let answer = Answer::new(Status::NO_CONTENT).field("Tus-Resumable", VERSION);
-        Ok(Stage::Ready(Job::quick(move || Ok(answer))))
+        for name in [self.data_name(), self.note_name(), self.done_name()] {
+            self.remove(&name);
+        }
+        if !note.is_done {
+            unfinished::leave(&self.folder, &self.id);
+        }
+        Ok(Answer::new(Status::NO_CONTENT).field("Tus-Resumable", VERSION))
     }
 
     /// PATCH
-    fn append(self, call: &Call<'_>, note: Note, noted: &Stat) -> Result<Stage, Failure> {
-        let head = call.request.head;
-        if head.known(Known::ContentType) != Some(MEDIA_TYPE) {
-            return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
-        }
-        let wanted = number(head, b"upload-offset").ok_or(Status::BAD_REQUEST)?;
+    fn append(self, piece: Result<Piece, Failure>) -> Result<Prepared, Failure> {
+        let (note, noted) = self.read_note()?;
+        let piece = piece?;
         if note.is_done {
-            self.check_age(noted.st_mtime)?;
-            if wanted != note.length || call.has_body {
+            self.check_age(noted.st_mtime, true)?;
+            if piece.offset != note.length || piece.has_body {
                 return Err(Failure::of(Status::CONFLICT));
             }
-            let answer = self.answered(Answer::new(Status::NO_CONTENT), note.length);
-            return Ok(Stage::Ready(Job::quick(move || Ok(answer))));
+            let answer = self.answered(Answer::new(Status::NO_CONTENT), note.length, true);
+            return Ok(Prepared::Answer(answer));
         }
-        let file = match self.open(OFlags::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Err(Failure::of(Status::NOT_FOUND)),
-            Err(errno) => return Err(self.fail(errno)),
-        };
-        if !temp::lock(file.as_fd()) {
-            return Err(Failure::of(Status::LOCKED));
-        }
-        let stat = rustix::fs::fstat(&file).map_err(|errno| self.fail(errno))?;
-        if stat.st_nlink == 0 {
-            return Err(Failure::of(Status::NOT_FOUND));
-        }
-        self.check_age(stat.st_mtime)?;
-        let offset = stat.st_size as u64;
-        if wanted != offset {
+        let data = beneath::look(&*self.folder, self.data_name().as_bytes());
+        let data = data.map_err(|errno| self.fail(errno))?;
+        self.check_age(data.map_or(noted.st_mtime, |data| data.st_mtime), false)?;
+        if data.is_none() && piece.offset != 0 {
             return Err(Failure::of(Status::CONFLICT));
         }
-        if call.body_bytes.is_some_and(|bytes| bytes > note.length.saturating_sub(offset)) {
+        let file = self.open_locked()?;
+        let offset = rustix::fs::fstat(&file).map_err(|errno| self.fail(errno))?.st_size as u64;
+        if piece.offset != offset {
+            return Err(Failure::of(Status::CONFLICT));
+        }
+        if piece.body_bytes.is_some_and(|bytes| bytes > note.length.saturating_sub(offset)) {
             return Err(Failure::of(Status::CONTENT_TOO_LARGE));
         }
         let answer = Answer::new(Status::NO_CONTENT);
-        Ok(Stage::Receiving(Box::new(Upload { shelf: self, note, file, offset, answer })))
+        let file = Some(file);
+        Ok(Prepared::Receive(Box::new(Upload { shelf: self, note, file, offset, answer })))
     }
 
-    fn dated(&self, answer: Answer, touched: i64) -> Answer {
+    fn dated(&self, answer: Answer, touched: i64, is_done: bool) -> Answer {
         let mut expires = Vec::new();
-        date::write(self.expiry(touched), &mut expires);
+        date::write(self.expiry(touched, is_done), &mut expires);
         answer.field("Upload-Expires", &expires).field("Tus-Resumable", VERSION)
     }
 
-    fn answered(&self, answer: Answer, offset: u64) -> Answer {
+    fn answered(&self, answer: Answer, offset: u64, is_done: bool) -> Answer {
         let answer = answer.field("Upload-Offset", offset.to_string().as_bytes());
-        self.dated(answer, self.seconds)
+        self.dated(answer, self.seconds, is_done)
     }
 }
 
@@ -332,54 +385,33 @@ impl Shelf {
 struct Upload {
     shelf: Shelf,
     note: Note,
-    file: OwnedFd,
+    /// There when something has come.
+    file: Option<OwnedFd>,
     offset: u64,
     answer: Answer,
 }
 
 impl Upload {
     fn answered(self) -> Answer {
-        self.shelf.answered(self.answer, self.offset)
+        self.shelf.answered(self.answer, self.offset, false)
     }
 
-    fn finish(self) -> Outcome {
-        let fail = |errno| self.shelf.fail(errno);
-        if self.offset < self.note.length {
-            if self.shelf.rules.sync != Sync::Off {
-                rustix::fs::fdatasync(&self.file).map_err(fail)?;
-            }
-            return Ok(self.answered());
-        }
-        let Self { shelf, mut note, file, offset, answer } = self;
-        let data = shelf.data_name();
-        let temp = Temp::of_partial(file, &shelf.folder, data, offset);
-        let spot = Spot {
-            folder: Arc::clone(&shelf.folder),
-            missing: Vec::new(),
-            name: note.name.clone().into_bytes(),
-            is_folder: false,
+    fn opened(&mut self) -> Result<&OwnedFd, Failure> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => self.shelf.open_locked()?,
         };
-        let path = [&shelf.path, &b"/"[..], &spot.name].concat();
-        land::land(temp, &spot, &Conditions::default(), &shelf.rules, &path)?;
-        note.is_done = true;
-        if shelf.write_note(&note).is_err() {
-            // The file is where it belongs, and that is the answer. The old note would say of it that it is
-            // lost; without one, a client that misses this answer begins anew.
-            shelf.remove(&shelf.note_name());
-        }
-        Ok(shelf.answered(answer, offset))
+        Ok(self.file.insert(file))
     }
-}
 
-impl Receiver for Upload {
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if bytes.len() as u64 > self.note.length.saturating_sub(self.offset) {
-            let failure = Failure::of(Status::CONTENT_TOO_LARGE);
-            return Err(failure.field("Tus-Resumable", VERSION));
+            return Err(Failure::of(Status::CONTENT_TOO_LARGE));
         }
         let mut rest = bytes;
         while !rest.is_empty() {
-            match rustix::io::write(&self.file, rest) {
+            let offset = self.offset;
+            match rustix::io::pwrite(self.opened()?, rest, offset) {
                 Ok(count) if count > 0 => {
                     rest = &rest[count..];
                     self.offset += count as u64;
@@ -389,18 +421,59 @@ impl Receiver for Upload {
                 Err(errno) => return Err(self.shelf.fail(errno)),
             }
         }
-        Ok(bytes.len())
+        Ok(())
+    }
+
+    fn end(mut self) -> Outcome {
+        if self.offset < self.note.length {
+            if self.shelf.rules.sync != Sync::Off
+                && let Some(file) = &self.file
+            {
+                rustix::fs::fdatasync(file).map_err(|errno| self.shelf.fail(errno))?;
+            }
+            return Ok(self.answered());
+        }
+        self.opened()?;
+        let Self { shelf, mut note, file, offset, answer } = self;
+        let file = file.ok_or(Status::INTERNAL_SERVER_ERROR)?;
+        let data = shelf.data_name();
+        let temp = Temp::of_partial(file, &shelf.folder, data, offset);
+        let spot = shelf.spot.named(note.name.as_bytes());
+        let path = [&shelf.path, &b"/"[..], &spot.name].concat();
+        land::land(temp, &spot, &Conditions::default(), &shelf.rules, &path)?;
+        note.is_done = true;
+        let (old, new) = (shelf.note_name(), shelf.done_name());
+        if shelf.write_note(&note).is_err()
+            || rustix::fs::renameat(&*shelf.folder, &old, &*shelf.folder, &new).is_err()
+        {
+            // The file is where it belongs, and that is the answer. The old note would say of it that it is
+            // lost; without one, a client that misses this answer begins anew.
+            shelf.remove(&old);
+        }
+        unfinished::leave(&shelf.folder, &shelf.id);
+        Ok(shelf.answered(answer, offset, true))
+    }
+}
+
+impl Sink for Upload {
+    fn open(&mut self) -> Result<(), Failure> {
+        speaking(self.opened().map(|_| ()))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        speaking(self.write_all(bytes))
     }
 
     fn failure(&self, errno: Errno) -> Failure {
-        self.shelf.fail(errno)
+        self.shelf.fail(errno).field("Tus-Resumable", VERSION)
     }
 
-    fn finish(self: Box<Self>) -> Job {
-        let is_slow = self.shelf.rules.is_slow();
-        Job::slow_if(is_slow, move || {
-            Self::finish(*self).map_err(|failure| failure.field("Tus-Resumable", VERSION))
-        })
+    fn finish(self: Box<Self>) -> Outcome {
+        speaking((*self).end())
+    }
+
+    fn keeps_parts(&self) -> bool {
+        true
     }
 }
 

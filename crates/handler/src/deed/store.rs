@@ -2,7 +2,7 @@
 //! appear when all is complete, or none does.
 
 use std::fmt::Write as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
@@ -13,9 +13,11 @@ use sekisho_route::Store;
 
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
+use super::copy::Tree;
+use super::intake::{Intake, Sink};
 use super::land::{self, Landed, Rules};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Job, Outcome, Programs, Receiver};
+use super::{Answer, Call, Failure, Outcome, Programs, Stop};
 use crate::file_cache::files_changed;
 
 /// How long the head of a part may be.
@@ -29,6 +31,8 @@ struct Stored {
     form: Option<Form>,
     /// Whether the part at hand is a file.
     is_file: bool,
+    /// Where files wait for the others of their form.
+    shelf: Option<Tree>,
     place: Place,
     programs: Programs,
 }
@@ -48,10 +52,21 @@ struct Place {
     seconds: i64,
 }
 
+/// A file that is being written, or is complete.
 #[derive(Debug)]
 struct File {
     name: String,
-    temp: Temp,
+    content: Content,
+}
+
+/// Where its content is. However many files a form has, one of them is open at a time.
+#[derive(Debug)]
+enum Content {
+    /// Nothing was written yet.
+    Nothing,
+    Open(Temp),
+    /// In the shelf, by this name.
+    Parked(String),
 }
 
 /// Looks where the body goes, before it is taken.
@@ -60,16 +75,17 @@ pub(super) fn begin(
     deeds: &Deeds,
     store: &Store,
     programs: Programs,
-) -> Result<Box<dyn Receiver>, Failure> {
+) -> Result<Intake, Failure> {
     let head = call.request.head;
     let content_type = head.known(Known::ContentType).unwrap_or_default();
     let place = Place::find(call, deeds, store)?;
-    let mut stored = Stored { files: Vec::new(), form: None, is_file: false, place, programs };
+    let mut stored =
+        Stored { files: Vec::new(), form: None, is_file: false, shelf: None, place, programs };
     if multipart::is_form(content_type) {
         let boundary = multipart::boundary(content_type).ok_or(Status::BAD_REQUEST)?;
         let limits = Limits { parts_max: deeds.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
         stored.form = Some(Form::new(&boundary, limits));
-        return Ok(Box::new(stored));
+        return Ok(Intake::new(Box::new(stored), None));
     }
     let name = raw_name(head, &call.exchange.query, store);
     if name.is_none() && is_urlencoded(content_type) {
@@ -80,10 +96,7 @@ pub(super) fn begin(
         ));
     }
     stored.begin_file(name)?;
-    if let Some(temp) = stored.temp() {
-        temp.expect(call.body_bytes, deeds.direct_min);
-    }
-    Ok(Box::new(stored))
+    Ok(Intake::new(Box::new(stored), call.direct_bytes(deeds)))
 }
 
 impl Place {
@@ -107,7 +120,7 @@ impl Place {
     }
 
     fn spot(&self, name: &str) -> Spot {
-        Spot { name: name.as_bytes().to_vec(), ..self.spot.clone() }
+        self.spot.named(name.as_bytes())
     }
 
     fn file(&self, name: &[u8]) -> Vec<u8> {
@@ -133,9 +146,43 @@ impl Stored {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "store", &file);
         let spot = place.spot(&name);
         check_conflict(spot.look().map_err(fail)?.as_ref(), place.rules.conflict)?;
-        let temp = Temp::new(&spot.folder).map_err(fail)?;
-        self.files.push(File { name, temp });
+        self.park().map_err(fail)?;
+        self.files.push(File { name, content: Content::Nothing });
         Ok(())
+    }
+
+    /// Puts the last file aside.
+    fn park(&mut self) -> Result<(), Errno> {
+        let Some(last) = self.files.last_mut() else { return Ok(()) };
+        let temp = match std::mem::replace(&mut last.content, Content::Nothing) {
+            Content::Open(temp) => temp,
+            // It is empty.
+            Content::Nothing => self.place.spot.new_file()?,
+            parked @ Content::Parked(_) => {
+                last.content = parked;
+                return Ok(());
+            }
+        };
+        let tree = match self.shelf.take() {
+            Some(tree) => tree,
+            None => Tree::new(&self.place.spot.folder, &Stop::default())?,
+        };
+        let name = temp::random();
+        temp.park(self.shelf.insert(tree).inside(), &name)?;
+        last.content = Content::Parked(name);
+        Ok(())
+    }
+
+    /// The last file, open.
+    fn opened(&mut self) -> Result<Option<&mut Temp>, Errno> {
+        let Some(last) = self.files.last_mut() else { return Ok(None) };
+        if let Content::Nothing = last.content {
+            last.content = Content::Open(self.place.spot.new_file()?);
+        }
+        match &mut last.content {
+            Content::Open(temp) => Ok(Some(temp)),
+            _ => Ok(None),
+        }
     }
 
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
@@ -149,7 +196,7 @@ impl Stored {
                     None => Ok(()),
                 }
             }
-            Event::Data(bytes) if self.is_file => self.write(bytes),
+            Event::Data(bytes) if self.is_file => self.write_file(bytes),
             Event::Data(_) => Ok(()),
             Event::PartEnd => {
                 self.is_file = false;
@@ -158,26 +205,42 @@ impl Stored {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let Some(file) = self.files.last_mut() else { return Ok(()) };
-        file.temp.write(bytes).map_err(|errno| self.failure(errno))
+    fn write_file(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = match self.opened() {
+            Ok(Some(temp)) => temp.write(bytes),
+            Ok(None) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        written.map_err(|errno| self.failure(errno))
     }
 }
 
-impl Receiver for Stored {
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
-        if let Some(temp) = self.temp() {
-            return temp.take(bytes).map_err(|errno| self.failure(errno));
+impl Sink for Stored {
+    fn open(&mut self) -> Result<(), Failure> {
+        match self.opened() {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.failure(errno)),
         }
-        let Some(mut form) = self.form.take() else { return Ok(bytes.len()) };
-        form.receive(bytes, |event| self.tell(&event))?;
-        self.form = Some(form);
-        Ok(bytes.len())
     }
 
-    fn temp(&mut self) -> Option<&mut Temp> {
-        let file = self.files.last_mut().filter(|_| self.form.is_none())?;
-        Some(&mut file.temp)
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(mut form) = self.form.take() else { return self.write_file(bytes) };
+        form.receive(bytes, |event| self.tell(&event))?;
+        self.form = Some(form);
+        Ok(())
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.files.last().filter(|_| self.form.is_none())?.content {
+            Content::Open(temp) => temp.descriptor().ok(),
+            _ => None,
+        }
+    }
+
+    fn wrote(&mut self, bytes: u64) {
+        if let Some(File { content: Content::Open(temp), .. }) = self.files.last_mut() {
+            temp.wrote(bytes);
+        }
     }
 
     fn failure(&self, errno: Errno) -> Failure {
@@ -185,14 +248,13 @@ impl Receiver for Stored {
         Failure::by(errno, Status::NOT_FOUND, "store", &self.place.file(name))
     }
 
-    fn finish(self: Box<Self>) -> Job {
-        let Self { files, form, place, .. } = *self;
-        Job::slow_if(place.rules.is_slow(), move || {
-            if let Some(form) = &form {
-                form.finish().map_err(Failure::from)?;
-            }
-            finish(files, &place)
-        })
+    fn finish(mut self: Box<Self>) -> Outcome {
+        if let Some(form) = &self.form {
+            form.finish().map_err(Failure::from)?;
+        }
+        self.open()?;
+        let Self { files, shelf, place, .. } = *self;
+        finish(files, shelf.as_ref(), &place)
     }
 }
 
@@ -206,7 +268,7 @@ impl From<Malformed> for Failure {
     }
 }
 
-fn finish(files: Vec<File>, place: &Place) -> Outcome {
+fn finish(files: Vec<File>, shelf: Option<&Tree>, place: &Place) -> Outcome {
     if files.is_empty() {
         return Err(Failure::because(
             Status::BAD_REQUEST,
@@ -221,8 +283,14 @@ fn finish(files: Vec<File>, place: &Place) -> Outcome {
         check_conflict(there.as_ref(), place.rules.conflict)?;
     }
     let mut done = Done(Vec::new());
-    for File { name, temp } in files {
+    for File { name, content } in files {
         let (spot, file) = (place.spot(&name), place.file(name.as_bytes()));
+        let temp = match (content, shelf) {
+            (Content::Open(temp), _) => Ok(temp),
+            (Content::Parked(own), Some(shelf)) => Temp::of_parked(shelf.inside(), own),
+            _ => Err(Errno::NOENT),
+        };
+        let temp = temp.map_err(|e| Failure::by(e, Status::NOT_FOUND, "store", &file))?;
         let landed = land::land(temp, &spot, &Conditions::default(), &place.rules, &file)?;
         done.0.push(landed);
     }

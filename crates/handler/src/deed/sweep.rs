@@ -155,7 +155,10 @@ impl Sweep {
 
     /// An unfinished upload, or a note about one, goes when its time is over.
     fn unfinished(&mut self, folder: &OwnedFd, name: &[u8]) {
-        let Some(life) = self.life else { return };
+        let Some(mut life) = self.life else { return };
+        if name.ends_with(resume::DONE.as_bytes()) {
+            life = life.min(resume::DONE_LIFE);
+        }
         let Ok(Some(stat)) = beneath::look(folder, name) else { return };
         let is_old = stat.st_mtime.saturating_add(life.as_secs() as i64) <= self.seconds;
         if !is_old || beneath::kind(&stat) != FileType::RegularFile {

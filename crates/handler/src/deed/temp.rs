@@ -7,13 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use std::task::{Context, Poll, ready};
-
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
-
-use super::direct::Direct;
-use crate::task::Way;
 
 /// What the names of such files begin with.
 pub(super) const PREFIX: &str = ".sekisho-upload-";
@@ -35,8 +30,6 @@ pub(super) struct Temp {
     /// Whether it stays under that name if it does not get another.
     stays: bool,
     bytes: u64,
-    /// Where its bytes go past the page cache.
-    direct: Option<Direct>,
     /// Whether it has got its name: then closing it is a small thing.
     has_appeared: bool,
 }
@@ -82,9 +75,25 @@ impl Temp {
             name,
             stays: false,
             bytes: 0,
-            direct: None,
             has_appeared: false,
         }
+    }
+
+    /// One that is complete and has been given this name of ours in this folder, from where it goes unless it
+    /// appears.
+    pub(super) fn of_parked(folder: &Arc<OwnedFd>, name: String) -> Result<Self, Errno> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&**folder, &name, flags, Mode::empty())?;
+        let bytes = rustix::fs::fstat(&file)?.st_size as u64;
+        let mut temp = Self::of(file, folder, Some(name));
+        temp.bytes = bytes;
+        Ok(temp)
+    }
+
+    /// Gives it a name of ours in this folder, by which it is found again when it is wanted, and lets go of the
+    /// descriptor.
+    pub(super) fn park(mut self, folder: &OwnedFd, name: &str) -> Result<(), Errno> {
+        self.appear(folder, name.as_bytes())
     }
 
     /// An upload that has been gathered under this name, and is locked. It stays if it cannot appear.
@@ -99,75 +108,26 @@ impl Temp {
         temp
     }
 
-    /// Bytes are going to be so many that they go past the page cache, if that can be done here.
-    pub(super) fn expect(&mut self, length: Option<u64>, direct_min: Option<u64>) {
-        let is_large = length.zip(direct_min).is_some_and(|(length, least)| length >= least);
-        if let Some(length) = length.filter(|_| is_large)
-            && let Ok(file) = self.descriptor()
-        {
-            self.direct = Direct::begin(file, length);
-        }
-    }
-
-    /// How the next bytes may come without passing through anybody else's memory.
-    pub(super) fn way(&mut self) -> Way<'_> {
-        match (&mut self.direct, &self.file) {
-            (Some(direct), _) => Way::Memory(direct.room()),
-            (None, Some(file)) => Way::File(file.as_fd()),
-            (None, None) => Way::Ordinary,
-        }
-    }
-
-    /// Goes on with what has come, as far as that can be done without waiting.
-    pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> Result<(), Errno> {
-        match self.direct.as_mut().map(|direct| direct.advance(cx)) {
-            Some(Poll::Ready(written)) => written,
-            Some(Poll::Pending) | None => Ok(()),
-        }
-    }
-
-    /// Appends bytes, or as many of them as there is room for; see [`advance`](Self::advance).
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
-        let Some(direct) = &mut self.direct else {
-            self.write(bytes)?;
-            return Ok(bytes.len());
-        };
-        let count = direct.take(bytes);
-        self.bytes += count as u64;
-        Ok(count)
-    }
-
-    /// No more bytes come: ready when all of them are in the file.
-    pub(super) fn settle(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Errno>> {
-        if let Some(direct) = &mut self.direct {
-            ready!(direct.settle(cx))?;
-            // Its memory is of no more use.
-            self.direct = None;
-        }
-        Poll::Ready(Ok(()))
-    }
-
     /// Appends bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            match rustix::io::write(self.descriptor()?, rest) {
+            match rustix::io::pwrite(self.descriptor()?, rest, self.bytes) {
                 Ok(0) => return Err(Errno::IO),
-                Ok(count) => rest = &rest[count..],
+                Ok(count) => {
+                    rest = &rest[count..];
+                    self.bytes += count as u64;
+                }
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        self.bytes += bytes.len() as u64;
         Ok(())
     }
 
-    /// So many bytes have come in the [`way`](Self::way) that was offered.
-    pub(super) fn came(&mut self, bytes: u64) {
+    /// So many bytes were written to its [`descriptor`](Self::descriptor).
+    pub(super) fn wrote(&mut self, bytes: u64) {
         self.bytes += bytes;
-        if let Some(direct) = &mut self.direct {
-            direct.filled(bytes as usize);
-        }
     }
 
     /// Where to write.
@@ -227,8 +187,7 @@ impl Drop for Temp {
         if let Some(name) = self.name.take().filter(|_| !self.stays) {
             let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
-        // Both are the same file: whoever lets go of it last lets go of its bytes.
-        let file = (self.direct.take(), self.file.take());
+        let file = self.file.take();
         // To close a file that nobody can find any more is to delete it: thousands of clients that leave at once would
         // hold up all others.
         if (self.bytes > LARGE_BYTES || is_deleted)
@@ -237,11 +196,6 @@ impl Drop for Temp {
             runtime.spawn_blocking(move || drop(file));
         }
     }
-}
-
-/// Whether a file of this size goes so slowly that nobody should wait for it.
-pub(super) fn is_large(stat: &Stat) -> bool {
-    stat.st_size as u64 > LARGE_BYTES
 }
 
 fn link(file: BorrowedFd<'_>, folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {

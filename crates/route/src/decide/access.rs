@@ -42,9 +42,7 @@ impl<F: Files> Decision<'_, F> {
             return next;
         }
         let access = match settings.limit_except.as_deref() {
-            Some(limit) if !limit.methods.contains(&self.exchange.method) => {
-                limit.access.as_deref()
-            }
+            Some(limit) if !limit.methods.contains(&self.meant_method()) => limit.access.as_deref(),
             _ => settings.access.as_deref(),
         };
         match access.and_then(|access| self.access(access)) {
@@ -57,7 +55,7 @@ impl<F: Files> Decision<'_, F> {
     /// nginx.
     pub(super) fn is_limited(&self, settings: &Settings) -> bool {
         let limit = settings.limit_except.as_deref();
-        limit.is_some_and(|limit| !limit.methods.contains(&self.exchange.method))
+        limit.is_some_and(|limit| !limit.methods.contains(&self.meant_method()))
     }
 
     /// `None` lets the request pass.

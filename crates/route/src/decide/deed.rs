@@ -7,7 +7,7 @@ use std::mem;
 use sekisho_config::{Deeds, Level, Methods, Part, Place, Settings, Template, Variable};
 use sekisho_http::{Method, Status, target};
 
-use super::{Decision, FILE_METHODS, Next};
+use super::{Decision, FILE_METHODS, Next, origin};
 use crate::action::{Action, Files};
 use crate::place::{self, AliasFrom, Mapped};
 use crate::redirect;
@@ -65,8 +65,12 @@ pub(super) fn methods(settings: &Settings) -> impl Iterator<Item = Method> {
 }
 
 /// Whether a path or file name has a part that is a name of our own.
-fn has_own_name(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| part.starts_with(OWN_PREFIX))
+pub(super) fn has_own_name(path: &[u8]) -> bool {
+    // Most paths have no dot behind a slash, and are looked at once.
+    path.windows(2)
+        .enumerate()
+        .any(|(at, pair)| pair == b"/." && path[at + 1..].starts_with(OWN_PREFIX))
+        || path.starts_with(OWN_PREFIX)
 }
 
 impl<F: Files> Decision<'_, F> {
@@ -78,21 +82,40 @@ impl<F: Files> Decision<'_, F> {
             return Some(Next::Fail(Status::NOT_FOUND));
         }
         if deeds.resumable.is_some() && self.is_about_unfinished() {
-            return Some(self.resume(deeds));
+            let is_change = self.exchange.method != Method::Head;
+            let refusal = if is_change { self.foreign(deeds) } else { None };
+            return refusal.or_else(|| Some(self.resume(deeds)));
         }
         let next = match self.exchange.method {
             Method::Options => match self.method_verdict() {
                 Ok(()) => return None,
                 Err(next) => next,
             },
-            Method::Post => self.store(deeds.store.as_ref()?),
-            method if deeds.methods.contains(method) => match self.change(method) {
-                Ok(deed) => Next::Done(Action::Deed(deed)),
-                Err(status) => Next::Fail(status),
-            },
+            Method::Post => {
+                let template = deeds.store.as_ref()?;
+                self.foreign(deeds).unwrap_or_else(|| self.store(template))
+            }
+            method if deeds.methods.contains(method) => {
+                self.foreign(deeds).unwrap_or_else(|| match self.change(method) {
+                    Ok(deed) => Next::Done(Action::Deed(deed)),
+                    Err(status) => Next::Fail(status),
+                })
+            }
             _ => return None,
         };
         Some(next)
+    }
+
+    /// The refusal of a change that another site asks for.
+    fn foreign(&self, deeds: &Deeds) -> Option<Next<F::File>> {
+        if origin::is_allowed(self.request.head, &deeds.origins) {
+            return None;
+        }
+        self.remark(
+            Level::Error,
+            "a change was refused: it comes from another site (upload_origins)".to_owned(),
+        );
+        Some(Next::Fail(Status::FORBIDDEN))
     }
 
     fn change(&mut self, method: Method) -> Result<Deed, Status> {
@@ -104,7 +127,9 @@ impl<F: Files> Decision<'_, F> {
             return Err(Status::NOT_FOUND);
         }
         match method {
-            Method::Put => self.may_become(&self.exchange.file).map(|()| Deed::Put),
+            Method::Put => {
+                self.may_become(&self.exchange.path, &self.exchange.file).map(|()| Deed::Put)
+            }
             Method::Delete => Ok(Deed::Delete),
             Method::Mkcol => {
                 // It may turn out that there is something of the name, which is a 405.
@@ -117,9 +142,9 @@ impl<F: Files> Decision<'_, F> {
     }
 
     /// What comes from a client must not become a program here: who may store files may not run them.
-    fn may_become(&self, file: &[u8]) -> Result<(), Status> {
+    fn may_become(&self, path: &[u8], file: &[u8]) -> Result<(), Status> {
         let is_program = self.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(file));
-        if !is_program {
+        if !is_program && !self.table.is_run(self.exchange.location, path, file) {
             return Ok(());
         }
         let file = file.escape_ascii();
@@ -150,13 +175,6 @@ impl<F: Files> Decision<'_, F> {
         if (path.last() == Some(&b'/')) != (self.exchange.path.last() == Some(&b'/')) {
             return Err(Status::CONFLICT);
         }
-        let holds_others = |folder: &[u8]| {
-            folder.ends_with(b"/") && self.table.has_locations_below(self.exchange.server, folder)
-        };
-        if holds_others(&self.exchange.path) || holds_others(&path) {
-            // What lies there is not this location's to take along or to put in place.
-            return Err(Status::FORBIDDEN);
-        }
         let (file, mapped) = self.mapped_elsewhere(&mut path)?;
         let root = source.root_bytes;
         let is_same_root =
@@ -164,7 +182,7 @@ impl<F: Files> Decision<'_, F> {
         if !mapped.is_safe || !is_same_root || has_own_name(&file[root..]) {
             return Err(Status::FORBIDDEN);
         }
-        self.may_become(&file)?;
+        self.may_become(&path, &file)?;
         Ok(Destination { path, file })
     }
 
@@ -182,15 +200,20 @@ impl<F: Files> Decision<'_, F> {
 
     /// Whether the request belongs to an upload that was begun before (tus 1.0).
     fn is_about_unfinished(&self) -> bool {
+        matches!(self.meant_method(), Method::Head | Method::Patch | Method::Delete)
+            && self.request.head.named(b"tus-resumable").is_some()
+    }
+
+    /// The method that is acted on, where the client may name another than its own (tus 1.0,
+    /// `X-HTTP-Method-Override`): what limits methods must see this one.
+    pub(super) fn meant_method(&self) -> Method {
+        let method = self.exchange.method;
         let head = self.request.head;
-        let is_one = match self.exchange.method {
-            Method::Head | Method::Patch | Method::Delete => true,
-            Method::Post => {
-                head.named(b"x-http-method-override").is_some_and(|value| value == b"PATCH")
-            }
-            _ => false,
-        };
-        is_one && head.named(b"tus-resumable").is_some()
+        let is_overridden = method == Method::Post
+            && self.settings().deeds.as_deref().is_some_and(|deeds| deeds.resumable.is_some())
+            && head.named(b"x-http-method-override") == Some(b"PATCH")
+            && head.named(b"tus-resumable").is_some();
+        if is_overridden { Method::Patch } else { method }
     }
 
     /// The last part of the path names the upload; the store is where the rest leads.

@@ -4,6 +4,7 @@
 use sekisho_config::{Cgi, Neighbour};
 use sekisho_http::{Accepted, Coding, Status};
 
+use super::deed::has_own_name;
 use super::{Decision, Next};
 use crate::action::{Action, Files};
 use crate::compression;
@@ -29,7 +30,8 @@ impl<F: Files> Decision<'_, F> {
         self.exchange.coding = None;
         let settings = self.settings();
         let compression = &*settings.compression;
-        if !compression.has_neighbours() {
+        let below = self.exchange.file.get(self.exchange.root_bytes..).unwrap_or_default();
+        if !compression.has_neighbours() || has_own_name(below) {
             return None;
         }
         let accepted = Accepted::of(self.request.head);

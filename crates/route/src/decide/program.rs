@@ -7,6 +7,7 @@ use std::mem;
 use sekisho_config::{Cgi, CgiPass, Programs};
 use sekisho_http::{Method, Status, target};
 
+use super::deed::has_own_name;
 use super::{Decision, Handover, Next};
 use crate::action::{Action, Files, Look};
 use crate::place::{self, Mapped};
@@ -193,11 +194,11 @@ impl<F: Files> Decision<'_, F> {
 
     fn look_at_program(&mut self, bytes: usize, mapped: Mapped) -> Look<()> {
         self.exchange.root_bytes = mapped.root_bytes;
-        if !mapped.is_safe {
+        let file = &self.exchange.file[..bytes];
+        if !mapped.is_safe || has_own_name(file.get(mapped.root_bytes..).unwrap_or_default()) {
             return Look::Missing;
         }
         let settings = self.settings();
-        let file = &self.exchange.file[..bytes];
         self.files.look_for_program(file, mapped.root_bytes, settings)
     }
 

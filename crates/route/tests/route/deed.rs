@@ -1,5 +1,6 @@
 //! Deeds: what is to be done and to which file. Outcomes are `what root|rest`.
 
+use sekisho_config::ServerId;
 use sekisho_route::Table;
 
 use crate::configured::configured;
@@ -76,6 +77,51 @@ fn names_of_our_own_are_not_there() {
     }
 }
 
+/// F5: in no location, whatever it is for.
+#[test]
+fn names_of_our_own_are_not_served_by_anybody() {
+    let table = server(
+        "location /view/ { alias /data/; gzip_static always; }
+         location /run/ { alias /data/; cgi on; }
+         location /try/ { try_files /view/.sekisho-partial-1 =404; root /; }
+         location /index/ { alias /data/; index .sekisho-partial-1 x; }",
+    );
+    let files = &["/data/.sekisho-partial-1", "/data/.sekisho-partial-1.gz", "/data/.sekisho-d/x"];
+    check(
+        &table,
+        files,
+        &[
+            ("GET /view/.sekisho-partial-1", "error 404"),
+            ("GET /view/.sekisho-partial-1.gz", "error 404"),
+            ("GET /view/.sekisho-d/x", "error 404"),
+            ("GET /run/.sekisho-partial-1", "error 404"),
+            ("GET /run/.sekisho-partial-1/info", "error 404"),
+            ("GET /try/x", "error 404"),
+            ("GET /index/", "error 403"),
+        ],
+    );
+}
+
+/// What limits methods sees the one that is meant: tus 1.0 lets a POST stand for a PATCH.
+#[test]
+fn a_method_that_stands_for_another_is_limited_as_that_one() {
+    let fields = [("X-HTTP-Method-Override", "PATCH"), ("Tus-Resumable", "1.0.0")];
+    for (limit, expected) in [
+        ("", "resume"),
+        ("limit_except GET POST { deny all; }", "error 403"),
+        ("allow_methods GET POST;", "error 405"),
+        ("limit_except GET PATCH { deny all; }", "resume"),
+        ("allow_methods PATCH;", "resume"),
+    ] {
+        let body = format!("location / {{ upload_store /in; upload_resumable on; {limit} }}");
+        let seen = ask(&server(&body), "POST /0123", &fields);
+        assert!(seen.starts_with(expected), "{limit}: {seen}");
+    }
+    // Where nothing is resumed, it means nothing.
+    let table = server("location / { upload_store /in; limit_except GET POST { deny all; } }");
+    assert!(ask(&table, "POST /", &fields).starts_with("store"));
+}
+
 /// What a client stores must not be run: V26.
 #[test]
 fn what_is_stored_does_not_become_a_program() {
@@ -98,25 +144,60 @@ fn what_is_stored_does_not_become_a_program() {
     assert_eq!(moved, "move to /srv/p/b.txt from /srv|/p/a.txt");
 }
 
-/// V18: what another location guards, or runs, is not copied out of it or moved into it with the folder around.
+/// V18, V26: an operation on a folder takes along only what the location of the request answers for. The shell
+/// asks for each entry, under its old and its new path.
 #[test]
-fn a_folder_that_holds_another_location_is_not_taken_along() {
+fn an_entry_with_rules_of_its_own_is_not_taken_along() {
     let table = server(
-        "dav_methods COPY MOVE;
+        "location / { dav_methods COPY MOVE DELETE; }
          location /d/guarded/ { deny all; }
-         location = /e/run/one { cgi_pass /srv/run.cgi; }",
+         location = /e/one { cgi_pass /srv/run.cgi; }
+         location ~ ^/team/secret/ { deny all; }
+         location ~ ^/apps/.*\\.py$ { cgi_extension .py /bin/python; }
+         location ~ ^/late/.*\\.py/ { cgi on; }
+         location /own/ { dav_methods MOVE; cgi_extension .php /bin/php; location /own/in/ { } }",
     );
-    for (line, destination, expected) in [
-        ("COPY /d/", "/f/", "error 403"),
-        ("MOVE /d/", "/f/", "error 403"),
-        ("MOVE /f/", "/d/", "error 403"),
-        ("MOVE /f/", "/e/", "error 403"),
-        ("MOVE /f/", "/e/run/", "error 403"),
-        ("MOVE /f/", "/e/other/", "move to /srv/e/other/ from /srv|/f/"),
-        ("MOVE /d/f/", "/d/g/", "move to /srv/d/g/ from /srv|/d/f/"),
-        ("COPY /d/f", "/d/g", "copy to /srv/d/g from /srv|/d/f"),
+    let root = table.location_of(ServerId(0), b"/");
+    let own = table.location_of(ServerId(0), b"/own/");
+    for (location, path, expected) in [
+        (root, "/d/x", true),
+        (root, "/d/guarded/", false),
+        (root, "/d/guarded/x", false),
+        (root, "/d/guarded", true),
+        (root, "/e/one", false),
+        (root, "/team/secret/", false),
+        (root, "/team/secret/deep/x", false),
+        (root, "/team/x", true),
+        (root, "/apps/up/", true),
+        (root, "/apps/up/evil.py", false),
+        (root, "/apps/up/evil.txt", true),
+        // It is run when a path follows.
+        (root, "/late/evil.py", false),
+        (own, "/own/a.txt", true),
+        (own, "/own/a.php", false),
+        (own, "/own/in/", false),
+        (own, "/elsewhere", false),
     ] {
-        assert_eq!(ask(&table, line, &[("Destination", destination)]), expected, "{line}");
+        assert_eq!(table.is_entry_of(location, path.as_bytes()), expected, "{path}");
+    }
+}
+
+/// Where nothing below a folder can have other rules, nobody needs to look.
+#[test]
+fn entries_are_looked_at_where_they_may_have_rules_of_their_own() {
+    for (body, path, expected) in [
+        ("dav_methods MOVE;", "/d/", false),
+        ("dav_methods MOVE; location /d/in/ { }", "/d/", true),
+        ("dav_methods MOVE; location /d/in/ { }", "/e/", false),
+        ("dav_methods MOVE; location = /d/x { }", "/d/", true),
+        ("dav_methods MOVE; location ~ x { }", "/e/", true),
+        ("dav_methods MOVE; cgi_extension .py /bin/python;", "/e/", true),
+        ("dav_methods MOVE; if ($uri ~ secret) { return 403; }", "/e/", true),
+        ("dav_methods MOVE; rewrite ^/x /y;", "/e/", true),
+    ] {
+        let table = server(body);
+        let location = table.location_of(ServerId(0), path.as_bytes());
+        assert_eq!(table.has_entries_to_check(location, path.as_bytes()), expected, "{body}");
     }
 }
 

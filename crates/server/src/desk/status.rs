@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sekisho_config::StatusForm;
 use sekisho_endpoint::control::{Metrics, Sample, Session};
-use sekisho_handler::status::Question;
+use sekisho_handler::status::{Question, STYLE};
 use sekisho_net::inquiry::Whom;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
@@ -78,13 +78,10 @@ fn page(metrics: &Metrics, sessions: &[Session]) -> String {
     let mut out = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Sekisho</title>\
          <meta http-equiv=\"refresh\" content=\"2\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><style>\
-         :root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1.5em}\
-         table{border-collapse:collapse}td,th{text-align:left;padding:.15em .8em .15em 0;\
-         border-bottom:1px solid #8884;white-space:nowrap}.n{text-align:right}dl{display:flex;\
-         flex-wrap:wrap;gap:.5em 2em}dt{opacity:.7}dd{margin:0;font-size:1.4em}\
-         .s{overflow-x:auto}</style></head><body><h1>Sekisho</h1><dl>",
+         <meta name=\"viewport\" content=\"width=device-width\"><style>",
     );
+    out.push_str(STYLE);
+    out.push_str("</style></head><body><h1>Sekisho</h1><dl>");
     let http = |state: &str| sum(metrics, "sekisho_sessions", &[state]);
     let responses = |class: &str| sum(metrics, "sekisho_responses_total", &[class]);
     for (name, value) in [

@@ -230,6 +230,10 @@ fn a_status_page_shows_the_sessions_and_prometheus_gets_its_numbers() {
     let page = client.get("/status");
     assert_eq!((page.status, page.field("Cache-Control")), (200, Some("no-store")));
     assert!(page.field("Content-Type").is_some_and(|value| value.starts_with("text/html")));
+    let policy = page.field("Content-Security-Policy");
+    assert!(
+        policy.is_some_and(|value| value.starts_with("default-src 'none'; style-src 'sha256-"))
+    );
     let text = page.text();
     assert!(text.contains("GET /cgi-bin/slow?&lt;b&gt;"), "{text}");
     assert!(

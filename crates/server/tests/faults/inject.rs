@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use rustix::process::{Pid, kill_process};
 use sekisho_testkit::{Server, Signal, Tree, wait_for};
@@ -151,15 +152,24 @@ pub(crate) struct Injected {
 impl Injected {
     /// `None` where tracing is not allowed.
     pub(crate) fn into(server: &Server, fault: &Fault) -> Option<Self> {
-        Self::attach(server.id(), server.tree(), fault, fault.kind.in_children)
+        Self::attach(server.id(), server.tree(), fault.arguments(), fault.kind.in_children)
     }
 
     /// The same, for new threads and processes, too.
     pub(crate) fn with_children(pid: u32, tree: &Tree, fault: &Fault) -> Option<Self> {
-        Self::attach(pid, tree, fault, true)
+        Self::attach(pid, tree, fault.arguments(), true)
     }
 
-    fn attach(pid: u32, tree: &Tree, fault: &Fault, in_children: bool) -> Option<Self> {
+    /// Each of these calls takes so much longer, in whatever thread: a slow disk.
+    pub(crate) fn delay(server: &Server, calls: &str, by: Duration) -> Option<Self> {
+        let calls: Vec<_> = calls.split(',').map(|call| format!("?{call}")).collect();
+        let calls = calls.join(",");
+        let inject = format!("inject={calls}:delay_enter={}", by.as_micros());
+        let arguments = ["-e".to_owned(), format!("trace={calls}"), "-e".to_owned(), inject];
+        Self::attach(server.id(), server.tree(), arguments, true)
+    }
+
+    fn attach(pid: u32, tree: &Tree, arguments: [String; 4], in_children: bool) -> Option<Self> {
         let (log, said) = (tree.path("strace"), tree.path("strace.err"));
         let _ = fs::remove_file(&log);
         let mut command = Command::new("strace");
@@ -169,7 +179,7 @@ impl Injected {
             let threads: Vec<_> = threads(pid).iter().map(u32::to_string).collect();
             command.args(["-p", &threads.join(",")]);
         }
-        command.args(["-y", "-s", "8"]).args(fault.arguments()).arg("-o").arg(&log);
+        command.args(["-y", "-s", "8"]).args(arguments).arg("-o").arg(&log);
         let said_file = File::create(&said).expect("a file");
         let mut strace = command.stderr(said_file).spawn().ok()?;
         let mut has_ended = false;

@@ -9,4 +9,5 @@ mod inject;
 mod lifecycle;
 mod machine;
 mod scenario;
+mod slow_disk;
 mod sweep;

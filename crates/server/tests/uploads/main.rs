@@ -3,6 +3,7 @@
 mod change;
 #[path = "../common/mod.rs"]
 mod common;
+mod folders;
 mod put;
 mod resume;
 mod store;

@@ -315,7 +315,7 @@ fn tus_js_client_uploads_and_resumes() {
     run(tree.dir(), "node", &["client.js", &server.url("/up/")])
         .unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(tree.read("in/j s.bin"), pattern(1_500_000));
-    let unfinished = |name: &String| name.contains("partial") && !name.contains(".info");
+    let unfinished = |name: &String| name.contains("partial") && !name.contains(".done");
     eventually("what was given up is gone", LONG, || !tree.names("in").iter().any(unfinished));
 }
 
@@ -331,4 +331,38 @@ fn more_metadata_than_can_be_kept_is_refused() {
     let upload = create(&mut client, "/up/", 4, &metadata(60_000));
     assert_eq!(offset(&mut client, &upload).as_deref(), Some("0"));
     assert_eq!(patch(&mut client, &upload, 0, b"body").status, 204);
+}
+
+/// F5: an upload that nobody goes on with costs one note, and there is a bound for how many there are.
+#[test]
+fn unfinished_uploads_cost_little_and_have_a_bound() {
+    let tree = tree();
+    tree.folder("few");
+    let server = serve(
+        tree,
+        "location /up/ { upload_store {dir}/few; upload_resumable on; upload_resumable_max 5 address=3; }",
+    );
+    let mut client = server.connect();
+    let ask = |client: &mut Client| tus(client, "POST", "/up/", "Upload-Length: 3\r\n", b"");
+    let first = create(&mut client, "/up/", 3, "Upload-Metadata: filename eA==\r\n");
+    let names = server.tree().names("few");
+    assert_eq!(names.len(), 1, "one inode: {names:?}");
+    assert_eq!(offset(&mut client, &first).as_deref(), Some("0"));
+    assert_eq!(patch(&mut client, &first, 1, b"x").status, 409);
+    for _ in 0..2 {
+        assert_eq!(ask(&mut client).status, 201);
+    }
+    let full = ask(&mut client);
+    assert_eq!((full.status, full.field("tus-resumable")), (429, Some("1.0.0")));
+    assert_eq!(server.tree().names("few").len(), 3);
+    // One that is done makes room, and its note is another.
+    assert_eq!(patch(&mut client, &first, 0, b"abc").status, 204);
+    assert_eq!(offset(&mut client, &first).as_deref(), Some("3"));
+    let names = server.tree().names("few");
+    assert_eq!(names.iter().filter(|name| name.contains(".done")).count(), 1, "{names:?}");
+    let again = create(&mut client, "/up/", 3, "");
+    assert_eq!(ask(&mut client).status, 429);
+    // So does one that is given up.
+    assert_eq!(tus(&mut client, "DELETE", &again, "", b"").status, 204);
+    assert_eq!(ask(&mut client).status, 201);
 }

@@ -2,6 +2,8 @@
 //! of all files comes last. Content is not compressed but stands in the stored blocks of a deflate
 //! stream, so that a reader that cannot seek finds its end as well.
 
+use std::borrow::Cow;
+
 use sekisho_http::date;
 
 /// The most that one stored block holds.
@@ -65,6 +67,8 @@ impl Zip {
     }
 
     fn begin(&mut self, name: &[u8], is_folder: bool, size: u64, at: i64, out: &mut Vec<u8>) {
+        // Some unpackers take a backslash for a slash: `a\\..\\..\\x` would climb (V18).
+        let name = &*portable(name);
         let start = out.len();
         let record = Record {
             name_at: self.names.len(),
@@ -257,6 +261,14 @@ fn put_32(out: &mut Vec<u8>, value: u32) {
 
 fn put_64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// The name without bytes that mean something else on other systems.
+fn portable(name: &[u8]) -> Cow<'_, [u8]> {
+    if !name.contains(&b'\\') {
+        return Cow::Borrowed(name);
+    }
+    name.iter().map(|byte| if *byte == b'\\' { b'_' } else { *byte }).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,107 @@
+//! The order between operations on whole folders and the files that appear in folders meanwhile. An upload
+//! that began under one path must not end under another because its folder was moved, and what appears in a
+//! folder after it was looked through must be looked at, too, before the folder is moved (V18, V26).
+//!
+//! Whatever appears does so under the shared lock, with its folder looked up again; whatever moves or removes
+//! a folder does so under the exclusive one, for as long as one rename takes.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use rustix::io::Errno;
+use sekisho_http::Status;
+
+use super::Failure;
+use super::beneath::Spot;
+use super::entries::{FolderId, id_of};
+
+static NAMES: RwLock<()> = RwLock::new(());
+/// How many folders are being looked through.
+static WATCHES: AtomicUsize = AtomicUsize::new(0);
+/// Folders in which something has appeared while others are looked through.
+static CHANGED: Mutex<Vec<FolderId>> = Mutex::new(Vec::new());
+/// More are not remembered one by one.
+const CHANGED_MAX: usize = 10_000;
+/// How often a folder is looked through again because something has appeared in it.
+const TRIES: usize = 4;
+
+/// Something is going to appear in a folder.
+#[derive(Debug)]
+pub(super) struct Appearing {
+    _shared: RwLockReadGuard<'static, ()>,
+}
+
+impl Appearing {
+    /// In the folder of this spot, which must still be where it was found (`STALE` otherwise).
+    pub(super) fn at(spot: &Spot) -> Result<Self, Errno> {
+        let appearing = Self { _shared: NAMES.read().unwrap_or_else(PoisonError::into_inner) };
+        spot.check_place()?;
+        if WATCHES.load(Ordering::SeqCst) > 0 {
+            let id = id_of(&*spot.folder)?;
+            let mut changed = changed();
+            if changed.len() < CHANGED_MAX {
+                changed.push(id);
+            }
+        }
+        Ok(appearing)
+    }
+}
+
+/// A folder that is going to be moved or removed is looked through meanwhile.
+#[derive(Debug)]
+struct Watch;
+
+impl Watch {
+    fn begin() -> Self {
+        WATCHES.fetch_add(1, Ordering::SeqCst);
+        // Whoever did not see it yet has appeared when this lock is had.
+        drop(NAMES.write().unwrap_or_else(PoisonError::into_inner));
+        Self
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut changed = changed();
+        if WATCHES.fetch_sub(1, Ordering::SeqCst) == 1 {
+            changed.clear();
+        }
+    }
+}
+
+/// Looks through folders, and changes their names only if nothing has appeared in them meanwhile. `spots` are
+/// those whose names change, and must still be where they were found.
+pub(super) fn look_then_change<T>(
+    spots: &[&Spot],
+    look: impl Fn() -> Result<HashSet<FolderId>, Failure>,
+    change: impl Fn() -> Result<T, Errno>,
+) -> Result<Result<T, Errno>, Failure> {
+    let _watch = Watch::begin();
+    for _ in 0..TRIES {
+        let before = changed().len();
+        let seen = look()?;
+        let _exclusive = NAMES.write().unwrap_or_else(PoisonError::into_inner);
+        let (is_touched, is_full) = {
+            let changed = changed();
+            let new = changed.get(before..).unwrap_or(&changed);
+            (new.iter().any(|folder| seen.contains(folder)), changed.len() >= CHANGED_MAX)
+        };
+        if !is_touched && (!is_full || seen.is_empty()) {
+            for spot in spots {
+                if let Err(errno) = spot.check_place() {
+                    return Ok(Err(errno));
+                }
+            }
+            return Ok(change());
+        }
+    }
+    Err(Failure::because(
+        Status::CONFLICT,
+        "a change of a folder was refused: files appear in it all the time",
+    ))
+}
+
+fn changed() -> MutexGuard<'static, Vec<FolderId>> {
+    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
