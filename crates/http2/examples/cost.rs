@@ -64,5 +64,9 @@ fn main() {
         }
     }
     let nanos = start.elapsed().as_nanos() / u128::from(requests.max(1));
-    println!("{requests} requests, {nanos} ns each, {} + {} bytes", size_of::<Http2>(), engine.capacity());
+    println!(
+        "{requests} requests, {nanos} ns each, {} + {} bytes",
+        size_of::<Http2>(),
+        engine.capacity()
+    );
 }

@@ -390,6 +390,7 @@ impl Http2 {
     /// Nothing more is said; what was said before still leaves.
     fn end(&mut self, reason: CloseReason) {
         self.phase = Phase::Over(reason);
+        self.streams.remove_finished();
         self.block = None;
         self.reading = Reading::Frame;
         (self.header_at, self.settings_at, self.idle_at) = (None, None, None);

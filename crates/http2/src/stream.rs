@@ -245,6 +245,15 @@ impl Streams {
         self.note_closed(id.number, closed);
     }
 
+    /// Removes those that the shell has ended: their clients have nothing more to say.
+    pub(crate) fn remove_finished(&mut self) {
+        while self.finished > 0 {
+            let finished = self.iter().find(|(_, stream)| stream.output == Output::Finished);
+            let Some((id, _)) = finished else { return };
+            self.remove(id, Closed::Otherwise);
+        }
+    }
+
     /// Gives back the memory of vacant slots where none is in use.
     pub(crate) fn shrink(&mut self) {
         if self.len == 0 && self.slots.len() > SLOTS_KEPT {
