@@ -402,8 +402,8 @@ impl Http2 {
         self.stage = Stage::Closed(reason);
         (self.send_at, self.linger_at, self.linger_latest) = (None, None, None);
         self.control = Vec::new();
-        // What the transport did not take is thrown away; those responses are not awaited any more.
-        self.sent = self.written;
+        // What the transport did not take is thrown away: those responses are never sent.
+        self.leaving.retain(|(end, _)| *end <= self.sent);
         self.unsent = false;
     }
 

@@ -139,6 +139,16 @@ impl Header {
     }
 }
 
+/// Whether a connection begins with the client's preface: HTTP/2 with prior knowledge (RFC 9113 §3.3). `None` while too
+/// little has come to tell it from a request of HTTP/1, which is never for long: no other method begins with `PRI *`.
+pub fn is_preface(input: &[u8]) -> Option<bool> {
+    let len = input.len().min(PREFACE.len());
+    if input[..len] != PREFACE[..len] {
+        return Some(false);
+    }
+    (len == PREFACE.len()).then_some(true)
+}
+
 /// The four bytes at this place of a payload, as a number.
 pub fn number(payload: &[u8], at: usize) -> Option<u32> {
     payload.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes))
@@ -195,6 +205,15 @@ mod tests {
             assert_eq!(Header::read(&header.to_bytes()), Some(header));
         }
         assert_eq!(Header::read(&[0; 8]), None);
+    }
+
+    #[test]
+    fn a_preface_is_told_from_a_request_by_its_bytes() {
+        assert_eq!(is_preface(b""), None);
+        assert_eq!(is_preface(b"PRI * HTTP/2.0"), None);
+        assert_eq!(is_preface(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n..."), Some(true));
+        assert_eq!(is_preface(b"PUT"), Some(false));
+        assert_eq!(is_preface(b"GET / HTTP/1.1\r\n"), Some(false));
     }
 
     #[test]

@@ -43,6 +43,10 @@ struct World {
     is_stalled: bool,
 }
 
+fn number(which: u8) -> u32 {
+    u32::from(which % 24) * 2 + 1
+}
+
 /// Holds the engine to it.
 pub fn check(data: &[u8]) {
     let policy = Policy {
@@ -114,7 +118,9 @@ impl World {
                 1 => self.engine.shut_down_forcefully(&mut self.scratch, self.now),
                 2 => {
                     let event = self.engine.input_ended(self.now);
-                    event.into_iter().for_each(|event| self.act(&event));
+                    if let Some(event) = event {
+                        self.act(&event);
+                    }
                 }
                 _ => self.passes(Duration::from_secs(u64::from(which))),
             },
@@ -135,12 +141,8 @@ impl World {
         self.receive();
     }
 
-    fn number(&self, which: u8) -> u32 {
-        u32::from(which % 24) * 2 + 1
-    }
-
     fn sends(&mut self, kind: Kind, which: u8, flags: u8, payload: &[u8]) {
-        let number = if matches!(kind, Kind::Ping) { 0 } else { self.number(which) };
+        let number = if matches!(kind, Kind::Ping) { 0 } else { number(which) };
         frame::header(&mut self.inbox, payload.len(), kind, flags, number);
         self.inbox.extend_from_slice(payload);
         self.receive();
@@ -148,7 +150,7 @@ impl World {
 
     fn opens_window(&mut self, which: u8) {
         let by = u32::from(which) * 7;
-        let number = if which & 1 == 0 { 0 } else { self.number(which >> 1) };
+        let number = if which & 1 == 0 { 0 } else { number(which >> 1) };
         frame::window_update(&mut self.inbox, number, by);
         // What the engine does not take as a window does no harm here: it is a bound.
         if number == 0 {

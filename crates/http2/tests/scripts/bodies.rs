@@ -256,6 +256,17 @@ fn padding_is_taken_out_and_counts() {
 }
 
 #[test]
+fn a_reset_after_everything_was_said_changes_nothing() {
+    let mut peer = Peer::open();
+    let id = peer.gets(1);
+    peer.heads(id, Status::OK, BodyLength::Empty);
+    assert!(peer.sends(reset(1)).is_empty());
+    peer.finishes(id);
+    assert_eq!(peer.flushes().len(), 1);
+    assert_eq!(peer.engine.next_sent(), Some(id));
+}
+
+#[test]
 fn a_reset_loses_the_client() {
     let mut peer = Peer::open();
     let id = peer.requests(1, &POST, false);

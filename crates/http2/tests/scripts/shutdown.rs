@@ -158,8 +158,12 @@ fn a_lost_transport_loses_every_stream() {
     // L12
     let mut peer = Peer::open();
     let id = peer.gets(1);
+    let answered = peer.gets(3);
+    peer.answers(answered, Status::OK);
     peer.engine.abort(CloseReason::TransportLost);
+    peer.scratch.out.clear();
     assert_eq!(peer.sends(b""), [Event::ClientLost(id, Loss::Connection)]);
+    assert_eq!(peer.engine.next_sent(), None, "what did not leave was not sent");
     peer.answers(id, Status::OK);
     assert_eq!(peer.engine.open_streams(), 0);
     assert_eq!(peer.stage(), Stage::Closed(CloseReason::TransportLost));
