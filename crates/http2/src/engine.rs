@@ -28,8 +28,8 @@ use crate::hpack::{Decoder, Encoder};
 use crate::policy::Policy;
 use crate::stream::{Closed, Output, Streams};
 
-/// How many bytes of answers to the peer's control frames may wait before nothing more is taken in: whoever
-/// floods us and does not read has only its own socket to fill (V10).
+/// How many bytes of answers to the peer's control frames may wait before no more input is taken: a peer
+/// that floods us and does not read fills its own socket buffer (V10).
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
 
 /// How far the connection has come.
@@ -47,7 +47,7 @@ enum Phase {
     Greeting,
     /// Streams are taken.
     Open,
-    /// The last word has been said, or there is nobody to say it to: whatever comes is thrown away.
+    /// The final GOAWAY has been queued, or cannot be delivered: input is discarded.
     Over(CloseReason),
 }
 
@@ -60,7 +60,7 @@ enum Reading {
     Frame,
     /// What is left of a DATA frame.
     Data { id: StreamId, left: u32, padding: u8, ends: bool },
-    /// So many bytes that nobody wants.
+    /// So many bytes to discard.
     Skip(u32),
 }
 
@@ -76,7 +76,7 @@ struct Block {
 /// How far a graceful end has come (M2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Drain {
-    /// Nobody has asked for one.
+    /// Not requested.
     No,
     /// The client was told that an end is near; what it had sent before it knew is still taken.
     Announced(CloseReason),

@@ -9,7 +9,7 @@ pub const PAYLOAD_BYTES_MAX: u32 = 16 * 1024;
 pub const MAX_31: u32 = 0x7fff_ffff;
 /// What a client sends first (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The window of every stream and of the connection before anybody says otherwise.
+/// The initial window of streams and of the connection (RFC 9113 §6.9.2).
 pub const WINDOW_BYTES: u32 = 65_535;
 
 /// Flags; their meaning depends on the kind of frame.

@@ -1,7 +1,7 @@
 //! A whole HTTP/2 connection by a script: a client that sends frames in any order, a shell that answers, cuts and
 //! holds, a transport that stalls, and time that passes. In any order of these: what leaves is well framed, each
 //! response begins once, ends once and is followed by nothing; no window is exceeded; each stream that was given to
-//! the shell is over when the shell has ended it, and counts until then; nobody is told of a stream twice; a deadline
+//! the shell is over when the shell has ended it, and counts until then; no stream is announced twice; a deadline
 //! that fell does not stay; what is held is bounded.
 //!
 //! Each step of the script is two bytes: what, and with which stream or how much.
@@ -195,7 +195,7 @@ impl World {
                 self.open.insert(*id, false);
             }
             Event::Request(id) => panic!("{id:?} a second time"),
-            Event::Refused(id, _) => assert!(!self.open[id], "a refusal for nobody"),
+            Event::Refused(id, _) => assert!(!self.open[id], "a refusal for a lost client"),
             Event::Body(id, range) => {
                 assert!(!self.open[id] && !range.is_empty(), "bytes of a stream that is over");
                 self.engine.consumed(*id, range.len() as u32 / 2, &mut self.scratch, self.now);

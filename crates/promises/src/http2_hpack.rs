@@ -49,7 +49,7 @@ fn read(decoder: &mut Decoder, block: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut bytes = 0;
     let verdict = decoder.decode(block, &mut Vec::new(), |field| {
-        // A bomb is counted by whoever takes the fields; here it is only kept from filling the memory.
+        // The engine counts the list size; here a bomb is only kept from filling the memory.
         bytes += field.name.len() + field.value.len();
         if bytes < 1 << 20 {
             fields.push((field.name.to_vec(), field.value.to_vec()));

@@ -222,7 +222,7 @@ impl Http2 {
             Code::Protocol
         } else {
             stream.receive_window -= header.len;
-            // Nobody is given the padding, so nobody can consume it.
+            // Padding is not delivered, so it counts as consumed.
             stream.owed += header.len - len;
             stream.missing = stream.missing.map(|missing| missing - u64::from(len));
             return Some(id);
@@ -341,7 +341,7 @@ impl Http2 {
         }
     }
 
-    /// The client has sent FIN: what is not complete never will be, and who is still at work works for nobody,
+    /// The client has sent FIN: incomplete requests stay incomplete, and a handler that has not answered counts as lost,
     /// unless the configuration says otherwise (H11).
     pub(super) fn end_input(&mut self) {
         let half_close = self.policy.half_close;

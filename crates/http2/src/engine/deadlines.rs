@@ -62,7 +62,7 @@ impl Http2 {
         of_connection.chain(of_streams).min_by_key(|(deadline, _)| deadline.at)
     }
 
-    /// The earliest deadline of one stream, for whoever looks on.
+    /// The earliest deadline of one stream, for the live view.
     pub fn stream_deadline(&self, id: StreamId) -> Option<Deadline> {
         self.streams
             .get(id)

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 pub const ENTRY_COST: usize = 32;
 /// How many entries the static table has.
 pub const STATIC_COUNT: usize = 61;
-/// The size of a dynamic table before anybody says otherwise, and the largest that we allow the peer.
+/// The default size of a dynamic table, and the largest that we allow the peer.
 pub const TABLE_BYTES: usize = 4096;
 
 /// The static table; the first entry stands for index 0, which does not exist.
