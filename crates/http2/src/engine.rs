@@ -23,7 +23,7 @@ pub use send::Sendable;
 use crate::budget::{Bound, Budget};
 use crate::code::Code;
 use crate::event::{Event, Loss, Scratch, StreamId};
-use crate::frame::{self, PAYLOAD_BYTES_MAX, WINDOW_BYTES};
+use crate::frame::{self, MAX_31, PAYLOAD_BYTES_MAX, WINDOW_BYTES};
 use crate::hpack::{Decoder, Encoder};
 use crate::policy::Policy;
 use crate::stream::{Closed, Output, Streams};
@@ -126,6 +126,8 @@ pub struct Http2 {
     progress: u32,
     peer_window: u32,
     peer_frame_bytes_max: u32,
+    /// The window of a new stream, as it was announced.
+    stream_window: u32,
     /// The client has acknowledged our SETTINGS.
     is_acknowledged: bool,
     /// Output is waiting to leave.
@@ -172,6 +174,7 @@ impl Http2 {
             progress: 0,
             peer_window: WINDOW_BYTES,
             peer_frame_bytes_max: PAYLOAD_BYTES_MAX,
+            stream_window: policy.stream_window_bytes.min(MAX_31),
             is_acknowledged: false,
             unsent: false,
             ended: false,
@@ -184,6 +187,18 @@ impl Http2 {
             linger_at: None,
             linger_latest: None,
             policy,
+        }
+    }
+
+    /// The policy after a reload: it holds for requests that come from now on. What was announced in SETTINGS stays.
+    pub fn set_base_policy(&mut self, policy: &Arc<Policy>) {
+        self.policy = Arc::clone(policy);
+    }
+
+    /// The client has acknowledged bytes since the send deadline was set: it is not silent (T4).
+    pub fn acknowledged(&mut self, now: Moment) {
+        if self.send_at.is_some() {
+            self.send_at = self.send_by(now);
         }
     }
 

@@ -170,7 +170,7 @@ impl Http2 {
     }
 
     fn new_stream(&self, block: Block, message: Message) -> Stream {
-        let window = self.policy.stream_window_bytes.min(MAX_31);
+        let window = self.stream_window;
         Stream {
             has_ended: block.ends,
             is_head: message.is_head,

@@ -63,13 +63,13 @@ impl Http2 {
     }
 
     /// Our SETTINGS, and the connection's window (RFC 9113 §3.4).
-    fn greet(&mut self, now: Moment) {
+    pub(super) fn greet(&mut self, now: Moment) {
         self.phase = Phase::Greeting;
         self.settings_at = self.policy.settings_timeout.map(|timeout| now + timeout);
         let policy = &self.policy;
         let values = [
             (setting::MAX_CONCURRENT_STREAMS, policy.streams_max),
-            (setting::INITIAL_WINDOW_SIZE, policy.stream_window_bytes.min(MAX_31)),
+            (setting::INITIAL_WINDOW_SIZE, self.stream_window),
             (setting::MAX_HEADER_LIST_SIZE, policy.head_bytes_max.try_into().unwrap_or(u32::MAX)),
             (setting::NO_RFC7540_PRIORITIES, 1),
         ];

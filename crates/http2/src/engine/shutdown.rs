@@ -44,6 +44,16 @@ impl Http2 {
         self.settle(now);
     }
 
+    /// The connection is one too many: it is told so and closed (H10). Its requests may be tried elsewhere.
+    pub fn refuse_connection(&mut self, scratch: &mut Scratch, now: Moment) {
+        if self.phase == Phase::Fresh {
+            self.greet(now);
+        }
+        self.fail(Code::EnhanceYourCalm, CloseReason::TooMany);
+        self.put_out(scratch.out.len(), scratch, now);
+        self.settle(now);
+    }
+
     /// Whether the connection takes no further requests, as far as is known.
     pub const fn will_close(&self) -> bool {
         !matches!(self.drain, Drain::No)
