@@ -110,8 +110,11 @@ pub struct Http2 {
     /// All that was ever put out, and what of it the transport took.
     written: u64,
     sent: u64,
-    /// Answers to control frames since the output was last empty.
+    /// Bytes of control frames that may not have left yet; those of them behind `control_mark`, an offset in the
+    /// output that was its end when the transport last passed it.
     control_bytes: u32,
+    control_since: u32,
+    control_mark: u64,
     /// The highest stream number that was used.
     last: u32,
     requests: u64,
@@ -165,6 +168,8 @@ impl Http2 {
             written: 0,
             sent: 0,
             control_bytes: 0,
+            control_since: 0,
+            control_mark: 0,
             last: 0,
             requests: 0,
             turns: 0,
@@ -426,7 +431,9 @@ impl Http2 {
     fn put_out(&mut self, before: usize, scratch: &mut Scratch, now: Moment) {
         if !self.control.is_empty() {
             if matches!(self.stage, Stage::Open) {
-                self.control_bytes = self.control_bytes.saturating_add(self.control.len() as u32);
+                let len = self.control.len() as u32;
+                self.control_bytes = self.control_bytes.saturating_add(len);
+                self.control_since = self.control_since.saturating_add(len);
                 scratch.out.extend_from_slice(&self.control);
             }
             self.control.clear();
@@ -504,13 +511,19 @@ impl Engine for Http2 {
         }
         self.sent = if pending { self.written.min(self.sent + moved) } else { self.written };
         self.unsent = pending;
+        if self.sent >= self.control_mark {
+            // A connection that is never without output must not count what has left long ago.
+            self.control_bytes = self.control_since;
+            self.control_since = 0;
+            self.control_mark = self.written;
+        }
         if pending {
             if moved > 0 || self.send_at.is_none() {
                 self.send_at = self.send_by(now);
             }
             return;
         }
-        self.control_bytes = 0;
+        (self.control_bytes, self.control_since) = (0, 0);
         self.send_at = None;
         self.settle(now);
     }
