@@ -5,6 +5,8 @@
 pub const HEADER_BYTES: usize = 9;
 /// The longest payload that we take, which is the protocol's default and smallest allowed maximum.
 pub const PAYLOAD_BYTES_MAX: u32 = 16 * 1024;
+/// How much input a driver must be able to offer at once: frames other than DATA are taken whole.
+pub const INPUT_BYTES_MIN: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX as usize;
 /// The largest window, stream number and settings value where 31 bits count.
 pub const MAX_31: u32 = 0x7fff_ffff;
 /// What a client sends first (RFC 9113 §3.4).

@@ -4,7 +4,8 @@
 //!
 //! What a driver does, over and over:
 //!
-//! 1. offers input to [`receive`](sekisho_lifecycle::Engine::receive) until it comes to rest, and acts on each event;
+//! 1. offers input to [`receive`](sekisho_lifecycle::Engine::receive) until it comes to rest, and acts on each event; its
+//!    buffer can grow to [`frame::INPUT_BYTES_MIN`];
 //! 2. while the output has room, asks [`Http2::next_sendable`] and frames as much of that stream's body, by
 //!    [`Http2::body`], by [`Http2::open_frame`] and [`Http2::close_frame`] around bytes that it reads, or by
 //!    [`Http2::file_frame`] before bytes that the transport sends from a file;
