@@ -36,10 +36,15 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let address = args.next().unwrap_or_else(|| "127.0.0.1:8002".into());
     let bytes = args.next().and_then(|bytes| bytes.parse().ok()).unwrap_or(1024);
-    let content = Arc::new(vec![b'x'; bytes]);
-    let policy = Arc::new(Policy { keepalive_requests: u64::MAX, ..Policy::default() });
     let listener = TcpListener::bind(&address).expect("the address can be bound");
     println!("listening on {}", listener.local_addr().expect("it has an address"));
+    serve(&listener, bytes);
+}
+
+/// Serves every connection, with bodies of so many bytes.
+pub fn serve(listener: &TcpListener, bytes: usize) {
+    let content = Arc::new(vec![b'x'; bytes]);
+    let policy = Arc::new(Policy { keepalive_requests: u64::MAX, ..Policy::default() });
     for stream in listener.incoming().flatten() {
         let (policy, content) = (Arc::clone(&policy), Arc::clone(&content));
         std::thread::spawn(move || {

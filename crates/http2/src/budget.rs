@@ -1,5 +1,5 @@
-//! What a peer may ask of us that brings it nothing: each kind has a bound, and whoever goes beyond it is sent
-//! away with ENHANCE_YOUR_CALM (M4, V7–V10). A bound is a burst and a rate at which it is given back, so that
+//! Bounds on frames that cost us work and make no progress: beyond a bound the connection ends with
+//! GOAWAY(ENHANCE_YOUR_CALM) (M4, V7–V10). A bound is a burst and a rate at which it is given back, so that
 //! an honest client that lives long never meets it.
 
 use sekisho_lifecycle::Moment;

@@ -23,13 +23,13 @@ pub use send::Sendable;
 use crate::budget::{Bound, Budget};
 use crate::code::Code;
 use crate::event::{Event, Loss, Scratch, StreamId};
-use crate::frame::{self, PAYLOAD_BYTES_MAX, WINDOW_BYTES};
+use crate::frame::{self, MAX_31, PAYLOAD_BYTES_MAX, WINDOW_BYTES};
 use crate::hpack::{Decoder, Encoder};
 use crate::policy::Policy;
 use crate::stream::{Closed, Output, Streams};
 
-/// How many bytes of answers to the peer's control frames may wait before nothing more is taken in: whoever
-/// floods us and does not read has only its own socket to fill (V10).
+/// How many bytes of answers to the peer's control frames may wait before no more input is taken: a peer
+/// that floods us and does not read fills its own socket buffer (V10).
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
 
 /// How far the connection has come.
@@ -47,7 +47,7 @@ enum Phase {
     Greeting,
     /// Streams are taken.
     Open,
-    /// The last word has been said, or there is nobody to say it to: whatever comes is thrown away.
+    /// The final GOAWAY has been queued, or cannot be delivered: input is discarded.
     Over(CloseReason),
 }
 
@@ -60,7 +60,7 @@ enum Reading {
     Frame,
     /// What is left of a DATA frame.
     Data { id: StreamId, left: u32, padding: u8, ends: bool },
-    /// So many bytes that nobody wants.
+    /// So many bytes to discard.
     Skip(u32),
 }
 
@@ -76,7 +76,7 @@ struct Block {
 /// How far a graceful end has come (M2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Drain {
-    /// Nobody has asked for one.
+    /// Not requested.
     No,
     /// The client was told that an end is near; what it had sent before it knew is still taken.
     Announced(CloseReason),
@@ -110,8 +110,11 @@ pub struct Http2 {
     /// All that was ever put out, and what of it the transport took.
     written: u64,
     sent: u64,
-    /// Answers to control frames since the output was last empty.
+    /// Bytes of control frames that may not have left yet; those of them behind `control_mark`, an offset in the
+    /// output that was its end when the transport last passed it.
     control_bytes: u32,
+    control_since: u32,
+    control_mark: u64,
     /// The highest stream number that was used.
     last: u32,
     requests: u64,
@@ -126,6 +129,8 @@ pub struct Http2 {
     progress: u32,
     peer_window: u32,
     peer_frame_bytes_max: u32,
+    /// The window of a new stream, as it was announced.
+    stream_window: u32,
     /// The client has acknowledged our SETTINGS.
     is_acknowledged: bool,
     /// Output is waiting to leave.
@@ -163,6 +168,8 @@ impl Http2 {
             written: 0,
             sent: 0,
             control_bytes: 0,
+            control_since: 0,
+            control_mark: 0,
             last: 0,
             requests: 0,
             turns: 0,
@@ -172,6 +179,7 @@ impl Http2 {
             progress: 0,
             peer_window: WINDOW_BYTES,
             peer_frame_bytes_max: PAYLOAD_BYTES_MAX,
+            stream_window: policy.stream_window_bytes.min(MAX_31),
             is_acknowledged: false,
             unsent: false,
             ended: false,
@@ -184,6 +192,18 @@ impl Http2 {
             linger_at: None,
             linger_latest: None,
             policy,
+        }
+    }
+
+    /// The policy after a reload: it holds for requests that come from now on. What was announced in SETTINGS stays.
+    pub fn set_base_policy(&mut self, policy: &Arc<Policy>) {
+        self.policy = Arc::clone(policy);
+    }
+
+    /// The client has acknowledged bytes since the send deadline was set: it is not silent (T4).
+    pub fn acknowledged(&mut self, now: Moment) {
+        if self.send_at.is_some() {
+            self.send_at = self.send_by(now);
         }
     }
 
@@ -402,6 +422,7 @@ impl Http2 {
     /// Nothing more is said; what was said before still leaves.
     fn end(&mut self, reason: CloseReason) {
         self.phase = Phase::Over(reason);
+        self.streams.remove_finished();
         self.block = None;
         self.reading = Reading::Frame;
         (self.header_at, self.settings_at, self.idle_at) = (None, None, None);
@@ -413,8 +434,8 @@ impl Http2 {
         self.stage = Stage::Closed(reason);
         (self.send_at, self.linger_at, self.linger_latest) = (None, None, None);
         self.control = Vec::new();
-        // What the transport did not take is thrown away; those responses are not awaited any more.
-        self.sent = self.written;
+        // What the transport did not take is thrown away: those responses are never sent.
+        self.leaving.retain(|(end, _)| *end <= self.sent);
         self.unsent = false;
     }
 
@@ -422,7 +443,9 @@ impl Http2 {
     fn put_out(&mut self, before: usize, scratch: &mut Scratch, now: Moment) {
         if !self.control.is_empty() {
             if matches!(self.stage, Stage::Open) {
-                self.control_bytes = self.control_bytes.saturating_add(self.control.len() as u32);
+                let len = self.control.len() as u32;
+                self.control_bytes = self.control_bytes.saturating_add(len);
+                self.control_since = self.control_since.saturating_add(len);
                 scratch.out.extend_from_slice(&self.control);
             }
             self.control.clear();
@@ -500,13 +523,19 @@ impl Engine for Http2 {
         }
         self.sent = if pending { self.written.min(self.sent + moved) } else { self.written };
         self.unsent = pending;
+        if self.sent >= self.control_mark {
+            // A connection that is never without output must not count what has left long ago.
+            self.control_bytes = self.control_since;
+            self.control_since = 0;
+            self.control_mark = self.written;
+        }
         if pending {
             if moved > 0 || self.send_at.is_none() {
                 self.send_at = self.send_by(now);
             }
             return;
         }
-        self.control_bytes = 0;
+        (self.control_bytes, self.control_since) = (0, 0);
         self.send_at = None;
         self.settle(now);
     }

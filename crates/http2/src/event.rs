@@ -40,7 +40,7 @@ impl From<RequestId> for StreamId {
 /// [`is_idle`](crate::Http2::is_idle) is false.
 #[derive(Default, Debug)]
 pub struct Scratch {
-    /// The head of the request that came last. Whoever wants to keep it swaps it for another one.
+    /// The head of the request that came last. To keep it, swap it for another one.
     pub head: Head,
     /// Bytes that are to leave.
     pub out: Vec<u8>,

@@ -5,11 +5,13 @@
 pub const HEADER_BYTES: usize = 9;
 /// The longest payload that we take, which is the protocol's default and smallest allowed maximum.
 pub const PAYLOAD_BYTES_MAX: u32 = 16 * 1024;
+/// How much input a driver must be able to offer at once: frames other than DATA are taken whole.
+pub const INPUT_BYTES_MIN: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX as usize;
 /// The largest window, stream number and settings value where 31 bits count.
 pub const MAX_31: u32 = 0x7fff_ffff;
 /// What a client sends first (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The window of every stream and of the connection before anybody says otherwise.
+/// The initial window of streams and of the connection (RFC 9113 §6.9.2).
 pub const WINDOW_BYTES: u32 = 65_535;
 
 /// Flags; their meaning depends on the kind of frame.
@@ -139,6 +141,16 @@ impl Header {
     }
 }
 
+/// Whether a connection begins with the client's preface: HTTP/2 with prior knowledge (RFC 9113 §3.3). `None` while too
+/// little has come to tell it from a request of HTTP/1, which is never for long: no other method begins with `PRI *`.
+pub fn is_preface(input: &[u8]) -> Option<bool> {
+    let len = input.len().min(PREFACE.len());
+    if input[..len] != PREFACE[..len] {
+        return Some(false);
+    }
+    (len == PREFACE.len()).then_some(true)
+}
+
 /// The four bytes at this place of a payload, as a number.
 pub fn number(payload: &[u8], at: usize) -> Option<u32> {
     payload.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes))
@@ -195,6 +207,15 @@ mod tests {
             assert_eq!(Header::read(&header.to_bytes()), Some(header));
         }
         assert_eq!(Header::read(&[0; 8]), None);
+    }
+
+    #[test]
+    fn a_preface_is_told_from_a_request_by_its_bytes() {
+        assert_eq!(is_preface(b""), None);
+        assert_eq!(is_preface(b"PRI * HTTP/2.0"), None);
+        assert_eq!(is_preface(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n..."), Some(true));
+        assert_eq!(is_preface(b"PUT"), Some(false));
+        assert_eq!(is_preface(b"GET / HTTP/1.1\r\n"), Some(false));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct Policy {
     pub keepalive_requests: u64,
     /// `http2_max_concurrent_streams`
     pub streams_max: u32,
-    /// `http2_body_preread_size`: the window of a stream whose body nobody has asked for.
+    /// `http2_body_preread_size`: the window of a stream before its body is taken.
     pub stream_window_bytes: u32,
     /// The window of a stream whose body is being taken: how much may wait for a handler.
     pub upload_window_bytes: u32,

@@ -32,7 +32,7 @@ pub(crate) enum Output {
     Awaited,
     /// So many bytes of the body are missing, never none.
     Exactly(u64),
-    /// Nobody knows how many.
+    /// The length is not known.
     Stream,
     /// `END_STREAM` has been written.
     Ended,
@@ -245,6 +245,15 @@ impl Streams {
         self.note_closed(id.number, closed);
     }
 
+    /// Removes those that the shell has ended: their clients have nothing more to say.
+    pub(crate) fn remove_finished(&mut self) {
+        while self.finished > 0 {
+            let finished = self.iter().find(|(_, stream)| stream.output == Output::Finished);
+            let Some((id, _)) = finished else { return };
+            self.remove(id, Closed::Otherwise);
+        }
+    }
+
     /// Gives back the memory of vacant slots where none is in use.
     pub(crate) fn shrink(&mut self) {
         if self.len == 0 && self.slots.len() > SLOTS_KEPT {
@@ -289,7 +298,7 @@ impl Streams {
     /// Remembers how a stream came to its end.
     pub(crate) fn note_closed(&mut self, number: u32, closed: Closed) {
         let note = number << 1 | u32::from(closed == Closed::ByUs);
-        // Whoever was reset by us stays so when the shell ends it.
+        // A stream that we reset stays marked so when the shell ends it.
         if self.closed.iter().any(|other| other >> 1 == number) {
             return;
         }

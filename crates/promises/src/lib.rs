@@ -23,6 +23,9 @@ pub mod cuts;
 pub mod differential;
 pub mod engine;
 pub mod files;
+pub mod http2_engine;
+pub mod http2_frames;
+pub mod http2_hpack;
 pub mod log;
 pub mod multipart;
 pub mod native;
@@ -46,7 +49,7 @@ pub struct Promise {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Promise; 22] = [
+pub const ALL: [Promise; 25] = [
     Promise { name: "request_head", check: request_head::check },
     Promise { name: "chunked", check: chunked::check },
     Promise { name: "differential", check: differential::check },
@@ -68,5 +71,8 @@ pub const ALL: [Promise; 22] = [
     Promise { name: "config", check: config::check },
     Promise { name: "native_frames", check: native_frames::check },
     Promise { name: "native_engine", check: native::world::check },
+    Promise { name: "http2_frames", check: http2_frames::check },
+    Promise { name: "http2_hpack", check: http2_hpack::check },
+    Promise { name: "http2_engine", check: http2_engine::check },
     Promise { name: "ring", check: ring::check },
 ];

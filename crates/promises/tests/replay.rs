@@ -143,5 +143,8 @@ replays! {
     a_configuration_holds_or_has_an_error "config",
     native_frames_are_the_same_however_cut "native_frames", // V42
     native_engines_lose_nothing "native_engine",
+    http2_frames_are_the_same_however_cut "http2_frames", // V5, V13
+    header_blocks_have_one_meaning "http2_hpack", // V12
+    http2_answers_each_stream_once "http2_engine", // V7, V8
     a_ring_believes_no_one "ring", // V42
 }

@@ -222,7 +222,7 @@ impl Http2 {
             Code::Protocol
         } else {
             stream.receive_window -= header.len;
-            // Nobody is given the padding, so nobody can consume it.
+            // Padding is not delivered, so it counts as consumed.
             stream.owed += header.len - len;
             stream.missing = stream.missing.map(|missing| missing - u64::from(len));
             return Some(id);
@@ -264,17 +264,18 @@ impl Http2 {
             }
             Fate::Open => stream.stored.extend_from_slice(bytes),
             Fate::Taken => {
-                let Some(allowance) = stream.allowance.checked_sub(bytes.len() as u64) else {
-                    self.exceed_body(id);
-                    return None;
-                };
-                stream.allowance = allowance;
+                // To the byte, so that it makes no difference how the input is cut.
+                let len = stream.allowance.min(bytes.len() as u64) as usize;
+                stream.allowance -= len as u64;
                 let waits = stream.held.is_some() || !stream.stored.is_empty();
                 if waits {
-                    stream.stored.extend_from_slice(bytes);
+                    stream.stored.extend_from_slice(&bytes[..len]);
                 }
-                self.body_came(id, bytes.len(), now);
-                return (!waits && !bytes.is_empty()).then_some(Event::Body(id, 0..bytes.len()));
+                self.body_came(id, len, now);
+                if len < bytes.len() {
+                    self.exceed_body(id);
+                }
+                return (!waits && len > 0).then_some(Event::Body(id, 0..len));
             }
         }
         None
@@ -340,7 +341,7 @@ impl Http2 {
         }
     }
 
-    /// The client has sent FIN: what is not complete never will be, and who is still at work works for nobody,
+    /// The client has sent FIN: incomplete requests stay incomplete, and a handler that has not answered counts as lost,
     /// unless the configuration says otherwise (H11).
     pub(super) fn end_input(&mut self) {
         let half_close = self.policy.half_close;
@@ -360,15 +361,7 @@ impl Http2 {
                 self.events.push_back(Event::ClientLost(id, Loss::Connection));
             }
         }
-        let finished: Vec<StreamId> = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.output == Output::Finished)
-            .map(|(id, _)| id)
-            .collect();
-        for id in finished {
-            self.streams.remove(id, Closed::Otherwise);
-        }
+        self.streams.remove_finished();
         let streams = &self.streams;
         self.ready.retain(|id| streams.get(*id).is_some_and(|stream| stream.is_ready));
         if self.streams.is_empty() {

@@ -54,15 +54,19 @@ impl Http2 {
             .into_iter()
             .filter_map(|(at, kind)| Some((Deadline { at: at?, kind }, Owner::Connection)));
         let of_streams = self.streams.iter().flat_map(|(id, stream)| {
-            let awaited = match stream.output {
-                Output::Finished => DeadlineKind::Linger,
-                _ => DeadlineKind::Body,
-            };
-            [(stream.read_at, awaited), (stream.window_at, DeadlineKind::Send)]
+            of_stream(stream)
                 .into_iter()
-                .filter_map(move |(at, kind)| Some((Deadline { at: at?, kind }, Owner::Stream(id))))
+                .flatten()
+                .map(move |deadline| (deadline, Owner::Stream(id)))
         });
         of_connection.chain(of_streams).min_by_key(|(deadline, _)| deadline.at)
+    }
+
+    /// The earliest deadline of one stream, for the live view.
+    pub fn stream_deadline(&self, id: StreamId) -> Option<Deadline> {
+        self.streams
+            .get(id)
+            .and_then(|stream| of_stream(stream).into_iter().flatten().min_by_key(|one| one.at))
     }
 
     /// Lets the earliest deadline act, if it is due; says whether it was.
@@ -251,6 +255,16 @@ impl Http2 {
     fn is_starved(&self) -> bool {
         self.send_window < i64::from(PROGRESS_BYTES) && !self.ready.is_empty()
     }
+}
+
+/// What is armed for a stream.
+fn of_stream(stream: &Stream) -> [Option<Deadline>; 2] {
+    let awaited = match stream.output {
+        Output::Finished => DeadlineKind::Linger,
+        _ => DeadlineKind::Body,
+    };
+    [(stream.read_at, awaited), (stream.window_at, DeadlineKind::Send)]
+        .map(|(at, kind)| Some(Deadline { at: at?, kind }))
 }
 
 /// Whether the window of a stream keeps it from sending.

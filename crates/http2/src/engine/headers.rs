@@ -170,7 +170,7 @@ impl Http2 {
     }
 
     fn new_stream(&self, block: Block, message: Message) -> Stream {
-        let window = self.policy.stream_window_bytes.min(MAX_31);
+        let window = self.stream_window;
         Stream {
             has_ended: block.ends,
             is_head: message.is_head,
@@ -203,7 +203,7 @@ impl Http2 {
         let mut allowance = self.policy.head_bytes_max;
         self.decoder
             .decode(fragment, &mut scratch.work.text, |field| {
-                // They are thrown away: beyond the limit nobody looks at them (V12).
+                // Trailers are discarded: beyond the limit they are not even checked (V12).
                 allowance = allowance.saturating_sub(field.name.len() + field.value.len());
                 if checked.is_ok() && allowance > 0 {
                     checked = check_trailer(field);
@@ -230,7 +230,7 @@ impl Http2 {
         Ok(())
     }
 
-    /// Decodes a block that nobody wants: the tables of both sides must go on agreeing.
+    /// Decodes a block and discards its fields: the HPACK tables of both sides must stay in step.
     fn skip_block(&mut self, fragment: &[u8], scratch: &mut Scratch) -> Result<(), Code> {
         self.decoder.decode(fragment, &mut scratch.work.text, |_| {}).map_err(|_| Code::Compression)
     }

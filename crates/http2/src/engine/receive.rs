@@ -63,13 +63,13 @@ impl Http2 {
     }
 
     /// Our SETTINGS, and the connection's window (RFC 9113 §3.4).
-    fn greet(&mut self, now: Moment) {
+    pub(super) fn greet(&mut self, now: Moment) {
         self.phase = Phase::Greeting;
         self.settings_at = self.policy.settings_timeout.map(|timeout| now + timeout);
         let policy = &self.policy;
         let values = [
             (setting::MAX_CONCURRENT_STREAMS, policy.streams_max),
-            (setting::INITIAL_WINDOW_SIZE, policy.stream_window_bytes.min(MAX_31)),
+            (setting::INITIAL_WINDOW_SIZE, self.stream_window),
             (setting::MAX_HEADER_LIST_SIZE, policy.head_bytes_max.try_into().unwrap_or(u32::MAX)),
             (setting::NO_RFC7540_PRIORITIES, 1),
         ];
@@ -251,13 +251,15 @@ impl Http2 {
             return Err(Code::Protocol);
         }
         let open = self.streams.find(header.stream);
-        match open.and_then(|id| Some((id, self.streams.get(id)?.output))) {
-            None | Some((_, Output::Gone)) => {
+        let open = open.and_then(|id| Some((id, self.streams.get(id)?)));
+        match open.map(|(id, stream)| (id, stream.output, stream.has_ended)) {
+            // Both sides have said everything.
+            None | Some((_, Output::Gone, _) | (_, Output::Ended, true)) => {
                 self.spend(Bound::UselessFrames, now);
             }
             // The response has been given: the client only spares us the rest of its request.
-            Some((id, Output::Finished)) => self.lose(id, Loss::Reset(code)),
-            Some((id, _)) => {
+            Some((id, Output::Finished, _)) => self.lose(id, Loss::Reset(code)),
+            Some((id, ..)) => {
                 self.streams.note_closed(header.stream, Closed::Otherwise);
                 self.lose(id, Loss::Reset(code));
                 // V7: what was begun for it is cancelled, and this cannot go on for long.

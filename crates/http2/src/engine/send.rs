@@ -24,8 +24,8 @@ pub struct Sendable {
 const NAME_BYTES_MAX: usize = 64;
 
 impl Http2 {
-    /// Writes the head of the response to `scratch.out` and tells how its body leaves. An answer nobody waits for is
-    /// not written. Fields that belong to one connection or say how long the body is are left out: that is said
+    /// Writes the head of the response to `scratch.out` and tells how its body leaves. A second
+    /// response, or one for a stream that is over, is not written. Fields that belong to one connection or say how long the body is are left out: that is said
     /// here.
     pub fn respond<'f>(
         &mut self,
@@ -40,7 +40,7 @@ impl Http2 {
         if stream.output != Output::Awaited || self.stage != Stage::Open {
             return Sends::Nothing;
         }
-        // 1xx is not a final answer: whoever gave it as one has made a mistake.
+        // 1xx is not a final response: a handler that gives one has a bug.
         let status = if status.code() < 200 { Status::INTERNAL_SERVER_ERROR } else { status };
         let has_body = !stream.is_head && !status.is_bodyless();
         let (output, sends) = match length {
@@ -153,7 +153,7 @@ impl Http2 {
         Some(Sendable { id, bytes_max: self.quota_of(stream) })
     }
 
-    /// How long a DATA frame this stream may send now, whoever's turn it is: what is short enough can leave
+    /// How long a DATA frame this stream may send now, regardless of turns: a short body can leave
     /// together with its head.
     pub fn quota(&self, id: StreamId) -> usize {
         self.streams.get(id).map_or(0, |stream| self.quota_of(stream))
@@ -295,7 +295,7 @@ impl Http2 {
     }
 
     /// The handler is done: the stream is over. A response that is shorter than it said, or was never given, is cut
-    /// visibly; a request body that nobody wants any more is told so (M3).
+    /// visibly; an unfinished request body is refused with NO_ERROR (M3).
     pub fn finish(&mut self, id: StreamId, scratch: &mut Scratch, now: Moment) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         match stream.output {
@@ -337,7 +337,7 @@ impl Http2 {
         self.settle(now);
     }
 
-    /// Nobody wants the rest of a request whose response is complete (RFC 9113 §8.1).
+    /// Refuses the rest of a request whose response is complete (RFC 9113 §8.1).
     pub(super) fn refuse_rest(&mut self, id: StreamId) {
         frame::rst_stream(&mut self.control, id.number, Code::NoError.number());
         self.streams.remove(id, Closed::ByUs);

@@ -1,4 +1,4 @@
-//! The end of a connection that somebody here wants (M2, L6, L7).
+//! Graceful and forceful shutdown of a connection (M2, L6, L7).
 
 use sekisho_lifecycle::{CloseReason, Moment, Stage};
 
@@ -13,8 +13,8 @@ const ECHO: [u8; 8] = *b"goaway 1";
 
 impl Http2 {
     /// Takes no further request: the client is told that an end is near, then, when it must have seen that, which
-    /// stream was the last; running streams end. Requests that were on their way are still taken, so that nobody
-    /// must wonder whether to send one again.
+    /// stream was the last; running streams end. Requests that were in flight are still taken, so that the
+    /// client need not retry them.
     pub fn shut_down_gracefully(&mut self, scratch: &mut Scratch, now: Moment) {
         if self.stage != Stage::Open {
             return;
@@ -40,6 +40,16 @@ impl Http2 {
             }
         }
         self.fail(Code::NoError, CloseReason::Forced);
+        self.put_out(scratch.out.len(), scratch, now);
+        self.settle(now);
+    }
+
+    /// The connection is one too many: it is told so and closed (H10). Its requests may be tried elsewhere.
+    pub fn refuse_connection(&mut self, scratch: &mut Scratch, now: Moment) {
+        if self.phase == Phase::Fresh {
+            self.greet(now);
+        }
+        self.fail(Code::EnhanceYourCalm, CloseReason::TooMany);
         self.put_out(scratch.out.len(), scratch, now);
         self.settle(now);
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 pub const ENTRY_COST: usize = 32;
 /// How many entries the static table has.
 pub const STATIC_COUNT: usize = 61;
-/// The size of a dynamic table before anybody says otherwise, and the largest that we allow the peer.
+/// The default size of a dynamic table, and the largest that we allow the peer.
 pub const TABLE_BYTES: usize = 4096;
 
 /// The static table; the first entry stands for index 0, which does not exist.
@@ -100,9 +100,17 @@ impl Table {
 
     /// The index of an entry with this mark, name and value.
     pub fn find(&self, mark: u32, name: &[u8], value: &[u8]) -> Option<usize> {
-        self.entries.iter().rev().enumerate().find_map(|(index, entry)| {
-            (entry.mark == mark && self.get(index) == Some((name, value))).then_some(index)
-        })
+        let (older, newer) = self.entries.as_slices();
+        let mut index = 0;
+        for entries in [newer, older] {
+            for entry in entries.iter().rev() {
+                if entry.mark == mark && self.get(index) == Some((name, value)) {
+                    return Some(index);
+                }
+                index += 1;
+            }
+        }
+        None
     }
 
     /// Changes how large the table may be, and evicts what does not fit (RFC 7541 §4.3).

@@ -83,7 +83,7 @@ fn made_you_reset() {
 fn an_honest_client_never_meets_a_bound() {
     let change = |policy: &mut Policy| policy.keepalive_requests = u64::MAX;
     let mut peer = Peer::new(policy(change));
-    for turn in 0..5000 {
+    for turn in 0..1500 {
         peer.at(seconds(u64::from(turn)));
         let id = peer.gets(4 * turn + 1);
         peer.heads(id, Status::OK, sekisho_http2::BodyLength::Known(40_000));
@@ -188,6 +188,22 @@ fn nothing_is_taken_while_answers_wait_to_leave() {
     assert!(peer.engine.wants_input());
     peer.sends(b"");
     assert!(peer.inbox.len() < before);
+}
+
+/// A connection whose output is never empty goes on taking input.
+#[test]
+fn answers_that_have_left_do_not_count() {
+    let change = |policy: &mut Policy| {
+        policy.rates = [Rate { burst: u32::MAX, per_second: 0 }; 9];
+    };
+    let mut peer = Peer::new(policy(change));
+    let ping = frame(Kind::Ping, 0, 0, &[0; 8]);
+    for _ in 0..10_000 {
+        peer.sends(&ping);
+        // All but the last answer leaves.
+        peer.engine.transmitted(17, true, peer.now);
+        assert!(peer.engine.wants_input());
+    }
 }
 
 /// V12: a block of references to one large entry costs what its bytes cost.

@@ -132,7 +132,7 @@ fn a_body_beyond_its_limit_is_413() {
     peer.flushes();
     let events = peer.sends([data(3, &[0; 6], false), data(3, &[0; 5], false)].concat());
     let refused = Event::Refused(id, Cause::BodyTooLarge.into());
-    assert_eq!(events, [Event::Body(id, 9..15), refused]);
+    assert_eq!(events, [Event::Body(id, 9..15), Event::Body(id, 9..13), refused]);
     peer.answers(id, Status::CONTENT_TOO_LARGE);
     assert_eq!(peer.flushes().len(), 2, "a short rest may still come");
     assert!(peer.sends(data(3, b"", true)).is_empty());
@@ -253,6 +253,17 @@ fn padding_is_taken_out_and_counts() {
     peer.engine.consumed(id, 16, &mut peer.scratch, peer.now);
     assert_eq!(peer.flushes(), [Sent::Window(1, 4 * 205)], "padding needs no consumer");
     peer.fails(frame(Kind::Data, flag::PADDED, 1, &[5, 0, 0]));
+}
+
+#[test]
+fn a_reset_after_everything_was_said_changes_nothing() {
+    let mut peer = Peer::open();
+    let id = peer.gets(1);
+    peer.heads(id, Status::OK, BodyLength::Empty);
+    assert!(peer.sends(reset(1)).is_empty());
+    peer.finishes(id);
+    assert_eq!(peer.flushes().len(), 1);
+    assert_eq!(peer.engine.next_sent(), Some(id));
 }
 
 #[test]

@@ -203,7 +203,9 @@ fn output_that_nobody_takes_ends_the_connection() {
     assert_eq!(deadline(&peer.engine), of_connection(DeadlineKind::Send, 60));
     peer.at(seconds(30)).engine.transmitted(1, true, seconds(30));
     assert_eq!(deadline(&peer.engine), of_connection(DeadlineKind::Send, 90));
-    let events = peer.at(seconds(90)).expires();
+    peer.engine.acknowledged(seconds(50));
+    assert_eq!(deadline(&peer.engine), of_connection(DeadlineKind::Send, 110));
+    let events = peer.at(seconds(110)).expires();
     assert_eq!(events, [Event::ClientLost(id, Loss::Connection)]);
     assert_eq!(peer.stage(), Stage::Closed(CloseReason::Expired(DeadlineKind::Send)));
 }

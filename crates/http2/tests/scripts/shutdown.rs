@@ -61,6 +61,34 @@ fn a_connection_that_has_not_begun_ends_at_once() {
     assert_eq!(peer.stage(), Stage::Closed(CloseReason::Draining));
 }
 
+/// H10
+#[test]
+fn a_connection_too_many_is_told_so() {
+    let mut peer = Peer::fresh(policy(|_| {}));
+    peer.engine.refuse_connection(&mut peer.scratch, peer.now);
+    let frames = peer.flushes();
+    assert_eq!(frames.first(), Some(&Sent::Settings));
+    assert_eq!(frames.last(), Some(&Sent::GoAway(0, Code::EnhanceYourCalm.number())));
+    assert_eq!(peer.stage(), Stage::Lingering);
+    peer.engine.input_ended(peer.now);
+    assert_eq!(peer.stage(), Stage::Closed(CloseReason::TooMany));
+}
+
+#[test]
+fn a_reload_changes_limits_and_not_what_was_announced() {
+    let mut peer = Peer::open();
+    let renewed = policy(|policy| (policy.stream_window_bytes, policy.head_bytes_max) = (10, 50));
+    peer.engine.set_base_policy(&renewed);
+    let events = peer.sends(headers(1, &GET, true));
+    assert!(matches!(events.as_slice(), [Event::Refused(..)]), "{events:?}");
+    let roomy = policy(|policy| policy.stream_window_bytes = 10);
+    peer.engine.set_base_policy(&roomy);
+    let id = peer.requests(3, &POST, false);
+    assert!(peer.sends(data(3, &[0; 5000], true)).is_empty(), "the window is the one announced");
+    assert_eq!(peer.takes_body(id, None), Ok(()));
+    assert_eq!(peer.next(), Some(Event::Stored(id)));
+}
+
 /// M2, L7
 #[test]
 fn a_forceful_end_resets_what_runs() {
@@ -158,8 +186,12 @@ fn a_lost_transport_loses_every_stream() {
     // L12
     let mut peer = Peer::open();
     let id = peer.gets(1);
+    let answered = peer.gets(3);
+    peer.answers(answered, Status::OK);
     peer.engine.abort(CloseReason::TransportLost);
+    peer.scratch.out.clear();
     assert_eq!(peer.sends(b""), [Event::ClientLost(id, Loss::Connection)]);
+    assert_eq!(peer.engine.next_sent(), None, "what did not leave was not sent");
     peer.answers(id, Status::OK);
     assert_eq!(peer.engine.open_streams(), 0);
     assert_eq!(peer.stage(), Stage::Closed(CloseReason::TransportLost));

@@ -1,0 +1,4 @@
+//! See `crates/promises/src/http2_frames.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::http2_frames::check(data));
