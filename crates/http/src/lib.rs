@@ -11,6 +11,7 @@ pub mod parameters;
 pub mod range;
 pub mod status;
 pub mod target;
+pub mod upstream;
 
 pub use encoding::{Accepted, Coding};
 pub use head::{Head, Known, Method, Version};

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
+pub mod client;
 pub mod encode;
 pub mod engine;
 pub mod event;
@@ -13,6 +14,7 @@ pub mod parse;
 pub mod policy;
 pub mod refusal;
 
+pub use client::Client;
 pub use encode::BodyLength;
 pub use engine::{Http1, Seen};
 pub use event::{Event, Response, Scratch, Sends};

@@ -30,11 +30,17 @@ pub enum DeadlineKind {
     Session,
     /// Channels must be drained before a graceful end (L14).
     Drain,
+    /// A connection to an upstream must be there, its handshake included (U2).
+    UpstreamConnect,
+    /// An upstream must take bytes (U2).
+    UpstreamSend,
+    /// An upstream must send bytes; in a tunnel, either side must (U2, U6).
+    UpstreamRead,
 }
 
 impl DeadlineKind {
     /// Every kind, in the order of its counter.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Header,
         Self::Body,
         Self::KeepAlive,
@@ -47,6 +53,9 @@ impl DeadlineKind {
         Self::Frame,
         Self::Session,
         Self::Drain,
+        Self::UpstreamConnect,
+        Self::UpstreamSend,
+        Self::UpstreamRead,
     ];
 
     /// The word that stands for this kind in logs and metrics.
@@ -64,6 +73,9 @@ impl DeadlineKind {
             Self::Frame => "frame_timeout",
             Self::Session => "session_timeout",
             Self::Drain => "drain_timeout",
+            Self::UpstreamConnect => "upstream_connect_timeout",
+            Self::UpstreamSend => "upstream_send_timeout",
+            Self::UpstreamRead => "upstream_read_timeout",
         }
     }
 }

@@ -107,7 +107,10 @@ impl Http1 {
             | DeadlineKind::Handshake
             | DeadlineKind::Frame
             | DeadlineKind::Session
-            | DeadlineKind::Drain => self.lose(expired),
+            | DeadlineKind::Drain
+            | DeadlineKind::UpstreamConnect
+            | DeadlineKind::UpstreamSend
+            | DeadlineKind::UpstreamRead => self.lose(expired),
         }
     }
 }

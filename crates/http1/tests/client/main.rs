@@ -1,0 +1,6 @@
+//! Scripts for the client's side of HTTP/1: a scripted upstream, on virtual time.
+
+mod cuts;
+mod deadlines;
+mod exchanges;
+mod harness;
