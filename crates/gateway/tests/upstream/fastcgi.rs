@@ -139,7 +139,8 @@ fn a_connection_carries_one_request_after_the_other() {
 /// RFC 3875 §6, as nginx reads it.
 #[test]
 fn the_head_is_a_cgi_head() {
-    let rows: [(&str, u16, &[(&str, &str)]); 6] = [
+    type Row<'a> = (&'a str, u16, &'a [(&'a str, &'a str)]);
+    let rows: [Row<'_>; 6] = [
         ("Content-Type: a\r\n\r\n", 200, &[("Content-Type", "a")]),
         ("Status: 201\r\nX-Accel-Expires: 5\r\n\r\n", 201, &[("X-Accel-Expires", "5")]),
         ("Location: /a\r\n\r\n", 302, &[("Location", "/a")]),
