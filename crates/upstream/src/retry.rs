@@ -55,9 +55,10 @@ impl Condition {
             | Failure::ClosedEarly
             | Failure::BadBody(_)
             | Failure::BodyCut
-            | Failure::NotTaken => Self::Error,
+            | Failure::NotTaken
+            // No answer to what we sent: the connection was out of step.
+            | Failure::BadHead(HeadFault::Unsolicited) => Self::Error,
             Failure::ConnectTimeout | Failure::SendTimeout | Failure::ReadTimeout => Self::Timeout,
-            Failure::BadHead(HeadFault::Unsolicited) => Self::Error,
             Failure::BadHead(_) => Self::InvalidHeader,
         })
     }

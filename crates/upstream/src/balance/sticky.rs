@@ -26,8 +26,7 @@ pub fn peer_of(balancer: &Balancer, route: &[u8]) -> Option<usize> {
 pub fn cookie<'a>(fields: impl Iterator<Item = &'a [u8]>, name: &[u8]) -> Option<&'a [u8]> {
     fields
         .flat_map(|field| field.split(|byte| *byte == b';'))
-        .filter_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
-        .next()
+        .find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
 }
 
 /// Attributes of the cookie that binds a session.

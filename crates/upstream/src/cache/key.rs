@@ -16,6 +16,7 @@ impl Key {
 
     /// The name of one variant: the key together with the fields of the request that `Vary` names. Names
     /// count in any case and order, values without the white space around them (RFC 9111 §4.1).
+    #[must_use]
     pub fn variant<'a>(self, vary: &[u8], field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Self {
         let mut names: Vec<Vec<u8>> = vary
             .split(|byte| *byte == b',')

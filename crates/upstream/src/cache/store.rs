@@ -285,6 +285,7 @@ mod tests {
     #[test]
     fn the_first_who_says_so_counts() {
         use NotStored as N;
+        type Row<'a> = (u16, &'a [(&'a str, &'a str)], Result<i64, NotStored>);
         const CC: &str = "Cache-Control";
         const XA: &str = "X-Accel-Expires";
         let rules = StoreRules {
@@ -298,7 +299,7 @@ mod tests {
         };
         let later = "Sun, 06 Nov 1994 08:50:37 GMT";
         let earlier = "Sun, 06 Nov 1994 08:49:37 GMT";
-        let rows: &[(u16, &[(&str, &str)], Result<i64, NotStored>)] = &[
+        let rows: &[Row<'_>] = &[
             (200, &[], Ok(600)),
             (404, &[], Ok(60)),
             (302, &[], Ok(1)),
