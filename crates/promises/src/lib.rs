@@ -11,6 +11,7 @@
     reason = "bits and pairs that are drawn from an input read well as they are"
 )]
 
+pub mod cache_entry;
 pub mod cgi_environment;
 pub mod cgi_head;
 pub mod cgi_program;
@@ -34,6 +35,9 @@ pub mod readme;
 pub mod request_head;
 pub mod ring;
 pub mod site;
+pub mod upstream_cgi;
+pub mod upstream_events;
+pub mod upstream_http1;
 pub mod values;
 
 /// A promise by its name, which is that of the fuzz target and of the folder with its seeds.
@@ -46,7 +50,7 @@ pub struct Promise {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Promise; 22] = [
+pub const ALL: [Promise; 25] = [
     Promise { name: "request_head", check: request_head::check },
     Promise { name: "chunked", check: chunked::check },
     Promise { name: "differential", check: differential::check },
@@ -69,4 +73,7 @@ pub const ALL: [Promise; 22] = [
     Promise { name: "native_frames", check: native_frames::check },
     Promise { name: "native_engine", check: native::world::check },
     Promise { name: "ring", check: ring::check },
+    Promise { name: "upstream_http1", check: upstream_http1::check },
+    Promise { name: "upstream_cgi", check: upstream_cgi::check },
+    Promise { name: "cache_entry", check: cache_entry::check },
 ];

@@ -144,4 +144,7 @@ replays! {
     native_frames_are_the_same_however_cut "native_frames", // V42
     native_engines_lose_nothing "native_engine",
     a_ring_believes_no_one "ring", // V42
+    an_upstream_and_we_mean_the_same "upstream_http1", // V1, V2
+    an_application_splits_no_response "upstream_cgi", // V24
+    a_cache_entry_is_whole_or_none "cache_entry",
 }
