@@ -6,4 +6,7 @@ mod fastcgi;
 #[path = "../../../http1/tests/client/harness.rs"]
 mod harness;
 mod params;
+mod real;
 mod single;
+#[path = "../../../http1/tests/client/wire.rs"]
+mod wire;

@@ -4,3 +4,5 @@ mod cuts;
 mod deadlines;
 mod exchanges;
 mod harness;
+mod real;
+mod wire;
