@@ -2,6 +2,7 @@
 //! give the same server as nginx's.
 
 mod ketama;
+pub mod learn;
 mod select;
 mod state;
 pub mod sticky;

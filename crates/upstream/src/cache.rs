@@ -4,11 +4,13 @@
 pub mod control;
 pub mod entry;
 pub mod freshness;
+pub mod index;
 pub mod key;
 pub mod store;
 
 pub use control::CacheControl;
 pub use entry::{Damaged, Entry};
 pub use freshness::{CacheStatus, Lifetime, StaleCause, UseStale, may_serve_stale};
+pub use index::Index;
 pub use key::{Key, entry_path};
 pub use store::{Candidate, Ignored, NotStored, StoreRules, may_store};

@@ -7,6 +7,7 @@ pub mod balance;
 pub mod cache;
 pub mod health;
 pub mod keepalive;
+mod lru;
 pub mod retry;
 
 pub use balance::{Balancer, Method, PeerSettings, Selection};
