@@ -5,9 +5,11 @@
 
 pub mod balance;
 pub mod cache;
+pub mod fields;
 pub mod health;
 pub mod keepalive;
 mod lru;
 pub mod retry;
+pub mod rewrite;
 
 pub use balance::{Balancer, Method, PeerSettings, Selection};
