@@ -195,7 +195,8 @@ impl Client {
         now: Moment,
     ) -> Result<Event, HeadFault> {
         match scratch.head.status.code() {
-            101 if self.asked.asks_upgrade => {
+            // The body of the request comes before the tunnel, whole.
+            101 if self.asked.asks_upgrade && self.output == Output::Done => {
                 self.input = Input::Tunnel;
                 self.output = Output::Tunnel;
                 self.not_reusable = Some(NotReusable::Tunnel);
@@ -282,10 +283,7 @@ impl Client {
         if block.is_empty() || block == EMPTY {
             return true;
         }
-        let count = memchr::memchr_iter(b'\n', &block).count();
-        let is_sound = response::fields(&block, count, &mut scratch.trailers).is_ok();
-        response::drop_hop_by_hop(&mut scratch.trailers, false);
-        is_sound
+        response::trailers(&block, &mut scratch.trailers).is_ok()
     }
 
     /// The answer is complete: the connection is free for the next request, or over (U4).
@@ -434,11 +432,15 @@ impl UpstreamProtocol for Client {
             return;
         }
         match &mut self.output {
-            Output::Done | Output::Exactly(0) => return,
+            Output::Done => return,
             Output::Exactly(left) => {
                 let len = (*left).min(bytes.len() as u64);
                 *left -= len;
                 scratch.out.extend_from_slice(&bytes[..len as usize]);
+                // The upstream has all of it, whether or not the task has said so.
+                if *left == 0 {
+                    self.output = Output::Done;
+                }
             }
             Output::Chunked => encode::chunk(&mut scratch.out, bytes),
             Output::Tunnel => scratch.out.extend_from_slice(bytes),
@@ -449,7 +451,6 @@ impl UpstreamProtocol for Client {
     fn end_body(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), RequestFault> {
         match self.output {
             Output::Done | Output::Tunnel => return Ok(()),
-            Output::Exactly(0) => {}
             Output::Exactly(_) => {
                 self.close(NotReusable::Failed, CloseReason::BrokenOff);
                 return Err(RequestFault::BodyShort);

@@ -98,7 +98,7 @@ impl Framer {
     }
 }
 
-/// Parses the head that `framer` found at the front of `bytes` into `head`.
+/// Parses the head that `framer` found at the front of `bytes` into `head`, whose storage is used again.
 pub(super) fn parse(
     framer: Framer,
     bytes: &[u8],
@@ -111,12 +111,21 @@ pub(super) fn parse(
     let (version, status, reason) = status_line(line.strip_suffix(b"\r").unwrap_or(line))?;
     (head.version, head.status) = (version, status);
     head.reason.extend_from_slice(reason);
-    fields(block, framer.fields as usize, &mut head.fields)?;
-    let message = message(head, is_head)?;
-    let keeps_upgrade = matches!(status.code(), 101 | 426);
-    drop_hop_by_hop(&mut head.fields, keeps_upgrade);
-    head.has_body = !matches!(message.framing, Framing::None | Framing::Length(0));
-    Ok(message)
+    with_fields(block, framer.fields as usize, |fields| {
+        let message = message(fields, head, is_head)?;
+        push_end_to_end(fields, matches!(status.code(), 101 | 426), &mut head.fields);
+        head.has_body = !matches!(message.framing, Framing::None | Framing::Length(0));
+        Ok(message)
+    })
+}
+
+/// Parses a trailer section, with the empty line behind it, and puts what is end to end into `out`.
+pub(super) fn trailers(block: &[u8], out: &mut Pairs) -> Result<(), HeadFault> {
+    let count = memchr::memchr_iter(b'\n', block).count();
+    with_fields(block, count, |fields| {
+        push_end_to_end(fields, false, out);
+        Ok(())
+    })
 }
 
 /// `HTTP/1.1 200 OK`, given without its line end.
@@ -148,28 +157,27 @@ fn status_line(line: &[u8]) -> Result<(Version, Status, &[u8]), HeadFault> {
     Ok((version, status, reason))
 }
 
-/// Parses field lines with the empty line behind them.
-pub(super) fn fields(block: &[u8], count: usize, out: &mut Pairs) -> Result<(), HeadFault> {
+/// Parses field lines with the empty line behind them, and gives them to `take`.
+fn with_fields<T>(
+    block: &[u8],
+    count: usize,
+    take: impl FnOnce(&[httparse::Header<'_>]) -> Result<T, HeadFault>,
+) -> Result<T, HeadFault> {
     match count {
-        0..=16 => fields_into(block, &mut [httparse::EMPTY_HEADER; 16], out),
-        17..=32 => fields_into(block, &mut [httparse::EMPTY_HEADER; 32], out),
+        0..=16 => fields_into(block, &mut [httparse::EMPTY_HEADER; 16], take),
+        17..=32 => fields_into(block, &mut [httparse::EMPTY_HEADER; 32], take),
         // No more than the limit says.
-        _ => fields_into(block, &mut vec![httparse::EMPTY_HEADER; count], out),
+        _ => fields_into(block, &mut vec![httparse::EMPTY_HEADER; count], take),
     }
 }
 
-fn fields_into<'a>(
+fn fields_into<'a, T>(
     block: &'a [u8],
     room: &mut [httparse::Header<'a>],
-    out: &mut Pairs,
-) -> Result<(), HeadFault> {
+    take: impl FnOnce(&[httparse::Header<'_>]) -> Result<T, HeadFault>,
+) -> Result<T, HeadFault> {
     match httparse::parse_headers(block, room) {
-        Ok(httparse::Status::Complete((len, fields))) if len == block.len() => {
-            for field in fields {
-                out.push(field.name.as_bytes(), field.value);
-            }
-            Ok(())
-        }
+        Ok(httparse::Status::Complete((len, fields))) if len == block.len() => take(fields),
         _ => Err(block
             .split(|byte| *byte == b'\n')
             .find_map(parse::field_fault)
@@ -185,11 +193,33 @@ const fn field_fault(cause: Cause) -> HeadFault {
     }
 }
 
+/// The values of one field, by its name in lower case.
+fn values<'a>(
+    fields: &'a [httparse::Header<'_>],
+    name: &'static str,
+) -> impl Iterator<Item = &'a [u8]> {
+    fields
+        .iter()
+        .filter(move |field| field.name.eq_ignore_ascii_case(name))
+        .map(|field| field.value)
+}
+
+/// The options of `Connection` fields.
+fn options<'a>(fields: &'a [httparse::Header<'_>]) -> impl Iterator<Item = &'a [u8]> {
+    values(fields, "connection")
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+}
+
 /// RFC 9112 §6.3, with every doubt a fault.
-fn message(head: &mut ResponseHead, is_head: bool) -> Result<Message, HeadFault> {
+fn message(
+    fields: &[httparse::Header<'_>],
+    head: &mut ResponseHead,
+    is_head: bool,
+) -> Result<Message, HeadFault> {
     let is_11 = head.version == Version::Http11;
-    let is_chunked = head.fields.get("transfer-encoding").is_some();
-    let length = content_length(&head.fields)?;
+    let is_chunked = values(fields, "transfer-encoding").next().is_some();
+    let length = content_length(fields)?;
     if is_chunked {
         if !is_11 {
             return Err(HeadFault::CodingInHttp10);
@@ -197,16 +227,10 @@ fn message(head: &mut ResponseHead, is_head: bool) -> Result<Message, HeadFault>
         if length.is_some() {
             return Err(HeadFault::LengthAndCoding);
         }
-        parse::codings(head.fields.all(b"transfer-encoding")).map_err(|_| HeadFault::Coding)?;
+        parse::codings(values(fields, "transfer-encoding")).map_err(|_| HeadFault::Coding)?;
     }
     head.content_length = length;
-    let options = || {
-        head.fields
-            .all(b"connection")
-            .flat_map(|value| value.split(|byte| *byte == b','))
-            .map(<[u8]>::trim_ascii)
-    };
-    let has = |option: &[u8]| options().any(|word| word.eq_ignore_ascii_case(option));
+    let has = |option: &[u8]| options(fields).any(|word| word.eq_ignore_ascii_case(option));
     let persists = !has(b"close") && (is_11 || has(b"keep-alive"));
     let code = head.status.code();
     let declares_body = is_chunked || length.is_some_and(|length| length > 0);
@@ -231,8 +255,8 @@ fn message(head: &mut ResponseHead, is_head: bool) -> Result<Message, HeadFault>
     Ok(Message { framing, persists, declares_body: false })
 }
 
-fn content_length(fields: &Pairs) -> Result<Option<u64>, HeadFault> {
-    let mut lengths = fields.all(b"content-length");
+fn content_length(fields: &[httparse::Header<'_>]) -> Result<Option<u64>, HeadFault> {
+    let mut lengths = values(fields, "content-length");
     let Some(length) = lengths.next() else { return Ok(None) };
     // Even equal ones: two lengths are a sign that two parsers have not agreed before.
     if lengths.next().is_some() || memchr::memchr(b',', length).is_some() {
@@ -241,28 +265,20 @@ fn content_length(fields: &Pairs) -> Result<Option<u64>, HeadFault> {
     parse::number(length).map(Some).ok_or(HeadFault::LengthInvalid)
 }
 
-/// Takes away what is about this connection only: by name, and what `Connection` names (RFC 9110 §7.6.1).
-pub(super) fn drop_hop_by_hop(fields: &mut Pairs, keeps_upgrade: bool) {
-    let mut nominated: Vec<Vec<u8>> = Vec::new();
-    let mut is_clean = true;
-    for (name, value) in fields.iter() {
-        is_clean &= !(is_hop_by_hop(name) || name.eq_ignore_ascii_case(b"content-length"));
-        if name.eq_ignore_ascii_case(b"connection") {
-            let names = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-            nominated.extend(names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
+/// Keeps what is not about this connection: by name, and by what `Connection` names (RFC 9110 §7.6.1). The length
+/// is kept elsewhere.
+fn push_end_to_end(fields: &[httparse::Header<'_>], keeps_upgrade: bool, out: &mut Pairs) {
+    let has_options = options(fields).next().is_some();
+    for field in fields {
+        let name = field.name.as_bytes();
+        let is_upgrade = keeps_upgrade && field.name.eq_ignore_ascii_case("upgrade");
+        let is_ours = is_hop_by_hop(name)
+            || field.name.eq_ignore_ascii_case("content-length")
+            || (has_options && options(fields).any(|option| option.eq_ignore_ascii_case(name)));
+        if is_upgrade || !is_ours {
+            out.push(name, field.value);
         }
     }
-    if is_clean {
-        return;
-    }
-    fields.retain(|name, _| {
-        if keeps_upgrade && name.eq_ignore_ascii_case(b"upgrade") {
-            return true;
-        }
-        !is_hop_by_hop(name)
-            && !name.eq_ignore_ascii_case(b"content-length")
-            && !nominated.iter().any(|other| other.eq_ignore_ascii_case(name))
-    });
 }
 
 #[cfg(test)]

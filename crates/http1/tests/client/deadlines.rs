@@ -45,8 +45,9 @@ fn an_upstream_that_says_nothing_is_left() {
     task.starts("POST", &pairs(&[("Host", "a")]), RequestBody::Known(3));
     assert_eq!(task.deadline(), None, "the client's body is what is waited for (T9)");
     task.now = seconds(100);
-    task.body(b"abc");
+    task.body(b"ab");
     assert_eq!(task.deadline(), None);
+    task.body(b"c");
     task.end_body();
     assert_eq!(task.deadline(), Some((seconds(107), DeadlineKind::UpstreamRead)));
     task.now = seconds(106);

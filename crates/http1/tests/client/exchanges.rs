@@ -240,6 +240,20 @@ fn an_upgrade_that_nobody_asked_for_is_refused() {
     assert_eq!(task.seen, [Seen::Failed(Failure::BadHead(HeadFault::UpgradeUnasked))]);
 }
 
+/// What was sent of a body must not become the beginning of a tunnel.
+#[test]
+fn an_upgrade_before_the_body_has_ended_is_refused() {
+    let refused = Seen::Failed(Failure::BadHead(HeadFault::UpgradeUnasked));
+    for (sent, last) in [("ab", refused), ("abc", Seen::Upgraded)] {
+        let mut task = task();
+        let fields = pairs(&[("Host", "a"), ("Connection", "Upgrade"), ("Upgrade", "x")]);
+        task.starts("POST", &fields, RequestBody::Known(3));
+        task.body(sent.as_bytes());
+        task.gets("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n");
+        assert_eq!(task.seen, [last]);
+    }
+}
+
 /// An upgrade that the upstream does not take up is an answer as any other.
 #[test]
 fn an_upgrade_may_be_declined() {
