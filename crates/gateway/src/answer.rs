@@ -50,11 +50,6 @@ impl Answer {
         Self { state, is_head }
     }
 
-    /// Whether a byte has come.
-    pub(crate) const fn is_begun(&self) -> bool {
-        !matches!(&self.state, State::Line { line, .. } if line.is_empty())
-    }
-
     /// Whether the head is complete.
     pub(crate) const fn has_head(&self) -> bool {
         matches!(self.state, State::Body(_) | State::Whole)

@@ -392,6 +392,10 @@ impl UpstreamProtocol for FastCgi {
         Some(self.fail(Failure::Lost(errno), CloseReason::TransportLost))
     }
 
+    fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
     fn phase(&self) -> Phase {
         match &self.answer {
             None => Phase::Idle,

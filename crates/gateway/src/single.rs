@@ -31,6 +31,8 @@ pub struct SingleRequest {
     /// Some of the request has left.
     is_sent: bool,
     is_used: bool,
+    /// A byte of the answer has come.
+    is_answered: bool,
     /// The answer is complete, and the task is still to be told so.
     is_complete: bool,
     stage: Stage,
@@ -57,6 +59,7 @@ impl SingleRequest {
             body_left: 0,
             is_sent: false,
             is_used: false,
+            is_answered: false,
             is_complete: false,
             stage: Stage::Open,
             is_failed: false,
@@ -68,8 +71,7 @@ impl SingleRequest {
     }
 
     fn rearm(&mut self, is_active: bool, now: Moment) {
-        let is_begun = self.answer.as_ref().is_some_and(Answer::is_begun);
-        let is_awaited = self.answer.is_some() && (is_begun || self.is_request_sent());
+        let is_awaited = self.answer.is_some() && (self.is_answered || self.is_request_sent());
         self.timers.await_answer(is_awaited && !self.is_complete, is_active, now);
     }
 
@@ -117,6 +119,7 @@ impl Engine for SingleRequest {
         if !self.is_sent {
             return self.bad_head(HeadFault::Unsolicited, input.len());
         }
+        self.is_answered = true;
         let mut at = 0;
         let event = loop {
             match answer.feed(&input[at..], &mut scratch.head) {
@@ -252,11 +255,15 @@ impl UpstreamProtocol for SingleRequest {
         Some(self.fail(Failure::Lost(errno), CloseReason::TransportLost))
     }
 
+    fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
     fn phase(&self) -> Phase {
         match &self.answer {
             None => Phase::Idle,
             Some(answer) if answer.has_head() => Phase::ReadingBody,
-            Some(answer) if answer.is_begun() || self.is_request_sent() => Phase::ReadingHead,
+            Some(_) if self.is_answered || self.is_request_sent() => Phase::ReadingHead,
             Some(_) => Phase::Sending,
         }
     }

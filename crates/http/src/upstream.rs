@@ -58,6 +58,10 @@ pub trait UpstreamProtocol: Engine<Event = Event, Scratch = Scratch> {
     /// [`direct_body`](Self::direct_body) said.
     fn body_taken(&mut self, _bytes: u64, _now: Moment) {}
 
+    /// Whether a byte of the answer to the present request has come: until then a kept connection may have been
+    /// closed before the request reached anybody.
+    fn is_answered(&self) -> bool;
+
     /// What the exchange is doing.
     fn phase(&self) -> Phase;
 

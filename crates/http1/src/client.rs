@@ -105,11 +105,6 @@ impl Client {
         self.timers.set_timeouts(timeouts);
     }
 
-    /// Whether a byte of the answer has come.
-    pub const fn is_answered(&self) -> bool {
-        self.is_answered
-    }
-
     /// Whether all of the request has been written and has left.
     const fn is_request_sent(&self) -> bool {
         matches!(self.output, Output::Done) && !self.timers.is_unsent()
@@ -498,6 +493,10 @@ impl UpstreamProtocol for Client {
             }
         }
         self.rearm(bytes > 0, now);
+    }
+
+    fn is_answered(&self) -> bool {
+        self.is_answered
     }
 
     fn phase(&self) -> Phase {

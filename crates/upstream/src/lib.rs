@@ -9,6 +9,7 @@ pub mod fields;
 pub mod health;
 pub mod keepalive;
 mod lru;
+pub mod request;
 pub mod retry;
 pub mod rewrite;
 
