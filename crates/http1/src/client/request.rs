@@ -174,6 +174,14 @@ mod tests {
         }
     }
 
+    /// `$proxy_host` is the name of the group, which need not be one of the DNS.
+    #[test]
+    fn names_of_groups_are_hosts() {
+        for host in ["backend", "my_app", "app-1:8080", "[::1]:80", "127.0.0.1"] {
+            assert!(written(&get(&pairs(&[("Host", host)]))).is_ok(), "{host}");
+        }
+    }
+
     /// U6: an upgrade is asked for when the pairs ask for it, in HTTP/1.1.
     #[test]
     fn an_upgrade_is_asked_for_with_both_fields() {
