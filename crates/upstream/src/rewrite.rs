@@ -11,7 +11,7 @@ pub struct TargetParts<'a> {
     pub pass: Option<&'a [u8]>,
     /// The prefix of the location, which that URI replaces; empty in a regular expression or a named one.
     pub location: &'a [u8],
-    /// The target as the client wrote it.
+    /// Path and query as the client wrote them, without scheme and authority.
     pub original: &'a [u8],
     /// The path, decoded and resolved, perhaps rewritten.
     pub path: &'a [u8],
@@ -27,14 +27,24 @@ pub struct TargetParts<'a> {
 pub fn upstream_target(parts: &TargetParts<'_>, out: &mut Vec<u8>) {
     match parts.pass {
         Some(pass) if parts.is_computed => out.extend_from_slice(pass),
-        None if !parts.is_rewritten => out.extend_from_slice(parts.original),
+        None if !parts.is_rewritten => {
+            // A fragment is the client's own; readers differ about what it is in a target (U3).
+            let end = memchr::memchr(b'#', parts.original).unwrap_or(parts.original.len());
+            out.extend_from_slice(&parts.original[..end]);
+        }
         pass => {
             out.extend_from_slice(pass.unwrap_or_default());
             let skipped = if pass.is_some() { parts.location.len() } else { 0 };
-            for byte in parts.path.get(skipped..).unwrap_or_default() {
-                push_path_byte(*byte, out);
+            let rest = parts.path.get(skipped..).unwrap_or_default();
+            if parts.is_rewritten || has_escape(parts.original) {
+                for byte in rest {
+                    push_path_byte(*byte, out);
+                }
+            } else {
+                // As the client wrote it, so that nothing is escaped that was not.
+                out.extend_from_slice(rest);
             }
-            if let Some(query) = parts.query {
+            if let Some(query) = parts.query.filter(|query| !query.is_empty()) {
                 out.push(b'?');
                 out.extend_from_slice(query);
             }
@@ -42,10 +52,19 @@ pub fn upstream_target(parts: &TargetParts<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// Whether the path of a target has an escape: only then can its decoded form hold what must be escaped.
+fn has_escape(target: &[u8]) -> bool {
+    memchr::memchr2(b'%', b'?', target).is_some_and(|at| target[at] == b'%')
+}
+
 /// What would end the path, or may not stand in a target, is escaped (`NGX_ESCAPE_URI`).
 fn push_path_byte(byte: u8, out: &mut Vec<u8>) {
     match byte {
-        b' ' | b'#' | b'%' | b'?' | 0..=0x1f | 0x7f..=0xff => push_escape(byte, out),
+        b' ' | b'#' | b'%' | b'?' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|'
+        | b'}' => {
+            push_escape(byte, out);
+        }
+        0..=0x1f | 0x7f..=0xff => push_escape(byte, out),
         _ => out.push(byte),
     }
 }
@@ -221,6 +240,7 @@ mod tests {
         };
         let rows = [
             (parts, "/name/a%20b/../c?x"),
+            (TargetParts { original: b"/name/c?x#f", ..parts }, "/name/c?x"),
             (TargetParts { pass: Some(b"/remote/"), ..parts }, "/remote/c?x"),
             (TargetParts { pass: Some(b"/"), query: None, ..parts }, "/c"),
             (TargetParts { pass: Some(b"/r"), location: b"/name", ..parts }, "/r/c?x"),
@@ -231,7 +251,20 @@ mod tests {
                 "/r/a%20b%25%3F%23%C3",
             ),
             (TargetParts { pass: Some(b"/r/"), path: b"/n", query: None, ..parts }, "/r/"),
-            (TargetParts { is_rewritten: true, query: Some(b""), ..parts }, "/name/c?"),
+            (TargetParts { is_rewritten: true, query: Some(b""), ..parts }, "/name/c"),
+            (
+                TargetParts {
+                    pass: Some(b"/r/"),
+                    path: b"/name/{",
+                    original: b"/name/{?%",
+                    ..parts
+                },
+                "/r/{?x",
+            ),
+            (
+                TargetParts { is_rewritten: true, path: b"/a b", original: b"/", ..parts },
+                "/a%20b?x",
+            ),
         ];
         for (parts, expected) in rows {
             let mut out = Vec::new();

@@ -67,7 +67,9 @@ fn check<'a>(request: &Request<'a>) -> Result<Option<&'a [u8]>, RequestFault> {
     if method.is_empty() || is_connect || !method.iter().copied().all(is_token_byte) {
         return Err(RequestFault::Method);
     }
-    if target.is_empty() || !target.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
+    // A fragment is for some a part of the target and for others its end.
+    let may_stand = |byte: &u8| *byte > b' ' && *byte != 0x7f && *byte != b'#';
+    if target.is_empty() || !target.iter().all(may_stand) {
         return Err(RequestFault::Target);
     }
     if version == Version::Http10 && body == RequestBody::Unknown {
@@ -218,6 +220,7 @@ mod tests {
             (Request { target: b"", ..get(&good) }, F::Target),
             (Request { target: b"/a HTTP/1.1\r\nX: y", ..get(&good) }, F::Target),
             (Request { target: b"/\x7f", ..get(&good) }, F::Target),
+            (Request { target: b"/a#b", ..get(&good) }, F::Target),
             (
                 Request { version: Version::Http10, body: RequestBody::Unknown, ..get(&good) },
                 F::LengthUnknown,
