@@ -1,99 +1,50 @@
 //! What a real nginx keeps, we keep, and the other way round; where we follow RFC 9111 instead, the row says so.
-//! Skipped where there is no nginx.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sekisho_http::upstream::Pairs;
 use sekisho_http::{Method, Status};
 use sekisho_upstream::cache::store::ValidFor;
 use sekisho_upstream::cache::{Candidate, StoreRules, may_store};
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
+use crate::server::{Nginx, field};
 
 const NAMES: [&str; 6] =
     ["X-Accel-Expires", "Cache-Control", "Expires", "Set-Cookie", "Vary", "Age"];
 const STATUSES: [u16; 4] = [200, 302, 404, 500];
 
-fn configuration(folder: &Path) -> String {
-    let folder = folder.display();
-    let mut fields = String::new();
+const FRONT: &str = "
+    proxy_cache a; proxy_cache_key $request_uri;
+    proxy_cache_valid 200 600s; proxy_cache_valid 404 60s; proxy_cache_valid 500 0;
+    add_header X-Cache $upstream_cache_status always;
+    location / { proxy_pass BACK; }";
+
+fn back() -> String {
+    let mut text = String::new();
     for name in NAMES {
         let variable = name.to_lowercase().replace('-', "_");
-        writeln!(fields, "add_header {name} $http_x_{variable} always;").expect("text");
+        writeln!(text, "add_header {name} $http_x_{variable} always;").expect("text");
     }
-    let mut locations = String::new();
     for status in STATUSES {
-        writeln!(locations, "location /{status}/ {{ return {status} /; }}").expect("text");
+        writeln!(text, "location /{status}/ {{ return {status} /; }}").expect("text");
     }
-    format!(
-        "daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log /dev/null;
-         events {{ worker_connections 100; }}
-         http {{
-             access_log off;
-             client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-             fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-             proxy_cache_path {folder}/cache keys_zone=a:1m;
-             server {{
-                 listen unix:{folder}/front;
-                 proxy_cache a; proxy_cache_key $request_uri;
-                 proxy_cache_valid 200 600s; proxy_cache_valid 404 60s; proxy_cache_valid 500 0;
-                 add_header X-Cache $upstream_cache_status always;
-                 location / {{ proxy_pass http://unix:{folder}/back:; }}
-             }}
-             server {{ listen unix:{folder}/back; {fields} {locations} }}
-         }}"
-    )
+    text
 }
 
-fn ask(folder: &Path, target: &str, fields: &[(&str, &str)]) -> String {
-    let mut stream = UnixStream::connect(folder.join("front")).expect("connected");
-    let mut request = format!("GET {target} HTTP/1.0\r\n");
+fn ask(nginx: &Nginx, target: &str, fields: &[(&str, &str)]) -> String {
+    let mut lines = String::new();
     for (name, value) in fields {
-        let name = if *name == "Authorization" { (*name).to_owned() } else { format!("X-{name}") };
-        write!(request, "{name}: {value}\r\n").expect("text");
+        let prefix = if *name == "Authorization" { "" } else { "X-" };
+        write!(lines, "{prefix}{name}: {value}\r\n").expect("text");
     }
-    request.push_str("\r\n");
-    stream.write_all(request.as_bytes()).expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("answered");
-    let status = answer.lines().find_map(|line| line.strip_prefix("X-Cache: "));
-    status.unwrap_or("none").to_owned()
+    field(&nginx.ask(target, &lines), "X-Cache").unwrap_or("none").to_owned()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test that waits for another program")]
-fn now() -> (Instant, i64) {
+#[expect(clippy::disallowed_methods, reason = "nginx has the time of day as well")]
+fn now() -> i64 {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    (Instant::now(), unix.as_secs() as i64)
-}
-
-fn start(folder: &Path) -> Option<Running> {
-    let found = Command::new("nginx").arg("-v").stderr(Stdio::null()).status();
-    if !found.is_ok_and(|status| status.success()) {
-        return None;
-    }
-    fs::write(folder.join("nginx.conf"), configuration(folder)).expect("written");
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(folder).args(["-c", "nginx.conf"]).stderr(Stdio::null());
-    let running = Running(command.spawn().expect("started"));
-    let end = now().0 + Duration::from_secs(20);
-    while UnixStream::connect(folder.join("front")).is_err() {
-        assert!(now().0 < end, "nginx does not come up");
-        std::thread::yield_now();
-    }
-    Some(running)
+    unix.as_secs() as i64
 }
 
 /// Whether our rules keep it, under the same configuration.
@@ -116,7 +67,7 @@ fn keeps(status: u16, list: &[(&str, &str)]) -> bool {
         status: Status::new(status).expect("a status"),
         fields: &fields,
     };
-    may_store(&rules, &candidate, now().1).is_ok()
+    may_store(&rules, &candidate, now()).is_ok()
 }
 
 /// Fields of an answer, and whether it is told apart from nginx on purpose.
@@ -158,13 +109,13 @@ const ROWS: &[Row] = &[
 
 #[test]
 fn what_nginx_keeps_we_keep() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(_nginx) = start(folder.path()) else { return };
+    let zone = "proxy_cache_path FOLDER/cache keys_zone=a:1m;";
+    let Some(nginx) = Nginx::start(zone, FRONT, &back()) else { return };
     for status in STATUSES {
         for (at, (list, is_ours)) in ROWS.iter().enumerate() {
             let target = format!("/{status}/{at}");
-            assert_eq!(ask(folder.path(), &target, list), "MISS");
-            let is_kept = ask(folder.path(), &target, list) == "HIT";
+            assert_eq!(ask(&nginx, &target, list), "MISS");
+            let is_kept = ask(&nginx, &target, list) == "HIT";
             let ours = keeps(status, list);
             if *is_ours {
                 assert!(!ours, "{status} {list:?}: we do not");
