@@ -33,6 +33,7 @@ pub mod percent;
 pub mod range;
 pub mod readme;
 pub mod request_head;
+pub mod resolver;
 pub mod ring;
 pub mod site;
 pub mod upstream_cgi;
@@ -50,7 +51,7 @@ pub struct Promise {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Promise; 25] = [
+pub const ALL: [Promise; 26] = [
     Promise { name: "request_head", check: request_head::check },
     Promise { name: "chunked", check: chunked::check },
     Promise { name: "differential", check: differential::check },
@@ -76,4 +77,5 @@ pub const ALL: [Promise; 25] = [
     Promise { name: "upstream_http1", check: upstream_http1::check },
     Promise { name: "upstream_cgi", check: upstream_cgi::check },
     Promise { name: "cache_entry", check: cache_entry::check },
+    Promise { name: "resolver", check: resolver::check },
 ];

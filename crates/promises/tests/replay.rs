@@ -147,4 +147,5 @@ replays! {
     an_upstream_and_we_mean_the_same "upstream_http1", // V1, V2
     an_application_splits_no_response "upstream_cgi", // V24
     a_cache_entry_is_whole_or_none "cache_entry",
+    a_name_server_answers_what_was_asked "resolver",
 }

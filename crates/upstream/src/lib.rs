@@ -10,6 +10,7 @@ pub mod health;
 pub mod keepalive;
 mod lru;
 pub mod request;
+pub mod resolve;
 pub mod retry;
 pub mod rewrite;
 
