@@ -8,6 +8,7 @@ mod invocation;
 mod program;
 
 pub use cause::{Cause, HeadError};
+pub(crate) use environment::http_variables;
 pub use environment::{Authenticated, Environment, Facts, environment};
 pub use head::{Fed, HeadReader, HeadRules, Kind, ResponseHead};
 pub use invocation::{Invocation, invocation};

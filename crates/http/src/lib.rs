@@ -14,6 +14,7 @@ pub mod refusal;
 pub mod response;
 pub mod status;
 pub mod target;
+pub mod upstream;
 
 pub use encoding::{Accepted, Coding};
 pub use head::{Head, Known, Method, Version};

@@ -71,6 +71,28 @@ impl Decoder {
         }
     }
 
+    /// A decoder for chunks that stops where the trailer section begins, once, so that the caller can keep
+    /// it: [`is_in_trailers`](Self::is_in_trailers) is true from then on.
+    pub const fn chunked_with_trailers() -> Self {
+        Self::Chunked(Chunked { stops_at_trailers: true, ..Chunked::new() })
+    }
+
+    /// Whether what comes next is the trailer section, or the rest of it.
+    pub const fn is_in_trailers(&self) -> bool {
+        match self {
+            Self::Length(_) => false,
+            Self::Chunked(chunked) => matches!(
+                chunked.state,
+                State::Trailer
+                    | State::TrailerName
+                    | State::TrailerValue
+                    | State::TrailerLf
+                    | State::EndLf
+                    | State::Ended
+            ),
+        }
+    }
+
     /// How many bytes are still to come, where that is known.
     pub const fn left(&self) -> Option<u64> {
         match self {
@@ -111,11 +133,19 @@ pub struct Chunked {
     trailer_bytes: u16,
     digits: u8,
     state: State,
+    stops_at_trailers: bool,
 }
 
 impl Chunked {
     const fn new() -> Self {
-        Self { left: 0, extension_bytes: 0, trailer_bytes: 0, digits: 0, state: State::Size }
+        Self {
+            left: 0,
+            extension_bytes: 0,
+            trailer_bytes: 0,
+            digits: 0,
+            state: State::Size,
+            stops_at_trailers: false,
+        }
     }
 
     fn advance(&mut self, input: &[u8], data_max: u64) -> Result<Decoded, Cause> {
@@ -137,8 +167,12 @@ impl Chunked {
             let Some(byte) = input.get(taken) else {
                 return Ok(Decoded { taken, data: taken..taken, state: Progress::More });
             };
+            let is_before = self.state == State::SizeLf;
             self.framing_byte(*byte)?;
             taken += 1;
+            if self.stops_at_trailers && is_before && self.state == State::Trailer {
+                return Ok(Decoded { taken, data: taken..taken, state: Progress::More });
+            }
         }
         Ok(Decoded { taken, data: taken..taken, state: Progress::End })
     }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
+pub mod client;
 pub mod encode;
 pub mod engine;
 pub mod event;
@@ -11,6 +12,7 @@ pub mod frame;
 pub mod keep_alive;
 pub mod parse;
 
+pub use client::Client;
 pub use engine::Http1;
 pub use event::Event;
 pub use sekisho_http::refusal::Cause;

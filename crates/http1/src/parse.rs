@@ -190,7 +190,7 @@ fn framing(head: &Head) -> Result<Framing, Cause> {
         if length.is_some() {
             return Err(Cause::LengthAndCoding);
         }
-        return codings(head).map(|()| Framing::Chunked);
+        return codings(head.all_known(Known::TransferEncoding)).map(|()| Framing::Chunked);
     }
     let Some(length) = length else { return Ok(Framing::None) };
     // Even equal ones: two lengths are a sign that two parsers have not agreed before.
@@ -203,9 +203,9 @@ fn framing(head: &Head) -> Result<Framing, Cause> {
 }
 
 /// Whether the transfer codings are `chunked` alone. Malformed lists come before unknown codings.
-fn codings(head: &Head) -> Result<(), Cause> {
+pub(crate) fn codings<'a>(values: impl Iterator<Item = &'a [u8]>) -> Result<(), Cause> {
     let (mut chunked, mut unknown) = (false, false);
-    for value in head.all_known(Known::TransferEncoding) {
+    for value in values {
         for coding in value.split(|byte| *byte == b',') {
             let coding = coding.trim_ascii();
             let name =
@@ -244,7 +244,7 @@ fn has_option(head: &Head, option: &[u8]) -> bool {
 }
 
 /// Digits only, and no more than 64 bits.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -268,7 +268,7 @@ fn stray(line: &[u8]) -> Option<Cause> {
 }
 
 /// What is wrong with a field line that the parser would not have: only ever asked after it failed.
-fn field_fault(line: &[u8]) -> Option<Cause> {
+pub(crate) fn field_fault(line: &[u8]) -> Option<Cause> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
         return None;

@@ -244,13 +244,6 @@ impl Http2 {
         !self.events.is_empty() || !self.listed.is_empty()
     }
 
-    /// The client has acknowledged bytes since the send deadline was set (T4).
-    pub fn acknowledged(&mut self, now: Moment) {
-        if self.send_at.is_some() {
-            self.send_at = self.send_by(now);
-        }
-    }
-
     /// Whether no stream is open, everything has been sent and told, and nothing is half received: the scratch can
     /// be given back.
     pub fn is_idle(&self) -> bool {

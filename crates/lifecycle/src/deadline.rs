@@ -34,11 +34,17 @@ pub enum DeadlineKind {
     Rate,
     /// A session that is being ended must be over: its quiet moment while it drains, or what it has left by force.
     Shutdown,
+    /// A connection to an upstream must be there, its handshake included (U2).
+    UpstreamConnect,
+    /// An upstream must take bytes (U2).
+    UpstreamSend,
+    /// An upstream must send bytes; in a tunnel, either side must (U2, U6).
+    UpstreamRead,
 }
 
 impl DeadlineKind {
     /// Every kind, in the order of its counter.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Header,
         Self::Body,
         Self::KeepAlive,
@@ -53,6 +59,9 @@ impl DeadlineKind {
         Self::Drain,
         Self::Rate,
         Self::Shutdown,
+        Self::UpstreamConnect,
+        Self::UpstreamSend,
+        Self::UpstreamRead,
     ];
 
     /// The word that stands for this kind in logs and metrics.
@@ -72,6 +81,9 @@ impl DeadlineKind {
             Self::Drain => "drain_timeout",
             Self::Rate => "limit_rate",
             Self::Shutdown => "shutdown",
+            Self::UpstreamConnect => "upstream_connect_timeout",
+            Self::UpstreamSend => "upstream_send_timeout",
+            Self::UpstreamRead => "upstream_read_timeout",
         }
     }
 }

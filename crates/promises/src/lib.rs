@@ -11,6 +11,7 @@
     reason = "bits and pairs that are drawn from an input read well as they are"
 )]
 
+pub mod cache_entry;
 pub mod cgi_environment;
 pub mod cgi_head;
 pub mod cgi_program;
@@ -35,8 +36,12 @@ pub mod percent;
 pub mod range;
 pub mod readme;
 pub mod request_head;
+pub mod resolver;
 pub mod ring;
 pub mod site;
+pub mod upstream_cgi;
+pub mod upstream_events;
+pub mod upstream_http1;
 pub mod values;
 
 /// A promise by its name, which is that of the fuzz target and of the folder with its seeds.
@@ -49,7 +54,7 @@ pub struct Promise {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Promise; 25] = [
+pub const ALL: [Promise; 29] = [
     Promise { name: "request_head", check: request_head::check },
     Promise { name: "chunked", check: chunked::check },
     Promise { name: "differential", check: differential::check },
@@ -75,4 +80,8 @@ pub const ALL: [Promise; 25] = [
     Promise { name: "http2_hpack", check: http2_hpack::check },
     Promise { name: "http2_engine", check: http2_engine::check },
     Promise { name: "ring", check: ring::check },
+    Promise { name: "upstream_http1", check: upstream_http1::check },
+    Promise { name: "upstream_cgi", check: upstream_cgi::check },
+    Promise { name: "cache_entry", check: cache_entry::check },
+    Promise { name: "resolver", check: resolver::check },
 ];

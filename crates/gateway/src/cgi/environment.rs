@@ -5,7 +5,7 @@
 use std::ffi::CStr;
 
 use sekisho_config::{Cgi, Variable};
-use sekisho_http::Known;
+use sekisho_http::{Head, Known};
 use sekisho_route::{Exchange, Request, Table, expand, push_variable};
 
 /// Fields that become no variable: what `Proxy` would do (httpoxy), what has a variable of its own, and
@@ -220,30 +220,9 @@ impl Writer<'_> {
     fn fields(&mut self) {
         let head = self.facts.request.head;
         let is_authorized = self.cgi.is_some_and(|cgi| cgi.pass_authorization);
-        let mut fields: Vec<(&[u8], &[u8])> =
-            head.fields().filter(|(name, _)| is_passed_on(name, is_authorized)).collect();
-        fields.sort_by(|(one, _), (other, _)| {
-            let lower = u8::to_ascii_lowercase;
-            one.iter().map(lower).cmp(other.iter().map(lower))
+        http_variables(head, is_authorized, |name, values| {
+            self.write_named(name, |out| values.write(out));
         });
-        let mut variable = Vec::new();
-        for group in fields.chunk_by(|a, b| a.0.eq_ignore_ascii_case(b.0)) {
-            let name = group[0].0;
-            variable.clear();
-            variable.extend_from_slice(b"HTTP_");
-            // Only letters, digits and `-` are left, so no two names become one.
-            let upper = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
-            variable.extend(name.iter().map(upper));
-            let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
-            self.write_named(&variable, |out| {
-                for (at, (_, value)) in group.iter().enumerate() {
-                    if at > 0 {
-                        out.extend_from_slice(separator);
-                    }
-                    out.extend_from_slice(value);
-                }
-            });
-        }
     }
 
     /// `cgi_set_var`
@@ -277,6 +256,49 @@ impl Writer<'_> {
         if !self.cgi.is_some_and(is_configured) {
             self.out.push(name, write);
         }
+    }
+}
+
+/// The values of one field, which may have come more than once.
+pub(crate) struct Values<'a> {
+    fields: &'a [(&'a [u8], &'a [u8])],
+    separator: &'a [u8],
+}
+
+impl Values<'_> {
+    /// Appends them, as one value.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        for (at, (_, value)) in self.fields.iter().enumerate() {
+            if at > 0 {
+                out.extend_from_slice(self.separator);
+            }
+            out.extend_from_slice(value);
+        }
+    }
+}
+
+/// `HTTP_*`: gives each field of a request that becomes a variable to `take`, those of one name together.
+pub(crate) fn http_variables(
+    head: &Head,
+    is_authorized: bool,
+    mut take: impl FnMut(&[u8], Values<'_>),
+) {
+    let mut fields: Vec<(&[u8], &[u8])> =
+        head.fields().filter(|(name, _)| is_passed_on(name, is_authorized)).collect();
+    fields.sort_by(|(one, _), (other, _)| {
+        let lower = u8::to_ascii_lowercase;
+        one.iter().map(lower).cmp(other.iter().map(lower))
+    });
+    let mut variable = Vec::new();
+    for group in fields.chunk_by(|a, b| a.0.eq_ignore_ascii_case(b.0)) {
+        let name = group[0].0;
+        variable.clear();
+        variable.extend_from_slice(b"HTTP_");
+        // Only letters, digits and `-` are left, so no two names become one.
+        let upper = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
+        variable.extend(name.iter().map(upper));
+        let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
+        take(&variable, Values { fields: group, separator });
     }
 }
 

@@ -110,18 +110,39 @@ pub struct HeadReader {
     fields: Vec<u8>,
     field_count: usize,
     status: Option<Status>,
+    status_line: Option<Status>,
     content_length: Option<u64>,
     location: Option<Vec<u8>>,
     accel: Option<Vec<u8>>,
     has_content_type: bool,
     /// Names that a `Connection` field gave.
     nominated: Vec<Vec<u8>>,
+    /// The answer is an upstream's, which nginx reads a little differently.
+    is_upstream: bool,
 }
 
 impl HeadReader {
     /// A reader for one head.
     pub const fn new(rules: HeadRules) -> Self {
+        Self::with(rules, false)
+    }
+
+    /// A reader for the head of a FastCGI, SCGI or uwsgi answer. It is strict; `X-Accel-*`, `Date` and `Server`
+    /// are kept for the upstream task to decide about, a `Location` is for the client in every form, and a
+    /// head may be empty: all as in nginx.
+    pub(crate) const fn for_upstream(bytes_max: usize) -> Self {
+        Self::with(HeadRules { bytes_max, is_strict: true, takes_accel: false }, true)
+    }
+
+    /// The status that a line before the fields gave; it outweighs a `Status` field.
+    pub(crate) fn set_status(&mut self, status: Status) {
+        self.status_line = Some(status);
+    }
+
+    const fn with(rules: HeadRules, is_upstream: bool) -> Self {
         Self {
+            is_upstream,
+            status_line: None,
             rules,
             bytes: 0,
             line: Vec::new(),
@@ -210,7 +231,9 @@ impl HeadReader {
             }
             return put(&mut self.location, value.to_vec(), HeadError::BadLocation);
         }
-        if name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-")) {
+        if !self.is_upstream
+            && name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
+        {
             // None of them leaves, whether it is heeded or not (V25).
             if self.rules.takes_accel && is("x-accel-redirect") && !value.is_empty() {
                 return put(&mut self.accel, value.to_vec(), HeadError::BadLocation);
@@ -227,7 +250,10 @@ impl HeadReader {
             }
             return Ok(());
         }
-        if NOT_PASSED_ON.iter().any(|known| is(known)) {
+        let is_own = |known: &str| {
+            is(known) && !(self.is_upstream && (known == "date" || known.starts_with("server")))
+        };
+        if NOT_PASSED_ON.iter().any(|known| is_own(known)) {
             return Ok(());
         }
         self.has_content_type |= is("content-type");
@@ -236,6 +262,9 @@ impl HeadReader {
     }
 
     fn finish(&mut self) -> Result<ResponseHead, HeadError> {
+        if self.is_upstream {
+            return Ok(self.finish_upstream());
+        }
         if self.field_count == 0 && self.rules.is_strict {
             return Err(HeadError::Empty);
         }
@@ -271,6 +300,25 @@ impl HeadReader {
             has_content_type: self.has_content_type,
             kind,
         })
+    }
+
+    fn finish_upstream(&mut self) -> ResponseHead {
+        if !self.nominated.is_empty() {
+            self.drop_nominated();
+        }
+        let mut fields = mem::take(&mut self.fields);
+        let location = self.location.take();
+        let without = if location.is_some() { Status::FOUND } else { Status::OK };
+        if let Some(location) = location {
+            push_field(b"Location", &location, &mut fields);
+        }
+        ResponseHead {
+            status: self.status_line.or(self.status).unwrap_or(without),
+            fields,
+            content_length: self.content_length,
+            has_content_type: self.has_content_type,
+            kind: Kind::Document,
+        }
     }
 
     /// Takes away the fields that a `Connection` field names (RFC 9110 §7.6.1).

@@ -108,7 +108,10 @@ impl Http1 {
             | DeadlineKind::Session
             | DeadlineKind::Drain
             | DeadlineKind::Rate
-            | DeadlineKind::Shutdown => self.lose(expired),
+            | DeadlineKind::Shutdown
+            | DeadlineKind::UpstreamConnect
+            | DeadlineKind::UpstreamSend
+            | DeadlineKind::UpstreamRead => self.lose(expired),
         }
     }
 }

@@ -1,0 +1,69 @@
+//! The parameters of a FastCGI, SCGI or uwsgi request: what CGI calls its environment, by the same rules
+//! (C8).
+
+use sekisho_http::Head;
+use sekisho_http::upstream::{Pairs, RequestBody, RequestFault};
+
+use crate::cgi::{Environment, http_variables};
+
+pub(crate) const CONTENT_LENGTH: &[u8] = b"CONTENT_LENGTH";
+
+/// Adds `HTTP_*` for each field of the request that may become one, those of one name together. A name that
+/// is there already, because the configuration sets it, is left as it is.
+pub fn push_http_params(head: &Head, out: &mut Pairs) {
+    let configured: Vec<Vec<u8>> = out
+        .iter()
+        .filter(|(name, _)| name.starts_with(b"HTTP_"))
+        .map(|(n, _)| n.to_vec())
+        .collect();
+    // Here the application is trusted with what the client says about itself, as in nginx.
+    http_variables(head, true, |name, values| {
+        if !configured.iter().any(|known| known == name) {
+            out.push_with(name, |value| values.write(value));
+        }
+    });
+}
+
+/// Adds the variables of a CGI environment.
+pub fn push_environment(environment: &Environment, out: &mut Pairs) {
+    for variable in environment.iter() {
+        let variable = variable.to_bytes();
+        let equals = memchr::memchr(b'=', variable).unwrap_or(variable.len());
+        out.push(&variable[..equals], variable.get(equals + 1..).unwrap_or_default());
+    }
+}
+
+/// Gives the parameters in order, with the one `CONTENT_LENGTH` that is true: what the body says counts,
+/// not what the pairs say. Names must not be empty and nothing may have a NUL, which ends a value for C.
+pub(crate) fn each_param(
+    pairs: &Pairs,
+    body: RequestBody,
+    mut take: impl FnMut(&[u8], &[u8]),
+) -> Result<(), RequestFault> {
+    let is_sound = |(name, value): (&[u8], &[u8])| {
+        !name.is_empty()
+            && memchr::memchr2(0, b'=', name).is_none()
+            && memchr::memchr(0, value).is_none()
+    };
+    if !pairs.iter().all(is_sound) {
+        return Err(RequestFault::Pair);
+    }
+    let mut buffer = itoa::Buffer::new();
+    let length: &[u8] = match body {
+        RequestBody::Known(bytes) => buffer.format(bytes).as_bytes(),
+        RequestBody::None | RequestBody::Unknown => b"",
+    };
+    let mut is_said = false;
+    for (name, value) in pairs.iter() {
+        if name != CONTENT_LENGTH {
+            take(name, value);
+        } else if !is_said {
+            is_said = true;
+            take(CONTENT_LENGTH, length);
+        }
+    }
+    if !is_said && !length.is_empty() {
+        take(CONTENT_LENGTH, length);
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! The request that goes out, built from parsed pairs and never from received text: one `Host`, one
+//! `Content-Length` or chunks, nothing about another connection, no line end in a value (U3).
+
+use sekisho_http::Version;
+use sekisho_http::target::is_host;
+use sekisho_http::upstream::{Pairs, Request, RequestBody, RequestFault, is_hop_by_hop};
+
+use crate::parse::{is_token_byte, is_value_byte};
+
+/// What is remembered of a request whose head was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    /// HEAD: the answer has no body.
+    pub(super) is_head: bool,
+    /// Another protocol was offered.
+    pub(super) asks_upgrade: bool,
+    /// The upstream was told that the connection stays.
+    pub(super) keeps: bool,
+}
+
+/// Writes a request head to `out`, or nothing at all.
+pub(super) fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<Asked, RequestFault> {
+    let host = check(request)?;
+    let pairs = request.pairs;
+    let upgrade = pairs.get("upgrade").filter(|_| has_option(pairs, b"upgrade"));
+    // An upgrade exists in HTTP/1.1 only (RFC 9110 §7.8).
+    let upgrade = upgrade.filter(|value| !value.is_empty() && request.version == Version::Http11);
+    let keeps = request.keeps_alive && !has_option(pairs, b"close");
+
+    for part in [request.method, b" ", request.target, b" "] {
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(request.version.as_str().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    if let Some(host) = host {
+        field(out, b"Host", host);
+    }
+    match request.body {
+        RequestBody::None => {}
+        RequestBody::Known(length) => {
+            field(out, b"Content-Length", itoa::Buffer::new().format(length).as_bytes());
+        }
+        RequestBody::Unknown => field(out, b"Transfer-Encoding", b"chunked"),
+    }
+    match (upgrade, keeps, request.version) {
+        (Some(protocol), _, _) => {
+            field(out, b"Connection", b"Upgrade");
+            field(out, b"Upgrade", protocol);
+        }
+        (None, false, _) => field(out, b"Connection", b"close"),
+        (None, true, Version::Http10) => field(out, b"Connection", b"keep-alive"),
+        (None, true, Version::Http11 | Version::Http2) => {}
+    }
+    for (name, value) in pairs.iter().filter(|(name, _)| is_passed_on(name)) {
+        field(out, name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+    let is_head = request.method == b"HEAD";
+    Ok(Asked { is_head, asks_upgrade: upgrade.is_some(), keeps })
+}
+
+/// Everything that could make two readers of the request differ; the one `Host`.
+fn check<'a>(request: &Request<'a>) -> Result<Option<&'a [u8]>, RequestFault> {
+    let Request { method, target, version, pairs, body, .. } = *request;
+    // What follows a CONNECT is no body: it would be a tunnel that nobody here has asked for.
+    let is_connect = method == b"CONNECT";
+    if method.is_empty() || is_connect || !method.iter().copied().all(is_token_byte) {
+        return Err(RequestFault::Method);
+    }
+    // A fragment is for some a part of the target and for others its end.
+    let may_stand = |byte: &u8| *byte > b' ' && *byte != 0x7f && *byte != b'#';
+    if target.is_empty() || !target.iter().all(may_stand) {
+        return Err(RequestFault::Target);
+    }
+    if version == Version::Http10 && body == RequestBody::Unknown {
+        return Err(RequestFault::LengthUnknown);
+    }
+    for (name, value) in pairs.iter() {
+        let is_name = !name.is_empty() && name.iter().copied().all(is_token_byte);
+        if !is_name || !value.iter().copied().all(is_value_byte) {
+            return Err(RequestFault::Pair);
+        }
+    }
+    let mut hosts = pairs.all(b"host");
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_host(host) => Ok(Some(host)),
+        (None, None) if version == Version::Http10 => Ok(None),
+        _ => Err(RequestFault::Host),
+    }
+}
+
+fn is_passed_on(name: &[u8]) -> bool {
+    !is_hop_by_hop(name)
+        && !name.eq_ignore_ascii_case(b"host")
+        && !name.eq_ignore_ascii_case(b"content-length")
+}
+
+fn has_option(pairs: &Pairs, option: &[u8]) -> bool {
+    pairs
+        .all(b"connection")
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .any(|word| word.trim_ascii().eq_ignore_ascii_case(option))
+}
+
+fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(request: &Request<'_>) -> Result<String, RequestFault> {
+        let mut out = Vec::new();
+        let asked = encode(request, &mut out);
+        assert!(asked.is_ok() || out.is_empty(), "an error writes nothing");
+        asked.map(|_| String::from_utf8(out).expect("text"))
+    }
+
+    fn get(pairs: &Pairs) -> Request<'_> {
+        Request {
+            method: b"GET",
+            target: b"/a?b",
+            version: Version::Http11,
+            pairs,
+            body: RequestBody::None,
+            keeps_alive: true,
+        }
+    }
+
+    fn pairs(list: &[(&str, &str)]) -> Pairs {
+        list.iter().copied().collect()
+    }
+
+    /// U3: one framing, one host, nothing about another connection, whatever the pairs say.
+    #[test]
+    fn a_request_is_built_and_never_copied() {
+        let pairs = pairs(&[
+            ("Accept", "*/*"),
+            ("hOST", "a:81"),
+            ("Content-Length", "99"),
+            ("content-length", "3"),
+            ("Transfer-Encoding", "chunked"),
+            ("Connection", "keep-alive, x"),
+            ("Keep-Alive", "9"),
+            ("TE", "trailers"),
+            ("Trailer", "x"),
+            ("Upgrade", "h2c"),
+            ("Expect", "100-continue"),
+            ("Cookie", "a=b"),
+        ]);
+        let rest = "Accept: */*\r\nCookie: a=b\r\n\r\n";
+        let rows = [
+            (get(&pairs), format!("GET /a?b HTTP/1.1\r\nHost: a:81\r\n{rest}")),
+            (
+                Request { body: RequestBody::Known(7), ..get(&pairs) },
+                format!("GET /a?b HTTP/1.1\r\nHost: a:81\r\nContent-Length: 7\r\n{rest}"),
+            ),
+            (
+                Request { body: RequestBody::Unknown, method: b"POST", ..get(&pairs) },
+                format!("POST /a?b HTTP/1.1\r\nHost: a:81\r\nTransfer-Encoding: chunked\r\n{rest}"),
+            ),
+            (
+                Request { keeps_alive: false, ..get(&pairs) },
+                format!("GET /a?b HTTP/1.1\r\nHost: a:81\r\nConnection: close\r\n{rest}"),
+            ),
+            (
+                Request { version: Version::Http10, ..get(&pairs) },
+                format!("GET /a?b HTTP/1.0\r\nHost: a:81\r\nConnection: keep-alive\r\n{rest}"),
+            ),
+        ];
+        for (request, expected) in rows {
+            assert_eq!(written(&request), Ok(expected));
+        }
+    }
+
+    /// `$proxy_host` is the name of the group, which need not be one of the DNS.
+    #[test]
+    fn names_of_groups_are_hosts() {
+        for host in ["backend", "my_app", "app-1:8080", "[::1]:80", "127.0.0.1"] {
+            assert!(written(&get(&pairs(&[("Host", host)]))).is_ok(), "{host}");
+        }
+    }
+
+    /// U6: an upgrade is asked for when the pairs ask for it, in HTTP/1.1.
+    #[test]
+    fn an_upgrade_is_asked_for_with_both_fields() {
+        let both = pairs(&[("Host", "a"), ("Connection", "upgrade"), ("Upgrade", "websocket")]);
+        let text = written(&get(&both)).expect("sound");
+        assert!(text.contains("\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"), "{text}");
+        for without in [
+            pairs(&[("Host", "a"), ("Connection", "upgrade")]),
+            pairs(&[("Host", "a"), ("Upgrade", "websocket")]),
+            pairs(&[("Host", "a"), ("Connection", "upgrade"), ("Upgrade", "")]),
+        ] {
+            let text = written(&get(&without)).expect("sound");
+            assert!(!text.contains("Upgrade") && !text.contains("Connection"), "{text}");
+        }
+        let old = Request { version: Version::Http10, ..get(&both) };
+        assert!(!written(&old).expect("sound").contains("Upgrade"));
+    }
+
+    #[test]
+    fn the_configuration_may_ask_for_an_end_of_the_connection() {
+        let pairs = pairs(&[("Host", "a"), ("Connection", "close")]);
+        assert!(written(&get(&pairs)).expect("sound").contains("Connection: close\r\n"));
+    }
+
+    /// U3: what could be read in two ways never leaves.
+    #[test]
+    fn a_request_that_could_be_read_in_two_ways_is_not_sent() {
+        use RequestFault as F;
+        let good = pairs(&[("Host", "a")]);
+        for (request, fault) in [
+            (Request { method: b"", ..get(&good) }, F::Method),
+            (Request { method: b"G T", ..get(&good) }, F::Method),
+            (Request { method: b"CONNECT", ..get(&good) }, F::Method),
+            (Request { target: b"", ..get(&good) }, F::Target),
+            (Request { target: b"/a HTTP/1.1\r\nX: y", ..get(&good) }, F::Target),
+            (Request { target: b"/\x7f", ..get(&good) }, F::Target),
+            (Request { target: b"/a#b", ..get(&good) }, F::Target),
+            (
+                Request { version: Version::Http10, body: RequestBody::Unknown, ..get(&good) },
+                F::LengthUnknown,
+            ),
+        ] {
+            assert_eq!(written(&request), Err(fault));
+        }
+        for (bad, fault) in [
+            (vec![], F::Host),
+            (vec![("Host", "a"), ("host", "a")], F::Host),
+            (vec![("Host", "a b")], F::Host),
+            (vec![("Host", "a"), ("X", "a\r\nY: z")], F::Pair),
+            (vec![("Host", "a"), ("X", "a\nb")], F::Pair),
+            (vec![("Host", "a"), ("X", "a\0b")], F::Pair),
+            (vec![("Host", "a"), ("X ", "b")], F::Pair),
+            (vec![("Host", "a"), ("X:", "b")], F::Pair),
+            (vec![("Host", "a"), ("", "b")], F::Pair),
+        ] {
+            let bad = pairs(&bad);
+            assert_eq!(written(&get(&bad)), Err(fault), "{bad:?}");
+        }
+    }
+}
