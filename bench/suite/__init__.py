@@ -1,1 +1,1 @@
-"""The benchmark, a file for each concern; `cli.py` is the door. Python's standard library only."""
+"""The benchmark, a file for each concern; `cli.py` is the entry point. Python's standard library only."""

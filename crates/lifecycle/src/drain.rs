@@ -97,7 +97,7 @@ impl Drain {
         self.grace = grace;
     }
 
-    /// The one door.
+    /// The one entry point.
     pub fn after(&mut self, fact: Fact, now: Moment) -> Order {
         match fact {
             // One that was accepted just before the shutdown may still come in: it is counted, and

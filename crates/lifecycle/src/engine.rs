@@ -1,11 +1,11 @@
-//! The doors that every protocol engine has on the transport's side, so that one driver and one test
+//! The methods that every protocol engine has on the transport's side, so that one driver and one test
 //! harness serve them all. What handlers say to an engine (respond, body, finish, …) is each
 //! protocol's own and stands beside it.
 //!
 //! An engine holds no buffer. Input is offered, and what is not taken is offered again; output and the
 //! storage of a request head lie in a `Scratch` that a *busy* session borrows from its worker and an
 //! idle one does not have: that is what keeps an idle connection at a few hundred bytes
-//! (`docs/adr/0002-engine-doors.md`).
+//! (`docs/adr/0002-engine-methods.md`).
 
 use crate::deadline::{Deadline, DeadlineKind};
 use crate::time::Moment;

@@ -158,7 +158,7 @@ impl Stay {
         }
     }
 
-    /// The one door: takes a fact and appends what is to be done about it to `orders`.
+    /// The one entry point: takes a fact and appends what is to be done about it to `orders`.
     pub fn after(&mut self, fact: Fact, orders: &mut Vec<Order>) -> Result<(), Illegal> {
         match fact {
             Fact::Connected => self.tell_session(session::Fact::Connected, orders),

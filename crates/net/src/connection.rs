@@ -24,7 +24,7 @@ use crate::request_log::Client;
 use crate::session::{Seat, Token, Wish};
 use crate::transport::{Socket, Transport};
 use crate::trial;
-use crate::worker::{Door, Worker};
+use crate::worker::{ListenerContext, Worker};
 
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
 const DRAIN_QUIET: Duration = Duration::from_millis(100);
@@ -86,25 +86,25 @@ impl<T: Transport> Connection<T> {
     /// A connection that has just been accepted.
     pub(crate) fn new(
         worker: Rc<Worker>,
-        door: Rc<Door>,
+        listener_context: Rc<ListenerContext>,
         transport: T,
         remote: Option<SocketAddr>,
         local: Option<IpAddr>,
     ) -> Self {
-        let placed = door.placed();
-        let listen = placed.listen(local);
-        let is_undecided = placed.site.speaks_http2(listen);
-        let main = &placed.site.config().main;
+        let bound_site = listener_context.bound_site();
+        let listen = bound_site.listen(local);
+        let is_undecided = bound_site.site.speaks_http2(listen);
+        let main = &bound_site.site.config().main;
         let admitted = worker.shared.admission.admit(main, remote.map(|remote| remote.ip()));
         let now = worker.clock.now();
-        let protocol = Protocol::http1(placed.site.first_policy(listen), now);
+        let protocol = Protocol::http1(bound_site.site.first_policy(listen), now);
         let id = worker.next_connection();
-        let seat = Seat::new(id, door.id, now, remote, worker.wish.get().max(door.wish.get()));
+        let seat = Seat::new(id, listener_context.id, now, remote, worker.wish.get().max(listener_context.wish.get()));
         let key = worker.sessions.borrow_mut().enter(seat);
         let is_one_too_many = matches!(admitted, Err(TooMany));
         Self {
             transport,
-            link: Link { protocol, buffers: None, worker, door, id, key, local, no_delay: true },
+            link: Link { protocol, buffers: None, worker, listener_context, id, key, local, no_delay: true },
             exchanges: Exchanges::default(),
             admitted: admitted.ok().flatten().map(Box::new),
             received: 0,
@@ -208,7 +208,7 @@ impl<T: Transport> Connection<T> {
 
     /// A client is cut off in the middle of an answer: nothing else would say so.
     fn tell_send_timeout(&self, now: Moment) {
-        let site = &self.link.door.placed().site;
+        let site = &self.link.listener_context.bound_site().site;
         if site.log.wants(Level::Info) {
             let client = Client(self.link.facts().remote);
             let sent = self.sent_bytes();
@@ -222,7 +222,7 @@ impl<T: Transport> Connection<T> {
 
     /// The peer broke a rule of the protocol; the engine has dealt with it.
     fn tell_violation(&self, what: &str, now: Moment) {
-        let site = &self.link.door.placed().site;
+        let site = &self.link.listener_context.bound_site().site;
         if site.log.wants(Level::Info) {
             let client = Client(self.link.facts().remote);
             let stamp = self.link.worker.clock.stamp(now);
@@ -233,8 +233,8 @@ impl<T: Transport> Connection<T> {
 
     /// From now on it speaks HTTP/2; its deadlines run from when it was accepted.
     pub(crate) fn speak_http2(&mut self) {
-        let placed = self.link.door.placed();
-        let policies = placed.site.first_policy(placed.listen(self.link.local));
+        let bound_site = self.link.listener_context.bound_site();
+        let policies = bound_site.site.first_policy(bound_site.listen(self.link.local));
         let accepted = self.link.worker.sessions.borrow().seat(self.link.key).since;
         self.link.protocol = Protocol::http2(policies, accepted);
     }
@@ -420,11 +420,11 @@ impl<T: Transport> Connection<T> {
         counters.close(reason);
         counters.received_bytes.fetch_add(self.received, Ordering::Relaxed);
         counters.sent_bytes.fetch_add(self.sent_bytes(), Ordering::Relaxed);
-        let placed = self.link.door.placed();
-        if placed.site.log.wants(Level::Debug) {
+        let bound_site = self.link.listener_context.bound_site();
+        if bound_site.site.log.wants(Level::Debug) {
             let message = format_args!("closed: {}", reason.tag());
             let stamp = worker.clock.stamp(now);
-            placed.site.log.write(Level::Debug, stamp, Some(self.link.id), message);
+            bound_site.site.log.write(Level::Debug, stamp, Some(self.link.id), message);
         }
         Poll::Ready(())
     }
@@ -433,14 +433,14 @@ impl<T: Transport> Connection<T> {
     fn wants_reset(&self, reason: CloseReason) -> bool {
         let is_late = matches!(reason, CloseReason::Expired(_));
         let resets_late = || {
-            let placed = self.link.door.placed();
+            let bound_site = self.link.listener_context.bound_site();
             let location = self.exchanges.iter().next().map(|exchange| exchange.route.location);
             let location = location.unwrap_or_else(|| {
-                let http = &placed.site.config().http;
-                let server = http.listens[placed.listen(self.link.local)].default_server;
+                let http = &bound_site.site.config().http;
+                let server = http.listens[bound_site.listen(self.link.local)].default_server;
                 http.servers[server.0 as usize].root
             });
-            placed.site.location(location).settings.reset_timedout_connection
+            bound_site.site.location(location).settings.reset_timedout_connection
         };
         reason.wants_reset() || self.link.protocol.is_cut() || (is_late && resets_late())
     }

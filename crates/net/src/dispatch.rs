@@ -22,7 +22,7 @@ use crate::list::list;
 use crate::request_log::{Trouble, write_remarks};
 use crate::site;
 use crate::work::Around;
-use crate::worker::Placed;
+use crate::worker::BoundSite;
 
 /// What is to be answered.
 #[derive(Debug)]
@@ -100,16 +100,16 @@ impl Exchange {
     fn answer_once(&mut self, link: &mut Link, ask: &Ask, now: Moment) -> Option<Ask> {
         // A second answer to the same request (a handler failed) goes on where the first one stood.
         let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
-        let placed = &accepted.placed;
-        placed.site.table().drop_fields(placed.listen(link.local), &mut self.head);
+        let bound_site = &accepted.bound_site;
+        bound_site.site.table().drop_fields(bound_site.listen(link.local), &mut self.head);
         let facts = link.facts();
         let asked = ask.seen(self.waited);
         let Decided { action, looked, question } = self.decide(link, &accepted, &facts, ask, now);
         let location = self.route.location;
-        link.protocol.set_policy(self.id, placed.site.policy(location));
-        self.begin_fields(placed, link, now);
+        link.protocol.set_policy(self.id, bound_site.site.policy(location));
+        self.begin_fields(bound_site, link, now);
         let body = link.protocol.request_body(self.id);
-        let max = placed.site.location(location).settings.client_max_body_size;
+        let max = bound_site.site.location(location).settings.client_max_body_size;
         let is_over = max.is_some_and(|max| body.1.is_some_and(|bytes| bytes > max));
         let is_answer = !matches!(action, Action::Wait(_) | Action::Close);
         if is_over && asked.is_request && is_answer {
@@ -170,9 +170,9 @@ impl Exchange {
         ask: &Ask,
         now: Moment,
     ) -> Decided {
-        let (worker, placed) = (&link.worker, &accepted.placed);
+        let (worker, bound_site) = (&link.worker, &accepted.bound_site);
         let request = request_view(&self.head, accepted, facts, link, now);
-        let (table, route) = (placed.site.table(), &mut self.route);
+        let (table, route) = (bound_site.site.table(), &mut self.route);
         let mut files = worker.files.borrow_mut();
         self.failed_path.clear();
         let mut view = Witness {
@@ -180,7 +180,7 @@ impl Exchange {
             errno: None,
             path: &mut self.failed_path,
             worker,
-            placed,
+            bound_site,
             request: &request,
             places: &mut self.places,
             question: None,
@@ -200,7 +200,7 @@ impl Exchange {
             worker.sweep_files_later();
         }
         drop(files);
-        write_remarks(worker, placed, &request, route, now);
+        write_remarks(worker, bound_site, &request, route, now);
         Decided { action, looked, question }
     }
 }
@@ -215,9 +215,9 @@ impl Starting<'_> {
         task_fields: &mut Vec<u8>,
     ) -> Started {
         let Self { request, route, now, .. } = self;
-        let placed: &Placed = &self.accepted.placed;
-        let table = placed.site.table();
-        let settings = &placed.site.location(route.location).settings;
+        let bound_site: &BoundSite = &self.accepted.bound_site;
+        let table = bound_site.site.table();
+        let settings = &bound_site.site.location(route.location).settings;
         let product = site::product(settings);
         let reply = |reply| Started::Reply(reply, None);
         match action {
@@ -267,7 +267,7 @@ impl Starting<'_> {
     fn around(&self) -> Around {
         Around {
             worker: Rc::clone(&self.link.worker),
-            placed: Rc::clone(&self.accepted.placed),
+            bound_site: Rc::clone(&self.accepted.bound_site),
             location: self.route.location,
             connection: self.link.id,
             remote: self.request.connection.remote,
@@ -281,7 +281,7 @@ impl Starting<'_> {
         // error page comes when the body has gone elsewhere.
         let is_asked = self.asked.is_request && route.method == request.head.method();
         let call = cgi::Call {
-            table: self.accepted.placed.site.table(),
+            table: self.accepted.bound_site.site.table(),
             request,
             exchange: route,
             has_body: is_asked && self.body.0,
@@ -301,7 +301,7 @@ impl Starting<'_> {
             return Err(Status::INTERNAL_SERVER_ERROR);
         }
         let (has_body, body_bytes) = self.body;
-        let (table, request) = (self.accepted.placed.site.table(), self.request);
+        let (table, request) = (self.accepted.bound_site.site.table(), self.request);
         let call = deed::Call { table, request, exchange: self.route, deed, has_body, body_bytes };
         deed::start(&call, Rc::new(self.around()), fields)
     }

@@ -15,7 +15,7 @@ use sekisho_route::{Exchange as RouteState, RequestIdSeed};
 use crate::buffers::KEEP_BYTES;
 use crate::pace::Pace;
 use crate::splice::Pipe;
-use crate::worker::Placed;
+use crate::worker::BoundSite;
 
 /// A request in work.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(crate) struct Exchange {
 /// What a request is served under.
 #[derive(Clone, Debug)]
 pub(crate) struct Accepted {
-    pub(crate) placed: Rc<Placed>,
+    pub(crate) bound_site: Rc<BoundSite>,
     pub(crate) request_id: RequestIdSeed,
 }
 

@@ -14,7 +14,7 @@ use sekisho_route::{Files, Gates, Look, Password, Rated, Request, Seen, Taken};
 
 use crate::request_log::{Client, RequestLine};
 use crate::work::Around;
-use crate::worker::{Placed, Worker};
+use crate::worker::{BoundSite, Worker};
 
 /// What the router sees. It remembers what came to nothing first: that is what was asked for, whatever an
 /// `error_page` has been found for it since.
@@ -23,7 +23,7 @@ pub(crate) struct Witness<'a> {
     pub(crate) errno: Option<rustix::io::Errno>,
     pub(crate) path: &'a mut Vec<u8>,
     pub(crate) worker: &'a Worker,
-    pub(crate) placed: &'a Placed,
+    pub(crate) bound_site: &'a BoundSite,
     pub(crate) request: &'a Request<'a>,
     /// The places that this request has taken.
     pub(crate) places: &'a mut Vec<Place>,
@@ -42,11 +42,11 @@ impl Witness<'_> {
     }
 
     fn zone(&self, zone: sekisho_config::ZoneId) -> Option<&Arc<SharedZone>> {
-        self.placed.site.zones().get(zone.0 as usize)
+        self.bound_site.site.zones().get(zone.0 as usize)
     }
 
     fn write(&self, location: LocationId, level: Level, message: fmt::Arguments<'_>) {
-        let logger = self.placed.site.error_logger(location);
+        let logger = self.bound_site.site.error_logger(location);
         if logger.wants(level) {
             let facts = self.request.connection;
             let client = Client(facts.remote);

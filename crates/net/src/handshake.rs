@@ -118,7 +118,7 @@ mod tests {
         assert!(!has_pending("", 80));
     }
 
-    /// O4: of a door that defers, a silent connection is on its way in; at another there is none.
+    /// O4: of a listener that defers, a silent connection is on its way in; at another there is none.
     #[test]
     fn the_kernel_is_asked_for_handshakes_alone() {
         for address in ["127.0.0.1:0", "[::1]:0"] {

@@ -24,7 +24,7 @@ use crate::session::{Seat, Wish};
 use crate::tally::Tally;
 use crate::transport::{Socket, Transport};
 use crate::weigh::Held;
-use crate::worker::{Door, Worker};
+use crate::worker::{ListenerContext, Worker};
 
 /// The longest target that is shown.
 const TARGET_BYTES_MAX: usize = 1024;
@@ -142,8 +142,8 @@ pub struct Measured {
 }
 
 impl Worker {
-    /// Answers what is asked. `doors` are those that are open.
-    pub(crate) fn attend(self: &Rc<Self>, inquiry: Inquiry, doors: &[Rc<Door>]) {
+    /// Answers what is asked. `listener_contexts` are those that are open.
+    pub(crate) fn attend(self: &Rc<Self>, inquiry: Inquiry, listener_contexts: &[Rc<ListenerContext>]) {
         // Whoever does not wait for the answer does not get it.
         match inquiry {
             Inquiry::Sessions(whom, answer) => {
@@ -164,9 +164,9 @@ impl Worker {
             }
             Inquiry::Connect(visit) => {
                 let wanted = visit.address.as_ref();
-                let is_meant = |door: &&Rc<Door>| wanted.is_none_or(|at| door.address == *at);
-                if let Some(door) = doors.iter().find(is_meant) {
-                    self.connect(visit.stream, visit.on_behalf_of, visit.remote, door);
+                let is_meant = |listener_context: &&Rc<ListenerContext>| wanted.is_none_or(|at| listener_context.address == *at);
+                if let Some(listener_context) = listener_contexts.iter().find(is_meant) {
+                    self.connect(visit.stream, visit.on_behalf_of, visit.remote, listener_context);
                 }
             }
             Inquiry::Measure(answer) => {
@@ -202,17 +202,17 @@ impl Worker {
         stream: StdUnixStream,
         on_behalf_of: u64,
         remote: Option<SocketAddr>,
-        door: &Rc<Door>,
+        listener_context: &Rc<ListenerContext>,
     ) {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
-        let local = match door.address {
+        let local = match listener_context.address {
             ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
             _ => None,
         };
         let stream = Socket::new(stream.into(), false);
-        let connection = Connection::new(Rc::clone(self), Rc::clone(door), stream, remote, local);
+        let connection = Connection::new(Rc::clone(self), Rc::clone(listener_context), stream, remote, local);
         connection.came_from_within(on_behalf_of);
         self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
         self.begin(connection);

@@ -15,7 +15,7 @@ use crate::buffers::Buffers;
 use crate::exchange::Accepted;
 use crate::protocol::Protocol;
 use crate::session::{Key, Wish};
-use crate::worker::{Door, Worker};
+use crate::worker::{ListenerContext, Worker};
 
 /// A connection without its transport and its requests.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Link {
     /// Borrowed while there is something to do.
     pub(crate) buffers: Option<Box<Buffers>>,
     pub(crate) worker: Rc<Worker>,
-    pub(crate) door: Rc<Door>,
+    pub(crate) listener_context: Rc<ListenerContext>,
     pub(crate) id: u64,
     pub(crate) key: Key,
     pub(crate) local: Option<IpAddr>,
@@ -46,7 +46,7 @@ impl Link {
 
     /// What decisions and variables want to know of the connection.
     pub(crate) fn facts(&self) -> ConnectionFacts {
-        let port = match &self.door.address {
+        let port = match &self.listener_context.address {
             ListenAddress::Tcp(address) => address.port(),
             ListenAddress::Unix(_) => 0,
         };
@@ -62,7 +62,7 @@ impl Link {
     /// Under which configuration a new request is served.
     pub(crate) fn accept(&self) -> Accepted {
         let request_id = RequestIdSeed(self.worker.next_request_id());
-        Accepted { placed: self.door.placed(), request_id }
+        Accepted { bound_site: self.listener_context.bound_site(), request_id }
     }
 
     /// A request begins (L2). Where the session is wished to end, this is its last one.
@@ -116,7 +116,7 @@ pub(crate) fn request_view<'a>(
 ) -> Request<'a> {
     Request {
         head,
-        listen: accepted.placed.listen(link.local),
+        listen: accepted.bound_site.listen(link.local),
         connection: facts,
         wall: link.worker.clock.wall(now),
         request_id: accepted.request_id,

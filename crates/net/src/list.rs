@@ -21,7 +21,7 @@ struct Surroundings {
 
 impl listing::Surroundings for Surroundings {
     fn is_ours(&self, path: &[u8]) -> bool {
-        let table = self.around.placed.site.table();
+        let table = self.around.bound_site.site.table();
         table.is_alike(self.server, self.around.location, path)
     }
 
@@ -42,8 +42,8 @@ pub(crate) fn list(
     fields: &mut Vec<u8>,
     now: Moment,
 ) -> Listed {
-    let (worker, placed) = (Rc::clone(&around.worker), Rc::clone(&around.placed));
-    let (site, location) = (&placed.site, exchange.location);
+    let (worker, bound_site) = (Rc::clone(&around.worker), Rc::clone(&around.bound_site));
+    let (site, location) = (&bound_site.site, exchange.location);
     let settings = &site.location(location).settings;
     let call = listing::Call {
         file: &exchange.file,

@@ -22,7 +22,7 @@ use crate::handshake;
 use crate::mishap::Vital;
 use crate::socket_file;
 use crate::transport::Socket as Stream;
-use crate::worker::{Door, Worker};
+use crate::worker::{ListenerContext, Worker};
 
 /// How long accepting rests when descriptors are short and no session ends meanwhile (O5).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ const DEFER_SECS: u16 = 1;
 /// Within one machine nothing is congested, and an algorithm that paces what it sends (BBR) would cost more
 /// than the sending. This one is always there (`docs/adr/0018-local-congestion.md`).
 pub(crate) const LOCAL_CONGESTION: &[u8] = b"reno";
-/// How long the last connections of a door that closes may take to come in: all of them, and those that are
+/// How long the last connections of a listener that closes may take to come in: all of them, and those that are
 /// silent. A deferred one comes in when the kernel asks its client again. Between the last two looks there is a
 /// moment for one that was on its way from the one place to the other.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
@@ -482,21 +482,21 @@ impl Acceptor {
     }
 }
 
-/// Accepts connections at a door for as long as it is open.
-pub(crate) async fn accept(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Acceptor>) {
+/// Accepts connections at a listener for as long as it is open.
+pub(crate) async fn accept(worker: Rc<Worker>, listener_context: Rc<ListenerContext>, acceptor: Rc<Acceptor>) {
     let _vital = Vital(Rc::clone(&worker));
     loop {
         if worker.sessions.borrow().len() >= worker.sessions_max.get() {
-            pause(&worker, &door, "worker_connections are not enough").await;
+            pause(&worker, &listener_context, "worker_connections are not enough").await;
             continue;
         }
-        accept_one(&worker, &door, &acceptor).await;
+        accept_one(&worker, &listener_context, &acceptor).await;
     }
 }
 
-/// Accepts the connections that wait at a door that closes, and those whose handshake is under way: they
+/// Accepts the connections that wait at a listener that closes, and those whose handshake is under way: they
 /// were let in, so they are served (O4).
-pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Acceptor>) {
+pub(crate) async fn empty(worker: Rc<Worker>, listener_context: Rc<ListenerContext>, acceptor: Rc<Acceptor>) {
     let begun = worker.clock.now();
     let last = tokio::time::sleep(LAST_HANDSHAKES);
     let mut last = std::pin::pin!(last);
@@ -505,10 +505,10 @@ pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Accep
         // In this order: at the end of the time nobody may wait any more.
         tokio::select! {
             biased;
-            () = accept_one(&worker, &door, &acceptor) => {}
+            () = accept_one(&worker, &listener_context, &acceptor) => {}
             () = &mut last => {
                 let is_over = worker.clock.now().since(begun) >= LAST_SILENT;
-                let is_last = is_over || !handshake::are_pending(&door.address);
+                let is_last = is_over || !handshake::are_pending(&listener_context.address);
                 if is_last && was_last {
                     return;
                 }
@@ -522,39 +522,39 @@ pub(crate) async fn empty(worker: Rc<Worker>, door: Rc<Door>, acceptor: Rc<Accep
 }
 
 /// Accepts one connection, or rests while that is not possible.
-async fn accept_one(worker: &Rc<Worker>, door: &Rc<Door>, acceptor: &Acceptor) {
+async fn accept_one(worker: &Rc<Worker>, listener_context: &Rc<ListenerContext>, acceptor: &Acceptor) {
     match acceptor.accept().await {
         Ok((stream, remote)) => {
             // An address that is the same for every connection need not be asked for.
-            let local = match door.address {
+            let local = match listener_context.address {
                 ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
                 _ => stream.local_ip(),
             };
             let connection =
-                Connection::new(Rc::clone(worker), Rc::clone(door), stream, remote, local);
+                Connection::new(Rc::clone(worker), Rc::clone(listener_context), stream, remote, local);
             worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
             worker.begin(connection);
         }
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 worker.files.borrow_mut().clear();
-                pause(worker, door, &error.to_string()).await;
+                pause(worker, listener_context, &error.to_string()).await;
             }
             // The client went away before it was accepted.
             Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
-            _ => pause(worker, door, &error.to_string()).await,
+            _ => pause(worker, listener_context, &error.to_string()).await,
         },
     }
 }
 
 /// Rests until a session ends, or for a moment: nothing spins when descriptors are short (O5).
-async fn pause(worker: &Worker, door: &Door, why: &str) {
+async fn pause(worker: &Worker, listener_context: &ListenerContext, why: &str) {
     let pauses = worker.shared.counters.accept_pauses.fetch_add(1, Ordering::Relaxed);
     // The first of a row is told; the counter has the rest.
     if pauses.is_power_of_two() || pauses == 0 {
-        let site = &door.placed().site;
+        let site = &listener_context.bound_site().site;
         let stamp = worker.clock.stamp(worker.clock.now());
-        let message = format_args!("accepting on {} rests: {why}", Shown(&door.address));
+        let message = format_args!("accepting on {} rests: {why}", Shown(&listener_context.address));
         site.log.write(sekisho_config::Level::Crit, stamp, None, message);
     }
     let vacated = worker.vacated.notified();

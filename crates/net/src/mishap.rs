@@ -96,7 +96,7 @@ impl<T: Transport> Connection<T> {
         let now = worker.clock.now();
         let accepted = self.exchanges.iter().find_map(|exchange| exchange.accepted.as_ref());
         let id = accepted.map_or(worker.last_request_id(), |accepted| accepted.request_id.0);
-        let site = &self.link.door.placed().site;
+        let site = &self.link.listener_context.bound_site().site;
         let message = format_args!("panic, the connection ends: {said}, request id: {id:032x}");
         site.log.write(Level::Alert, worker.clock.stamp(now), Some(self.link.id), message);
         self.end_exchanges(now);

@@ -11,7 +11,7 @@ use sekisho_route::{Exchange as RouteState, Request, RequestIdSeed, Sent};
 use crate::dispatch::Ask;
 use crate::exchange::{Accepted, Exchange};
 use crate::link::{Link, request_view};
-use crate::worker::{Placed, Worker};
+use crate::worker::{BoundSite, Worker};
 
 /// How many lines about missing files a worker writes in a second.
 const NOT_FOUND_LINES: u32 = 20;
@@ -48,7 +48,7 @@ impl Exchange {
             worker.shared.doubt.notify_one();
         }
         worker.tally.borrow_mut().add(self.status, now.since(self.since));
-        let site = &accepted.placed.site;
+        let site = &accepted.bound_site.site;
         let settings = &site.location(self.route.location).settings;
         if settings.access_logs.is_empty() && !self.route.has_remarks() {
             return;
@@ -69,14 +69,14 @@ impl Exchange {
         };
         worker.access_log.write(site, &request, &self.route, &sent);
         // Fields and lines have variables too.
-        write_remarks(worker, &accepted.placed, &request, &mut self.route, now);
+        write_remarks(worker, &accepted.bound_site, &request, &mut self.route, now);
     }
 }
 
 /// Writes into the error log what the decision had to say (`rewrite_log` and the like).
 pub(crate) fn write_remarks(
     worker: &Worker,
-    placed: &Placed,
+    bound_site: &BoundSite,
     request: &Request<'_>,
     route: &mut RouteState,
     now: Moment,
@@ -85,7 +85,7 @@ pub(crate) fn write_remarks(
         return;
     }
     let remarks = route.take_remarks();
-    let logger = placed.site.error_logger(route.location);
+    let logger = bound_site.site.error_logger(route.location);
     let stamp = worker.clock.stamp(now);
     let client = Client(request.connection.remote);
     let line = RequestLine(request.head, request.request_id);
@@ -123,7 +123,7 @@ impl Trouble<'_> {
             return;
         }
         let Self { link, request, .. } = self;
-        let (worker, site) = (&link.worker, &self.accepted.placed.site);
+        let (worker, site) = (&link.worker, &self.accepted.bound_site.site);
         let logger = site.error_logger(self.route.location);
         let level = if refusal.is_some() { Level::Info } else { Level::Error };
         if !logger.wants(level) {

@@ -13,12 +13,12 @@ use crate::exchange::Exchange;
 use crate::link::{Link, request_view};
 use crate::pace::Pace;
 use crate::site;
-use crate::worker::Placed;
+use crate::worker::BoundSite;
 
 impl Exchange {
     /// The field lines that every answer begins with.
-    pub(crate) fn begin_fields(&mut self, placed: &Placed, link: &Link, now: Moment) {
-        let settings = &placed.site.location(self.route.location).settings;
+    pub(crate) fn begin_fields(&mut self, bound_site: &BoundSite, link: &Link, now: Moment) {
+        let settings = &bound_site.site.location(self.route.location).settings;
         self.fields.clear();
         self.fields.extend_from_slice(b"Server: ");
         self.fields.extend_from_slice(site::product(settings).as_bytes());
@@ -37,7 +37,7 @@ impl Exchange {
     ) {
         let Some(accepted) = &self.accepted else { return };
         let request = request_view(&self.head, accepted, facts, link, now);
-        let table = accepted.placed.site.table();
+        let table = accepted.bound_site.site.table();
         let (status, modified) = (reply.status, reply.modified());
         added_fields(table, &request, &self.route, status, modified, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
@@ -104,12 +104,12 @@ impl Exchange {
         now: Moment,
     ) {
         let Some(accepted) = self.accepted.clone() else { return };
-        let placed = Rc::clone(&accepted.placed);
-        self.begin_fields(&placed, link, now);
+        let bound_site = Rc::clone(&accepted.bound_site);
+        self.begin_fields(&bound_site, link, now);
         self.fields.append(&mut self.outbox.fields);
         let facts = link.facts();
         let request = request_view(&self.head, &accepted, &facts, link, now);
-        let table = placed.site.table();
+        let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
         let is_compressed =
@@ -138,7 +138,7 @@ impl Exchange {
     /// An answer begins: how fast, and in which way, may it leave?
     fn begin_sending(&mut self, link: &mut Link, now: Moment) {
         let Some(accepted) = &self.accepted else { return };
-        let settings = &accepted.placed.site.location(self.route.location).settings;
+        let settings = &accepted.bound_site.site.location(self.route.location).settings;
         let rate = self.route.limit_rate.unwrap_or(settings.limit_rate);
         self.pace = Pace::new(rate, settings.limit_rate_after, now);
         self.sends_files = settings.sendfile;

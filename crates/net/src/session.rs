@@ -114,8 +114,8 @@ pub struct Seat {
     /// The moment of its entry in the queue, if it has one.
     queued: Option<Moment>,
     session: Session,
-    /// Which door it came in by.
-    pub door: u32,
+    /// Which listener it came in by.
+    pub listener_id: u32,
     remote: Remote,
     wish: Wish,
     /// What its socket has become ready for since its last turn.
@@ -130,7 +130,7 @@ pub struct Seat {
 
 impl Seat {
     /// A seat for a session that has just connected. `remote` is `None` for a Unix socket.
-    pub fn new(id: u64, door: u32, since: Moment, remote: Option<SocketAddr>, wish: Wish) -> Self {
+    pub fn new(id: u64, listener_id: u32, since: Moment, remote: Option<SocketAddr>, wish: Wish) -> Self {
         Self {
             id,
             since,
@@ -141,7 +141,7 @@ impl Seat {
             deadline: None,
             queued: None,
             session: Session::Vacant,
-            door,
+            listener_id,
             remote: Remote::new(remote),
             wish,
             ready: Ready::NOTHING,
@@ -652,7 +652,7 @@ mod tests {
         let mut sessions = Sessions::default();
         let stays = sessions.enter(Seat::new(1, 1, Moment::ZERO, None, Wish::GoOn));
         let goes = sessions.enter(Seat::new(2, 2, Moment::ZERO, None, Wish::GoOn));
-        sessions.wish_where(Wish::Drain, |seat| seat.door == 2);
+        sessions.wish_where(Wish::Drain, |seat| seat.listener_id == 2);
         assert_eq!((sessions.wish(stays), sessions.wish(goes)), (Wish::GoOn, Wish::Drain));
     }
 }

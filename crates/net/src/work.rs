@@ -18,13 +18,13 @@ use crate::dispatch::Ask;
 use crate::exchange::Exchange;
 use crate::link::Link;
 use crate::request_log::Client;
-use crate::worker::{Placed, Worker};
+use crate::worker::{BoundSite, Worker};
 
 /// What a program's run needs of the worker, and whose request it is for.
 #[derive(Debug)]
 pub(crate) struct Around {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) placed: Rc<Placed>,
+    pub(crate) bound_site: Rc<BoundSite>,
     pub(crate) location: LocationId,
     pub(crate) connection: u64,
     pub(crate) remote: Option<SocketAddr>,
@@ -41,7 +41,7 @@ impl Surroundings for Around {
         let RequestIdSeed(id) = self.request_id;
         let client = Client(self.remote);
         let message = format_args!("{message}, {client}, request id: {id:032x}");
-        let logger = self.placed.site.error_logger(self.location);
+        let logger = self.bound_site.site.error_logger(self.location);
         logger.write(level, stamp, Some(self.connection), message);
     }
 
@@ -58,7 +58,7 @@ impl Surroundings for Around {
     }
 
     fn table(&self) -> Arc<sekisho_route::Table> {
-        self.placed.site.shared_table()
+        self.bound_site.site.shared_table()
     }
 
     fn ended_alone(&self) {

@@ -89,19 +89,19 @@ pub struct Shared {
 
 /// An address as the connections that came through it see it: which site answers there now.
 #[derive(Debug)]
-pub struct Door {
+pub struct ListenerContext {
     /// Its number, unique in its worker.
     pub id: u32,
     /// Where.
     pub address: ListenAddress,
     /// What is wished of the sessions that come in here from now on.
     pub wish: Cell<Wish>,
-    placed: RefCell<Rc<Placed>>,
+    bound_site: RefCell<Rc<BoundSite>>,
 }
 
 /// A site, and which of its addresses is meant.
 #[derive(Debug)]
-pub struct Placed {
+pub struct BoundSite {
     /// The site.
     pub site: Arc<Site>,
     /// An index into its addresses.
@@ -111,7 +111,7 @@ pub struct Placed {
     particular: Vec<(IpAddr, usize)>,
 }
 
-impl Placed {
+impl BoundSite {
     fn new(site: &Arc<Site>, address: &ListenAddress) -> Option<Self> {
         let listen = site.listen_index(address)?;
         let listens = &site.config().http.listens;
@@ -128,7 +128,7 @@ impl Placed {
     }
 }
 
-impl Door {
+impl ListenerContext {
     /// Whether only this machine can reach it.
     pub fn is_local(&self) -> bool {
         match &self.address {
@@ -138,15 +138,15 @@ impl Door {
     }
 
     /// The site that answers here now.
-    pub fn placed(&self) -> Rc<Placed> {
-        Rc::clone(&self.placed.borrow())
+    pub fn bound_site(&self) -> Rc<BoundSite> {
+        Rc::clone(&self.bound_site.borrow())
     }
 }
 
-/// A door that is open: its sockets, and the tasks that accept from them.
+/// A listener that is open: its sockets, and the tasks that accept from them.
 #[derive(Debug)]
-struct Entrance {
-    door: Rc<Door>,
+struct OpenListener {
+    listener_context: Rc<ListenerContext>,
     sockets: Vec<(u64, Rc<Acceptor>, JoinHandle<()>)>,
 }
 
@@ -194,8 +194,8 @@ pub struct Worker {
     pub shared: Arc<Shared>,
     /// Distinguishes request ids: random at the start, counted on.
     request_id: Cell<u128>,
-    /// Numbers doors.
-    doors: Cell<u32>,
+    /// Numbers listeners.
+    listener_count: Cell<u32>,
     /// How many sockets are being emptied before they close.
     emptying: Cell<usize>,
     /// Its lines of the access log, until they are handed over.
@@ -206,17 +206,17 @@ pub struct Worker {
     pub not_found: RefCell<crate::request_log::NotFoundLines>,
 }
 
-/// A door is being emptied, until this is dropped: also where that ends in a panic, or the worker could never end.
-struct Emptying(Rc<Worker>);
+/// A listener is being emptied, until this is dropped: also where that ends in a panic, or the worker could never end.
+struct DrainingListener(Rc<Worker>);
 
-impl Emptying {
+impl DrainingListener {
     fn begin(worker: &Rc<Worker>) -> Self {
         worker.emptying.update(|count| count + 1);
         Self(Rc::clone(worker))
     }
 }
 
-impl Drop for Emptying {
+impl Drop for DrainingListener {
     fn drop(&mut self) {
         self.0.emptying.update(|count| count - 1);
         self.0.vacated.notify_waiters();
@@ -268,7 +268,7 @@ impl Worker {
             tally: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),
-            doors: Cell::new(0),
+            listener_count: Cell::new(0),
             emptying: Cell::new(0),
             access_log: AccessLog::default(),
             heap: HeapWatch::default(),
@@ -287,31 +287,31 @@ impl Worker {
     async fn obey(self: &Rc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) -> io::Result<()> {
         let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
         let turns = tokio::task::spawn_local(Rc::clone(self).keep_turns());
-        let mut entrances: Vec<Entrance> = Vec::new();
+        let mut open_listeners: Vec<OpenListener> = Vec::new();
         let ended = loop {
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Serve(site, listeners)) => {
-                        self.serve(&site, listeners, &mut entrances);
+                        self.serve(&site, listeners, &mut open_listeners);
                     }
                     Some(Order::Drain) => {
                         self.wish_all(Wish::Drain);
-                        for entrance in entrances.drain(..) {
-                            self.empty(entrance);
+                        for open_listener in open_listeners.drain(..) {
+                            self.empty(open_listener);
                         }
                     }
                     Some(Order::Retire) => {
                         self.wish_all(Wish::Drain);
-                        close(&mut entrances).await;
+                        close(&mut open_listeners).await;
                     }
                     Some(Order::Answer(inquiry)) => {
-                        let doors = entrances.iter().map(|entrance| Rc::clone(&entrance.door));
-                        self.attend(inquiry, &doors.collect::<Vec<_>>());
+                        let listener_contexts = open_listeners.iter().map(|open_listener| Rc::clone(&open_listener.listener_context));
+                        self.attend(inquiry, &listener_contexts.collect::<Vec<_>>());
                     }
                     Some(Order::Stop) | None => {
                         self.wish_all(Wish::Force);
-                        for entrance in entrances.drain(..) {
-                            self.empty(entrance);
+                        for open_listener in open_listeners.drain(..) {
+                            self.empty(open_listener);
                         }
                     }
                 },
@@ -347,92 +347,92 @@ impl Worker {
         self.sessions.borrow_mut().wish_all(wish);
     }
 
-    /// Takes over a site: doors that stay keep their sessions and get the new site; others close.
+    /// Takes over a site: listeners that stay keep their sessions and get the new site; others close.
     fn serve(
         self: &Rc<Self>,
         site: &Arc<Site>,
         listeners: Vec<Listener>,
-        entrances: &mut Vec<Entrance>,
+        open_listeners: &mut Vec<OpenListener>,
     ) {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
         *self.listings.borrow_mut() = listing::Cache::default();
         self.heap.note_activity();
-        for mut entrance in std::mem::take(entrances) {
-            let place = |listener: &Listener| listener.address == entrance.door.address;
+        for mut open_listener in std::mem::take(open_listeners) {
+            let place = |listener: &Listener| listener.address == open_listener.listener_context.address;
             if !listeners.iter().any(place) {
-                self.close_door(entrance, site.config().main.worker_shutdown_timeout);
+                self.close_listener(open_listener, site.config().main.worker_shutdown_timeout);
                 continue;
             }
             // A socket that another worker accepts from now on; it stays open.
-            entrance.sockets.retain(|(cookie, _, accepting)| {
+            open_listener.sockets.retain(|(cookie, _, accepting)| {
                 let stays = listeners.iter().any(|listener| listener.cookie == *cookie);
                 if !stays {
                     accepting.abort();
                 }
                 stays
             });
-            entrances.push(entrance);
+            open_listeners.push(open_listener);
         }
         for listener in listeners {
-            let Some(placed) = Placed::new(site, &listener.address).map(Rc::new) else { continue };
-            let known = entrances.iter().position(|it| it.door.address == listener.address);
+            let Some(bound_site) = BoundSite::new(site, &listener.address).map(Rc::new) else { continue };
+            let known = open_listeners.iter().position(|it| it.listener_context.address == listener.address);
             let at = known.unwrap_or_else(|| {
-                let door = Rc::new(Door {
-                    id: self.next_door(),
+                let listener_context = Rc::new(ListenerContext {
+                    id: self.next_listener_id(),
                     address: listener.address.clone(),
                     wish: Cell::new(Wish::GoOn),
-                    placed: RefCell::new(Rc::clone(&placed)),
+                    bound_site: RefCell::new(Rc::clone(&bound_site)),
                 });
-                entrances.push(Entrance { door, sockets: Vec::new() });
-                entrances.len() - 1
+                open_listeners.push(OpenListener { listener_context, sockets: Vec::new() });
+                open_listeners.len() - 1
             });
-            let entrance = &mut entrances[at];
-            *entrance.door.placed.borrow_mut() = placed;
-            if entrance.sockets.iter().all(|(cookie, ..)| *cookie != listener.cookie) {
-                self.accept(entrance, listener);
+            let open_listener = &mut open_listeners[at];
+            *open_listener.listener_context.bound_site.borrow_mut() = bound_site;
+            if open_listener.sockets.iter().all(|(cookie, ..)| *cookie != listener.cookie) {
+                self.accept(open_listener, listener);
             }
         }
     }
 
-    fn accept(self: &Rc<Self>, entrance: &mut Entrance, listener: Listener) {
-        let (cookie, door) = (listener.cookie, Rc::clone(&entrance.door));
+    fn accept(self: &Rc<Self>, open_listener: &mut OpenListener, listener: Listener) {
+        let (cookie, listener_context) = (listener.cookie, Rc::clone(&open_listener.listener_context));
         let acceptor = Rc::new(Acceptor::new(listener));
-        let accepting = listen::accept(Rc::clone(self), door, Rc::clone(&acceptor));
+        let accepting = listen::accept(Rc::clone(self), listener_context, Rc::clone(&acceptor));
         let accepting = tokio::task::spawn_local(accepting);
-        entrance.sockets.push((cookie, acceptor, accepting));
+        open_listener.sockets.push((cookie, acceptor, accepting));
     }
 
     /// An address is no longer listened on: its sessions drain, and are ended when their time is over.
-    fn close_door(self: &Rc<Self>, entrance: Entrance, grace: Option<Duration>) {
-        let door = Rc::clone(&entrance.door);
-        self.wish_at(&door, Wish::Drain);
-        self.empty(entrance);
+    fn close_listener(self: &Rc<Self>, open_listener: OpenListener, grace: Option<Duration>) {
+        let listener_context = Rc::clone(&open_listener.listener_context);
+        self.wish_at(&listener_context, Wish::Drain);
+        self.empty(open_listener);
         if let Some(grace) = grace {
             let worker = Rc::clone(self);
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(grace).await;
-                worker.wish_at(&door, Wish::Force);
+                worker.wish_at(&listener_context, Wish::Force);
             });
         }
     }
 
-    fn wish_at(&self, door: &Door, wish: Wish) {
-        door.wish.set(wish);
-        self.sessions.borrow_mut().wish_where(wish, |seat| seat.door == door.id);
+    fn wish_at(&self, listener_context: &ListenerContext, wish: Wish) {
+        listener_context.wish.set(wish);
+        self.sessions.borrow_mut().wish_where(wish, |seat| seat.listener_id == listener_context.id);
     }
 
-    /// Serves who waits at a door, and closes it.
-    fn empty(self: &Rc<Self>, entrance: Entrance) {
-        for (_, acceptor, accepting) in entrance.sockets {
+    /// Serves who waits at a listener, and closes it.
+    fn empty(self: &Rc<Self>, open_listener: OpenListener) {
+        for (_, acceptor, accepting) in open_listener.sockets {
             accepting.abort();
-            let (worker, door) = (Rc::clone(self), Rc::clone(&entrance.door));
-            let emptying = Emptying::begin(&worker);
+            let (worker, listener_context) = (Rc::clone(self), Rc::clone(&open_listener.listener_context));
+            let emptying = DrainingListener::begin(&worker);
             tokio::task::spawn_local(async move {
                 let _emptying = emptying;
                 // The task's end is the socket's end; one that was aborted says so, which is no news.
                 let _ = accepting.await;
-                listen::empty(worker, door, acceptor).await;
+                listen::empty(worker, listener_context, acceptor).await;
             });
         }
     }
@@ -491,9 +491,9 @@ impl Worker {
         }
     }
 
-    fn next_door(&self) -> u32 {
-        let next = self.doors.get().wrapping_add(1);
-        self.doors.set(next);
+    fn next_listener_id(&self) -> u32 {
+        let next = self.listener_count.get().wrapping_add(1);
+        self.listener_count.set(next);
         next
     }
 
@@ -552,8 +552,8 @@ impl Worker {
     }
 }
 
-async fn close(entrances: &mut Vec<Entrance>) {
-    for (_, _, accepting) in entrances.drain(..).flat_map(|entrance| entrance.sockets) {
+async fn close(open_listeners: &mut Vec<OpenListener>) {
+    for (_, _, accepting) in open_listeners.drain(..).flat_map(|open_listener| open_listener.sockets) {
         accepting.abort();
         // The task's end is the socket's end; one that was aborted says so, which is no news.
         let _ = accepting.await;

@@ -136,7 +136,7 @@ impl Pipe {
         self.put(Parcel::Reset, now, dice);
     }
 
-    /// Answers bytes that came to a closed door: a reset, behind all that was sent.
+    /// Answers bytes that came to a closed connection: a reset, behind all that was sent.
     pub fn refuse(&mut self, now: Moment, dice: &mut Dice) {
         self.is_ended = true;
         self.put(Parcel::Reset, now, dice);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_comes_behind_what_was_sent_and_bytes_to_a_closed_door_are_told() {
+    fn a_reset_comes_behind_what_was_sent_and_bytes_to_a_closed_connection_are_reported() {
         let (mut pipe, mut dice, mut got) = (Pipe::new(CALM), Dice::new(1), Vec::new());
         pipe.send(b"01", Moment::ZERO, &mut dice);
         pipe.refuse(Moment::ZERO, &mut dice);

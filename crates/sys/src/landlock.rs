@@ -186,8 +186,8 @@ mod tests {
             fs::write(base.join(name).join("file"), name).expect("a file");
         }
         std::os::unix::fs::symlink("../other/file", base.join("read/link")).expect("a link");
-        let door = TcpListener::bind("127.0.0.1:0").expect("a door");
-        let address = door.local_addr().expect("an address");
+        let socket_path = TcpListener::bind("127.0.0.1:0").expect("a door");
+        let address = socket_path.local_addr().expect("an address");
         let ruleset = Ruleset::new(true).expect("a ruleset");
         for (name, right) in [("read", Right::Read), ("write", Right::Write)] {
             let place = File::open(base.join(name)).expect("opened");

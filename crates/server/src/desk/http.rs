@@ -101,7 +101,7 @@ impl HttpService {
                 drop(message);
                 return answer.relay(head, is_head, channel).await;
             }
-            // The worker that it was given to has closed its doors: a reload has made it one too many.
+            // The worker that it was given to has closed its listeners: a reload has made it one too many.
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         let text = "nobody serves HTTP at this address".to_owned();

@@ -39,7 +39,7 @@ fn alone(tree: Tree, body: &str) -> Server {
 }
 
 /// Ways into a site, each of which maps paths in another way.
-const DOORS: &[&str] = &[
+const LISTENERS: &[&str] = &[
     "/",
     "/",
     "/folder/",
@@ -120,7 +120,7 @@ const ENDS: &[&str] = &[
 ];
 
 fn hostile_target(dice: &mut Dice) -> String {
-    let mut target = dice.pick(DOORS).to_owned();
+    let mut target = dice.pick(LISTENERS).to_owned();
     for _ in 0..=dice.roll(6) {
         // Half of all are plain, so that a path is more often one that leads somewhere.
         target.push_str(match dice.roll(6) {
