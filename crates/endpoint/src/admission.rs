@@ -1,4 +1,4 @@
-//! Who may come in: seats for sessions, one more for whoever is in charge (E4), and the gate that looks at
+//! Who may come in: slots for sessions, one more for whoever is in charge (E4), and the gate that looks at
 //! credentials.
 
 use std::fmt;
@@ -11,12 +11,12 @@ use crate::stream::Peer;
 
 /// How many may be here at once. Endpoints of several threads share one.
 #[derive(Debug)]
-pub struct Seats {
+pub struct SessionSlots {
     taken: [AtomicU32; 3],
     max: [u32; 3],
 }
 
-/// What a seat is for.
+/// What a slot is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rank {
     /// A peer that has connected and not been admitted.
@@ -29,12 +29,12 @@ pub(crate) enum Rank {
 
 /// A place that is taken, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct SlotGuard {
+    slots: Arc<SessionSlots>,
     rank: Rank,
 }
 
-impl Seats {
+impl SessionSlots {
     /// So many sessions, so many admin sessions beside them, and so many that have only just connected.
     pub fn new(sessions: u32, admins: u32, greetings: u32) -> Arc<Self> {
         Arc::new(Self { taken: Default::default(), max: [greetings, sessions, admins] })
@@ -45,17 +45,17 @@ impl Seats {
         (self.taken[1].load(Ordering::Relaxed), self.taken[2].load(Ordering::Relaxed))
     }
 
-    pub(crate) fn take(self: &Arc<Self>, rank: Rank) -> Option<Seat> {
+    pub(crate) fn take(self: &Arc<Self>, rank: Rank) -> Option<SlotGuard> {
         let (taken, max) = (&self.taken[rank as usize], self.max[rank as usize]);
         let more = |count| if count < max { Some(count + 1) } else { None };
         taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Seat { seats: Arc::clone(self), rank })
+        Some(SlotGuard { slots: Arc::clone(self), rank })
     }
 }
 
-impl Drop for Seat {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
-        self.seats.taken[self.rank as usize].fetch_sub(1, Ordering::Relaxed);
+        self.slots.taken[self.rank as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -65,7 +65,7 @@ pub trait Gate {
     fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)>;
 }
 
-/// Lets everybody in; to the admin seat only this process, its own user and root.
+/// Lets everybody in; to the admin slot only this process, its own user and root.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnUser;
 
@@ -78,7 +78,7 @@ impl Gate for OwnUser {
             Peer::Tcp(_) | Peer::Unknown => false,
         };
         if greeting.wants_admin && !is_trusted {
-            let text = "the admin seat is for the server's own user, over a local socket";
+            let text = "the admin slot is for the server's own user, over a local socket";
             return Err((Code::PermissionError, text.to_owned()));
         }
         Ok(())

@@ -19,7 +19,7 @@ use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, S
 use sekisho_native::{Code, Event};
 use tokio::time::{Instant, Sleep};
 
-use crate::admission::Seat;
+use crate::admission::SlotGuard;
 use crate::endpoint::Endpoint;
 use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES};
 use crate::service::{Request, Response, Work};
@@ -47,8 +47,8 @@ pub struct Connection<S> {
     session: Rc<Session>,
     /// Gone when the transport is.
     stream: Option<S>,
-    /// The seat of a peer that is not admitted yet.
-    greeting: Option<Seat>,
+    /// The slot of a peer that is not admitted yet.
+    greeting: Option<SlotGuard>,
     /// None while the session is idle.
     input: Vec<u8>,
     input_share: Option<Share>,
@@ -75,7 +75,7 @@ impl<S: Stream> Connection<S> {
         endpoint: Rc<Endpoint>,
         session: Rc<Session>,
         stream: S,
-        greeting: Option<Seat>,
+        greeting: Option<SlotGuard>,
         closing: Option<Manner>,
     ) -> Self {
         endpoint.connections.set(endpoint.connections.get() + 1);

@@ -141,7 +141,7 @@ pub struct Session {
     /// Who is at the other end, for people.
     #[prost(string, tag = "5")]
     pub peer: String,
-    /// Whether it has an admin seat.
+    /// Whether it has an admin slot.
     #[prost(bool, tag = "6")]
     pub admin: bool,
     /// `idle`, `p_n`, `c_n`, `shutdown`.

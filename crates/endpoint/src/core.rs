@@ -30,7 +30,7 @@ pub struct Options {
     pub application: String,
     /// What the server wants to be shown.
     pub credential: Vec<u8>,
-    /// Whether to ask for the admin seat.
+    /// Whether to ask for the admin slot.
     pub admin: bool,
     /// How many bytes of each channel may wait here; zero leaves it to the server.
     pub channel_bytes: u32,

@@ -1,5 +1,5 @@
 //! The endpoint of one thread: its services, its sessions, and the means to see and steer them. Other
-//! endpoints share with it at the most the [`Seats`] that are counted.
+//! endpoints share with it at the most the [`SessionSlots`] that are counted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use sekisho_native::{Code, Greeting, Policy, Server};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 
-use crate::admission::{Gate, OwnUser, Rank, Seat, Seats};
+use crate::admission::{Gate, OwnUser, Rank, SlotGuard, SessionSlots};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::ipc;
@@ -44,7 +44,7 @@ pub struct Config {
     /// Limits and deadlines of each session.
     pub policy: Arc<Policy>,
     /// How many sessions there may be; shared where several endpoints are one to the world.
-    pub seats: Arc<Seats>,
+    pub slots: Arc<SessionSlots>,
     /// What all sessions may hold in memory: bodies of requests, what services keep, what waits to leave. Shared
     /// where several endpoints are one to the world.
     pub budget: Arc<Budget>,
@@ -63,7 +63,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             policy: Arc::new(Policy::default()),
-            seats: Seats::new(1024, 1, 256),
+            slots: SessionSlots::new(1024, 1, 256),
             budget: Budget::new(BUDGET_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
             gate: Rc::new(OwnUser),
@@ -162,7 +162,7 @@ impl Endpoint {
         let id = self.config.ids.fetch_add(1, Ordering::Relaxed) + 1;
         let session = Session::new(self, id, engine, stream.peer());
         self.sessions.borrow_mut().insert(id, Rc::clone(&session));
-        let greeting = self.config.seats.take(Rank::Greeting);
+        let greeting = self.config.slots.take(Rank::Greeting);
         Connection::new(Rc::clone(self), session, stream, greeting, self.closing.get())
     }
 
@@ -359,13 +359,13 @@ impl Endpoint {
         self.config.gate.admit(&greeting, &session.peer)?;
         self.reclaim();
         let rank = if greeting.wants_admin { Rank::Admin } else { Rank::Session };
-        let seat: Option<Seat> = self.config.seats.take(rank);
-        let Some(seat) = seat else {
+        let slot: Option<SlotGuard> = self.config.slots.take(rank);
+        let Some(slot) = slot else {
             let text = "there are as many sessions as there may be".to_owned();
             return Err((Code::ResourceLimitReached, text));
         };
         self.config.observer.opened(session.id, &greeting.label, &session.peer);
-        session.become_member(greeting, seat, self.clock.now());
+        session.become_member(greeting, slot, self.clock.now());
         self.count(|counters| counters.admitted += 1);
         Ok(())
     }
@@ -409,7 +409,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Config")
             .field("policy", &self.policy)
-            .field("seats", &self.seats)
+            .field("slots", &self.slots)
             .finish_non_exhaustive()
     }
 }

@@ -13,7 +13,7 @@ use sekisho_lifecycle::{
 use sekisho_native::{Greeting, Scratch, Server};
 use tokio::net::UnixStream;
 
-use crate::admission::Seat;
+use crate::admission::SlotGuard;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
@@ -37,7 +37,7 @@ pub(crate) struct Session {
 pub(crate) struct State {
     pub(crate) engine: Server,
     pub(crate) scratch: Scratch,
-    /// Its label and seat, once it is admitted.
+    /// Its label and slot, once it is admitted.
     pub(crate) member: Option<Member>,
     /// The connection, to be woken when a handler or an operator did something.
     pub(crate) waker: Option<Waker>,
@@ -58,7 +58,7 @@ pub(crate) struct Member {
     pub(crate) application: String,
     pub(crate) is_admin: bool,
     pub(crate) since: Moment,
-    pub(crate) _seat: Seat,
+    pub(crate) _slot: SlotGuard,
 }
 
 /// A session as it can be seen from outside (L34).
@@ -70,7 +70,7 @@ pub struct SessionInfo {
     pub label: String,
     /// Which program it is.
     pub application: String,
-    /// Whether it has an admin seat.
+    /// Whether it has an admin slot.
     pub is_admin: bool,
     /// Who it is.
     pub peer: Peer,
@@ -254,13 +254,13 @@ impl Session {
         }
     }
 
-    pub(crate) fn become_member(&self, greeting: Greeting, seat: Seat, now: Moment) {
+    pub(crate) fn become_member(&self, greeting: Greeting, slot: SlotGuard, now: Moment) {
         self.state.borrow_mut().member = Some(Member {
             label: greeting.label,
             application: greeting.application,
             is_admin: greeting.wants_admin,
             since: now,
-            _seat: seat,
+            _slot: slot,
         });
     }
 

@@ -6,7 +6,7 @@
 //! behind (C6).
 
 mod run;
-mod seats;
+mod process_slots;
 mod slots;
 mod spawn;
 mod stderr;
@@ -32,8 +32,8 @@ use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress, Task};
 use run::Run;
 pub use run::Runs;
-pub use seats::Seats;
-use seats::Ticket;
+pub use process_slots::ProcessSlots;
+use process_slots::Ticket;
 use slots::{Claim, Standing};
 use spawn::Input;
 
@@ -48,7 +48,7 @@ pub trait Surroundings: fmt::Debug {
     /// The runs of this worker that go on by themselves.
     fn runs(&self) -> &Runs;
     /// The places for programs, of the whole server.
-    fn seats(&self) -> &Arc<Seats>;
+    fn process_slots(&self) -> &Arc<ProcessSlots>;
     /// The routing table, for work beside the event loop.
     fn table(&self) -> Arc<Table>;
     /// A run that went on by itself has ended.
@@ -136,7 +136,7 @@ pub fn start(
         task.queue(job, Input::Nothing, now);
     } else if !job.cgi.request_buffering && call.body_bytes.is_some() {
         task.queue(job, Input::Pipe, now);
-    } else if task.around.seats().is_full(&job.claim) {
+    } else if task.around.process_slots().is_full(&job.claim) {
         task.fail(Cause::QueueFull);
     } else {
         // A slow client holds no program, and the program knows the length before it starts (C7).
@@ -212,7 +212,7 @@ enum Stage {
 
 impl CgiTask {
     fn queue(&mut self, job: Job, input: Input, now: Moment) {
-        match self.around.seats().take(job.claim) {
+        match self.around.process_slots().take(job.claim) {
             Some(ticket) if ticket.standing() == Standing::Granted => {
                 self.spawn(job, input, ticket, now);
             }
@@ -225,13 +225,13 @@ impl CgiTask {
     }
 
     fn spawn(&mut self, mut job: Job, input: Input, ticket: Ticket, now: Moment) {
-        let strays = &ticket.seats().strays;
+        let strays = &ticket.process_slots().strays;
         let id = (!job.cgi.leaves_daemons).then(|| strays.begin());
         if let Some(id) = id {
             job.environment.add(strays::VARIABLE, id.value().as_bytes());
         }
         let (stderr, limits) = (&job.cgi.stderr, job.cgi.limits);
-        let starting = ticket.seats().start();
+        let starting = ticket.process_slots().start();
         match spawn::spawn(&job.invocation, &job.environment, input, stderr, limits) {
             Ok(pipes) => {
                 let program = Program::new(job.rules, now);

@@ -74,15 +74,15 @@ impl Task for Delay {
 /// passed. Others wait in their order.
 #[derive(Debug)]
 pub struct Hashers {
-    seats: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
 impl Default for Hashers {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let seats = cores.div_ceil(2).min(AT_ONCE_MAX);
-        Self { seats: Arc::new(Semaphore::new(seats)), waiting: AtomicUsize::new(0) }
+        let permits = cores.div_ceil(2).min(AT_ONCE_MAX);
+        Self { permits: Arc::new(Semaphore::new(permits)), waiting: AtomicUsize::new(0) }
     }
 }
 
@@ -139,13 +139,13 @@ impl Asking {
             keeper.report(Level::Error, format_args!("too many passwords wait to be checked"));
             return Err(Status::SERVICE_UNAVAILABLE);
         }
-        let seats = Arc::clone(&hashers.seats);
+        let permits = Arc::clone(&hashers.permits);
         let work = Box::pin(async move {
-            // The seats are never closed; whoever gets none computes all the same.
-            let seat = seats.acquire_owned().await;
+            // The semaphore is never closed; whoever gets none computes all the same.
+            let permit = permits.acquire_owned().await;
             spawn_blocking(move || {
                 let worked = question.work();
-                drop(seat);
+                drop(permit);
                 worked
             })
             .await

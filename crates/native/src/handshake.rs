@@ -37,7 +37,7 @@ pub struct Greeting {
     pub application: String,
     /// What the peer shows for itself.
     pub credential: Vec<u8>,
-    /// Whether it asks for the admin seat (E4).
+    /// Whether it asks for the admin slot (E4).
     pub wants_admin: bool,
     /// The newest minor version that both know.
     pub minor: u32,

@@ -27,7 +27,7 @@ pub struct Hello {
     /// Whatever the server wants to be shown.
     #[prost(bytes = "vec", tag = "5")]
     pub credential: Vec<u8>,
-    /// Whether the admin seat is asked for (E4).
+    /// Whether the admin slot is asked for (E4).
     #[prost(bool, tag = "6")]
     pub admin: bool,
     /// How many bytes of each channel the client is ready to hold; zero leaves it to the server.

@@ -21,7 +21,7 @@ use crate::exchange::{Exchange, Exchanges};
 use crate::link::Link;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
-use crate::session::{Seat, Token, Wish};
+use crate::session::{SessionSlot, Token, Wish};
 use crate::transport::{Socket, Transport};
 use crate::trial;
 use crate::worker::{ListenerContext, Worker};
@@ -99,8 +99,8 @@ impl<T: Transport> Connection<T> {
         let now = worker.clock.now();
         let protocol = Protocol::http1(bound_site.site.first_policy(listen), now);
         let id = worker.next_connection();
-        let seat = Seat::new(id, listener_context.id, now, remote, worker.wish.get().max(listener_context.wish.get()));
-        let key = worker.sessions.borrow_mut().enter(seat);
+        let slot = SessionSlot::new(id, listener_context.id, now, remote, worker.wish.get().max(listener_context.wish.get()));
+        let key = worker.sessions.borrow_mut().enter(slot);
         let is_one_too_many = matches!(admitted, Err(TooMany));
         Self {
             transport,
@@ -235,7 +235,7 @@ impl<T: Transport> Connection<T> {
     pub(crate) fn speak_http2(&mut self) {
         let bound_site = self.link.listener_context.bound_site();
         let policies = bound_site.site.first_policy(bound_site.listen(self.link.local));
-        let accepted = self.link.worker.sessions.borrow().seat(self.link.key).since;
+        let accepted = self.link.worker.sessions.borrow().slot(self.link.key).since;
         self.link.protocol = Protocol::http2(policies, accepted);
     }
 
@@ -274,7 +274,7 @@ impl<T: Transport> Connection<T> {
             return self.close(CloseReason::TransportLost, now);
         }
         let mut sessions = worker.sessions.borrow_mut();
-        self.note_moved(sessions.seat_mut(self.link.key));
+        self.note_moved(sessions.slot_mut(self.link.key));
         let deadline = next.map(|(deadline, _)| deadline);
         let is_first = sessions.arm(self.link.key, deadline, self.transport.is_full());
         drop(sessions);
@@ -391,7 +391,7 @@ impl<T: Transport> Connection<T> {
             self.link.protocol.close_after_next(&mut Scratch::default(), now)
         };
         let mut sessions = self.link.worker.sessions.borrow_mut();
-        if is_last && sessions.seat(self.link.key).session().running() > 0 {
+        if is_last && sessions.slot(self.link.key).session().running() > 0 {
             sessions.after(self.link.key, Fact::ShutdownAsked(Manner::Graceful));
         }
     }
@@ -475,8 +475,8 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        let (connection, seat) = (size_of::<Connection>(), size_of::<Seat>());
-        println!("connection {connection}, protocol {}, seat {seat}", size_of::<Protocol>());
-        assert!(connection + seat <= 448);
+        let (connection, slot) = (size_of::<Connection>(), size_of::<SessionSlot>());
+        println!("connection {connection}, protocol {}, seat {slot}", size_of::<Protocol>());
+        assert!(connection + slot <= 448);
     }
 }

@@ -31,7 +31,7 @@ pub struct Counters {
     pub workers_stuck: AtomicU64,
     /// Workers that were replaced, because they had ended or were stuck.
     pub workers_replaced: AtomicU64,
-    /// Times that accepting had to pause for lack of descriptors or seats.
+    /// Times that accepting had to pause for lack of descriptors or slots.
     pub accept_pauses: AtomicU64,
 }
 

@@ -2,7 +2,7 @@
 //! shares nothing, so it is asked by its order channel and answers by one of the asker's.
 //!
 //! What a session is doing is known to its connection alone. It is not written down for every request: a
-//! session that is asked about is woken, and writes it into its seat.
+//! session that is asked about is woken, and writes it into its slot.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::protocol::{Protocol, ProtocolKind};
-use crate::session::{Seat, Wish};
+use crate::session::{SessionSlot, Wish};
 use crate::tally::Tally;
 use crate::transport::{Socket, Transport};
 use crate::weigh::Held;
@@ -158,8 +158,8 @@ impl Worker {
             }
             Inquiry::ShutDown(id, wish, answer) => {
                 let mut sessions = self.sessions.borrow_mut();
-                let is_here = sessions.iter().any(|seat| seat.id == id);
-                sessions.wish_where(wish, |seat| seat.id == id);
+                let is_here = sessions.iter().any(|slot| slot.id == id);
+                sessions.wish_where(wish, |slot| slot.id == id);
                 let _ = answer.send(is_here);
             }
             Inquiry::Connect(visit) => {
@@ -179,21 +179,21 @@ impl Worker {
     }
 
     async fn look(&self, whom: Whom) -> Vec<View> {
-        let is_meant = |seat: &Seat| match whom {
+        let is_meant = |slot: &SessionSlot| match whom {
             Whom::All => true,
-            Whom::One(id) => seat.id == id,
+            Whom::One(id) => slot.id == id,
         };
-        self.sessions.borrow_mut().ask_where(|seat| is_meant(seat) && is_running(seat));
+        self.sessions.borrow_mut().ask_where(|slot| is_meant(slot) && is_running(slot));
         for _ in 0..TURNS {
             // Those who were woken are polled before this one is again.
             tokio::task::yield_now().await;
-            if !self.sessions.borrow().iter().any(Seat::is_asked) {
+            if !self.sessions.borrow().iter().any(SessionSlot::is_asked) {
                 break;
             }
         }
         let now = self.clock.now();
         let mut sessions = self.sessions.borrow_mut();
-        sessions.iter_mut().filter(|seat| is_meant(seat)).map(|seat| view(seat, now)).collect()
+        sessions.iter_mut().filter(|slot| is_meant(slot)).map(|slot| view(slot, now)).collect()
     }
 
     /// Serves a connection that comes from within the process.
@@ -224,15 +224,15 @@ impl Worker {
             programs_alone: self.runs.alone(),
             ..Measured::default()
         };
-        for seat in self.sessions.borrow().iter() {
-            let at = match seat.session() {
+        for slot in self.sessions.borrow().iter() {
+            let at = match slot.session() {
                 Session::Vacant | Session::Idle => 0,
                 Session::Processing(_) => 1,
                 Session::Closing(..) | Session::Shutdown => 2,
             };
             measured.sessions[at] += 1;
-            measured.moved.0 += seat.moved.0;
-            measured.moved.1 += seat.moved.1;
+            measured.moved.0 += slot.moved.0;
+            measured.moved.1 += slot.moved.1;
         }
         measured
     }
@@ -279,14 +279,14 @@ impl<T: Transport> Connection<T> {
     /// It was made for the service `http`.
     fn came_from_within(&self, on_behalf_of: u64) {
         let mut sessions = self.link.worker.sessions.borrow_mut();
-        sessions.seat_mut(self.link.key).within = NonZeroU64::new(on_behalf_of);
+        sessions.slot_mut(self.link.key).within = NonZeroU64::new(on_behalf_of);
     }
 
     /// Notes in its slot what can be seen of it without asking.
-    pub(crate) fn note_moved(&self, seat: &mut Seat) {
-        seat.moved = (self.received, self.sent_bytes());
-        seat.requests = self.link.protocol.requests();
-        seat.protocol = Some(self.link.protocol.kind());
+    pub(crate) fn note_moved(&self, slot: &mut SessionSlot) {
+        slot.moved = (self.received, self.sent_bytes());
+        slot.requests = self.link.protocol.requests();
+        slot.protocol = Some(self.link.protocol.kind());
     }
 }
 
@@ -311,25 +311,25 @@ impl Exchange {
     }
 }
 
-fn is_running(seat: &Seat) -> bool {
-    seat.session().running() > 0
+fn is_running(slot: &SessionSlot) -> bool {
+    slot.session().running() > 0
 }
 
-fn view(seat: &mut Seat, now: Moment) -> View {
+fn view(slot: &mut SessionSlot, now: Moment) -> View {
     View {
-        id: seat.id,
-        protocol: seat.protocol,
-        peer: match (seat.within, seat.remote()) {
+        id: slot.id,
+        protocol: slot.protocol,
+        peer: match (slot.within, slot.remote()) {
             (Some(session), _) => Peer::Within(session.get()),
             (None, Some(address)) => Peer::Address(address),
             (None, None) => Peer::Unix,
         },
-        age: now.since(seat.since),
-        state: seat.session(),
-        wish: seat.wish(),
-        deadline: seat.deadline().map(|deadline| (deadline, deadline.at.since(now))),
-        moved: seat.moved,
-        requests: seat.requests,
-        running: seat.take_running(),
+        age: now.since(slot.since),
+        state: slot.session(),
+        wish: slot.wish(),
+        deadline: slot.deadline().map(|deadline| (deadline, deadline.at.since(now))),
+        moved: slot.moved,
+        requests: slot.requests,
+        running: slot.take_running(),
     }
 }

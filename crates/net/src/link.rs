@@ -52,7 +52,7 @@ impl Link {
         };
         ConnectionFacts {
             id: self.id,
-            remote: self.worker.sessions.borrow().seat(self.key).remote(),
+            remote: self.worker.sessions.borrow().slot(self.key).remote(),
             local: self.local.map(|ip| SocketAddr::new(ip, port)),
             requests: self.protocol.requests(),
             is_tls: false,
@@ -95,7 +95,7 @@ impl Link {
     /// A request that was admitted, if one was, is over (L5, L9).
     pub(crate) fn release(&mut self) {
         let mut sessions = self.worker.sessions.borrow_mut();
-        if sessions.seat(self.key).session().running() > 0 {
+        if sessions.slot(self.key).session().running() > 0 {
             sessions.after(self.key, Fact::ResponseSent);
         }
     }

@@ -261,7 +261,7 @@ impl Exchange {
 /// A long file begins to leave.
 fn begin_long_file<T: Transport>(transport: &T, link: &Link) {
     transport.cork(true);
-    let remote = link.worker.sessions.borrow().seat(link.key).remote();
+    let remote = link.worker.sessions.borrow().slot(link.key).remote();
     let is_local = remote.is_some_and(|remote| remote.ip().to_canonical().is_loopback());
     // A connection that came in at a local address has it already.
     if is_local && !link.listener_context.is_local() {

@@ -95,9 +95,9 @@ impl Remote {
     }
 }
 
-/// A session's seat in the worker: what can be seen of it from outside (L34).
+/// A session's slot in the worker: what can be seen of it from outside (L34).
 #[derive(Debug)]
-pub struct Seat {
+pub struct SessionSlot {
     /// Its number.
     pub id: u64,
     /// When it came.
@@ -128,8 +128,8 @@ pub struct Seat {
     pub protocol: Option<ProtocolKind>,
 }
 
-impl Seat {
-    /// A seat for a session that has just connected. `remote` is `None` for a Unix socket.
+impl SessionSlot {
+    /// A slot for a session that has just connected. `remote` is `None` for a Unix socket.
     pub fn new(id: u64, listener_id: u32, since: Moment, remote: Option<SocketAddr>, wish: Wish) -> Self {
         Self {
             id,
@@ -233,7 +233,7 @@ impl Token {
 /// All sessions of a worker and the queue of their deadlines.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    seats: Slab<Seat>,
+    slots: Slab<SessionSlot>,
     queue: BinaryHeap<Reverse<(Moment, u32, u64)>>,
     due: Due,
 }
@@ -246,11 +246,11 @@ struct Due {
 }
 
 impl Due {
-    fn add(&mut self, index: u32, seat: &mut Seat) {
-        if std::mem::replace(&mut seat.is_due, true) {
+    fn add(&mut self, index: u32, slot: &mut SessionSlot) {
+        if std::mem::replace(&mut slot.is_due, true) {
             return;
         }
-        self.tokens.push(Token::new(Key(index), seat.id));
+        self.tokens.push(Token::new(Key(index), slot.id));
     }
 
     /// Tells who gives the turns that there are some.
@@ -262,10 +262,10 @@ impl Due {
 }
 
 impl Sessions {
-    /// Gives a session its seat (L1).
-    pub fn enter(&mut self, seat: Seat) -> Key {
+    /// Gives a session its slot (L1).
+    pub fn enter(&mut self, slot: SessionSlot) -> Key {
         // More than there can be descriptors: it always fits.
-        let key = Key(self.seats.insert(seat) as u32);
+        let key = Key(self.slots.insert(slot) as u32);
         self.after(key, Fact::Connected);
         key
     }
@@ -273,10 +273,10 @@ impl Sessions {
     /// Tells a session's table what happened. A pair that the table does not have is a bug of ours and
     /// changes nothing.
     pub fn after(&mut self, key: Key, fact: Fact) -> Order {
-        let seat = &mut self.seats[key.index()];
-        match seat.session.after(fact) {
+        let slot = &mut self.slots[key.index()];
+        match slot.session.after(fact) {
             Ok((next, order)) => {
-                seat.session = next;
+                slot.session = next;
                 order
             }
             Err(illegal) => {
@@ -286,83 +286,83 @@ impl Sessions {
         }
     }
 
-    /// A session's seat.
-    pub fn seat(&self, key: Key) -> &Seat {
-        &self.seats[key.index()]
+    /// A session's slot.
+    pub fn slot(&self, key: Key) -> &SessionSlot {
+        &self.slots[key.index()]
     }
 
     /// The same, to write into.
-    pub fn seat_mut(&mut self, key: Key) -> &mut Seat {
-        &mut self.seats[key.index()]
+    pub fn slot_mut(&mut self, key: Key) -> &mut SessionSlot {
+        &mut self.slots[key.index()]
     }
 
     /// How the kernel and other threads know a session.
     pub fn token(&self, key: Key) -> Token {
-        Token::new(key, self.seats[key.index()].id)
+        Token::new(key, self.slots[key.index()].id)
     }
 
     /// Everyone who is here.
-    pub fn iter(&self) -> impl Iterator<Item = &Seat> {
-        self.seats.iter().map(|(_, seat)| seat)
+    pub fn iter(&self) -> impl Iterator<Item = &SessionSlot> {
+        self.slots.iter().map(|(_, slot)| slot)
     }
 
     /// Everyone who is here, to write into.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
-        self.seats.iter_mut().map(|(_, seat)| seat)
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut SessionSlot> {
+        self.slots.iter_mut().map(|(_, slot)| slot)
     }
 
-    /// Takes a session's seat back. Its entry in the queue is passed over when it comes up.
+    /// Takes a session's slot back. Its entry in the queue is passed over when it comes up.
     pub fn leave(&mut self, key: Key) {
-        self.seats.remove(key.index());
-        if self.seats.is_empty() {
+        self.slots.remove(key.index());
+        if self.slots.is_empty() {
             self.queue = BinaryHeap::new();
-            self.seats.shrink_to_fit();
+            self.slots.shrink_to_fit();
         }
     }
 
-    /// What the seats and the queue of their deadlines hold in memory.
+    /// What the slots and the queue of their deadlines hold in memory.
     pub fn held_bytes(&self) -> usize {
-        // A place of the slab is a seat, or the number of the next free one.
-        let seats = self.seats.capacity() * (size_of::<Seat>() + size_of::<usize>());
-        seats + self.queue.capacity() * size_of::<Reverse<(Moment, u32, u64)>>()
+        // A place of the slab is a slot, or the number of the next free one.
+        let slots = self.slots.capacity() * (size_of::<SessionSlot>() + size_of::<usize>());
+        slots + self.queue.capacity() * size_of::<Reverse<(Moment, u32, u64)>>()
     }
 
     /// How many are here.
     pub fn len(&self) -> usize {
-        self.seats.len()
+        self.slots.len()
     }
 
     /// Whether nobody is here.
     pub fn is_empty(&self) -> bool {
-        self.seats.is_empty()
+        self.slots.is_empty()
     }
 
     /// Notes what a session waits for; `true` when the queue has a new first entry, so that the timer must
     /// be set anew.
     pub fn arm(&mut self, key: Key, deadline: Option<Deadline>, waits_to_send: bool) -> bool {
-        let seat = &mut self.seats[key.index()];
-        seat.waits_to_send = waits_to_send;
-        seat.deadline = deadline;
+        let slot = &mut self.slots[key.index()];
+        slot.waits_to_send = waits_to_send;
+        slot.deadline = deadline;
         let Some(Deadline { at, .. }) = deadline else { return false };
-        if seat.queued.is_some_and(|queued| queued <= at) {
+        if slot.queued.is_some_and(|queued| queued <= at) {
             return false;
         }
-        seat.queued = Some(at);
+        slot.queued = Some(at);
         self.forget_those_who_left();
-        let seat = &self.seats[key.index()];
+        let slot = &self.slots[key.index()];
         let is_first = self.queue.peek().is_none_or(|Reverse((first, _, _))| at < *first);
-        self.queue.push(Reverse((at, key.0, seat.id)));
+        self.queue.push(Reverse((at, key.0, slot.id)));
         is_first
     }
 
     /// Entries of those who left stay until they come up, unless they have become many: then all go at once,
     /// so that the queue is no longer than some times the number of those who are here.
     fn forget_those_who_left(&mut self) {
-        if self.queue.len() > QUEUE_SPARE + 4 * self.seats.len() {
-            let seats = &self.seats;
+        if self.queue.len() > QUEUE_SPARE + 4 * self.slots.len() {
+            let slots = &self.slots;
             self.queue.retain(|Reverse((at, index, id))| {
-                let seat = seats.get(*index as usize);
-                seat.is_some_and(|seat| seat.id == *id && seat.queued == Some(*at))
+                let slot = slots.get(*index as usize);
+                slot.is_some_and(|slot| slot.id == *id && slot.queued == Some(*at))
             });
         }
     }
@@ -370,24 +370,24 @@ impl Sessions {
     /// A session's socket has become ready. It is its turn, unless it waits for something else.
     pub fn note_ready(&mut self, token: Token, ready: Ready) {
         let Key(index) = token.key();
-        let Some(seat) = self.seats.get_mut(index as usize) else { return };
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
         // Its predecessor's socket may still be open in a child that is about to become another program.
-        if Token::new(token.key(), seat.id) != token {
+        if Token::new(token.key(), slot.id) != token {
             return;
         }
-        seat.ready |= ready;
-        if ready.may_read() || seat.waits_to_send {
-            self.due.add(index, seat);
+        slot.ready |= ready;
+        if ready.may_read() || slot.waits_to_send {
+            self.due.add(index, slot);
         }
     }
 
     /// Somebody who works for a session wants it to have a turn.
     pub fn call(&mut self, token: Token) {
         let Key(index) = token.key();
-        if let Some(seat) = self.seats.get_mut(index as usize)
-            && Token::new(token.key(), seat.id) == token
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && Token::new(token.key(), slot.id) == token
         {
-            self.due.add(index, seat);
+            self.due.add(index, slot);
         }
     }
 
@@ -401,38 +401,38 @@ impl Sessions {
 
     /// A session that was due has its turn; whether it is still here.
     pub fn begin_turn(&mut self, token: Token) -> bool {
-        let seat = self.seats.get_mut(token.key().index());
-        let seat = seat.filter(|seat| Token::new(token.key(), seat.id) == token);
-        seat.map(|seat| seat.is_due = false).is_some()
+        let slot = self.slots.get_mut(token.key().index());
+        let slot = slot.filter(|slot| Token::new(token.key(), slot.id) == token);
+        slot.map(|slot| slot.is_due = false).is_some()
     }
 
     /// What is wished of a session.
     pub fn wish(&self, key: Key) -> Wish {
-        self.seats[key.index()].wish
+        self.slots[key.index()].wish
     }
 
     /// What a session is to do now.
     pub fn orders(&mut self, key: Key) -> Orders {
-        let seat = &mut self.seats[key.index()];
-        let ready = std::mem::take(&mut seat.ready);
-        Orders { wish: seat.wish, ready, has_errand: seat.errand.is_some() }
+        let slot = &mut self.slots[key.index()];
+        let ready = std::mem::take(&mut slot.ready);
+        Orders { wish: slot.wish, ready, has_errand: slot.errand.is_some() }
     }
 
     /// What is asked of a session alone; it is told once.
     pub(crate) fn take_errand(&mut self, key: Key) -> Errand {
-        self.seats[key.index()].errand.take().map(|errand| *errand).unwrap_or_default()
+        self.slots[key.index()].errand.take().map(|errand| *errand).unwrap_or_default()
     }
 
     /// What a session that was asked does.
     pub(crate) fn answer_errand(&mut self, key: Key, running: Vec<Running>) {
-        self.seats[key.index()].errand_mut().running = running;
+        self.slots[key.index()].errand_mut().running = running;
     }
 
     /// Asks some sessions what they do.
-    pub fn ask_where(&mut self, is_meant: impl Fn(&Seat) -> bool) {
-        for (index, seat) in self.seats.iter_mut().filter(|(_, seat)| is_meant(seat)) {
-            seat.errand_mut().is_asked = true;
-            self.due.add(index as u32, seat);
+    pub fn ask_where(&mut self, is_meant: impl Fn(&SessionSlot) -> bool) {
+        for (index, slot) in self.slots.iter_mut().filter(|(_, slot)| is_meant(slot)) {
+            slot.errand_mut().is_asked = true;
+            self.due.add(index as u32, slot);
         }
         self.due.announce();
     }
@@ -445,12 +445,12 @@ impl Sessions {
         request: Option<u64>,
         answer: oneshot::Sender<Option<bool>>,
     ) {
-        let Some((index, seat)) = self.seats.iter_mut().find(|(_, seat)| seat.id == id) else {
+        let Some((index, slot)) = self.slots.iter_mut().find(|(_, slot)| slot.id == id) else {
             let _ = answer.send(None);
             return;
         };
-        seat.errand_mut().cancels.push((request, answer));
-        self.due.add(index as u32, seat);
+        slot.errand_mut().cancels.push((request, answer));
+        self.due.add(index as u32, slot);
         self.due.announce();
     }
 
@@ -460,11 +460,11 @@ impl Sessions {
     }
 
     /// Wishes something of some sessions and wakes them.
-    pub fn wish_where(&mut self, wish: Wish, is_meant: impl Fn(&Seat) -> bool) {
-        for (index, seat) in &mut self.seats {
-            if wish > seat.wish && is_meant(seat) {
-                seat.wish = wish;
-                self.due.add(index as u32, seat);
+    pub fn wish_where(&mut self, wish: Wish, is_meant: impl Fn(&SessionSlot) -> bool) {
+        for (index, slot) in &mut self.slots {
+            if wish > slot.wish && is_meant(slot) {
+                slot.wish = wish;
+                self.due.add(index as u32, slot);
             }
         }
         self.due.announce();
@@ -483,20 +483,20 @@ impl Sessions {
                 return Some(at);
             }
             self.queue.pop();
-            let seat = self.seats.get_mut(index as usize);
-            let Some(seat) = seat.filter(|seat| seat.id == id) else {
+            let slot = self.slots.get_mut(index as usize);
+            let Some(slot) = slot.filter(|slot| slot.id == id) else {
                 continue;
             };
             // A session may have two entries, when its deadline moved earlier: only the one that it
             // knows of counts.
-            if seat.queued != Some(at) {
+            if slot.queued != Some(at) {
                 continue;
             }
-            seat.queued = None;
-            match seat.deadline {
-                Some(deadline) if deadline.at.is_due(now) => self.due.add(index, seat),
+            slot.queued = None;
+            match slot.deadline {
+                Some(deadline) if deadline.at.is_due(now) => self.due.add(index, slot),
                 Some(Deadline { at, .. }) => {
-                    seat.queued = Some(at);
+                    slot.queued = Some(at);
                     self.queue.push(Reverse((at, index, id)));
                 }
                 None => {}
@@ -527,15 +527,15 @@ mod tests {
         Deadline { at: at(millis), kind: DeadlineKind::Header }
     }
 
-    fn seat(id: u64) -> Seat {
-        Seat::new(id, 0, Moment::ZERO, None, Wish::GoOn)
+    fn slot(id: u64) -> SessionSlot {
+        SessionSlot::new(id, 0, Moment::ZERO, None, Wish::GoOn)
     }
 
     #[test]
     fn a_deadline_never_wakes_early_and_is_not_lost_when_it_moves() {
         // T1, T2
         let mut sessions = Sessions::default();
-        let key = sessions.enter(seat(1));
+        let key = sessions.enter(slot(1));
         assert!(sessions.arm(key, Some(by(10)), false));
         assert!(!sessions.arm(key, Some(by(30)), false), "later: nothing to set");
         assert_eq!(sessions.wake_due(at(10)), Some(at(30)), "put back, not woken");
@@ -551,10 +551,10 @@ mod tests {
     fn the_queue_does_not_grow_with_those_who_have_left() {
         // T1, O5
         let mut sessions = Sessions::default();
-        let stays = sessions.enter(seat(0));
+        let stays = sessions.enter(slot(0));
         sessions.arm(stays, Some(by(90_000)), false);
         for id in 1..100_000 {
-            let key = sessions.enter(seat(id));
+            let key = sessions.enter(slot(id));
             sessions.arm(key, Some(by(60_000 + id)), false);
             assert!(sessions.queue.len() <= QUEUE_SPARE + 10, "{}", sessions.queue.len());
             sessions.leave(key);
@@ -569,7 +569,7 @@ mod tests {
     fn a_session_without_a_deadline_contributes_nothing_to_the_wait() {
         // T2
         let mut sessions = Sessions::default();
-        let key = sessions.enter(seat(1));
+        let key = sessions.enter(slot(1));
         sessions.arm(key, Some(by(10)), false);
         sessions.arm(key, None, false);
         assert_eq!(sessions.wake_due(at(10)), None);
@@ -578,14 +578,14 @@ mod tests {
     }
 
     #[test]
-    fn the_seat_of_one_who_left_is_not_mistaken_for_the_next() {
+    fn the_slot_of_a_closed_session_is_not_mistaken_for_the_next() {
         let mut sessions = Sessions::default();
-        let _other = sessions.enter(seat(0));
-        let key = sessions.enter(seat(1));
+        let _other = sessions.enter(slot(0));
+        let key = sessions.enter(slot(1));
         sessions.arm(key, Some(by(10)), false);
         let old = sessions.token(key);
         sessions.leave(key);
-        let key = sessions.enter(seat(2));
+        let key = sessions.enter(slot(2));
         assert_eq!(old.key(), key, "the same place");
         sessions.arm(key, Some(by(50)), false);
         assert_eq!(sessions.wake_due(at(20)), Some(at(50)));
@@ -598,7 +598,7 @@ mod tests {
     #[test]
     fn a_session_is_due_once_however_often_it_is_called_and_only_for_what_it_waits_for() {
         let mut sessions = Sessions::default();
-        let key = sessions.enter(seat(1));
+        let key = sessions.enter(slot(1));
         let token = sessions.token(key);
         sessions.note_ready(token, Ready::TO_SEND);
         assert_eq!(due(&mut sessions), [], "it does not wait for that");
@@ -625,7 +625,7 @@ mod tests {
     fn force_may_follow_drain_and_never_the_reverse() {
         // L10
         let mut sessions = Sessions::default();
-        let key = sessions.enter(seat(1));
+        let key = sessions.enter(slot(1));
         sessions.wish_all(Wish::Force);
         sessions.wish_all(Wish::Drain);
         assert_eq!(sessions.wish(key), Wish::Force);
@@ -635,9 +635,9 @@ mod tests {
     fn what_happens_to_a_session_can_be_seen() {
         // L1, L2, L5, L6, L9, L34
         let mut sessions = Sessions::default();
-        let key = sessions.enter(seat(7));
+        let key = sessions.enter(slot(7));
         let seen =
-            |sessions: &Sessions| sessions.iter().next().map(|seat| seat.session().to_string());
+            |sessions: &Sessions| sessions.iter().next().map(|slot| slot.session().to_string());
         assert_eq!(seen(&sessions).as_deref(), Some("idle"));
         assert_eq!(sessions.after(key, Fact::RequestReceived), Order::Admit);
         assert_eq!(seen(&sessions).as_deref(), Some("p_1"));
@@ -650,9 +650,9 @@ mod tests {
     #[test]
     fn only_those_who_are_meant_are_asked_to_go() {
         let mut sessions = Sessions::default();
-        let stays = sessions.enter(Seat::new(1, 1, Moment::ZERO, None, Wish::GoOn));
-        let goes = sessions.enter(Seat::new(2, 2, Moment::ZERO, None, Wish::GoOn));
-        sessions.wish_where(Wish::Drain, |seat| seat.listener_id == 2);
+        let stays = sessions.enter(SessionSlot::new(1, 1, Moment::ZERO, None, Wish::GoOn));
+        let goes = sessions.enter(SessionSlot::new(2, 2, Moment::ZERO, None, Wish::GoOn));
+        sessions.wish_where(Wish::Drain, |slot| slot.listener_id == 2);
         assert_eq!((sessions.wish(stays), sessions.wish(goes)), (Wish::GoOn, Wish::Drain));
     }
 }

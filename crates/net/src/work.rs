@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Level, LocationId};
 use sekisho_handler::Progress;
-use sekisho_handler::cgi::{Runs, Seats, Surroundings};
+use sekisho_handler::cgi::{Runs, ProcessSlots, Surroundings};
 use sekisho_handler::task::Way;
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
@@ -53,8 +53,8 @@ impl Surroundings for Around {
         &self.worker.runs
     }
 
-    fn seats(&self) -> &Arc<Seats> {
-        &self.worker.shared.seats
+    fn process_slots(&self) -> &Arc<ProcessSlots> {
+        &self.worker.shared.process_slots
     }
 
     fn table(&self) -> Arc<sekisho_route::Table> {

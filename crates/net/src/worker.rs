@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sekisho_config::ListenAddress;
-use sekisho_handler::cgi::{Runs, Seats};
+use sekisho_handler::cgi::{Runs, ProcessSlots};
 use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::password::{UserFiles, Verdicts};
 use sekisho_handler::status::Question;
@@ -68,7 +68,7 @@ pub struct Shared {
     /// How many workers there are.
     pub workers: AtomicUsize,
     /// Places for programs.
-    pub seats: Arc<Seats>,
+    pub process_slots: Arc<ProcessSlots>,
     /// Connections, where they are limited.
     pub admission: Arc<Admission>,
     /// Files of users.
@@ -419,7 +419,7 @@ impl Worker {
 
     fn wish_at(&self, listener_context: &ListenerContext, wish: Wish) {
         listener_context.wish.set(wish);
-        self.sessions.borrow_mut().wish_where(wish, |seat| seat.listener_id == listener_context.id);
+        self.sessions.borrow_mut().wish_where(wish, |slot| slot.listener_id == listener_context.id);
     }
 
     /// Serves who waits at a listener, and closes it.

@@ -18,7 +18,7 @@ impl Server {
         &self,
         complaints: &[String],
         notes: &[(Level, String)],
-        seat_error: Option<&io::Error>,
+        control_socket_error: Option<&io::Error>,
     ) {
         for complaint in complaints {
             self.log(Level::Warn, &format!("not used: {complaint}"));
@@ -26,8 +26,8 @@ impl Server {
         for (level, note) in notes {
             self.log(*level, note);
         }
-        if let Some(error) = seat_error {
-            self.log(Level::Warn, &format!("no admin seat, `sekisho ctl` cannot ask: {error}"));
+        if let Some(error) = control_socket_error {
+            self.log(Level::Warn, &format!("no control socket, `sekisho ctl` cannot connect: {error}"));
         }
     }
 

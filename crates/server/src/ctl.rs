@@ -226,7 +226,7 @@ pub(crate) fn run(ctl: &Ctl) -> ExitCode {
 
 /// Asks a process for a reload; `None` when it cannot be asked.
 pub(crate) fn reload(pid: u32) -> Result<Option<Verdict>, Problem> {
-    let verdict = reach::seat(pid).and_then(|socket| {
+    let verdict = reach::control_socket(pid).and_then(|socket| {
         let mut server = Server::connect(socket, Vec::new(), "reload")?;
         server.verdict(What::Reload(control::Reload {}))
     });

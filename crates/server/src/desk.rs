@@ -1,5 +1,5 @@
 //! The desk: one thread that serves native sessions (E1–E9), at the addresses of the `endpoint` block and at
-//! the server's own admin seat, an abstract Unix socket named `sekisho/<pid>` that every server has. From
+//! the server's own control socket, an abstract Unix socket named `sekisho/<pid>` that every server has. From
 //! here every session of every protocol is seen and steered: the workers are asked by their order channels,
 //! what concerns the whole server is asked of the main thread.
 //!
@@ -80,21 +80,21 @@ pub(crate) struct Desk {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The socket of the admin seat: opened early, while we may still be root.
+/// The socket of the control socket: opened early, while we may still be root.
 #[derive(Debug)]
-pub(crate) struct Seat(UnixListener);
+pub(crate) struct ControlSocket(UnixListener);
 
-impl Seat {
-    /// Opens the seat of this process.
+impl ControlSocket {
+    /// Opens the control socket of this process.
     pub(crate) fn open() -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&seat_address(std::process::id())?)?;
+        let listener = UnixListener::bind_addr(&control_socket_address(std::process::id())?)?;
         listener.set_nonblocking(true)?;
         Ok(Self(listener))
     }
 }
 
-/// Where the admin seat of a process is.
-pub(crate) fn seat_address(pid: u32) -> io::Result<SocketAddr> {
+/// Where the control socket of a process is.
+pub(crate) fn control_socket_address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("sekisho/{pid}"))
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn listens(endpoint: &Endpoint) -> Vec<Listen> {
 impl Desk {
     /// Starts the thread.
     pub(crate) fn start(
-        seat: Option<Seat>,
+        control_socket: Option<ControlSocket>,
         started: Instant,
         shared: Arc<Shared>,
         logs: Arc<Logs>,
@@ -129,8 +129,8 @@ impl Desk {
                 // It cannot be; nobody shall be asked by whoever may more than they should.
                 return;
             }
-            let seat = seat.map(|Seat(listener)| listener);
-            host::run(seat, started, (shared, logs), (inbox, questions), outbox);
+            let control_socket = control_socket.map(|ControlSocket(listener)| listener);
+            host::run(control_socket, started, (shared, logs), (inbox, questions), outbox);
         };
         let thread = std::thread::Builder::new()
             .name("desk".to_owned())

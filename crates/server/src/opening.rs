@@ -13,7 +13,7 @@ use sekisho_log::Logs;
 use sekisho_net::listen::{BindError, Inherited};
 use sekisho_net::{Site, Sockets, Zones};
 
-use crate::desk::{self, Rules, Seat};
+use crate::desk::{self, Rules, ControlSocket};
 use crate::handover::Handover;
 use crate::pid_file::PidFile;
 use crate::run::{machine, rules};
@@ -81,7 +81,7 @@ pub(crate) struct Opened {
     pub(crate) site: Site,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) handover: io::Result<Handover>,
-    pub(crate) seat: io::Result<Seat>,
+    pub(crate) control_socket: io::Result<ControlSocket>,
     pub(crate) rules: Rules,
     /// What the log shall be told.
     pub(crate) notes: Vec<(Level, String)>,
@@ -97,14 +97,14 @@ pub(crate) fn open_rest(
     let rules = rules(config)?;
     let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
-    let (handover, seat) = (Handover::open(), Seat::open());
+    let (handover, control_socket) = (Handover::open(), ControlSocket::open());
     if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
         logs.give_new_files_to(identity.uid, identity.gid);
     }
     let notes = privilege::give_up(config)?;
     privilege::without_rest(|| logs.start())
         .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
-    Ok(Opened { site, pid_file, handover, seat, rules, notes })
+    Ok(Opened { site, pid_file, handover, control_socket, rules, notes })
 }
 
 fn write_pid_file(

@@ -149,7 +149,7 @@ impl Server {
             sockets.remove_files_but(&inherited);
             endpoint_sockets.remove_files_but(&inherited);
         })?;
-        let Opened { mut site, pid_file, handover, seat, rules, notes } = opened;
+        let Opened { mut site, pid_file, handover, control_socket, rules, notes } = opened;
         site.held_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started);
@@ -157,11 +157,11 @@ impl Server {
             // There is one server in a process.
             let _ = workers.shared().user.set(name.to_owned());
         }
-        let (seat, seat_error) = match seat {
-            Ok(seat) => (Some(seat), None),
+        let (control_socket, control_socket_error) = match control_socket {
+            Ok(control_socket) => (Some(control_socket), None),
             Err(error) => (None, Some(error)),
         };
-        let desk = Desk::start(seat, started, workers.shared(), Arc::clone(&logs))?;
+        let desk = Desk::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         let mut server = Self {
             plan,
             program,
@@ -190,7 +190,7 @@ impl Server {
             is_desk_left: true,
             is_replaced: false,
         };
-        server.tell_opened(&complaints, &notes, seat_error.as_ref());
+        server.tell_opened(&complaints, &notes, control_socket_error.as_ref());
         match handover {
             Ok(handover) => server.handover = Some(handover),
             Err(error) => server.log(Level::Warn, &format!("no socket for upgrades: {error}")),

@@ -133,7 +133,7 @@ impl Workers {
 
     /// Ends every program that runs: nobody is waited for any more.
     pub(crate) fn kill_programs(&self) {
-        self.shared.seats.kill_all();
+        self.shared.process_slots.kill_all();
     }
 
     /// Makes ready for so many workers on these sockets, kept within this domain: starts those that are

@@ -8,7 +8,7 @@ mod house;
 mod plan;
 mod program;
 mod record;
-mod seat;
+mod server_session;
 mod serve;
 mod timeline;
 mod work;
@@ -25,13 +25,13 @@ use crate::{Fault, Scope, Tally};
 use client::Client;
 use house::House;
 use plan::Plan;
-use seat::Seat;
+use server_session::ServerSession;
 
 /// Who acts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Who {
     Client(usize),
-    Seat(usize),
+    ServerSession(usize),
     /// A program that outlives its answer.
     Run(u64),
     /// The server as a whole.
@@ -54,7 +54,7 @@ struct World {
     house: House,
     clients: Vec<Client>,
     links: Vec<Link>,
-    seats: Vec<Option<Seat>>,
+    server_sessions: Vec<Option<ServerSession>>,
 }
 
 /// Plays the world of a seed; an error says what went wrong and what led to it.
@@ -78,7 +78,7 @@ pub(crate) fn play(
         .map(|guest| Link { up: Pipe::new(guest.ways[0]), down: Pipe::new(guest.ways[1]) });
     let mut world = World {
         links: links.collect(),
-        seats: (0..clients.len()).map(|_| None).collect(),
+        server_sessions: (0..clients.len()).map(|_| None).collect(),
         house: House::new(&drawn),
         clients,
         plan: drawn,
@@ -119,24 +119,24 @@ impl World {
     fn act(&mut self, who: Who, play: &mut Play) {
         match who {
             Who::Client(at) => {
-                if self.seats[at].is_none() && !self.connect(at, play) {
+                if self.server_sessions[at].is_none() && !self.connect(at, play) {
                     return;
                 }
                 let is_unheard = self.links[at].down.deliver(play.now, &mut play.dice);
                 self.clients[at].poll(&mut self.links[at], &mut self.house.tally, play);
                 if is_unheard {
                     self.links[at].up.refuse(play.now, &mut play.dice);
-                    play.wake(Who::Seat(at), self.links[at].up.next_arrival().unwrap_or(play.now));
+                    play.wake(Who::ServerSession(at), self.links[at].up.next_arrival().unwrap_or(play.now));
                 }
             }
-            Who::Seat(at) => {
+            Who::ServerSession(at) => {
                 let link = &mut self.links[at];
                 let is_unheard = link.up.deliver(play.now, &mut play.dice);
-                let Some(seat) = &mut self.seats[at] else { return };
-                if !seat.is_over() && self.house.outcome.is_none() {
-                    seat.poll(link, self.clients[at].guest(), &mut self.house, play);
+                let Some(server_session) = &mut self.server_sessions[at] else { return };
+                if !server_session.is_over() && self.house.outcome.is_none() {
+                    server_session.poll(link, self.clients[at].guest(), &mut self.house, play);
                 } else if let Some(next) = link.up.next_arrival() {
-                    play.wake(Who::Seat(at), next);
+                    play.wake(Who::ServerSession(at), next);
                 }
                 if is_unheard {
                     link.down.refuse(play.now, &mut play.dice);
@@ -165,8 +165,8 @@ impl World {
             return false;
         }
         play.say(|| format!("client {at} connects"));
-        self.seats[at] = Some(Seat::new(at, &mut self.house, play));
-        play.wake(Who::Seat(at), play.now);
+        self.server_sessions[at] = Some(ServerSession::new(at, &mut self.house, play));
+        play.wake(Who::ServerSession(at), play.now);
         true
     }
 
@@ -177,11 +177,11 @@ impl World {
             play.say(|| "reload".into());
             self.house.reload();
             if play.has(Fault::ReloadCloses) {
-                for (at, seat) in self.seats.iter_mut().enumerate() {
-                    if let Some(seat) =
-                        seat.as_mut().filter(|seat| !seat.is_over() && seat.is_idle())
+                for (at, server_session) in self.server_sessions.iter_mut().enumerate() {
+                    if let Some(server_session) =
+                        server_session.as_mut().filter(|server_session| !server_session.is_over() && server_session.is_idle())
                     {
-                        seat.close(
+                        server_session.close(
                             CloseReason::PeerClosed,
                             &mut self.links[at],
                             &mut self.house,
@@ -197,9 +197,9 @@ impl World {
         }
         if let Some(at) = self.plan.cancels.iter().position(|(at, _)| at.is_due(now)) {
             let (_, client) = self.plan.cancels.remove(at);
-            if let Some(seat) = self.seats[client].as_mut().filter(|seat| !seat.is_over()) {
-                seat.cancel_task(&mut self.house, play);
-                play.wake(Who::Seat(client), now);
+            if let Some(server_session) = self.server_sessions[client].as_mut().filter(|server_session| !server_session.is_over()) {
+                server_session.cancel_task(&mut self.house, play);
+                play.wake(Who::ServerSession(client), now);
             }
         }
         self.wait_for_plan(play);
@@ -212,9 +212,9 @@ impl World {
 
     fn tell(&mut self, fact: drain::Fact, play: &mut Play) {
         if self.house.tell(fact, play) {
-            for (at, seat) in self.seats.iter().enumerate() {
-                if seat.as_ref().is_some_and(|seat| !seat.is_over()) {
-                    play.wake(Who::Seat(at), play.now);
+            for (at, server_session) in self.server_sessions.iter().enumerate() {
+                if server_session.as_ref().is_some_and(|server_session| !server_session.is_over()) {
+                    play.wake(Who::ServerSession(at), play.now);
                 }
             }
         }
@@ -222,12 +222,12 @@ impl World {
 
     /// The process ends, and with it whatever was left behind.
     fn exit(&mut self, outcome: Outcome, play: &mut Play) {
-        for (at, seat) in self.seats.iter_mut().enumerate() {
-            let Some(seat) = seat.as_mut().filter(|seat| !seat.is_over()) else { continue };
+        for (at, server_session) in self.server_sessions.iter_mut().enumerate() {
+            let Some(server_session) = server_session.as_mut().filter(|server_session| !server_session.is_over()) else { continue };
             play.demand(outcome == Outcome::Abandoned, || {
                 format!("the server has ended ({outcome:?}), and session {at} has not")
             });
-            seat.abandon(&mut self.links[at], &mut self.house, play);
+            server_session.abandon(&mut self.links[at], &mut self.house, play);
         }
     }
 
@@ -242,9 +242,9 @@ impl World {
         play.demand(tasks == 0, || format!("{tasks} tasks have not ended"));
         let (started, swept) = (house.runs_started, house.runs_swept);
         play.demand(started == swept, || format!("{started} programs began, {swept} were swept"));
-        for (client, seat) in self.clients.iter().zip(&self.seats) {
-            if let Some(seat) = seat {
-                client.settle(&seat.record, &mut house.tally, play);
+        for (client, server_session) in self.clients.iter().zip(&self.server_sessions) {
+            if let Some(server_session) = server_session {
+                client.settle(&server_session.record, &mut house.tally, play);
             }
         }
     }

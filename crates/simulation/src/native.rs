@@ -15,14 +15,14 @@ use crate::scene::Scene;
 use crate::{Fault, Scope, Tally};
 
 use app::App;
-use desk::Seat;
+use desk::ServerSession;
 use plan::{Act, Plan};
 
 /// Who acts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Who {
     Client(usize),
-    Seat(usize),
+    ServerSession(usize),
     /// What the plan says.
     Plan,
 }
@@ -40,7 +40,7 @@ struct World {
     plan: Plan,
     apps: Vec<App>,
     links: Vec<Link>,
-    seats: Vec<Option<Seat>>,
+    server_sessions: Vec<Option<ServerSession>>,
     /// The endpoint takes nobody any more.
     is_closed: bool,
     tally: Tally,
@@ -64,7 +64,7 @@ pub(crate) fn play(
         .map(|guest| Link { up: Pipe::new(guest.ways[0]), down: Pipe::new(guest.ways[1]) });
     let mut world = World {
         links: links.collect(),
-        seats: (0..apps.len()).map(|_| None).collect(),
+        server_sessions: (0..apps.len()).map(|_| None).collect(),
         apps,
         is_closed: false,
         tally: Tally { worlds: 1, ..Tally::default() },
@@ -102,29 +102,29 @@ impl World {
     fn act(&mut self, who: Who, play: &mut Play) {
         match who {
             Who::Client(at) => {
-                if self.seats[at].is_none() {
+                if self.server_sessions[at].is_none() {
                     if self.is_closed {
                         return;
                     }
-                    self.seats[at] = Some(Seat::new(at, &self.plan, &mut self.tally, play.now));
+                    self.server_sessions[at] = Some(ServerSession::new(at, &self.plan, &mut self.tally, play.now));
                     self.apps[at].connect(play);
-                    play.wake(Who::Seat(at), play.now);
+                    play.wake(Who::ServerSession(at), play.now);
                 }
-                let Some(seat) = &mut self.seats[at] else { return };
+                let Some(server_session) = &mut self.server_sessions[at] else { return };
                 let link = &mut self.links[at];
                 let is_unheard = link.down.deliver(play.now, &mut play.dice);
-                self.apps[at].poll(link, seat, &mut self.tally, play);
+                self.apps[at].poll(link, server_session, &mut self.tally, play);
                 if is_unheard {
                     link.up.refuse(play.now, &mut play.dice);
-                    play.wake(Who::Seat(at), link.up.next_arrival().unwrap_or(play.now));
+                    play.wake(Who::ServerSession(at), link.up.next_arrival().unwrap_or(play.now));
                 }
             }
-            Who::Seat(at) => {
-                let Some(seat) = &mut self.seats[at] else { return };
+            Who::ServerSession(at) => {
+                let Some(server_session) = &mut self.server_sessions[at] else { return };
                 let link = &mut self.links[at];
                 let is_unheard = link.up.deliver(play.now, &mut play.dice);
-                seat.poll(link, &self.plan.clients[at], &mut self.tally, play);
-                seat.reclaim(play);
+                server_session.poll(link, &self.plan.clients[at], &mut self.tally, play);
+                server_session.reclaim(play);
                 if is_unheard {
                     link.down.refuse(play.now, &mut play.dice);
                     play.wake(Who::Client(at), link.down.next_arrival().unwrap_or(play.now));
@@ -140,20 +140,20 @@ impl World {
 
     fn stop(&mut self, manner: Manner, play: &mut Play) {
         self.is_closed = true;
-        for (at, seat) in self.seats.iter_mut().enumerate() {
-            if let Some(seat) = seat {
-                seat.act(Act::ShutDownFromOutside(manner), play);
-                play.wake(Who::Seat(at), play.now);
+        for (at, server_session) in self.server_sessions.iter_mut().enumerate() {
+            if let Some(server_session) = server_session {
+                server_session.act(Act::ShutDownFromOutside(manner), play);
+                play.wake(Who::ServerSession(at), play.now);
             }
         }
     }
 
     /// What must hold when all is over.
     fn settle(&mut self, play: &mut Play) {
-        for (app, seat) in self.apps.iter().zip(&self.seats) {
-            if let Some(seat) = seat {
-                seat.settle(play);
-                app.settle(seat, play);
+        for (app, server_session) in self.apps.iter().zip(&self.server_sessions) {
+            if let Some(server_session) = server_session {
+                server_session.settle(play);
+                app.settle(server_session, play);
             }
         }
     }

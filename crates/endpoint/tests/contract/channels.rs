@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sekisho_endpoint::{Code, Manner, Seats};
+use sekisho_endpoint::{Code, Manner, SessionSlots};
 use sekisho_lifecycle::Request;
 
 use crate::world::{ECHO, ELSEWHERE, ENDLESS, HASTY, STREAM, World, failure};
@@ -34,7 +34,7 @@ contract! {
     async fn a_response_may_be_used_from_another_task() {
         let world = World::<T>::with(
             |policy| policy.channel_bytes_max = 5000,
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let client = world.connect("elsewhere").await;
         let mut call = client.request(ELSEWHERE, b"200 900").expect("made");
@@ -90,7 +90,7 @@ contract! {
     async fn grace_does_not_wait_for_a_channel_for_ever() {
         let world = World::<T>::with(
             |policy| policy.drain_timeout = Some(Duration::from_millis(30)),
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let client = world.connect("undrained").await;
         let mut call = client.request(STREAM, b"3 5").expect("made");
@@ -149,7 +149,7 @@ contract! {
     async fn a_slow_reader_slows_its_producer_and_nobody_else() {
         let world = World::<T>::with(
             |policy| policy.channel_bytes_max = 10_000,
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let client = world.connect("slow").await;
         let mut slow = client.request(ENDLESS, b"").expect("made");
@@ -171,7 +171,7 @@ contract! {
     async fn a_record_has_room_in_a_window_or_is_refused() {
         let world = World::<T>::with(
             |policy| policy.channel_bytes_max = 1000,
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let client = world.connect("records").await;
         let mut call = client.request(STREAM, b"2 988").expect("made");

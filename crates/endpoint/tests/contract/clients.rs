@@ -179,7 +179,7 @@ fn nobody_waits_for_ever_for_a_server_that_says_nothing() {
 }
 
 #[test]
-fn the_admin_seat_is_for_the_own_user() {
+fn the_admin_slot_is_for_the_own_user() {
     // E4
     use sekisho_endpoint::{Code, Config, Endpoint, Options, Services};
     run(async {

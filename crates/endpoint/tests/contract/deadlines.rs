@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sekisho_endpoint::{Code, Seats};
+use sekisho_endpoint::{Code, SessionSlots};
 use sekisho_lifecycle::DeadlineKind;
 use sekisho_native::frame::{Head, Kind};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ contract! {
     async fn a_handshake_has_a_deadline() {
         let world = World::<T>::with(
             |policy| policy.handshake_timeout = Some(SHORT),
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let since = Instant::now();
         let mut raw = world.raw().await;
@@ -34,7 +34,7 @@ contract! {
     async fn a_half_frame_has_a_deadline() {
         let world = World::<T>::with(
             |policy| policy.frame_timeout = Some(SHORT),
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let mut raw = world.greeted().await;
         // Between frames nobody is late.
@@ -58,7 +58,7 @@ contract! {
     async fn a_quiet_session_expires_and_what_runs_is_told() {
         let world = World::<T>::with(
             |policy| policy.session_timeout = Some(SHORT),
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let client = world.connect("quiet").await;
         let since = Instant::now();
@@ -80,7 +80,7 @@ contract! {
                 policy.session_timeout = Some(LONG);
                 policy.session_extension_max = Duration::from_mins(1);
             },
-            Seats::new(9, 1, 9),
+            SessionSlots::new(9, 1, 9),
         );
         let since = Instant::now();
         let client = world.connect("alive").await;

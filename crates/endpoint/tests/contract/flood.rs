@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sekisho_endpoint::{CloseReason, Peer, Seats, Stream};
+use sekisho_endpoint::{CloseReason, Peer, SessionSlots, Stream};
 use sekisho_native::frame::{Head, Kind};
 use sekisho_native::message::{self, Hello};
 
@@ -65,7 +65,7 @@ impl Stream for Flood {
 async fn others_are_served(frame: Vec<u8>, end: Option<CloseReason>) {
     let world = World::<Loopback>::with(
         |policy| policy.linger_timeout = Duration::from_millis(20),
-        Seats::new(9, 1, 9),
+        SessionSlots::new(9, 1, 9),
     );
     let client = world.connect("honest").await;
     let reads = Rc::new(Cell::new(0));

@@ -1,6 +1,6 @@
-//! Limits at max and at max + 1, the admin seat, handshakes that will not do.
+//! Limits at max and at max + 1, the admin slot, handshakes that will not do.
 
-use sekisho_endpoint::{CallError, Code, Options, Seats};
+use sekisho_endpoint::{CallError, Code, Options, SessionSlots};
 use sekisho_native::frame::{Head, Kind};
 use sekisho_native::message::{self, Hello};
 
@@ -10,35 +10,35 @@ contract! {
     /// E4, E5: sessions; whoever is one too many is told so.
     #[test]
     async fn one_session_too_many_is_told_so() {
-        let world = World::<T>::with(|_| {}, Seats::new(2, 1, 9));
+        let world = World::<T>::with(|_| {}, SessionSlots::new(2, 1, 9));
         let first = world.connect("one").await;
         let second = world.connect("two").await;
         let error = world.try_connect("three".into()).await.expect_err("refused");
         assert_eq!(error.code(), Some(Code::ResourceLimitReached));
         assert_eq!(first.call(ECHO, b"x").await.expect("a result"), b"x");
         drop(second);
-        world.until(|| world.seats.taken() == (1, 0)).await;
+        world.until(|| world.slots.taken() == (1, 0)).await;
         world.connect("four").await;
     }
 
-    /// E4: the admin seat works when all others are taken, and is one.
+    /// E4: the admin slot works when all others are taken, and is one.
     #[test]
-    async fn the_admin_seat_is_there_when_all_is_full() {
-        let world = World::<T>::with(|_| {}, Seats::new(1, 1, 9));
+    async fn the_admin_slot_is_free_when_all_others_are_taken() {
+        let world = World::<T>::with(|_| {}, SessionSlots::new(1, 1, 9));
         let _full = world.connect("one").await;
         assert!(world.try_connect("two".into()).await.is_err());
         let admin = Options { admin: true, ..Options::from("admin") };
-        let client = world.try_connect(admin.clone()).await.expect("the admin seat");
+        let client = world.try_connect(admin.clone()).await.expect("the admin slot");
         assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
         assert!(world.endpoint.list().iter().any(|info| info.is_admin));
-        let error = world.try_connect(admin).await.expect_err("one seat");
+        let error = world.try_connect(admin).await.expect_err("one slot");
         assert_eq!(error.code(), Some(Code::ResourceLimitReached));
     }
 
     /// E4: requests per session.
     #[test]
     async fn one_request_too_many_is_refused() {
-        let world = World::<T>::with(|policy| policy.requests_max = 2, Seats::new(9, 1, 9));
+        let world = World::<T>::with(|policy| policy.requests_max = 2, SessionSlots::new(9, 1, 9));
         let client = world.connect("requests").await;
         assert_eq!(client.requests_max(), 2);
         let mut holding: Vec<_> = [b"a", b"b"]
@@ -62,7 +62,7 @@ contract! {
     /// E4: channels per session.
     #[test]
     async fn one_channel_too_many_is_refused_to_the_service() {
-        let world = World::<T>::with(|policy| policy.channels_max = 2, Seats::new(9, 1, 9));
+        let world = World::<T>::with(|policy| policy.channels_max = 2, SessionSlots::new(9, 1, 9));
         let client = world.connect("channels").await;
         let _held: Vec<_> = [b"a", b"b"]
             .into_iter()
@@ -97,7 +97,7 @@ contract! {
     /// E4: bytes per frame.
     #[test]
     async fn a_frame_at_the_limit_is_taken_and_a_longer_one_is_the_end() {
-        let world = World::<T>::with(|policy| policy.frame_bytes_max = 5000, Seats::new(9, 1, 9));
+        let world = World::<T>::with(|policy| policy.frame_bytes_max = 5000, SessionSlots::new(9, 1, 9));
         let client = world.connect("frames").await;
         assert_eq!(client.call(ECHO, &[1; 5000]).await.expect("a result").len(), 5000);
         assert!(matches!(client.request(ECHO, &[1; 5001]), Err(CallError::TooLarge)));
@@ -115,7 +115,7 @@ contract! {
     /// E4, E5: peers that have only just connected are bounded as well.
     #[test]
     async fn too_many_that_say_nothing_do_not_fill_the_server() {
-        let world = World::<T>::with(|_| {}, Seats::new(9, 1, 2));
+        let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 2));
         let _silent = (world.raw().await, world.raw().await);
         assert_eq!(world.raw().await.bye().await, Code::ResourceLimitReached);
     }

@@ -1,6 +1,6 @@
 //! Requests, answers, cancel, slots.
 
-use sekisho_endpoint::{Code, RequestId, Seats};
+use sekisho_endpoint::{Code, RequestId, SessionSlots};
 use sekisho_native::frame::Kind;
 
 use crate::world::{ECHO, FORGET, HOLD, KEEP, PANIC, PATIENT, World, failure};
@@ -46,7 +46,7 @@ contract! {
     /// E1: many tasks share one session; some of them lose patience. Nobody waits for ever.
     #[test]
     async fn many_tasks_share_one_session() {
-        let world = World::<T>::with(|policy| policy.requests_max = 64, Seats::new(9, 1, 9));
+        let world = World::<T>::with(|policy| policy.requests_max = 64, SessionSlots::new(9, 1, 9));
         let client = world.connect("shared").await;
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..60_usize {
@@ -168,7 +168,7 @@ contract! {
     /// L31: a client that drops its call cancels it.
     #[test]
     async fn a_dropped_call_is_cancelled_and_its_slot_comes_back() {
-        let world = World::<T>::with(|policy| policy.requests_max = 1, Seats::new(9, 1, 9));
+        let world = World::<T>::with(|policy| policy.requests_max = 1, SessionSlots::new(9, 1, 9));
         let client = world.connect("drop").await;
         let call = client.request(PATIENT, b"").expect("made");
         client.flush().await.expect("sent");
@@ -231,7 +231,7 @@ contract! {
     /// E3: a slot is used again and again; one in use is not.
     #[test]
     async fn slots_are_used_again_but_not_twice_at_once() {
-        let world = World::<T>::with(|policy| policy.requests_max = 2, Seats::new(9, 1, 9));
+        let world = World::<T>::with(|policy| policy.requests_max = 2, SessionSlots::new(9, 1, 9));
         let client = world.connect("slots").await;
         for number in 0..300_u32 {
             let body = number.to_le_bytes();

@@ -1,6 +1,6 @@
 //! Graceful and forceful ends, before, during and after requests.
 
-use sekisho_endpoint::{CallError, Code, Manner, Seats};
+use sekisho_endpoint::{CallError, Code, Manner, SessionSlots};
 use sekisho_lifecycle::Session;
 
 use crate::world::{ECHO, HOLD, PATIENT, World, failure};
@@ -108,7 +108,7 @@ contract! {
     /// O4: the endpoint as a whole: newcomers are refused, the last answer is waited for.
     #[test]
     async fn an_endpoint_drains() {
-        let world = World::<T>::with(|_| {}, Seats::new(9, 1, 9));
+        let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 9));
         let idle = world.connect("idle").await;
         let busy = world.connect("busy").await;
         let newcomer = world.raw().await;

@@ -1,6 +1,6 @@
 //! Clients that go in the middle of everything, over and over.
 
-use sekisho_endpoint::{CloseReason, Seats};
+use sekisho_endpoint::{CloseReason, SessionSlots};
 use sekisho_native::frame::{self, Head, Kind};
 use sekisho_native::message::{self, Hello, Shutdown};
 
@@ -45,7 +45,7 @@ contract! {
     /// L12, L13, L14, V44: whatever a client was doing, nothing of it is left, and its end has a reason.
     #[test]
     async fn vanished_clients_leave_nothing_behind() {
-        let world = World::<T>::with(|_| {}, Seats::new(50, 1, 50));
+        let world = World::<T>::with(|_| {}, SessionSlots::new(50, 1, 50));
         let mut dice = Dice(0x5e71_5b0f_0d0d_0001);
         for round in 0..200 {
             let mut raw = world.raw().await;

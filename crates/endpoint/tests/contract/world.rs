@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sekisho_endpoint::{
     Budget, Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint,
-    Greeting, Observer, Options, Peer, Policy, Request, RequestId, Response, Seats, Services,
+    Greeting, Observer, Options, Peer, Policy, Request, RequestId, Response, SessionSlots, Services,
     Stream, ipc, loopback, service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
@@ -147,30 +147,30 @@ pub(crate) struct Shared {
 pub(crate) struct World<T: Transport> {
     pub(crate) endpoint: Rc<Endpoint>,
     pub(crate) shared: Rc<Shared>,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) slots: Arc<SessionSlots>,
     pub(crate) budget: Arc<Budget>,
     transport: PhantomData<T>,
 }
 
 impl<T: Transport> World<T> {
     pub(crate) fn new() -> Self {
-        Self::with(|_| {}, Seats::new(100, 1, 100))
+        Self::with(|_| {}, SessionSlots::new(100, 1, 100))
     }
 
     /// Each session may hold so many bytes, and all of them twice as many beside their buffers.
     pub(crate) fn holding(session_bytes: usize) -> Self {
         let budget = Budget::new(2 * session_bytes + (1 << 20));
-        Self::made(|_| {}, Seats::new(9, 1, 9), budget, session_bytes)
+        Self::made(|_| {}, SessionSlots::new(9, 1, 9), budget, session_bytes)
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut Policy), seats: Arc<Seats>) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Policy), slots: Arc<SessionSlots>) -> Self {
         let Config { budget, session_bytes_max, .. } = Config::default();
-        Self::made(change, seats, budget, session_bytes_max)
+        Self::made(change, slots, budget, session_bytes_max)
     }
 
     fn made(
         change: impl FnOnce(&mut Policy),
-        seats: Arc<Seats>,
+        slots: Arc<SessionSlots>,
         budget: Arc<Budget>,
         session_bytes_max: usize,
     ) -> Self {
@@ -185,7 +185,7 @@ impl<T: Transport> World<T> {
         };
         let config = Config {
             policy: Arc::new(policy),
-            seats: Arc::clone(&seats),
+            slots: Arc::clone(&slots),
             budget: Arc::clone(&budget),
             session_bytes_max,
             gate: Rc::new(gate),
@@ -193,7 +193,7 @@ impl<T: Transport> World<T> {
             ..Config::default()
         };
         let endpoint = Endpoint::new(config, services(&shared));
-        Self { endpoint, shared, seats, budget, transport: PhantomData }
+        Self { endpoint, shared, slots, budget, transport: PhantomData }
     }
 
     /// A client of this world.
@@ -251,10 +251,10 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// All is given back: no session, no seat, no connection.
+    /// All is given back: no session, no slot, no connection.
     pub(crate) async fn empty(&self) {
         self.until(|| self.endpoint.list().is_empty()).await;
-        self.until(|| self.seats.taken() == (0, 0)).await;
+        self.until(|| self.slots.taken() == (0, 0)).await;
     }
 }
 

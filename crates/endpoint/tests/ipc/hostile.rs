@@ -121,7 +121,7 @@ fn a_peer_that_corrupts_whatever_it_can_harms_only_itself() {
     assert_eq!(honest.call(Echo::NUMBER, b"and now?").expect("it is"), b"and now?");
     drop(honest);
     server.ended(count as usize + 1);
-    assert_eq!(server.seats.taken(), (0, 0));
+    assert_eq!(server.slots.taken(), (0, 0));
     let reasons = server.ends.lock().expect("whole").clone();
     for reason in [CloseReason::OutOfSync, CloseReason::PeerClosed, CloseReason::PeerClosedEarly] {
         assert!(reasons.contains(&reason), "{reason:?}");
@@ -185,7 +185,7 @@ fn corruption_ends_the_session_at_once_and_with_a_reason() {
         let mut wire = Vec::new();
         message::write(&mut wire, Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
         raw.write(&wire);
-        crate::support::until(|| server.seats.taken() == (1, 0));
+        crate::support::until(|| server.slots.taken() == (1, 0));
         // Its greeting is read by now, and it sleeps.
         corrupt(&mut raw);
         raw.ring(1);

@@ -63,7 +63,7 @@ fn an_idle_session_costs_less_than_its_bar() {
         .expect("started");
     let mut said = BufReader::new(clients.stdout.take().expect("a pipe")).lines();
     assert!(said.any(|line| line.is_ok_and(|line| line.ends_with("here"))), "they are idle");
-    assert_eq!(server.seats.taken().0 as usize, SESSIONS + 1);
+    assert_eq!(server.slots.taken().0 as usize, SESSIONS + 1);
     let each = (resident_bytes().saturating_sub(before)) / SESSIONS;
     drop(clients.stdin.take());
     clients.wait().expect("gone");

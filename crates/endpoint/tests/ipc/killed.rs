@@ -93,7 +93,7 @@ fn killed_processes_leave_nothing_behind() {
         child.wait().expect("gone");
     }
     drop(honest);
-    crate::support::until(|| server.seats.taken() == (0, 0));
+    crate::support::until(|| server.slots.taken() == (0, 0));
     // While the server still runs: its listener and its runtime are what is left.
     crate::support::until(|| held().1 == before.1);
     let ended = server.ends.lock().expect("whole").len();
@@ -116,31 +116,31 @@ fn stopped_processes_are_given_up_at_their_deadline() {
         let (mut stopped, mut most) = (Vec::new(), 0);
         for _ in 0..6 {
             let child = start(&server);
-            crate::support::until(|| server.seats.taken().0 > 1);
+            crate::support::until(|| server.slots.taken().0 > 1);
             pause(dice.roll(20));
             kill_process(Pid::from_child(&child), Signal::STOP).expect("a child of ours");
             stopped.push(child);
-            most = most.max(server.seats.taken().0);
+            most = most.max(server.slots.taken().0);
         }
         // One that was just between two sessions holds nothing; the others are there, and then are not.
         assert!(most > 2, "{most} at a time");
         let mut is_alone = false;
         for _ in 0..20_000 {
             assert_eq!(honest.call(Echo::NUMBER, b"x").expect("served"), b"x");
-            is_alone = server.seats.taken() == (1, 0);
+            is_alone = server.slots.taken() == (1, 0);
             if is_alone {
                 break;
             }
             pause(1);
         }
-        assert!(is_alone, "{:?} are there", server.seats.taken());
+        assert!(is_alone, "{:?} are there", server.slots.taken());
         for mut child in stopped {
             child.kill().expect("killed");
             child.wait().expect("gone");
         }
     }
     drop(honest);
-    crate::support::until(|| server.seats.taken() == (0, 0));
+    crate::support::until(|| server.slots.taken() == (0, 0));
     crate::support::until(|| held().1 == before.1);
     server.stop();
     drop(server);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use sekisho_endpoint::{
-    CloseReason, Config, Echo, Endpoint, Manner, Observer, Peer, Policy, Request, Response, Seats,
+    CloseReason, Config, Echo, Endpoint, Manner, Observer, Peer, Policy, Request, Response, SessionSlots,
     Services, blocking, ipc, service_fn,
 };
 use sekisho_sys::SharedMemory;
@@ -59,7 +59,7 @@ impl Dice {
 pub(crate) struct Server {
     folder: tempfile::TempDir,
     pub(crate) ends: Arc<Mutex<Vec<CloseReason>>>,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) slots: Arc<SessionSlots>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -91,17 +91,17 @@ impl Server {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ipc");
         let ends = Arc::new(Mutex::new(Vec::new()));
-        let seats = Seats::new(200, 1, 200);
+        let slots = SessionSlots::new(200, 1, 200);
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
-        let (ends_there, seats_there) = (Arc::clone(&ends), Arc::clone(&seats));
+        let (ends_there, slots_taken) = (Arc::clone(&ends), Arc::clone(&slots));
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let local = tokio::task::LocalSet::new();
             local.block_on(&runtime.expect("a runtime"), async move {
                 let config_here = Config {
                     observer: Rc::new(Ends(ends_there)),
-                    seats: seats_there,
+                    slots: slots_taken,
                     policy: Arc::new(policy),
                     ..Config::default()
                 };
@@ -116,7 +116,7 @@ impl Server {
             });
         });
         told.recv().expect("it listens");
-        Self { folder, ends, seats, stop: Some(stop), thread: Some(thread) }
+        Self { folder, ends, slots, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(crate) fn path(&self) -> PathBuf {

@@ -18,7 +18,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
 use super::Surroundings;
-use super::seats::{Starting, Ticket};
+use super::process_slots::{Starting, Ticket};
 use super::spawn::{self, Pipes};
 use super::stderr::Stderr;
 use super::stdin::Stdin;
@@ -280,7 +280,7 @@ impl Run {
             Some(Signal::Kill) => signal_group(OsSignal::KILL),
             Some(Signal::Sweep) => {
                 signal_group(OsSignal::KILL);
-                self.ticket.seats().end(group);
+                self.ticket.process_slots().end(group);
                 let _ = rustix::process::waitpid(Some(group), WaitOptions::NOHANG);
                 self.leave();
             }
@@ -295,11 +295,11 @@ impl Run {
         if let Some(stderr) = self.stderr.take() {
             stderr.finish(&*self.around);
         }
-        let seats = self.ticket.seats();
+        let process_slots = self.ticket.process_slots();
         if let Some(id) = self.id.take() {
-            seats.strays.end(id);
+            process_slots.strays.end(id);
         }
-        strays::look(seats);
+        strays::look(process_slots);
     }
 
     /// Goes on until the process has ended, without anyone to answer to.
@@ -355,7 +355,7 @@ impl Drop for Run {
         if let Some(process) = self.process {
             // In this order: whoever ends the whole server meanwhile must find it in the list, or ended.
             let _ = rustix::process::kill_process_group(process, OsSignal::KILL);
-            self.ticket.seats().end(process);
+            self.ticket.process_slots().end(process);
             spawn::end(process);
             self.leave();
         }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use tokio::net::unix::pipe::Receiver;
 
-use super::seats::Seats;
+use super::process_slots::ProcessSlots;
 
 /// Names the run that a process belongs to.
 pub(super) const VARIABLE: &str = "SEKISHO_RUN";
@@ -79,16 +79,16 @@ impl Strays {
 }
 
 /// Looks for strays: those of runs that are over are killed, all are waited for.
-pub(super) fn look(seats: &Arc<Seats>) {
-    let strays = &seats.strays;
+pub(super) fn look(process_slots: &Arc<ProcessSlots>) {
+    let strays = &process_slots.strays;
     let Some(Some(list)) = strays.list.get() else { return };
     // From here to the end nobody reaps a stray but us, so their numbers stay their own.
     let mut state = strays.lock();
-    while look_once(seats, list, &mut state) {}
+    while look_once(process_slots, list, &mut state) {}
 }
 
 /// Whether one was reaped: its children are ours since then.
-fn look_once(seats: &Arc<Seats>, list: &File, state: &mut State) -> bool {
+fn look_once(process_slots: &Arc<ProcessSlots>, list: &File, state: &mut State) -> bool {
     let mut has_reaped = false;
     for pid in children(list) {
         let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { continue };
@@ -97,7 +97,7 @@ fn look_once(seats: &Arc<Seats>, list: &File, state: &mut State) -> bool {
         }
         if reap(&fd) {
             has_reaped = true;
-        } else if !state.adopted.contains(&pid) && adopt(seats, pid, fd) {
+        } else if !state.adopted.contains(&pid) && adopt(process_slots, pid, fd) {
             state.adopted.insert(pid);
         }
     }
@@ -127,22 +127,22 @@ fn children(list: &File) -> Vec<Pid> {
 }
 
 /// Waits for a stray's end beside everything else; whether that can be done.
-fn adopt(seats: &Arc<Seats>, pid: Pid, fd: OwnedFd) -> bool {
+fn adopt(process_slots: &Arc<ProcessSlots>, pid: Pid, fd: OwnedFd) -> bool {
     if tokio::runtime::Handle::try_current().is_err() {
         return false;
     }
     // The runtime's pipe is used only to wait: it is the safe way to wait for any descriptor.
     let Ok(ended) = Receiver::from_owned_fd_unchecked(fd) else { return false };
-    let seats = Arc::clone(seats);
+    let process_slots = Arc::clone(process_slots);
     tokio::task::spawn_local(async move {
         let _ = ended.readable().await;
         {
-            let mut state = seats.strays.lock();
+            let mut state = process_slots.strays.lock();
             reap(&ended);
             state.adopted.remove(&pid);
         }
         // Its own children are ours now.
-        look(&seats);
+        look(&process_slots);
     });
     true
 }

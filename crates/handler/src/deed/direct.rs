@@ -26,7 +26,7 @@ const ALIGNMENT: usize = 4096;
 /// saying how much it is going to send.
 const RESERVE_BYTES: u64 = 32 << 20;
 /// So many at a time have memory of their own in a worker; whoever comes beyond goes the ordinary way.
-const SEATS: usize = 4;
+const BUFFER_SLOTS: usize = 4;
 
 /// A body on its way.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Direct {
         if !is_for_this(file) {
             return None;
         }
-        let chunk = Chunk::new(Seat::take()?)?;
+        let chunk = Chunk::new(BufferSlot::take()?)?;
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0).ok()?;
         set_direct(&file, true).ok()?;
         Some(Self {
@@ -168,17 +168,17 @@ struct Chunk {
     start: usize,
     length: usize,
     /// Goes with the memory: an upload may end while a thread still writes, or has yet to begin.
-    _seat: Seat,
+    _slot: BufferSlot,
 }
 
 impl Chunk {
     /// `None` where there is no memory for it.
-    fn new(seat: Seat) -> Option<Self> {
+    fn new(slot: BufferSlot) -> Option<Self> {
         let mut memory = Vec::new();
         memory.try_reserve_exact(CHUNK_BYTES + ALIGNMENT).ok()?;
         memory.resize(CHUNK_BYTES + ALIGNMENT, 0);
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Some(Self { memory, start, length: 0, _seat: seat })
+        Some(Self { memory, start, length: 0, _slot: slot })
     }
 
     fn room(&mut self) -> &mut [u8] {
@@ -233,17 +233,17 @@ fn write_all(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<(), Errn
 
 /// One of the few that have memory of their own. It may be let go by another thread than the worker's.
 #[derive(Debug)]
-struct Seat(Arc<AtomicUsize>);
+struct BufferSlot(Arc<AtomicUsize>);
 
 thread_local! {
     static TAKEN: Arc<AtomicUsize> = Arc::default();
 }
 
-impl Seat {
+impl BufferSlot {
     fn take() -> Option<Self> {
         let taken = TAKEN.with(Arc::clone);
         // Only this thread takes any.
-        if taken.load(Ordering::Relaxed) >= SEATS {
+        if taken.load(Ordering::Relaxed) >= BUFFER_SLOTS {
             return None;
         }
         taken.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for BufferSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -319,19 +319,19 @@ mod tests {
         }
     }
 
-    /// Memory is bounded, and seats come back, also from other threads.
+    /// Memory is bounded, and slots come back, also from other threads.
     #[test]
-    fn there_are_so_many_seats_and_no_more() {
-        let mut seats: Vec<Seat> = std::iter::from_fn(Seat::take).collect();
-        assert_eq!(seats.len(), SEATS);
-        let seat = seats.pop().expect("one of them");
-        std::thread::spawn(move || drop(seat)).join().expect("let go");
-        assert!(Seat::take().is_some());
+    fn the_number_of_process_slots_is_bounded() {
+        let mut slots: Vec<BufferSlot> = std::iter::from_fn(BufferSlot::take).collect();
+        assert_eq!(slots.len(), BUFFER_SLOTS);
+        let slot = slots.pop().expect("one of them");
+        std::thread::spawn(move || drop(slot)).join().expect("let go");
+        assert!(BufferSlot::take().is_some());
     }
 
     /// F5: whoever goes while the disk is busy leaves memory behind that counts until it is written.
     #[test]
-    fn a_seat_is_taken_for_as_long_as_its_memory_is_there() {
+    fn a_slot_is_taken_for_as_long_as_its_memory_is_allocated() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .max_blocking_threads(1)
             .build()
@@ -340,9 +340,9 @@ mod tests {
         let file = tempfile::tempfile().expect("a file");
         let (go, gate) = std::sync::mpsc::channel::<()>();
         let busy = runtime.spawn_blocking(move || gate.recv());
-        for turn in 0..SEATS {
+        for turn in 0..BUFFER_SLOTS {
             let Some(mut direct) = Direct::begin(file.as_fd(), 2 << 20) else {
-                assert_eq!(turn, 0, "there are seats");
+                assert_eq!(turn, 0, "slots are free");
                 println!("skipped: not on this file system");
                 return;
             };

@@ -14,7 +14,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Takes the admin seat.
+    /// Takes the control socket.
     pub(super) fn connect(
         socket: Socket,
         credential: Vec<u8>,
@@ -23,7 +23,7 @@ impl Server {
         Self::connect_as(socket, credential, label, true)
     }
 
-    /// Takes the admin seat, or another.
+    /// Takes the control socket, or another.
     pub(super) fn connect_as(
         socket: Socket,
         credential: Vec<u8>,

@@ -73,16 +73,16 @@ pub(super) fn to_call(target: &Target, is_steering: bool) -> Result<Server, Fail
 fn connect(target: &Target) -> Result<Socket, Failure> {
     match target {
         Target { socket: Some(at), .. } => socket(at),
-        Target { pid: Some(pid), .. } => seat(*pid),
-        Target { config: None, prefix: None, .. } => seat(the_only_one()?),
+        Target { pid: Some(pid), .. } => control_socket(*pid),
+        Target { config: None, prefix: None, .. } => control_socket(the_only_one()?),
         target => configured(target),
     }
 }
 
-/// The admin seat of a process.
-pub(super) fn seat(pid: u32) -> Result<Socket, Failure> {
+/// The control socket of a process.
+pub(super) fn control_socket(pid: u32) -> Result<Socket, Failure> {
     let nobody = || Failure::NoServer(format!("process {pid} is no server that can be asked"));
-    let address = desk::seat_address(pid)?;
+    let address = desk::control_socket_address(pid)?;
     let stream = UnixStream::connect_addr(&address).map_err(|_| nobody())?;
     // Anybody may take a name that nobody has.
     let peer = socket_peercred(&stream).map_err(|_| nobody())?;
@@ -121,7 +121,7 @@ fn configured(target: &Target) -> Result<Socket, Failure> {
     if let Some(path) = &config.main.pid {
         let pid =
             pid_file::server(path).map_err(|problem| Failure::NoServer(problem.to_string()))?;
-        return seat(pid.as_raw_nonzero().get().unsigned_abs());
+        return control_socket(pid.as_raw_nonzero().get().unsigned_abs());
     }
     let listens = config.main.endpoint.listens.iter().filter(|(_, options)| !options.ipc);
     let addresses = listens.map(|(address, _)| address);
@@ -142,7 +142,7 @@ fn configured(target: &Target) -> Result<Socket, Failure> {
 /// The server that runs on this machine, if only one does.
 fn the_only_one() -> Result<u32, Failure> {
     let sockets = fs::read_to_string("/proc/net/unix")?;
-    let mut servers: Vec<u32> = seats(&sockets).collect();
+    let mut servers: Vec<u32> = control_sockets(&sockets).collect();
     servers.sort_unstable();
     servers.dedup();
     match servers[..] {
@@ -156,8 +156,8 @@ fn the_only_one() -> Result<u32, Failure> {
     }
 }
 
-/// The processes that have an admin seat, as the kernel lists sockets.
-fn seats(sockets: &str) -> impl Iterator<Item = u32> {
+/// The processes that have a control socket, as the kernel lists sockets.
+fn control_sockets(sockets: &str) -> impl Iterator<Item = u32> {
     sockets.lines().filter_map(|line| line.rsplit_once("@sekisho/")?.1.trim_end().parse().ok())
 }
 
@@ -208,6 +208,6 @@ mod tests {
             0000: 00000002 00000000 00010000 0001 01 113 /run/@sekisho/x\n\
             0000: 00000003 00000000 00000000 0001 03 114 @sekisho/42\n\
             0000: 00000002 00000000 00010000 0001 01 115\n";
-        assert_eq!(seats(sockets).collect::<Vec<_>>(), [42, 42]);
+        assert_eq!(control_sockets(sockets).collect::<Vec<_>>(), [42, 42]);
     }
 }

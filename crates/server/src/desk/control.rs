@@ -1,5 +1,5 @@
 //! The service `control` (E9): lists, shows, cancels and ends sessions of every protocol, reloads and stops
-//! the server, and tells what happened. Only for sessions with an admin seat.
+//! the server, and tells what happened. Only for sessions with a control socket.
 
 use std::rc::Rc;
 use std::time::Duration;

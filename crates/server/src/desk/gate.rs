@@ -54,7 +54,7 @@ impl Steerers {
         is_known || self.credential.as_ref().is_some_and(|own| is_same(own, &greeting.credential))
     }
 
-    /// At the addresses of the block: everybody comes in, and to the admin seat who may steer.
+    /// At the addresses of the block: everybody comes in, and to the control socket who may steer.
     pub(super) fn gate(self) -> Rc<dyn Gate> {
         Rc::new(move |greeting: &Greeting, peer: &Peer| {
             if greeting.wants_admin && !self.may_steer(greeting, peer) {

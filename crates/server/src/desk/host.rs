@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sekisho_config::{BuiltIn, Level, ListenAddress};
 use sekisho_endpoint::{
     Budget, CloseReason, Code, Config, Echo, Endpoint, Gate, Greeting, Observer, Peer, Policy,
-    RequestId, Seats, Services, ipc,
+    RequestId, SessionSlots, Services, ipc,
 };
 use sekisho_handler::memory::{self, HeapWatch};
 use sekisho_handler::status::Question;
@@ -36,10 +36,10 @@ use super::{Order, Rules, Word};
 
 /// Without descriptors, accepting pauses this long (O5).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Peers that have only just connected: so many at the addresses, and so many at the admin seat.
+/// Peers that have only just connected: so many at the addresses, and so many at the control socket.
 const GREETINGS: u32 = 256;
-const SEAT_GREETINGS: u32 = 16;
-/// What sessions at the admin seat may hold in memory: not of the others' budget, so that nobody can take it.
+const CONTROL_GREETINGS: u32 = 16;
+/// What sessions at the control socket may hold in memory: not of the others' budget, so that nobody can take it.
 const SEAT_BYTES: usize = 16 << 20;
 /// What one session may hold: so much, or half of what all may.
 const SESSION_BYTES_MAX: usize = 8 << 20;
@@ -59,7 +59,7 @@ pub(super) struct Host {
     site: RefCell<Option<Arc<Site>>>,
     /// The main thread.
     pub(super) main: UnboundedSender<Word>,
-    /// Every endpoint that has, or may get, sessions: the seat's, that of the block, and those of earlier
+    /// Every endpoint that has, or may get, sessions: the control socket's, that of the block, and those of earlier
     /// configurations that drain.
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     /// What earlier endpoints counted.
@@ -80,7 +80,7 @@ struct Public {
 
 /// Runs the desk on this thread until it is told to end.
 pub(super) fn run(
-    seat: Option<StdUnixListener>,
+    control_socket: Option<StdUnixListener>,
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
     (orders, questions): (UnboundedReceiver<Order>, UnboundedReceiver<Question>),
@@ -104,14 +104,14 @@ pub(super) fn run(
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
-        host.obey(seat, orders).await;
+        host.obey(control_socket, orders).await;
     });
 }
 
 impl Host {
     async fn obey(
         self: Rc<Self>,
-        mut seat: Option<StdUnixListener>,
+        mut control_socket: Option<StdUnixListener>,
         mut orders: UnboundedReceiver<Order>,
     ) {
         let mut own: Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> = None;
@@ -122,7 +122,7 @@ impl Host {
                     *self.site.borrow_mut() = Some(site);
                     match &own {
                         Some((known, _)) => *known.borrow_mut() = (*rules).clone(),
-                        None => own = seat.take().and_then(|seat| self.open_seat(seat, &rules)),
+                        None => own = control_socket.take().and_then(|control_socket| self.open_control_socket(control_socket, &rules)),
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }
@@ -187,17 +187,17 @@ impl Host {
         all.fold(self.past.get(), sekisho_endpoint::Counters::plus)
     }
 
-    /// The admin seat: its own endpoint, so that nobody at the addresses can take its places.
-    fn open_seat(
+    /// The control socket: its own endpoint, so that nobody at the addresses can take its places.
+    fn open_control_socket(
         self: &Rc<Self>,
-        seat: StdUnixListener,
+        control_socket: StdUnixListener,
         rules: &Rules,
     ) -> Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> {
-        let listener = UnixListener::from_std(seat).ok()?;
-        let seats = rules.endpoint.admin_sessions;
+        let listener = UnixListener::from_std(control_socket).ok()?;
+        let admin_sessions = rules.endpoint.admin_sessions;
         let config = Config {
             policy: Arc::new(policy(rules)),
-            seats: Seats::new(seats, seats, SEAT_GREETINGS),
+            slots: SessionSlots::new(admin_sessions, admin_sessions, CONTROL_GREETINGS),
             budget: Budget::new(SEAT_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
             // Who has no business here is turned away before.
@@ -250,7 +250,7 @@ impl Host {
                 let limits = &rules.endpoint;
                 let config = Config {
                     policy: Arc::new(policy(&rules)),
-                    seats: Seats::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
+                    slots: SessionSlots::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
                     budget: Arc::clone(memory::native()),
                     session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
                     gate: with_memory(rules.steerers.clone().gate()),

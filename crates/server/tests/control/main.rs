@@ -8,7 +8,7 @@ mod clients;
 mod many;
 mod memory;
 mod mistakes;
-mod seats;
+mod access;
 mod services;
 mod steering;
 mod support;

@@ -26,17 +26,17 @@ fn ten_thousand_sessions_are_listed_in_under_a_second() {
     let server = Server::start(BINARY, &config.replace("{port};", "{port} deferred=off;"));
     let clients: Vec<TcpStream> =
         (0..count).map(|_| TcpStream::connect(server.address()).expect("accepted")).collect();
-    let mut seat = admin(&server);
+    let mut admin_client = admin(&server);
     let mut listed = 0;
     eventually("all of them", LONG, || {
         let started = Stopwatch::start();
         let ask = Ask::from(What::List(List {})).encode_to_vec();
-        let ticket = seat.request(1, &ask).expect("asked");
+        let ticket = admin_client.request(1, &ask).expect("asked");
         let mut seen = 0;
-        while let Some(record) = seat.next_record(&ticket).expect("a record") {
+        while let Some(record) = admin_client.next_record(&ticket).expect("a record") {
             seen += Sessions::decode(&record[..]).expect("sessions").sessions.len();
         }
-        let end = Listed::decode(&seat.answer(ticket).expect("an answer")[..]).expect("an end");
+        let end = Listed::decode(&admin_client.answer(ticket).expect("an answer")[..]).expect("an end");
         let took = started.elapsed();
         assert!(took < LIMIT, "{took:?} for {seen}");
         assert_eq!((end.count, end.silent_workers), (seen as u64, 0));

@@ -56,8 +56,8 @@ fn every_kind_of_memory_is_shown_as_it_grows() {
     let now = memory(&server);
     assert_eq!(of(&now, "session records").0, 52);
     assert_eq!(of(&now, "connections").0, 52);
-    let (seats, tasks) = (of(&now, "session records").1, of(&now, "connections").1);
-    assert!((52 * 64..52 * 2000).contains(&seats), "{now:#}");
+    let (slots, tasks) = (of(&now, "session records").1, of(&now, "connections").1);
+    assert!((52 * 64..52 * 2000).contains(&slots), "{now:#}");
     assert!((52 * 64..52 * 2000).contains(&tasks), "{now:#}");
     assert!(of(&now, "buffers in use").1 >= 2 * 16 * 1024, "{now:#}");
     let (entries, cached) = of(&now, "file cache");

@@ -200,16 +200,16 @@ fn metrics_say_what_happened_once_or_as_a_stream() {
     ] {
         assert!(text.lines().any(|known| known == line), "{line} in\n{text}");
     }
-    let mut seat = admin(&server);
+    let mut admin_client = admin(&server);
     let ask = Ask::from(What::Measure(Measure { every_millis: 50 })).encode_to_vec();
-    let ticket = seat.request(1, &ask).expect("asked");
+    let ticket = admin_client.request(1, &ask).expect("asked");
     for _ in 0..3 {
-        let record = seat.next_record(&ticket).expect("a record").expect("the stream goes on");
+        let record = admin_client.next_record(&ticket).expect("a record").expect("the stream goes on");
         assert!(Metrics::decode(&record[..]).expect("metrics").families.len() > 10);
     }
-    seat.cancel(&ticket);
-    while seat.next_record(&ticket).expect("a record").is_some() {}
-    seat.answer(ticket).expect("its one answer");
+    admin_client.cancel(&ticket);
+    while admin_client.next_record(&ticket).expect("a record").is_some() {}
+    admin_client.answer(ticket).expect("its one answer");
 }
 
 #[test]

@@ -174,7 +174,7 @@ fn an_order_acts_within_milliseconds() {
     use prost::Message;
     use sekisho_endpoint::control::{Ask, Outcome, ShutDown, What};
     let server = serve(Tree::new(), "return 200;");
-    let mut seat = admin(&server);
+    let mut admin_client = admin(&server);
     let mut best = Duration::MAX;
     for _ in 0..10 {
         let mut client = server.connect();
@@ -183,7 +183,7 @@ fn an_order_acts_within_milliseconds() {
         let order = ShutDown { reference: format!(":{}", session["id"]), forceful: true };
         let started = sekisho_testkit::Stopwatch::start();
         let answer =
-            seat.call(1, &Ask::from(What::ShutDown(order)).encode_to_vec()).expect("answered");
+            admin_client.call(1, &Ask::from(What::ShutDown(order)).encode_to_vec()).expect("answered");
         client.expect_closed(LONG);
         best = best.min(started.elapsed());
         assert_eq!(Outcome::decode(&answer[..]).expect("an outcome").finding, 0);

@@ -71,7 +71,7 @@ pub(crate) fn metric(server: &Server, name: &str, label: Option<&str>) -> u64 {
     values.sum::<f64>() as u64
 }
 
-/// The admin seat of a server, by the client library.
+/// The control socket of a server, by the client library.
 #[track_caller]
 pub(crate) fn admin(server: &Server) -> Client<UnixStream> {
     let name = SocketAddr::from_abstract_name(format!("sekisho/{}", server.id())).expect("a name");

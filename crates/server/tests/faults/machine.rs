@@ -104,7 +104,7 @@ fn a_file_that_is_replaced_while_it_is_sent_is_sent_to_its_end() {
 /// X8: what the limits allow fits, and whoever comes beyond them is told.
 #[test]
 fn with_little_memory_the_limits_shed_before_it_is_gone() {
-    const SEATS: usize = 100;
+    const SESSIONS: usize = 100;
     let tree = Tree::new();
     tree.file("root/a.txt", "a");
     let config = site("client_max_body_size 0; dav_methods PUT; client_header_timeout 60s;")
@@ -116,7 +116,7 @@ fn with_little_memory_the_limits_shed_before_it_is_gone() {
     // Half heads as large as may be, half uploads, and whoever does not read.
     let mut crowd = Vec::new();
     let mut refused = 0;
-    for number in 0..3 * SEATS {
+    for number in 0..3 * SESSIONS {
         let mut client = server.connect();
         let bytes = match number % 3 {
             0 => format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(8000)),
@@ -142,7 +142,7 @@ fn with_little_memory_the_limits_shed_before_it_is_gone() {
     }
     assert!(refused > 0, "somebody was told");
     let grown = server.rss_bytes().saturating_sub(before);
-    println!("{SEATS} busy sessions: {} KiB each", grown / 1024 / SEATS as u64);
+    println!("{SESSIONS} busy sessions: {} KiB each", grown / 1024 / SESSIONS as u64);
     drop(crowd);
     eventually("service as before", LONG, || {
         let mut client = server.connect();

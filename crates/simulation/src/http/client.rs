@@ -87,7 +87,7 @@ impl Client {
             self.has_reset = true;
             link.down.close_reader();
             link.up.reset(play.now, &mut play.dice);
-            return play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+            return play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
         }
         self.read(link, tally, play);
         self.send(link, play);
@@ -127,7 +127,7 @@ impl Client {
                         self.next_read_at = play.now + gap;
                     }
                     if link.down.has_room_for_sender() {
-                        play.wake(Who::Seat(self.index), play.now + link.up.latency_min());
+                        play.wake(Who::ServerSession(self.index), play.now + link.up.latency_min());
                     }
                     self.take_answers(tally, play);
                 }
@@ -278,7 +278,7 @@ impl Client {
             self.sent += count;
             self.next_send_at = play.now + gap;
             play.say(|| format!("client {} sends {count}, {} in all", self.index, self.sent));
-            play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
         }
     }
 
@@ -298,7 +298,7 @@ impl Client {
             play.say(|| format!("client {} closes its side", self.index));
             self.has_fin = true;
             link.up.end(play.now, &mut play.dice);
-            play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
         }
     }
 

@@ -12,11 +12,11 @@ use super::ask::{How, Said, Script, Token};
 use super::house::{House, Wish};
 use super::plan::Guest;
 use super::program::Made;
-use super::seat::{File, Seat};
+use super::server_session::{File, ServerSession};
 use super::work::Task;
 use crate::Fault;
 
-impl Seat {
+impl ServerSession {
     /// Handles an event that is not about the body of a request.
     pub(super) fn see(
         &mut self,

@@ -10,7 +10,7 @@ use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, Violation};
 
 use std::sync::Arc;
 
-use super::desk::Seat;
+use super::desk::ServerSession;
 use super::plan::{Act, Given, Guest};
 use super::work::record;
 use super::{Link, Play, Who};
@@ -105,7 +105,7 @@ impl App {
     pub(super) fn poll(
         &mut self,
         link: &mut Link,
-        seat: &mut Seat,
+        server_session: &mut ServerSession,
         tally: &mut Tally,
         play: &mut Play,
     ) {
@@ -120,11 +120,11 @@ impl App {
             }
             link.down.close_reader();
             link.up.reset(play.now, &mut play.dice);
-            return play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+            return play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
         }
         self.read(link, tally, play);
         self.ask(play);
-        self.act(seat, play);
+        self.act(server_session, play);
         self.take(play);
         self.send(link, play);
         let who = Who::Client(self.index);
@@ -132,7 +132,7 @@ impl App {
         if !is_open && !self.has_ended {
             self.has_ended = true;
             link.up.end(play.now, &mut play.dice);
-            play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
         }
         let acts = self.guest.acts.first().map(|(at, _)| *at).filter(|_| is_open);
         let asks = self.guest.asks.get(self.next_ask).map(|ask| ask.at);
@@ -159,7 +159,7 @@ impl App {
                 Read::Bytes(_) => {
                     self.next_read_at = play.now + gap;
                     if link.down.has_room_for_sender() {
-                        play.wake(Who::Seat(self.index), play.now + link.up.latency_min());
+                        play.wake(Who::ServerSession(self.index), play.now + link.up.latency_min());
                     }
                     self.feed(tally, play);
                 }
@@ -309,7 +309,7 @@ impl App {
         }
     }
 
-    fn act(&mut self, seat: &mut Seat, play: &mut Play) {
+    fn act(&mut self, server_session: &mut ServerSession, play: &mut Play) {
         while let Some((_, act)) =
             self.guest.acts.first().copied().filter(|(at, _)| at.is_due(play.now))
         {
@@ -335,13 +335,13 @@ impl App {
                     let before = self.out.out.len();
                     client.extend(length, &mut self.out, play.now);
                     if self.out.out.len() > before {
-                        seat.expect_extension(length);
+                        server_session.expect_extension(length);
                     }
                 }
                 Act::ShutDown(manner) => client.shut_down(manner, &mut self.out, play.now),
                 Act::CancelFromOutside(_) | Act::ShutDownFromOutside(_) => {
-                    seat.act(act, play);
-                    play.wake(Who::Seat(self.index), play.now);
+                    server_session.act(act, play);
+                    play.wake(Who::ServerSession(self.index), play.now);
                 }
             }
         }
@@ -391,19 +391,19 @@ impl App {
             self.sent += moved;
             self.out.out.drain(..moved);
             client.transmitted(moved as u64, !self.out.out.is_empty(), play.now);
-            play.wake(Who::Seat(self.index), link.up.next_arrival().unwrap_or(play.now));
+            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
         }
     }
 
     /// The world is over: has this client got what it was owed?
-    pub(super) fn settle(&self, seat: &Seat, play: &mut Play) {
+    pub(super) fn settle(&self, server_session: &ServerSession, play: &mut Play) {
         let index = self.index;
         let is_orderly = self.bye.is_some() && !self.has_reset;
         for (at, asked) in self.asked.iter().enumerate() {
             let wrong = |what: &str| {
-                format!("client {index}, request {at}: {what}: {asked:?}, {:?}", seat.done.get(&at))
+                format!("client {index}, request {at}: {what}: {asked:?}, {:?}", server_session.done.get(&at))
             };
-            let Some(done) = seat.done.get(&at) else {
+            let Some(done) = server_session.done.get(&at) else {
                 use Code::{ResourceLimitReached, SessionClosed, SessionExpired};
                 let is_refusal = matches!(
                     asked.answer,
@@ -430,10 +430,10 @@ impl App {
             }
             // A last word comes behind all answers, unless the server was told that there is nobody to give
             // them to.
-            let is_owed = is_orderly && !seat.was_lost();
+            let is_owed = is_orderly && !server_session.was_lost();
             play.demand(asked.answer.is_some() || !is_owed, || wrong("no answer"));
             let is_all =
-                asked.is_released && !asked.is_drained_early(done.records) && !seat.is_forced;
+                asked.is_released && !asked.is_drained_early(done.records) && !server_session.is_forced;
             play.demand(!is_all || asked.records == done.records, || {
                 wrong("released, and not all came")
             });

@@ -22,7 +22,7 @@ const WRONG_BY: Duration = Duration::from_millis(1);
 /// One session, seen from the server.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts about one session, each independent")]
-pub(super) struct Seat {
+pub(super) struct ServerSession {
     client: usize,
     server: Server,
     out: Scratch,
@@ -45,7 +45,7 @@ pub(super) struct Seat {
     was_lost: bool,
 }
 
-impl Seat {
+impl ServerSession {
     /// A peer that has just connected.
     pub(super) fn new(client: usize, plan: &Plan, tally: &mut Tally, now: Moment) -> Self {
         tally.sessions += 1;
@@ -135,7 +135,7 @@ impl Seat {
         }
         let works = self.works.iter().filter_map(Work::next_wake).min();
         for at in [next, works, link.up.next_arrival()].into_iter().flatten() {
-            play.wake(Who::Seat(self.client), at);
+            play.wake(Who::ServerSession(self.client), at);
         }
     }
 

@@ -16,7 +16,7 @@ const START_LIMIT: Duration = Duration::from_secs(2);
 
 /// The places of the whole server, and what programs leave behind.
 #[derive(Debug, Default)]
-pub struct Seats {
+pub struct ProcessSlots {
     slots: Mutex<Slots>,
     running: Mutex<Running>,
     started: Condvar,
@@ -34,18 +34,18 @@ struct Running {
 
 /// A program that is being started.
 #[derive(Debug)]
-pub(super) struct Starting(Arc<Seats>);
+pub(super) struct Starting(Arc<ProcessSlots>);
 
 /// A place, or a number in the queue for one. Dropping it gives either back.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    seats: Arc<Seats>,
+    process_slots: Arc<ProcessSlots>,
     id: ClaimId,
     claim: Claim,
     was_granted: bool,
 }
 
-impl Seats {
+impl ProcessSlots {
     /// How many programs run.
     pub fn taken(&self) -> usize {
         self.lock().running()
@@ -60,7 +60,7 @@ impl Seats {
     pub(super) fn take(self: &Arc<Self>, claim: Claim) -> Option<Ticket> {
         let (id, standing) = self.lock().claim(claim)?;
         let was_granted = standing == Standing::Granted;
-        Some(Ticket { seats: Arc::clone(self), id, claim, was_granted })
+        Some(Ticket { process_slots: Arc::clone(self), id, claim, was_granted })
     }
 
     /// Ends every program at once, and each that begins from now on: the server ends and waits for nobody. Only
@@ -121,24 +121,24 @@ impl Drop for Starting {
 
 impl Ticket {
     /// Whose place it is.
-    pub(super) const fn seats(&self) -> &Arc<Seats> {
-        &self.seats
+    pub(super) const fn process_slots(&self) -> &Arc<ProcessSlots> {
+        &self.process_slots
     }
 
     /// Whether this is a place by now, or never will be.
     pub(super) fn standing(&self) -> Standing {
-        if self.was_granted { Standing::Granted } else { self.seats.lock().standing(self.id) }
+        if self.was_granted { Standing::Granted } else { self.process_slots.lock().standing(self.id) }
     }
 
     /// Whom to wake when that changes.
     pub(super) fn wake(&self, waker: &Waker) {
-        self.seats.lock().wake(self.id, waker);
+        self.process_slots.lock().wake(self.id, waker);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.seats.lock().give_back(self.id, &self.claim, self.was_granted);
+        self.process_slots.lock().give_back(self.id, &self.claim, self.was_granted);
     }
 }
 
@@ -157,13 +157,13 @@ mod tests {
     /// C6, O4: a server that waits for nobody leaves nobody behind.
     #[test]
     fn every_group_that_runs_ends_at_once_and_none_that_has_ended() {
-        let seats = Arc::new(Seats::default());
+        let process_slots = Arc::new(ProcessSlots::default());
         let (mut early, mut late, mut other) = (sleeper(), sleeper(), sleeper());
-        seats.start().begin(early.1);
-        seats.start().begin(other.1);
-        seats.end(other.1);
-        seats.kill_all();
-        seats.start().begin(late.1);
+        process_slots.start().begin(early.1);
+        process_slots.start().begin(other.1);
+        process_slots.end(other.1);
+        process_slots.kill_all();
+        process_slots.start().begin(late.1);
         for (child, _) in [&mut early, &mut late] {
             assert_eq!(child.wait().expect("it ends").signal(), Some(9));
         }
@@ -175,14 +175,14 @@ mod tests {
     /// C6, O4: it runs already, and only the thread that starts it knows.
     #[test]
     fn who_is_just_being_started_is_waited_for() {
-        let seats = Arc::new(Seats::default());
+        let process_slots = Arc::new(ProcessSlots::default());
         let (mut child, group) = sleeper();
-        let starting = seats.start();
+        let starting = process_slots.start();
         let end = std::thread::spawn({
-            let seats = Arc::clone(&seats);
-            move || seats.kill_all()
+            let process_slots = Arc::clone(&process_slots);
+            move || process_slots.kill_all()
         });
-        while !seats.running().is_over {
+        while !process_slots.running().is_over {
             std::thread::yield_now();
         }
         assert!(!end.is_finished(), "somebody is being started");
@@ -190,7 +190,7 @@ mod tests {
         end.join().expect("the end");
         assert_eq!(child.wait().expect("it ends").signal(), Some(9));
         // And who could not be started holds nobody up.
-        drop(seats.start());
-        seats.kill_all();
+        drop(process_slots.start());
+        process_slots.kill_all();
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct File {
 /// One session.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts about one session, each independent")]
-pub(super) struct Seat {
+pub(super) struct ServerSession {
     pub(super) client: usize,
     pub(super) engine: Http1,
     pub(super) busy: Option<Box<Busy>>,
@@ -93,14 +93,14 @@ pub(super) struct Seat {
     pub(super) record: Record,
 }
 
-impl Seat {
+impl ServerSession {
     /// A connection that was just accepted.
     pub(super) fn new(client: usize, house: &mut House, play: &mut Play) -> Self {
         let policy = Arc::clone(house.policy(0));
         house.tally.sessions += 1;
         let is_one_too_many = house.drain.left() >= house.sessions_max as u64;
         house.tell(drain::Fact::Began, play);
-        let mut seat = Self {
+        let mut server_session = Self {
             client,
             engine: Http1::new(Arc::clone(&policy), play.now),
             busy: None,
@@ -120,8 +120,8 @@ impl Seat {
             worked_at: None,
             record: Record::default(),
         };
-        seat.tell(Fact::Connected, play);
-        seat
+        server_session.tell(Fact::Connected, play);
+        server_session
     }
 
     /// Whether it has ended.
@@ -211,7 +211,7 @@ impl Seat {
             if is_held { task.next_deadline() } else { task.next_wake(has_leftover) }
         });
         for at in [next, task, link.up.next_arrival()].into_iter().flatten() {
-            play.wake(Who::Seat(self.client), at);
+            play.wake(Who::ServerSession(self.client), at);
         }
     }
 

@@ -27,7 +27,7 @@ fn a_full_server_refuses_others_and_can_still_be_steered() {
     let again = UnixStream::connect(server.tree().path("s")).expect("it listens");
     let refused = Client::connect(again, "late").expect_err("it is full");
     assert_eq!(refused.code(), Some(Code::ResourceLimitReached));
-    // At the server's own seat, and at the full address.
+    // At the server's own control socket, and at the full address.
     let listed = sessions(&server);
     assert_eq!(listed.iter().filter(|session| session["protocol"] == "http1").count(), 2);
     assert!(listed.iter().any(|session| session["label"] == "holds"));
@@ -35,7 +35,7 @@ fn a_full_server_refuses_others_and_can_still_be_steered() {
     let there = run(BINARY, &["ctl", "--socket", &path, "session", "shutdown", "holds"], LONG);
     assert_eq!(there.code(), 0, "{}", there.stderr);
     assert!(holds.call(3, b"x").is_err());
-    eventually("a free seat", LONG, || {
+    eventually("a free slot", LONG, || {
         let stream = UnixStream::connect(server.tree().path("s")).expect("it listens");
         Client::connect(stream, "next").is_ok()
     });
