@@ -4,7 +4,7 @@
 use sekisho_http::Scratch;
 use sekisho_lifecycle::Moment;
 
-use crate::bell::Rope;
+use crate::wake::SessionWaker;
 
 /// What one read takes at the most; grows for a head that is larger.
 const INPUT_BYTES: usize = 16 * 1024;
@@ -28,7 +28,7 @@ pub(crate) struct Buffers {
     pub(crate) since: Moment,
     pub(crate) received: u64,
     /// What those who work for the session wake it by.
-    pub(crate) rope: Option<Rope>,
+    pub(crate) session_waker: Option<SessionWaker>,
 }
 
 impl Default for Buffers {
@@ -41,7 +41,7 @@ impl Default for Buffers {
             sent: 0,
             since: Moment::ZERO,
             received: 0,
-            rope: None,
+            session_waker: None,
         }
     }
 }

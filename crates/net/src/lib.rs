@@ -4,7 +4,7 @@
 
 mod access_log;
 mod admission;
-mod bell;
+mod wake;
 mod buffers;
 pub mod clock;
 mod compress;

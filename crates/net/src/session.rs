@@ -242,7 +242,7 @@ pub struct Sessions {
 #[derive(Debug, Default)]
 struct Due {
     tokens: Vec<Token>,
-    keeper: Option<Waker>,
+    loop_waker: Option<Waker>,
 }
 
 impl Due {
@@ -254,9 +254,9 @@ impl Due {
     }
 
     /// Tells who gives the turns that there are some.
-    fn announce(&self) {
-        if let Some(keeper) = self.keeper.as_ref().filter(|_| !self.tokens.is_empty()) {
-            keeper.wake_by_ref();
+    fn wake_loop(&self) {
+        if let Some(loop_waker) = self.loop_waker.as_ref().filter(|_| !self.tokens.is_empty()) {
+            loop_waker.wake_by_ref();
         }
     }
 }
@@ -392,10 +392,10 @@ impl Sessions {
     }
 
     /// Moves those whose turn it is to `to`, and notes whom to wake for the next.
-    pub fn take_due(&mut self, keeper: &Waker, to: &mut Vec<Token>) {
+    pub fn take_due(&mut self, loop_waker: &Waker, to: &mut Vec<Token>) {
         to.append(&mut self.due.tokens);
-        if !self.due.keeper.as_ref().is_some_and(|known| known.will_wake(keeper)) {
-            self.due.keeper = Some(keeper.clone());
+        if !self.due.loop_waker.as_ref().is_some_and(|known| known.will_wake(loop_waker)) {
+            self.due.loop_waker = Some(loop_waker.clone());
         }
     }
 
@@ -434,7 +434,7 @@ impl Sessions {
             slot.errand_mut().is_asked = true;
             self.due.add(index as u32, slot);
         }
-        self.due.announce();
+        self.due.wake_loop();
     }
 
     /// Has the session with this number cancel a request, or all of its requests; it answers in its turn. For one
@@ -451,7 +451,7 @@ impl Sessions {
         };
         slot.errand_mut().cancels.push((request, answer));
         self.due.add(index as u32, slot);
-        self.due.announce();
+        self.due.wake_loop();
     }
 
     /// Wishes something of every session and wakes it. A wish is never weakened (L10).
@@ -467,13 +467,13 @@ impl Sessions {
                 self.due.add(index as u32, slot);
             }
         }
-        self.due.announce();
+        self.due.wake_loop();
     }
 
     /// Gives every session whose deadline is due its turn, and says when the next entry comes up.
     pub fn wake_due(&mut self, now: Moment) -> Option<Moment> {
         let next = self.find_due(now);
-        self.due.announce();
+        self.due.wake_loop();
         next
     }
 

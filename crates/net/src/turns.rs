@@ -1,5 +1,5 @@
 //! Whose turn it is. One task of the runtime gives all sessions of a worker their turns: when their socket
-//! is ready, their deadline due, something ordered, or a bell rung by who works for them.
+//! is ready, their deadline due, something ordered, or a waker called by their tasks.
 //!
 //! The sockets are watched by an epoll of our own, which the runtime in turn waits for: a session then needs
 //! neither a task nor a registration of the runtime's, which would be larger than all that it holds itself
@@ -18,7 +18,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event};
 use tokio::net::unix::pipe::Receiver;
 
-use crate::bell::{Rope, Tower};
+use crate::wake::{SessionWaker, WakeQueue};
 use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::mishap::{self, Vital};
@@ -35,11 +35,11 @@ const MANY: usize = 1024;
 pub(crate) struct Turns {
     /// In the runtime's type for pipes, through which any descriptor can be waited for.
     epoll: Receiver,
-    tower: Arc<Tower>,
+    wake_queue: Arc<WakeQueue>,
     /// By place; `None` for one that has its turn, too.
     connections: RefCell<Vec<Option<Box<Connection>>>>,
-    /// A bell that nobody holds.
-    spare: RefCell<Option<Rope>>,
+    /// A waker that no session uses.
+    spare: RefCell<Option<SessionWaker>>,
 }
 
 impl Turns {
@@ -48,7 +48,7 @@ impl Turns {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
             epoll: Receiver::from_owned_fd_unchecked(epoll)?,
-            tower: Arc::default(),
+            wake_queue: Arc::default(),
             connections: RefCell::default(),
             spare: RefCell::default(),
         })
@@ -90,8 +90,8 @@ impl Turns {
         }
     }
 
-    fn rope(&self) -> Rope {
-        self.spare.take().unwrap_or_else(|| Rope::new(&self.tower))
+    fn session_waker(&self) -> SessionWaker {
+        self.spare.take().unwrap_or_else(|| SessionWaker::new(&self.wake_queue))
     }
 
     fn put(&self, key: Key, connection: Box<Connection>) {
@@ -150,7 +150,7 @@ impl Worker {
     ) -> Poll<()> {
         self.pulse.turn();
         let is_more = self.turns.look(cx, events);
-        self.turns.tower.collect(cx.waker(), due);
+        self.turns.wake_queue.collect(cx.waker(), due);
         if !events.is_empty() || !due.is_empty() {
             self.heap.note_activity();
         }
@@ -193,10 +193,10 @@ impl Worker {
 
     /// One turn of a connection, up to where it must wait, or to its end.
     fn give_turn(&self, mut connection: Box<Connection>, token: Token) {
-        let held = connection.link.buffers.as_mut().and_then(|buffers| buffers.rope.take());
-        let rope = held.unwrap_or_else(|| self.turns.rope());
-        rope.hold(token);
-        let mut cx = Context::from_waker(rope.waker());
+        let held = connection.link.buffers.as_mut().and_then(|buffers| buffers.session_waker.take());
+        let session_waker = held.unwrap_or_else(|| self.turns.session_waker());
+        session_waker.hold(token);
+        let mut cx = Context::from_waker(session_waker.waker());
         let turn = || connection.go_on(&mut cx).is_ready();
         mishap::note_turn(true);
         // A panic ends this connection, and no other.
@@ -206,8 +206,8 @@ impl Worker {
         });
         mishap::note_turn(false);
         match &mut connection.link.buffers {
-            Some(buffers) if !is_over => buffers.rope = Some(rope),
-            _ => *self.turns.spare.borrow_mut() = Some(rope),
+            Some(buffers) if !is_over => buffers.session_waker = Some(session_waker),
+            _ => *self.turns.spare.borrow_mut() = Some(session_waker),
         }
         if !is_over {
             self.turns.put(token.key(), connection);

@@ -75,7 +75,7 @@ pub struct Shared {
     pub user_files: UserFiles,
     /// Who computes passwords.
     pub hashers: Arc<Hashers>,
-    /// Rung when a file could not be had: the place may be another one than it was.
+    /// Signalled when a file could not be had: the place may be another one than it was.
     pub doubt: Notify,
     /// Whether the kernel keeps the workers within certain places.
     pub is_kept: AtomicBool,
@@ -174,11 +174,11 @@ pub struct Worker {
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     pub(crate) exchange_pool: RefCell<Vec<Box<Exchange>>>,
     timer: RefCell<Option<Waker>>,
-    /// Rung when a session ends: accepting may go on, a drained worker may end.
+    /// Signalled when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,
     /// Whether the loop turns, for those who look from outside.
     pub(crate) pulse: Arc<Pulse>,
-    /// Rung when something has panicked without which this worker is of no use.
+    /// Signalled when something has panicked without which this worker is of no use.
     pub broken: Notify,
     /// What is wished of every session, also of those that come.
     pub wish: Cell<Wish>,

@@ -6,8 +6,8 @@
 //! comes out is bytes that were copied before anybody looks at them, or [`Corrupt`].
 //!
 //! Who finds nothing to do says so in the memory and looks once more before it sleeps; who has done something
-//! looks whether the other sleeps, and says that its bell must be rung ([`Moved::must_ring`]). Between the two
-//! stands a fence on both sides, so one of them sees the other (`tests/loom.rs`). Bells, descriptors and maps are
+//! looks whether the other sleeps, and says that it must be woken ([`Moved::must_wake`]). Between the two
+//! stands a fence on both sides, so one of them sees the other (`tests/loom.rs`). Wakeups, descriptors and maps are
 //! the caller's affair: here is no unsafe code and no system call.
 #![forbid(unsafe_code)]
 

@@ -29,8 +29,8 @@ impl std::error::Error for Corrupt {}
 pub struct Moved {
     /// So many bytes went; none when there is no room.
     pub bytes: usize,
-    /// The other side sleeps: whoever has its bell rings it.
-    pub must_ring: bool,
+    /// The other side sleeps and must be woken.
+    pub must_wake: bool,
 }
 
 /// What a read came to.
@@ -95,7 +95,7 @@ impl<M: Memory> Producer<M> {
         }
         let count = bytes.len().min(self.room()?);
         if count == 0 {
-            return Ok(Moved { bytes: 0, must_ring: false });
+            return Ok(Moved { bytes: 0, must_wake: false });
         }
         if std::mem::take(&mut self.is_waiting) {
             self.side.set(WRITER_WAITS, 0);
@@ -103,10 +103,10 @@ impl<M: Memory> Producer<M> {
         self.side.put(self.tail, &bytes[..count]);
         self.tail = self.tail.wrapping_add(count as u64);
         self.side.word(TAIL).store(self.tail, Release);
-        Ok(Moved { bytes: count, must_ring: self.side.wakes(READER_WAITS) })
+        Ok(Moved { bytes: count, must_wake: self.side.wakes(READER_WAITS) })
     }
 
-    /// Nothing more will come; whether the other side's bell must be rung.
+    /// Nothing more will come; whether the other side must be woken.
     pub fn end(&mut self) -> bool {
         self.side.word(ENDED).store(1, Release);
         self.side.wakes(READER_WAITS)
@@ -167,8 +167,8 @@ impl<M: Memory> Consumer<M> {
         self.side.word(HEAD).store(self.head, Release);
         // A writer that waits is not woken for a few bytes, but always when it has nothing on its way.
         let is_worth_it = there - count <= self.side.bytes - self.side.bytes / 4;
-        let must_ring = is_worth_it && self.side.wakes(WRITER_WAITS);
-        Ok(Read::Some(Moved { bytes: count, must_ring }))
+        let must_wake = is_worth_it && self.side.wakes(WRITER_WAITS);
+        Ok(Read::Some(Moved { bytes: count, must_wake }))
     }
 
     /// There is nothing, and the caller would sleep: whether it may. If not, there is something now, or

@@ -40,11 +40,11 @@ impl Memory for Shared {
 /// The smallest ring there can be.
 const PLACE: Place = Place { control: 0, data: 49 * 8, bytes: 8 };
 
-/// The two sides, and a bell for each of them.
+/// The two sides, and a wakeup for each of them.
 struct World {
     producer: Producer<Shared>,
     consumer: Consumer<Shared>,
-    bells: Arc<(Notify, Notify)>,
+    wakeups: Arc<(Notify, Notify)>,
 }
 
 fn world() -> World {
@@ -52,7 +52,7 @@ fn world() -> World {
     World {
         producer: Producer::new(memory.clone(), PLACE).expect("it fits"),
         consumer: Consumer::new(memory, PLACE).expect("it fits"),
-        bells: Arc::new((Notify::new(), Notify::new())),
+        wakeups: Arc::new((Notify::new(), Notify::new())),
     }
 }
 
@@ -64,35 +64,35 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 }
 
 /// Writes all of it, sleeping when there is no room.
-fn write(producer: &mut Producer<Shared>, bells: &(Notify, Notify), mut bytes: &[u8]) {
+fn write(producer: &mut Producer<Shared>, wakeups: &(Notify, Notify), mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let moved = producer.write(bytes).expect("an honest peer");
-        if moved.must_ring {
-            bells.1.notify();
+        if moved.must_wake {
+            wakeups.1.notify();
         }
         bytes = &bytes[moved.bytes..];
         if moved.bytes == 0 && producer.wait().expect("an honest peer") {
-            bells.0.wait();
+            wakeups.0.wait();
         }
     }
 }
 
 /// Reads until the end, sleeping when there is nothing.
-fn read(consumer: &mut Consumer<Shared>, bells: &(Notify, Notify), at_once: usize) -> Vec<u8> {
+fn read(consumer: &mut Consumer<Shared>, wakeups: &(Notify, Notify), at_once: usize) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         let mut some = vec![0; at_once];
         match consumer.read(&mut some).expect("an honest peer") {
             Read::Some(moved) => {
-                if moved.must_ring {
-                    bells.0.notify();
+                if moved.must_wake {
+                    wakeups.0.notify();
                 }
                 all.extend_from_slice(&some[..moved.bytes]);
             }
             Read::Ended => return all,
             Read::Empty => {
                 if consumer.wait().expect("an honest peer") {
-                    bells.1.wait();
+                    wakeups.1.wait();
                 }
             }
         }
@@ -103,13 +103,13 @@ fn read(consumer: &mut Consumer<Shared>, bells: &(Notify, Notify), at_once: usiz
 #[test]
 fn a_sleeping_reader_is_woken_for_every_byte_and_for_the_end() {
     check(|| {
-        let World { mut producer, mut consumer, bells } = world();
-        let far = Arc::clone(&bells);
+        let World { mut producer, mut consumer, wakeups } = world();
+        let far = Arc::clone(&wakeups);
         let reader = thread::spawn(move || read(&mut consumer, &far, 8));
-        write(&mut producer, &bells, b"ab");
-        write(&mut producer, &bells, b"c");
+        write(&mut producer, &wakeups, b"ab");
+        write(&mut producer, &wakeups, b"c");
         if producer.end() {
-            bells.1.notify();
+            wakeups.1.notify();
         }
         assert_eq!(reader.join().expect("it ends"), b"abc");
     });
@@ -118,12 +118,12 @@ fn a_sleeping_reader_is_woken_for_every_byte_and_for_the_end() {
 #[test]
 fn a_sleeping_writer_is_woken_when_there_is_room() {
     check(|| {
-        let World { mut producer, mut consumer, bells } = world();
-        let far = Arc::clone(&bells);
+        let World { mut producer, mut consumer, wakeups } = world();
+        let far = Arc::clone(&wakeups);
         let reader = thread::spawn(move || read(&mut consumer, &far, 8));
-        write(&mut producer, &bells, b"0123456789abcdefgh");
+        write(&mut producer, &wakeups, b"0123456789abcdefgh");
         if producer.end() {
-            bells.1.notify();
+            wakeups.1.notify();
         }
         assert_eq!(reader.join().expect("it ends"), b"0123456789abcdefgh");
     });
@@ -133,12 +133,12 @@ fn a_sleeping_writer_is_woken_when_there_is_room() {
 fn a_reader_in_small_steps_wakes_its_writer_in_time() {
     // Below a quarter of room the writer is left asleep; it must not be left so for ever.
     check(|| {
-        let World { mut producer, mut consumer, bells } = world();
-        let far = Arc::clone(&bells);
+        let World { mut producer, mut consumer, wakeups } = world();
+        let far = Arc::clone(&wakeups);
         let reader = thread::spawn(move || read(&mut consumer, &far, 3));
-        write(&mut producer, &bells, b"0123456789");
+        write(&mut producer, &wakeups, b"0123456789");
         if producer.end() {
-            bells.1.notify();
+            wakeups.1.notify();
         }
         assert_eq!(reader.join().expect("it ends"), b"0123456789");
     });

@@ -48,9 +48,9 @@ proptest! {
             match deed {
                 Deed::Write(count) => {
                     let bytes: Vec<u8> = (0..count).map(|at| next.wrapping_add(at as u8)).collect();
-                    let Moved { bytes: moved, must_ring } = producer.write(&bytes).expect("honest");
+                    let Moved { bytes: moved, must_wake } = producer.write(&bytes).expect("honest");
                     prop_assert_eq!(moved, count.min(64 - model.len()));
-                    prop_assert_eq!(must_ring, moved > 0 && reader_sleeps);
+                    prop_assert_eq!(must_wake, moved > 0 && reader_sleeps);
                     model.extend(&bytes[..moved]);
                     next = next.wrapping_add(moved as u8);
                     if moved > 0 {
@@ -60,14 +60,14 @@ proptest! {
                 Deed::Read(count) => {
                     let mut into = vec![0; count];
                     match consumer.read(&mut into).expect("honest") {
-                        Read::Some(Moved { bytes, must_ring }) => {
+                        Read::Some(Moved { bytes, must_wake }) => {
                             prop_assert_eq!(bytes, count.min(model.len()));
                             let wanted: Vec<u8> = model.drain(..bytes).collect();
                             prop_assert_eq!(&into[..bytes], &wanted[..]);
-                            // It may be rung earlier: the reader does not always look how full it is.
-                            prop_assert!(writer_sleeps || !must_ring);
-                            prop_assert!(must_ring || !writer_sleeps || model.len() > 48);
-                            if must_ring {
+                            // It may be woken earlier: the reader does not always look how full it is.
+                            prop_assert!(writer_sleeps || !must_wake);
+                            prop_assert!(must_wake || !writer_sleeps || model.len() > 48);
+                            if must_wake {
                                 writer_sleeps = false;
                             }
                             reader_sleeps = false;

@@ -47,33 +47,33 @@ pub(crate) fn tcp() -> (std::net::TcpStream, std::net::TcpStream) {
     (near, far)
 }
 
-fn bell() -> OwnedFd {
+fn wakeup() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd")
 }
 
-fn ring_bell(bell: &OwnedFd) {
-    rustix::io::write(bell, &1_u64.to_ne_bytes()).expect("written");
+fn send_wakeup(wakeup: &OwnedFd) {
+    rustix::io::write(wakeup, &1_u64.to_ne_bytes()).expect("written");
 }
 
-fn hear_bell(bell: &OwnedFd) {
-    rustix::io::read(bell, &mut [0; 8]).expect("read");
+fn wait_for_wakeup(wakeup: &OwnedFd) {
+    rustix::io::read(wakeup, &mut [0; 8]).expect("read");
 }
 
 pub(crate) fn eventfds(count: usize, cores: Cores) -> Sample {
-    let bells = Arc::new((bell(), bell()));
-    let far = Arc::clone(&bells);
+    let wakeups = Arc::new((wakeup(), wakeup()));
+    let far = Arc::clone(&wakeups);
     let calls = count + count / 10;
     let server = thread::spawn(move || {
         pin(Cores::SERVER);
         for _ in 0..calls {
-            hear_bell(&far.0);
-            ring_bell(&far.1);
+            wait_for_wakeup(&far.0);
+            send_wakeup(&far.1);
         }
     });
     pin(cores.client());
     let sample = each(count, || {
-        ring_bell(&bells.0);
-        hear_bell(&bells.1);
+        send_wakeup(&wakeups.0);
+        wait_for_wakeup(&wakeups.1);
     });
     server.join().expect("it ends");
     sample
@@ -85,7 +85,7 @@ struct Bare {
     head: AtomicU64,
     sleeps: AtomicU64,
     words: Vec<AtomicU64>,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
 }
 
 const BARE_WORDS: usize = 8 * 64;
@@ -97,7 +97,7 @@ impl Bare {
             head: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
             words: (0..BARE_WORDS).map(|_| AtomicU64::new(0)).collect(),
-            bell: bell(),
+            wakeup: wakeup(),
         }
     }
 
@@ -111,7 +111,7 @@ impl Bare {
         fence(Ordering::SeqCst);
         if self.sleeps.load(Ordering::Relaxed) != 0 {
             self.sleeps.store(0, Ordering::Relaxed);
-            ring_bell(&self.bell);
+            send_wakeup(&self.wakeup);
         }
     }
 
@@ -123,7 +123,7 @@ impl Bare {
             if self.tail.load(Ordering::Acquire) != head {
                 break;
             }
-            hear_bell(&self.bell);
+            wait_for_wakeup(&self.wakeup);
         }
         let at = head as usize % BARE_WORDS;
         let mut message = [0; 8];

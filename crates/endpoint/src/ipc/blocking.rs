@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::bell::ring_server;
+use super::wakeup::wake_server;
 use super::greeting::{self, Incoming};
 use super::link::Link;
 use crate::blocking::Transport;
@@ -21,8 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct BlockingStream {
     link: Link,
-    bell: OwnedFd,
-    server_bell: OwnedFd,
+    wakeup: OwnedFd,
+    server_wakeup: OwnedFd,
     /// What the server watches.
     _socket: UnixStream,
     read_timeout: Option<Duration>,
@@ -48,11 +48,11 @@ impl BlockingStream {
             }
         };
         // The open file is ours alone: waiting for it is one call.
-        rustix::io::ioctl_fionbio(&offer.client_bell, false)?;
+        rustix::io::ioctl_fionbio(&offer.client_wakeup, false)?;
         Ok(Self {
             link: Link::new(&offer.memory, rings, false)?,
-            bell: offer.client_bell,
-            server_bell: offer.server_bell,
+            wakeup: offer.client_wakeup,
+            server_wakeup: offer.server_wakeup,
             _socket: socket,
             read_timeout: None,
             is_gone: false,
@@ -64,12 +64,12 @@ impl BlockingStream {
         self.read_timeout = timeout;
     }
 
-    /// Sleeps until the bell rings.
+    /// Sleeps until it is woken.
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if timeout.is_some() {
-            wait_for(&self.bell, timeout)?;
+            wait_for(&self.wakeup, timeout)?;
         }
-        match rustix::io::read(&self.bell, &mut [0; 64]) {
+        match rustix::io::read(&self.wakeup, &mut [0; 64]) {
             Ok(0) => self.is_gone = true,
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -81,8 +81,8 @@ impl BlockingStream {
 impl Transport for BlockingStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            let bell = &self.server_bell;
-            if let Some(count) = self.link.read(into, || ring_server(bell))? {
+            let wakeup = &self.server_wakeup;
+            if let Some(count) = self.link.read(into, || wake_server(wakeup))? {
                 return Ok(count);
             }
             if self.is_gone {
@@ -95,8 +95,8 @@ impl Transport for BlockingStream {
     }
 
     fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let bell = &self.server_bell;
-        match self.link.write(bytes, || ring_server(bell))? {
+        let wakeup = &self.server_wakeup;
+        match self.link.write(bytes, || wake_server(wakeup))? {
             _ if self.is_gone => Err(io::ErrorKind::BrokenPipe.into()),
             0 => Err(io::ErrorKind::WouldBlock.into()),
             count => Ok(count),

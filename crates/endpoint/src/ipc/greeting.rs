@@ -144,10 +144,10 @@ impl Incoming {
         }
         let rings = read_reply(&self.bytes)?;
         let descriptors = std::mem::take(&mut self.descriptors);
-        let Ok([memory, server_bell, client_bell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
+        let Ok([memory, server_wakeup, client_wakeup]) = <[OwnedFd; 3]>::try_from(descriptors) else {
             return Err(unfit("the descriptors are missing"));
         };
-        Ok(Some((rings, Offer { memory, server_bell, client_bell })))
+        Ok(Some((rings, Offer { memory, server_wakeup, client_wakeup })))
     }
 }
 
@@ -155,14 +155,14 @@ impl Incoming {
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) memory: OwnedFd,
-    pub(crate) server_bell: OwnedFd,
-    pub(crate) client_bell: OwnedFd,
+    pub(crate) server_wakeup: OwnedFd,
+    pub(crate) client_wakeup: OwnedFd,
 }
 
 impl Offer {
     /// The same to be sent.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        [self.memory.as_fd(), self.server_bell.as_fd(), self.client_bell.as_fd()]
+        [self.memory.as_fd(), self.server_wakeup.as_fd(), self.client_wakeup.as_fd()]
     }
 }
 

@@ -58,15 +58,15 @@ impl Link {
         Ok(Self { producer, consumer })
     }
 
-    /// Copies out what is there; `ring` rings the other side's bell.
+    /// Copies out what is there; `ring` wakes the other side.
     pub(crate) fn read(&mut self, into: &mut [u8], ring: impl Fn()) -> io::Result<Option<usize>> {
-        let (mut count, mut must_ring, mut is_ended) = (0, false, false);
+        let (mut count, mut must_wake, mut is_ended) = (0, false, false);
         for step in into.chunks_mut(STEP_BYTES) {
             let len = step.len();
             match self.consumer.read(step).map_err(corrupt)? {
                 Read::Some(moved) => {
                     count += moved.bytes;
-                    must_ring |= moved.must_ring;
+                    must_wake |= moved.must_wake;
                     if moved.bytes == len {
                         continue;
                     }
@@ -76,7 +76,7 @@ impl Link {
             }
             break;
         }
-        if must_ring {
+        if must_wake {
             ring();
         }
         Ok((count > 0 || is_ended).then_some(count))
@@ -84,16 +84,16 @@ impl Link {
 
     /// Writes what there is room for.
     pub(crate) fn write(&mut self, bytes: &[u8], ring: impl Fn()) -> io::Result<usize> {
-        let (mut count, mut must_ring) = (0, false);
+        let (mut count, mut must_wake) = (0, false);
         for step in bytes.chunks(STEP_BYTES) {
-            let Moved { bytes, must_ring: rings } = self.producer.write(step).map_err(corrupt)?;
+            let Moved { bytes, must_wake: rings } = self.producer.write(step).map_err(corrupt)?;
             count += bytes;
-            must_ring |= rings;
+            must_wake |= rings;
             if bytes < step.len() {
                 break;
             }
         }
-        if must_ring {
+        if must_wake {
             ring();
         }
         Ok(count)

@@ -11,7 +11,7 @@ use sekisho_ring::Rings;
 use tokio::net::UnixStream;
 
 use super::Config;
-use super::bell::{Bells, Heard, new_bells};
+use super::wakeup::{Wakeups, WakeEvent, new_wakeups};
 use super::greeting::{self, HELLO_BYTES, Incoming, Offer};
 use super::link::Link;
 use crate::stream::{Peer, Stream as Transport};
@@ -40,7 +40,7 @@ enum State {
 #[derive(Debug)]
 struct Open {
     link: Link,
-    bells: Bells,
+    wakeups: Wakeups,
     /// The other side is gone; what it wrote can still be read.
     is_gone: bool,
 }
@@ -147,7 +147,7 @@ impl Stream {
 
 impl Transport for Stream {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        let Open { link, bells, is_gone } = match ready!(self.poll_open(cx)) {
+        let Open { link, wakeups, is_gone } = match ready!(self.poll_open(cx)) {
             // A peer that goes before it has said anything has closed, as with any other transport.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Poll::Ready(Ok(0));
@@ -155,29 +155,29 @@ impl Transport for Stream {
             open => open?,
         };
         loop {
-            if let Some(count) = link.read(into, || bells.ring())? {
+            if let Some(count) = link.read(into, || wakeups.wake_peer())? {
                 return Poll::Ready(Ok(count));
             }
             if *is_gone {
                 return Poll::Ready(Ok(0));
             }
-            if link.reader_waits()? && ready!(bells.poll(cx))? == Heard::End {
+            if link.reader_waits()? && ready!(wakeups.poll(cx))? == WakeEvent::End {
                 *is_gone = true;
             }
         }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let Open { link, bells, is_gone } = ready!(self.poll_open(cx))?;
+        let Open { link, wakeups, is_gone } = ready!(self.poll_open(cx))?;
         loop {
             if *is_gone {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            let count = link.write(bytes, || bells.ring())?;
+            let count = link.write(bytes, || wakeups.wake_peer())?;
             if count > 0 || bytes.is_empty() {
                 return Poll::Ready(Ok(count));
             }
-            if link.writer_waits()? && ready!(bells.poll(cx))? == Heard::End {
+            if link.writer_waits()? && ready!(wakeups.poll(cx))? == WakeEvent::End {
                 *is_gone = true;
             }
         }
@@ -185,8 +185,8 @@ impl Transport for Stream {
 
     fn poll_shut_down(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let State::Open(open) = &mut self.state {
-            let Open { link, bells, .. } = &mut **open;
-            link.end(|| bells.ring());
+            let Open { link, wakeups, .. } = &mut **open;
+            link.end(|| wakeups.wake_peer());
         }
         Poll::Ready(Ok(()))
     }
@@ -196,10 +196,10 @@ impl Transport for Stream {
     }
 }
 
-/// The server makes the memory and the bells, and gives the client its part of them.
+/// The server makes the memory and the wakeup descriptors, and gives the client its part of them.
 fn share(socket: UnixStream, config: &Config) -> io::Result<State> {
     let shared = new_offer(config);
-    let (rings, offer, rings_client) = match shared {
+    let (rings, offer, client_waker) = match shared {
         Ok(shared) => shared,
         Err(error) => {
             refuse(&socket, Code::SystemError);
@@ -209,23 +209,23 @@ fn share(socket: UnixStream, config: &Config) -> io::Result<State> {
     let link = Link::new(&offer.memory, rings, true)?;
     let word = greeting::reply(Ok((rings.request.bytes, rings.answer.bytes)));
     greeting::send(socket.as_fd(), &word, &offer.descriptors())?;
-    let bells = Bells::of_server(offer.server_bell, rings_client, socket)?;
-    Ok(State::Open(Box::new(Open { link, bells, is_gone: false })))
+    let wakeups = Wakeups::of_server(offer.server_wakeup, client_waker, socket)?;
+    Ok(State::Open(Box::new(Open { link, wakeups, is_gone: false })))
 }
 
 fn new_offer(config: &Config) -> io::Result<(Rings, Offer, std::os::fd::OwnedFd)> {
     let (request, answer) = config.ring_bytes();
     let rings = Rings::new(request, answer).ok_or(io::ErrorKind::InvalidInput)?;
     let memory = greeting::new_memory(rings.memory_bytes())?;
-    let (server_bell, (client_bell, rings_client)) = new_bells()?;
-    Ok((rings, Offer { memory, server_bell, client_bell }, rings_client))
+    let (server_wakeup, (client_wakeup, client_waker)) = new_wakeups()?;
+    Ok((rings, Offer { memory, server_wakeup, client_wakeup }, client_waker))
 }
 
 /// The client takes what it was given.
 fn open(socket: UnixStream, rings: Rings, offer: Offer) -> io::Result<State> {
     let link = Link::new(&offer.memory, rings, false)?;
-    let bells = Bells::of_client(offer.client_bell, offer.server_bell, socket)?;
-    Ok(State::Open(Box::new(Open { link, bells, is_gone: false })))
+    let wakeups = Wakeups::of_client(offer.client_wakeup, offer.server_wakeup, socket)?;
+    Ok(State::Open(Box::new(Open { link, wakeups, is_gone: false })))
 }
 
 /// Tells the client why not.

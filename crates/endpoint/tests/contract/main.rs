@@ -9,7 +9,7 @@ mod clients;
 mod deadlines;
 mod flood;
 mod limits;
-mod one_bell;
+mod one_waker;
 mod requests;
 mod shutdown;
 mod steering;

@@ -52,16 +52,16 @@ fn misdeed(raw: &mut Raw, dice: &mut Dice) {
         9 => raw.ring(1),
         10 => {
             // A full counter on an open file that blocks: whoever writes or reads it now would stand still.
-            if let Some(bell) = &raw.server_bell {
-                let flags = rustix::fs::fcntl_getfl(bell).expect("open");
-                rustix::fs::fcntl_setfl(bell, flags & !OFlags::NONBLOCK).expect("allowed");
+            if let Some(wakeup) = &raw.server_wakeup {
+                let flags = rustix::fs::fcntl_getfl(wakeup).expect("open");
+                rustix::fs::fcntl_setfl(wakeup, flags & !OFlags::NONBLOCK).expect("allowed");
                 let mut count = [0; 8];
-                let _ = rustix::fs::fcntl_setfl(bell, flags | OFlags::NONBLOCK);
-                let _ = rustix::io::read(bell, &mut count);
+                let _ = rustix::fs::fcntl_setfl(wakeup, flags | OFlags::NONBLOCK);
+                let _ = rustix::io::read(wakeup, &mut count);
                 raw.ring(u64::MAX - 1);
-                let _ = rustix::fs::fcntl_setfl(bell, flags & !OFlags::NONBLOCK);
+                let _ = rustix::fs::fcntl_setfl(wakeup, flags & !OFlags::NONBLOCK);
                 // Our own write would stand still as well.
-                raw.server_bell = None;
+                raw.server_wakeup = None;
             }
         }
         11 => {
@@ -72,7 +72,7 @@ fn misdeed(raw: &mut Raw, dice: &mut Dice) {
                 let _ = rustix::fs::fallocate(file, flags, 0, 4096 + dice.roll(65536));
             }
         }
-        12 => drop(raw.client_bell.take()),
+        12 => drop(raw.client_wakeup.take()),
         13 => drop(raw.memory_file.take()),
         14 => {
             if let Some(socket) = &raw.socket {
@@ -85,7 +85,7 @@ fn misdeed(raw: &mut Raw, dice: &mut Dice) {
                 };
             }
         }
-        _ => drop(raw.server_bell.take()),
+        _ => drop(raw.server_wakeup.take()),
     }
 }
 
@@ -197,7 +197,7 @@ fn corruption_ends_the_session_at_once_and_with_a_reason() {
 }
 
 #[test]
-fn a_full_bell_that_blocks_does_not_hold_the_server_up() {
+fn a_full_wakeup_descriptor_does_not_block_the_server() {
     // E7: the counter of the open file that both have is full, and writing or reading it blocks.
     let _alone = alone();
     let mut server = Server::start(ipc::Config::default());
@@ -209,13 +209,13 @@ fn a_full_bell_that_blocks_does_not_hold_the_server_up() {
         message::write(&mut wire, Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
         let head = Head { word: ENDLESS, ..Head::of_slot(Kind::Request, 0) };
         frame::write(&mut wire, head, b"");
-        let bell = raw.server_bell.take().expect("open");
-        rustix::fs::fcntl_setfl(&bell, OFlags::empty()).expect("allowed");
+        let wakeup = raw.server_wakeup.take().expect("open");
+        rustix::fs::fcntl_setfl(&wakeup, OFlags::empty()).expect("allowed");
         raw.write(&wire);
-        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).expect("room");
+        rustix::io::write(&wakeup, &(u64::MAX - 1).to_ne_bytes()).expect("room");
         // The pipe is never read: the server's ringing fills it.
         raw.memory[160].store(1, Ordering::Relaxed);
-        raw.server_bell = Some(bell);
+        raw.server_wakeup = Some(wakeup);
         bad.push(raw);
         for _ in 0..100 {
             assert_eq!(honest.call(Echo::NUMBER, b"x").expect("served"), b"x");

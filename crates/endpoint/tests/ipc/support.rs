@@ -188,8 +188,8 @@ pub(crate) struct Raw {
     pub(crate) socket: Option<UnixStream>,
     pub(crate) memory_file: Option<OwnedFd>,
     pub(crate) memory: SharedMemory,
-    pub(crate) server_bell: Option<OwnedFd>,
-    pub(crate) client_bell: Option<OwnedFd>,
+    pub(crate) server_wakeup: Option<OwnedFd>,
+    pub(crate) client_wakeup: Option<OwnedFd>,
     tail: u64,
 }
 
@@ -201,7 +201,7 @@ impl Raw {
         let socket = UnixStream::connect(path)?;
         rustix::net::send(&socket, &HELLO, rustix::net::SendFlags::NOSIGNAL)?;
         let (bytes, descriptors) = receive(&socket)?;
-        let Ok([memory_file, server_bell, client_bell]) = <[OwnedFd; 3]>::try_from(descriptors)
+        let Ok([memory_file, server_wakeup, client_wakeup]) = <[OwnedFd; 3]>::try_from(descriptors)
         else {
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -211,8 +211,8 @@ impl Raw {
             socket: Some(socket),
             memory_file: Some(memory_file),
             memory,
-            server_bell: Some(server_bell),
-            client_bell: Some(client_bell),
+            server_wakeup: Some(server_wakeup),
+            client_wakeup: Some(client_wakeup),
             tail: 0,
         })
     }
@@ -232,10 +232,10 @@ impl Raw {
         self.ring(1);
     }
 
-    /// Rings the server's bell; with a large number it will soon be full.
+    /// Wakes the server; with a large number it will soon be full.
     pub(crate) fn ring(&self, count: u64) {
-        if let Some(bell) = &self.server_bell {
-            let _ = rustix::io::write(bell, &count.to_ne_bytes());
+        if let Some(wakeup) = &self.server_wakeup {
+            let _ = rustix::io::write(wakeup, &count.to_ne_bytes());
         }
     }
 }

@@ -16,9 +16,9 @@ use crate::world::{ECHO, run};
 const PIPE_BYTES: usize = 64 * 1024;
 
 #[derive(Default)]
-struct Bell(Mutex<Option<Waker>>);
+struct SharedWaker(Mutex<Option<Waker>>);
 
-impl Wake for Bell {
+impl Wake for SharedWaker {
     fn wake(self: Arc<Self>) {
         if let Some(waker) = self.0.lock().expect("whole").take() {
             waker.wake();
@@ -26,28 +26,28 @@ impl Wake for Bell {
     }
 }
 
-struct OneBell {
+struct OneWaker {
     end: loopback::End,
-    bell: Arc<Bell>,
+    waker_slot: Arc<SharedWaker>,
 }
 
-impl OneBell {
+impl OneWaker {
     /// Whoever has to wait takes the one place.
     fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut loopback::End, &mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let waker = Waker::from(Arc::clone(&self.bell));
+        let waker = Waker::from(Arc::clone(&self.waker_slot));
         let polled = poll(&mut self.end, &mut Context::from_waker(&waker));
         if polled.is_pending() {
-            *self.bell.0.lock().expect("whole") = Some(cx.waker().clone());
+            *self.waker_slot.0.lock().expect("whole") = Some(cx.waker().clone());
         }
         polled
     }
 }
 
-impl Stream for OneBell {
+impl Stream for OneWaker {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         self.poll(cx, |end, cx| end.poll_read(cx, into))
     }
@@ -76,12 +76,12 @@ async fn skip(end: &mut loopback::End) {
 }
 
 #[test]
-fn whoever_gives_credit_and_goes_leaves_the_bell_to_those_who_wait() {
+fn a_caller_that_leaves_hands_its_waker_on_to_those_who_wait() {
     // E10, L15
     run(async {
         let (near, mut server) = loopback::pair();
-        let stream = OneBell { end: near, bell: Arc::default() };
-        let connecting = tokio::task::spawn_local(Client::connect(stream, "one bell"));
+        let stream = OneWaker { end: near, waker_slot: Arc::default() };
+        let connecting = tokio::task::spawn_local(Client::connect(stream, "one waker"));
         skip(&mut server).await;
         let mut wire = Vec::new();
         let welcome = Welcome {

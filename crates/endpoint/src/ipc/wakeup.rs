@@ -1,8 +1,8 @@
-//! Bells: how the sides wake each other, and how each learns that the other is gone.
+//! Wakeup descriptors: how the sides wake each other, and how each learns that the other is gone.
 //!
-//! A server's bell is an `eventfd`. The client has the same open file, so it could make it block, fill it or
+//! A server's wakeup descriptor is an `eventfd`. The client has the same open file, so it could make it block, fill it or
 //! empty it: the server never reads or writes it, but only asks to be told of each new edge, which every addition
-//! is. A client's bell is a pipe, of which the server alone has the writing end.
+//! is. A client's wakeup descriptor is a pipe, of which the server alone has the writing end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,24 +21,24 @@ const PIPE_BYTES: usize = 4096;
 
 /// What was heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
-    /// The bell.
-    Bell,
+pub(crate) enum WakeEvent {
+    /// A wakeup.
+    Wakeup,
     /// The end of the other side.
     End,
 }
 
-/// The bells of a side in a runtime.
+/// The wakeup descriptors of a side in a runtime.
 #[derive(Debug)]
-pub(crate) enum Bells {
-    /// The server's: its bell, the client's, and the sign of life.
+pub(crate) enum Wakeups {
+    /// The server's: its wakeup descriptor, the client's, and the sign of life.
     Server { own: AsyncFd<OwnedFd>, other: OwnedFd, socket: UnixStream },
-    /// The client's: its bell, which is a sign of life as well, the server's, and what the server watches.
+    /// The client's: its wakeup descriptor, which is a sign of life as well, the server's, and what the server watches.
     Client { own: AsyncFd<OwnedFd>, other: OwnedFd, _socket: UnixStream },
 }
 
-/// New bells: the server's, and both ends of the client's.
-pub(crate) fn new_bells() -> io::Result<(OwnedFd, (OwnedFd, OwnedFd))> {
+/// New wakeup descriptors: the server's, and both ends of the client's.
+pub(crate) fn new_wakeups() -> io::Result<(OwnedFd, (OwnedFd, OwnedFd))> {
     let server = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (hears, rings) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     // Where it cannot be made smaller, it is larger than it need be.
@@ -46,7 +46,7 @@ pub(crate) fn new_bells() -> io::Result<(OwnedFd, (OwnedFd, OwnedFd))> {
     Ok((server, (hears, rings)))
 }
 
-impl Bells {
+impl Wakeups {
     /// A server's.
     pub(crate) fn of_server(own: OwnedFd, other: OwnedFd, socket: UnixStream) -> io::Result<Self> {
         let own = sekisho_sys::watch(own)?;
@@ -61,31 +61,31 @@ impl Bells {
     }
 
     /// Wakes the other side.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake_peer(&self) {
         match self {
-            Self::Server { other, .. } => ring_client(other),
-            Self::Client { other, .. } => ring_server(other),
+            Self::Server { other, .. } => wake_client(other),
+            Self::Client { other, .. } => wake_server(other),
         }
     }
 
-    /// Waits for the bell, or for the end of the other side. It may have rung for nothing.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<Heard>> {
+    /// Waits for a wakeup, or for the end of the other side. The wakeup may be spurious.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<WakeEvent>> {
         match self {
             Self::Server { own, socket, .. } => {
                 if let Poll::Ready(guard) = own.poll_read_ready(cx) {
                     guard?.clear_ready();
-                    return Poll::Ready(Ok(Heard::Bell));
+                    return Poll::Ready(Ok(WakeEvent::Wakeup));
                 }
                 loop {
                     ready!(socket.poll_read_ready(cx))?;
                     match socket.try_read(&mut [0]) {
-                        Ok(0) => return Poll::Ready(Ok(Heard::End)),
+                        Ok(0) => return Poll::Ready(Ok(WakeEvent::End)),
                         Ok(_) => {
                             return Poll::Ready(Err(unfit("there was something on the socket")));
                         }
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         // A reset is an end as well: what stands in the ring is still good.
-                        Err(_) => return Poll::Ready(Ok(Heard::End)),
+                        Err(_) => return Poll::Ready(Ok(WakeEvent::End)),
                     }
                 }
             }
@@ -93,12 +93,12 @@ impl Bells {
                 let mut guard = ready!(own.poll_read_ready(cx))?;
                 let mut bytes = [0; 64];
                 match rustix::io::read(own, &mut bytes) {
-                    Ok(0) => return Poll::Ready(Ok(Heard::End)),
+                    Ok(0) => return Poll::Ready(Ok(WakeEvent::End)),
                     Ok(count) => {
                         if count < bytes.len() {
                             guard.clear_ready();
                         }
-                        return Poll::Ready(Ok(Heard::Bell));
+                        return Poll::Ready(Ok(WakeEvent::Wakeup));
                     }
                     Err(Errno::AGAIN) => guard.clear_ready(),
                     Err(Errno::INTR) => {}
@@ -110,11 +110,11 @@ impl Bells {
 }
 
 /// Wakes a client. A full pipe has woken it already, and one that nobody hears has no client.
-fn ring_client(bell: &impl AsFd) {
-    let _ = rustix::io::write(bell, &[1]);
+fn wake_client(wakeup: &impl AsFd) {
+    let _ = rustix::io::write(wakeup, &[1]);
 }
 
 /// Wakes a server. Its counter does not overflow in the age of the universe.
-pub(crate) fn ring_server(bell: &impl AsFd) {
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+pub(crate) fn wake_server(wakeup: &impl AsFd) {
+    let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
 }

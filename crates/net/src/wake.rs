@@ -1,0 +1,141 @@
+//! How a session is woken by whoever works for it: a task's pipe or timer, another thread. Only a session
+//! with something to do has a waker; an idle one is woken by its socket, its deadline or an order, which all
+//! know its place.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use crate::session::Token;
+
+/// The sessions of a worker that were woken and have not run since.
+#[derive(Debug, Default)]
+pub(crate) struct WakeQueue {
+    woken: Mutex<WokenSessions>,
+}
+
+#[derive(Debug, Default)]
+struct WokenSessions {
+    tokens: Vec<Token>,
+    /// Wakes the event loop, while it waits.
+    loop_waker: Option<Waker>,
+}
+
+impl WakeQueue {
+    /// Moves the woken sessions to `to`, and stores the waker to call for the next.
+    pub(crate) fn collect(&self, loop_waker: &Waker, to: &mut Vec<Token>) {
+        let mut woken = self.lock();
+        to.append(&mut woken.tokens);
+        if !woken.loop_waker.as_ref().is_some_and(|known| known.will_wake(loop_waker)) {
+            woken.loop_waker = Some(loop_waker.clone());
+        }
+    }
+
+    fn enqueue(&self, token: Token) {
+        let mut woken = self.lock();
+        woken.tokens.push(token);
+        let loop_waker = if woken.tokens.len() == 1 { woken.loop_waker.clone() } else { None };
+        drop(woken);
+        if let Some(loop_waker) = loop_waker {
+            loop_waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WokenSessions> {
+        // Nothing that holds the lock can panic half-way.
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct WakeState {
+    wake_queue: Arc<WakeQueue>,
+    token: AtomicU64,
+    is_woken: AtomicBool,
+}
+
+impl Wake for WakeState {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            self.wake_queue.enqueue(Token::from_bits(self.token.load(Ordering::Acquire)));
+        }
+    }
+}
+
+/// The waker of a session.
+#[derive(Debug)]
+pub(crate) struct SessionWaker {
+    state: Arc<WakeState>,
+    waker: Waker,
+}
+
+impl SessionWaker {
+    /// A new waker that enters sessions into this queue.
+    pub(crate) fn new(wake_queue: &Arc<WakeQueue>) -> Self {
+        let state = Arc::new(WakeState {
+            wake_queue: Arc::clone(wake_queue),
+            token: AtomicU64::new(0),
+            is_woken: AtomicBool::new(false),
+        });
+        Self { waker: Waker::from(Arc::clone(&state)), state }
+    }
+
+    /// From now on it rings for this session, and may ring again. Whoever still pulls it for the session
+    /// that had it before wakes this one for nothing, which does no harm.
+    pub(crate) fn hold(&self, token: Token) {
+        self.state.token.store(token.bits(), Ordering::Release);
+        self.state.is_woken.store(false, Ordering::Release);
+    }
+
+    /// What those who work for the session are given.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Key;
+
+    #[test]
+    fn a_session_is_woken_once_for_many_wakes_and_again_after_its_turn() {
+        let wake_queue = Arc::new(WakeQueue::default());
+        let session_waker = SessionWaker::new(&wake_queue);
+        let (first, second) = (Token::new(Key::new(3), 7), Token::new(Key::new(4), 8));
+        session_waker.hold(first);
+        session_waker.waker().wake_by_ref();
+        session_waker.waker().wake_by_ref();
+        let mut woken = Vec::new();
+        wake_queue.collect(Waker::noop(), &mut woken);
+        assert_eq!(woken, [first]);
+        session_waker.waker().wake_by_ref();
+        session_waker.hold(second);
+        session_waker.waker().wake_by_ref();
+        woken.clear();
+        wake_queue.collect(Waker::noop(), &mut woken);
+        assert_eq!(woken, [second], "the first was told of its last pull already");
+    }
+
+    #[test]
+    fn the_event_loop_is_woken_by_another_thread() {
+        #[derive(Default)]
+        struct Consumer(AtomicBool);
+        impl Wake for Consumer {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        let (wake_queue, loop_waker) = (Arc::new(WakeQueue::default()), Arc::new(Consumer::default()));
+        wake_queue.collect(&Waker::from(Arc::clone(&loop_waker)), &mut Vec::new());
+        let session_waker = SessionWaker::new(&wake_queue);
+        session_waker.hold(Token::new(Key::new(0), 1));
+        let waker = session_waker.waker().clone();
+        std::thread::spawn(move || waker.wake()).join().expect("it wakes");
+        assert!(loop_waker.0.load(Ordering::Acquire));
+    }
+}
