@@ -273,7 +273,7 @@ def native(target, count):
     sys.path.insert(0, str(PROJECT / "clients" / "python"))
     import sekisho  # noqa: PLC0415 (the path comes first)
     path = target.folder / "native.sock"
-    while not path.exists():  # The desk opens after the workers.
+    while not path.exists():  # The control plane opens after the workers.
         time.sleep(0.05)
     with sekisho.connect(str(path), label="budget") as client:
         for _ in range(count):

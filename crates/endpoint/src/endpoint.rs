@@ -1,4 +1,4 @@
-//! The endpoint of one thread: its services, its sessions, and the means to see and steer them. Other
+//! The endpoint of one thread: its services, its sessions, and the means to see and control them. Other
 //! endpoints share with it at the most the [`SessionSlots`] that are counted.
 
 use std::cell::{Cell, RefCell};

@@ -13,7 +13,7 @@ use sekisho_route::{Files, Look};
 
 const HOT_USES: usize = 16;
 
-struct Desk {
+struct Fixture {
     dir: tempfile::TempDir,
     settings: Settings,
     cache: FileCache,
@@ -21,7 +21,7 @@ struct Desk {
     wall_secs: i64,
 }
 
-impl Desk {
+impl Fixture {
     /// A temporary directory, and a cache that is asked with these directives. No file is new.
     fn with(directives: &str) -> Self {
         let text = format!("events {{}} http {{ {directives} server {{ listen 80; }} }}");
@@ -75,19 +75,19 @@ fn told(look: &Look<Rc<OpenFile>>) -> String {
 #[test]
 fn a_file_that_one_root_allows_is_not_served_below_another() {
     for policy in ["on", "if_not_owner"] {
-        let mut desk = Desk::with(&format!(
+        let mut fixture = Fixture::with(&format!(
             "disable_symlinks {policy}; open_file_cache max=10; open_file_cache_valid 60s;"
         ));
-        std::fs::create_dir(desk.at("folder")).expect("a folder");
-        desk.write("folder/file", "text");
-        symlink("folder", desk.at("link")).expect("a link");
-        if lchown(desk.at("link"), Some(12345), None).is_err() && policy == "if_not_owner" {
+        std::fs::create_dir(fixture.at("folder")).expect("a folder");
+        fixture.write("folder/file", "text");
+        symlink("folder", fixture.at("link")).expect("a link");
+        if lchown(fixture.at("link"), Some(12345), None).is_err() && policy == "if_not_owner" {
             // Only root can make a link that is another's.
             continue;
         }
-        assert_eq!(told(&desk.look_below("link", "file")), "text", "{policy}");
-        assert_eq!(told(&desk.look_below("", "link/file")), "denied", "{policy}");
-        assert_eq!(told(&desk.look_below("link", "file")), "text", "{policy}");
+        assert_eq!(told(&fixture.look_below("link", "file")), "text", "{policy}");
+        assert_eq!(told(&fixture.look_below("", "link/file")), "denied", "{policy}");
+        assert_eq!(told(&fixture.look_below("link", "file")), "text", "{policy}");
     }
 }
 
@@ -99,18 +99,18 @@ fn links_are_followed_as_far_as_the_policy_goes() {
         ("on", ["text", "denied", "denied", "denied"]),
         ("if_not_owner", ["text", "text", "text", "denied"]),
     ] {
-        let mut desk = Desk::with(&format!("disable_symlinks {policy};"));
-        std::fs::create_dir(desk.at("folder")).expect("a folder");
-        desk.write("folder/file", "text");
-        symlink("folder/file", desk.at("link")).expect("a link");
-        symlink("folder", desk.at("way")).expect("a link");
-        symlink("folder/file", desk.at("others")).expect("a link");
-        let is_root = lchown(desk.at("others"), Some(12345), None).is_ok();
+        let mut fixture = Fixture::with(&format!("disable_symlinks {policy};"));
+        std::fs::create_dir(fixture.at("folder")).expect("a folder");
+        fixture.write("folder/file", "text");
+        symlink("folder/file", fixture.at("link")).expect("a link");
+        symlink("folder", fixture.at("way")).expect("a link");
+        symlink("folder/file", fixture.at("others")).expect("a link");
+        let is_root = lchown(fixture.at("others"), Some(12345), None).is_ok();
         let names = ["folder/file", "link", "way/file", "others"];
         for (name, expected) in names.into_iter().zip(expected) {
             if name != "others" || is_root {
-                assert_eq!(desk.look(name), expected, "{policy} {name}");
-                assert_eq!(desk.look(name), expected, "{policy} {name}, again");
+                assert_eq!(fixture.look(name), expected, "{policy} {name}");
+                assert_eq!(fixture.look(name), expected, "{policy} {name}, again");
             }
         }
     }
@@ -120,71 +120,71 @@ fn links_are_followed_as_far_as_the_policy_goes() {
 /// only.
 #[test]
 fn a_hot_entry_is_trusted_within_its_window_and_no_longer() {
-    let mut desk = Desk::with("");
-    desk.write("file", "one");
-    assert_eq!(desk.look("file"), "one");
-    desk.write("file", "second");
-    assert_eq!(desk.look("file"), "second", "not hot");
+    let mut fixture = Fixture::with("");
+    fixture.write("file", "one");
+    assert_eq!(fixture.look("file"), "one");
+    fixture.write("file", "second");
+    assert_eq!(fixture.look("file"), "second", "not hot");
     for _ in 0..HOT_USES {
-        assert_eq!(desk.look("file"), "second");
+        assert_eq!(fixture.look("file"), "second");
     }
-    desk.write("file", "the third");
-    desk.now += 99;
-    assert_eq!(desk.look("file"), "second", "hot");
-    desk.now += 1;
-    assert_eq!(desk.look("file"), "the third", "the window is over");
+    fixture.write("file", "the third");
+    fixture.now += 99;
+    assert_eq!(fixture.look("file"), "second", "hot");
+    fixture.now += 1;
+    assert_eq!(fixture.look("file"), "the third", "the window is over");
 }
 
 /// F1: a hot miss does not outlive its window either.
 #[test]
 fn a_file_that_has_come_is_found_when_the_window_is_over() {
-    let mut desk = Desk::with("");
+    let mut fixture = Fixture::with("");
     for _ in 0..=HOT_USES {
-        assert_eq!(desk.look("file"), "missing");
+        assert_eq!(fixture.look("file"), "missing");
     }
-    desk.write("file", "text");
-    desk.now += 100;
-    assert_eq!(desk.look("file"), "text");
+    fixture.write("file", "text");
+    fixture.now += 100;
+    assert_eq!(fixture.look("file"), "text");
 }
 
 /// F1: a file that was changed just now may change again within the same time stamp.
 #[test]
 fn a_file_that_has_just_changed_is_read_again_however_hot_it_is() {
-    let mut desk = Desk::with("");
-    desk.write("file", "one");
-    desk.wall_secs = std::fs::metadata(desk.at("file")).expect("it is there").ctime();
+    let mut fixture = Fixture::with("");
+    fixture.write("file", "one");
+    fixture.wall_secs = std::fs::metadata(fixture.at("file")).expect("it is there").ctime();
     for _ in 0..2 * HOT_USES {
-        assert_eq!(desk.look("file"), "one");
+        assert_eq!(fixture.look("file"), "one");
     }
-    desk.write("file", "two");
-    assert_eq!(desk.look("file"), "two");
+    fixture.write("file", "two");
+    assert_eq!(fixture.look("file"), "two");
 }
 
 /// F1: with `open_file_cache` an entry holds for as long as was configured.
 #[test]
 fn a_configured_cache_is_trusted_for_its_time() {
-    let mut desk = Desk::with("open_file_cache max=10; open_file_cache_valid 5s;");
-    desk.write("file", "one");
-    assert_eq!(desk.look("file"), "one");
-    desk.write("file", "second");
-    desk.now += 4999;
-    assert_eq!(desk.look("file"), "one");
-    desk.now += 1;
-    assert_eq!(desk.look("file"), "second");
+    let mut fixture = Fixture::with("open_file_cache max=10; open_file_cache_valid 5s;");
+    fixture.write("file", "one");
+    assert_eq!(fixture.look("file"), "one");
+    fixture.write("file", "second");
+    fixture.now += 4999;
+    assert_eq!(fixture.look("file"), "one");
+    fixture.now += 1;
+    assert_eq!(fixture.look("file"), "second");
 }
 
 /// F2: only regular files are served, and asking for others blocks nobody.
 #[test]
 fn a_fifo_is_denied() {
-    let mut desk = Desk::with("");
-    let fifo = desk.at("fifo");
+    let mut fixture = Fixture::with("");
+    let fifo = fixture.at("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");
-    assert_eq!(desk.look("fifo"), "denied");
-    assert_eq!(desk.look(""), "directory");
+    assert_eq!(fixture.look("fifo"), "denied");
+    assert_eq!(fixture.look(""), "directory");
 }
 
-fn opened(desk: &mut Desk, name: &str) -> Rc<OpenFile> {
-    match desk.look_below("", name) {
+fn opened(fixture: &mut Fixture, name: &str) -> Rc<OpenFile> {
+    match fixture.look_below("", name) {
         Look::File(file) => file,
         other => panic!("{other:?}"),
     }
@@ -192,28 +192,28 @@ fn opened(desk: &mut Desk, name: &str) -> Rc<OpenFile> {
 
 #[test]
 fn a_content_is_compressed_once_for_each_state_of_its_file() {
-    let mut desk = Desk::with("open_file_cache max=100;");
-    desk.write("a", &"text ".repeat(1000));
-    let file = opened(&mut desk, "a");
+    let mut fixture = Fixture::with("open_file_cache max=100;");
+    fixture.write("a", &"text ".repeat(1000));
+    let file = opened(&mut fixture, "a");
     let first = file.compressed(Coding::Gzip, 1).expect("shorter");
     for _ in 0..3 {
-        let again = opened(&mut desk, "a").compressed(Coding::Gzip, 1).expect("shorter");
+        let again = opened(&mut fixture, "a").compressed(Coding::Gzip, 1).expect("shorter");
         assert!(Rc::ptr_eq(&first, &again), "it was kept");
     }
     let other = file.compressed(Coding::Gzip, 9).expect("shorter");
     assert!(!Rc::ptr_eq(&first, &other), "another level is another form");
-    desk.write("a", &"other ".repeat(1000));
-    desk.now += 61_000;
-    let changed = opened(&mut desk, "a").compressed(Coding::Gzip, 1).expect("shorter");
+    fixture.write("a", &"other ".repeat(1000));
+    fixture.now += 61_000;
+    let changed = opened(&mut fixture, "a").compressed(Coding::Gzip, 1).expect("shorter");
     assert_ne!(changed, first);
     // What would not be shorter is known, too.
-    desk.write("b", "x");
-    assert!(opened(&mut desk, "b").compressed(Coding::Gzip, 1).is_none());
+    fixture.write("b", "x");
+    assert!(opened(&mut fixture, "b").compressed(Coding::Gzip, 1).is_none());
 }
 
 #[test]
 fn compressed_forms_are_bounded_and_weigh() {
-    let mut desk = Desk::with("open_file_cache max=10000;");
+    let mut fixture = Fixture::with("open_file_cache max=10000;");
     // Hardly compressible: each form is nearly as long as the content.
     let mut seed = 1_u64;
     let mut letters = |count: usize| -> String {
@@ -225,8 +225,8 @@ fn compressed_forms_are_bounded_and_weigh() {
         };
         (0..count).map(|_| next()).collect()
     };
-    desk.write("a", &letters(30_000));
-    let file = opened(&mut desk, "a");
+    fixture.write("a", &letters(30_000));
+    let file = opened(&mut fixture, "a");
     let mut forms = Vec::new();
     for coding in Coding::ALL {
         for level in 1..=4 {
@@ -241,12 +241,12 @@ fn compressed_forms_are_bounded_and_weigh() {
         for number in 0..40 {
             let name = format!("f{number}");
             if round == 0 {
-                desk.write(&name, &letters(20_000));
+                fixture.write(&name, &letters(20_000));
             }
-            opened(&mut desk, &name).compressed(Coding::ALL[round], 1);
-            opened(&mut desk, &name);
+            opened(&mut fixture, &name).compressed(Coding::ALL[round], 1);
+            opened(&mut fixture, &name);
         }
     }
-    desk.cache.clear();
-    assert!(desk.cache.is_empty());
+    fixture.cache.clear();
+    assert!(fixture.cache.is_empty());
 }

@@ -61,7 +61,7 @@ pub(crate) struct Flags {
 pub(crate) enum Command {
     /// Serve a folder, without any configuration
     Serve(Serve),
-    /// See and steer a running server: its sessions, requests, metrics; reload, stop
+    /// See and control a running server: its sessions, requests, metrics; reload, stop
     Ctl(crate::ctl::Ctl),
 }
 

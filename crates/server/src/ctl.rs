@@ -1,11 +1,11 @@
-//! `sekisho ctl`: sees and steers a running server, over the native protocol and its service `control`.
+//! `sekisho ctl`: sees and controls a running server, over the native protocol and its service `control`.
 //! Tables for people, JSON for scripts, and an exit status that says what went wrong.
 
-mod ask;
+mod session;
 mod call;
 mod memory;
 mod metrics;
-mod reach;
+mod connect;
 pub(crate) mod show;
 mod top;
 
@@ -19,7 +19,7 @@ use sekisho_endpoint::control::{Finding, Outcome, Verdict, What};
 use sekisho_endpoint::{CallError, Code, control};
 
 use crate::Problem;
-use ask::Server;
+use session::Server;
 pub(crate) use metrics::prometheus;
 
 /// How often `--watch` looks.
@@ -61,7 +61,7 @@ pub(crate) struct Target {
 enum Command {
     /// List the sessions of every protocol
     Sessions(Listing),
-    /// See or steer one session
+    /// See or control one session
     Session {
         #[command(subcommand)]
         command: SessionCommand,
@@ -226,7 +226,7 @@ pub(crate) fn run(ctl: &Ctl) -> ExitCode {
 
 /// Asks a process for a reload; `None` when it cannot be asked.
 pub(crate) fn reload(pid: u32) -> Result<Option<Verdict>, Problem> {
-    let verdict = reach::control_socket(pid).and_then(|socket| {
+    let verdict = connect::control_socket(pid).and_then(|socket| {
         let mut server = Server::connect(socket, Vec::new(), "reload")?;
         server.verdict(What::Reload(control::Reload {}))
     });
@@ -239,8 +239,8 @@ pub(crate) fn reload(pid: u32) -> Result<Option<Verdict>, Problem> {
 
 fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
     let mut server = match &ctl.command {
-        Command::Call(options) => reach::to_call(&ctl.target, options.is_steering())?,
-        _ => reach::to_steer(&ctl.target)?,
+        Command::Call(options) => connect::to_call(&ctl.target, options.is_operator())?,
+        _ => connect::to_control(&ctl.target)?,
     };
     match &ctl.command {
         Command::Sessions(how) => watch(how, &mut server, &mut |server, out| {
@@ -321,7 +321,7 @@ fn watch(how: &Listing, server: &mut Server, look: Look<'_>) -> Result<ExitCode,
             return Ok(ExitCode::SUCCESS);
         }
         drop(stdout);
-        reach::pause(WATCH_EVERY);
+        connect::pause(WATCH_EVERY);
     }
 }
 

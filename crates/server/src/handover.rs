@@ -1,5 +1,5 @@
 //! The handover to a new process: an abstract Unix socket named `sekisho/<pid>/handover` that takes one line
-//! and gives one answer, with descriptors. All else is asked at the control socket (`desk.rs`), whose protocol
+//! and gives one answer, with descriptors. All else is asked at the control socket (`control_plane.rs`), whose protocol
 //! has no descriptors. Only root and our own user are listened to; whoever asks makes sure that the process
 //! it meant answers.
 

@@ -5,7 +5,7 @@ mod announce;
 mod builtin;
 mod cli;
 mod ctl;
-mod desk;
+mod control_plane;
 mod disk;
 mod handover;
 mod opening;

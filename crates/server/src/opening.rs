@@ -13,7 +13,7 @@ use sekisho_log::Logs;
 use sekisho_net::listen::{BindError, Inherited};
 use sekisho_net::{Site, Sockets, Zones};
 
-use crate::desk::{self, Rules, ControlSocket};
+use crate::control_plane::{self, Rules, ControlSocket};
 use crate::handover::Handover;
 use crate::pid_file::PidFile;
 use crate::run::{machine, rules};
@@ -49,7 +49,7 @@ pub(crate) fn inherited(
 ) -> Result<(Sockets, Vec<String>), Problem> {
     let (inherited, complaints) = if from_predecessor.is_empty() {
         let mut listens = config.http.listens.clone();
-        listens.extend(desk::listens(&config.main.endpoint));
+        listens.extend(control_plane::listens(&config.main.endpoint));
         service_manager::inherited(&listens)
             .map_err(|error| Problem::new(format_args!("LISTEN_FDS: {error}")))?
     } else {

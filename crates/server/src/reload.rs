@@ -13,7 +13,7 @@ use crate::pid_file::PidFile;
 use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_count};
 use crate::sandbox::Fit;
 use crate::service_manager::{self, State};
-use crate::{Problem, desk, privilege, sandbox, setup};
+use crate::{Problem, control_plane, privilege, sandbox, setup};
 
 /// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it: a second
 /// and a half where they are silent, and then the workers must have their turn.
@@ -98,7 +98,7 @@ impl Server {
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
         let endpoint_sockets = self
             .endpoint_sockets
-            .reopen(&desk::listens(&config.main.endpoint), 1)
+            .reopen(&control_plane::listens(&config.main.endpoint), 1)
             .map_err(|error| {
                 sockets.remove_files_but(&self.sockets);
                 Problem::new(error)
@@ -141,7 +141,7 @@ impl Server {
         }
         self.take_choice(choice);
         self.commit(change);
-        self.open_desk(rules, listeners);
+        self.start_control_plane(rules, listeners);
         self.sweep_leftovers();
         Ok(warnings)
     }

@@ -1,4 +1,4 @@
-//! A running server: its sockets, logs and workers, and what steers it: signals, the desk, the socket for
+//! A running server: its sockets, logs and workers, and what controls it: signals, the control plane, the socket for
 //! upgrades, the end of workers, time. `reload.rs` has the change of configuration, `upgrade.rs` that of the binary.
 
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::desk::{self, Desk, Rules, Steerers};
+use crate::control_plane::{self, ControlPlane, Rules, Operators};
 use crate::handover::{self, Call, Handover, Question};
 use crate::opening::{self, Opened};
 use crate::pid_file::PidFile;
@@ -27,7 +27,7 @@ use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
 use crate::{Problem, sandbox, user};
 
-/// The signals that steer a server, taken before anybody can know whom to send them to: one that comes
+/// The signals that control a server, taken before anybody can know whom to send them to: one that comes
 /// while the server starts waits, and does not kill it.
 #[derive(Debug)]
 struct Signals {
@@ -55,16 +55,16 @@ impl Signals {
     }
 }
 
-/// What steers a server.
+/// What controls a server.
 #[derive(Debug)]
-enum Word {
+enum ServerEvent {
     End(Manner),
     Reload,
     Reopen,
     Upgrade,
     ChildChanged,
     Called(Call),
-    AtDesk(desk::Word),
+    FromControlPlane(control_plane::ServerRequest),
     WorkerEnded(Ended),
     /// A file could not be had: a place may have changed.
     Doubted,
@@ -79,8 +79,8 @@ pub(crate) struct Server {
     runtime: Rc<Runtime>,
     signals: Signals,
     pub(crate) handover: Option<Handover>,
-    /// Where native sessions are served and the server is steered.
-    pub(crate) desk: Desk,
+    /// Where native sessions are served and the server is controlled.
+    pub(crate) control_plane: ControlPlane,
     /// The sockets of the `endpoint` block.
     pub(crate) endpoint_sockets: Sockets,
     pub(crate) clock: Clock,
@@ -109,8 +109,8 @@ pub(crate) struct Server {
     pub(crate) domain: Option<Arc<Domain>>,
     /// When leftovers of uploads are looked for again.
     pub(crate) next_sweep: Option<Moment>,
-    /// The desk's sessions have not ended.
-    is_desk_left: bool,
+    /// The control plane's sessions have not ended.
+    is_control_plane_busy: bool,
     /// A new process serves on our sockets: they, their files and the service manager are its own.
     pub(crate) is_replaced: bool,
 }
@@ -140,7 +140,7 @@ impl Server {
                 .map_err(Problem::new)
         };
         let sockets = open(&config.http.listens, worker_count(&config))?;
-        let endpoint_sockets = open(&desk::listens(&config.main.endpoint), 1)
+        let endpoint_sockets = open(&control_plane::listens(&config.main.endpoint), 1)
             .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();
         let zones = Zones::default();
@@ -161,14 +161,14 @@ impl Server {
             Ok(control_socket) => (Some(control_socket), None),
             Err(error) => (None, Some(error)),
         };
-        let desk = Desk::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
+        let control_plane = ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         let mut server = Self {
             plan,
             program,
             runtime: Rc::clone(&runtime),
             signals,
             handover: None,
-            desk,
+            control_plane,
             endpoint_sockets,
             clock: Clock::new(started),
             logs,
@@ -187,7 +187,7 @@ impl Server {
             last_look: None,
             domain: None,
             next_sweep: None,
-            is_desk_left: true,
+            is_control_plane_busy: true,
             is_replaced: false,
         };
         server.tell_opened(&complaints, &notes, control_socket_error.as_ref());
@@ -200,7 +200,7 @@ impl Server {
             Ok(listeners)
         });
         match outcome {
-            Ok(listeners) => server.open_desk(rules, listeners),
+            Ok(listeners) => server.start_control_plane(rules, listeners),
             Err(problem) => {
                 let inherited = server.predecessor.take().map(|(_, inherited)| inherited);
                 let inherited = inherited.unwrap_or_default();
@@ -234,7 +234,7 @@ impl Server {
             self.logs.stop();
             return ExitCode::FAILURE;
         }
-        let outcome = runtime.block_on(self.steer());
+        let outcome = runtime.block_on(self.serve_events());
         let message = match outcome {
             Outcome::Drained => "over: every session came to its end",
             Outcome::Forced => "over: sessions were cut short",
@@ -242,7 +242,7 @@ impl Server {
         };
         self.log(Level::Notice, message);
         drop(self.pid_file.take());
-        self.desk.end();
+        self.control_plane.end();
         if outcome == Outcome::Abandoned {
             self.workers.kill_programs();
         } else {
@@ -271,34 +271,34 @@ impl Server {
         Ok(())
     }
 
-    async fn steer(&mut self) -> Outcome {
+    async fn serve_events(&mut self) -> Outcome {
         loop {
-            let order = match self.next_word().await {
-                Word::End(manner) => self.end(manner),
-                Word::Reload => {
+            let order = match self.next_event().await {
+                ServerEvent::End(manner) => self.end(manner),
+                ServerEvent::Reload => {
                     self.reload().await;
                     DrainOrder::Nothing
                 }
-                Word::Reopen => {
+                ServerEvent::Reopen => {
                     self.reopen_logs();
                     DrainOrder::Nothing
                 }
-                Word::Upgrade => {
+                ServerEvent::Upgrade => {
                     self.begin_upgrade();
                     DrainOrder::Nothing
                 }
-                Word::ChildChanged => {
+                ServerEvent::ChildChanged => {
                     self.look_after_upgrade();
                     DrainOrder::Nothing
                 }
-                Word::Called(call) => self.answer(call),
-                Word::AtDesk(word) => self.serve_at_desk(word).await,
-                Word::WorkerEnded(ended) => self.worker_ended(&ended),
-                Word::Doubted => {
+                ServerEvent::Called(call) => self.answer(call),
+                ServerEvent::FromControlPlane(event) => self.serve_control_plane(event).await,
+                ServerEvent::WorkerEnded(ended) => self.worker_ended(&ended),
+                ServerEvent::Doubted => {
                     self.look_at_places();
                     DrainOrder::Nothing
                 }
-                Word::TimePassed => self.time_passed(),
+                ServerEvent::TimePassed => self.time_passed(),
             };
             if let Some(outcome) = self.carry_out(order) {
                 return outcome;
@@ -306,7 +306,7 @@ impl Server {
         }
     }
 
-    async fn next_word(&mut self) -> Word {
+    async fn next_event(&mut self) -> ServerEvent {
         let next = [
             self.drain.next_deadline(),
             self.workers.next_force(),
@@ -338,18 +338,18 @@ impl Server {
             }
         };
         tokio::select! {
-            _ = self.signals.quit.recv() => Word::End(Manner::Graceful),
-            _ = self.signals.terminate.recv() => Word::End(Manner::Forceful),
-            _ = self.signals.interrupt.recv() => Word::End(Manner::Forceful),
-            _ = self.signals.hang_up.recv() => Word::Reload,
-            _ = self.signals.reopen.recv() => Word::Reopen,
-            _ = self.signals.upgrade.recv() => Word::Upgrade,
-            () = successor_ended => Word::ChildChanged,
-            call = call => Word::Called(call),
-            word = self.desk.next() => Word::AtDesk(word),
-            ended = self.workers.next_end() => Word::WorkerEnded(ended),
-            () = doubt.doubt.notified() => Word::Doubted,
-            () = time => Word::TimePassed,
+            _ = self.signals.quit.recv() => ServerEvent::End(Manner::Graceful),
+            _ = self.signals.terminate.recv() => ServerEvent::End(Manner::Forceful),
+            _ = self.signals.interrupt.recv() => ServerEvent::End(Manner::Forceful),
+            _ = self.signals.hang_up.recv() => ServerEvent::Reload,
+            _ = self.signals.reopen.recv() => ServerEvent::Reopen,
+            _ = self.signals.upgrade.recv() => ServerEvent::Upgrade,
+            () = successor_ended => ServerEvent::ChildChanged,
+            call = call => ServerEvent::Called(call),
+            event = self.control_plane.next() => ServerEvent::FromControlPlane(event),
+            ended = self.workers.next_end() => ServerEvent::WorkerEnded(ended),
+            () = doubt.doubt.notified() => ServerEvent::Doubted,
+            () = time => ServerEvent::TimePassed,
         }
     }
 
@@ -432,7 +432,7 @@ impl Server {
                 }
                 self.tell_files_left(&self.sockets, &Sockets::default());
                 self.tell_files_left(&self.endpoint_sockets, &Sockets::default());
-                self.desk.tell(desk::Order::ShutDown(manner));
+                self.control_plane.tell(control_plane::Order::ShutDown(manner));
                 // The workers have descriptors of their own, for as long as they need them.
                 self.sockets = Sockets::default();
                 self.endpoint_sockets = Sockets::default();
@@ -466,28 +466,28 @@ impl Server {
         DrainOrder::Nothing
     }
 
-    /// Does what somebody at the desk asks for.
-    async fn serve_at_desk(&mut self, word: desk::Word) -> DrainOrder {
-        match word {
-            desk::Word::Reload(answer) => {
+    /// Does what somebody at the control plane asks for.
+    async fn serve_control_plane(&mut self, event: control_plane::ServerRequest) -> DrainOrder {
+        match event {
+            control_plane::ServerRequest::Reload(answer) => {
                 let verdict = self.reload().await;
                 // Whoever does not wait for the verdict finds it in the log.
                 let _ = answer.send(verdict);
                 DrainOrder::Nothing
             }
-            desk::Word::Stop(manner, answer) => {
+            control_plane::ServerRequest::Stop(manner, answer) => {
                 let order = self.end(manner);
                 let _ = answer.send(());
                 order
             }
-            desk::Word::Drained if self.is_desk_left => {
-                self.is_desk_left = false;
+            control_plane::ServerRequest::Drained if self.is_control_plane_busy => {
+                self.is_control_plane_busy = false;
                 self.tell_drain(Fact::Ended)
             }
-            desk::Word::Drained => DrainOrder::Nothing,
-            desk::Word::Ended => {
-                self.log(Level::Emerg, "the desk has ended: `sekisho ctl` cannot ask any more");
-                if std::mem::take(&mut self.is_desk_left) {
+            control_plane::ServerRequest::Drained => DrainOrder::Nothing,
+            control_plane::ServerRequest::Ended => {
+                self.log(Level::Emerg, "the control plane has ended: `sekisho ctl` cannot connect any more");
+                if std::mem::take(&mut self.is_control_plane_busy) {
                     return self.tell_drain(Fact::Ended);
                 }
                 DrainOrder::Nothing
@@ -495,17 +495,17 @@ impl Server {
         }
     }
 
-    /// Gives the desk its rules and its sockets.
-    pub(crate) fn open_desk(&self, rules: Rules, listeners: Vec<Listener>) {
-        self.tell_desk_of_workers();
+    /// Gives the control plane its rules and its sockets.
+    pub(crate) fn start_control_plane(&self, rules: Rules, listeners: Vec<Listener>) {
+        self.tell_control_plane_of_workers();
         let site = Arc::clone(&self.site);
-        self.desk.tell(desk::Order::Serve(Box::new(rules), listeners, site));
+        self.control_plane.tell(control_plane::Order::Serve(Box::new(rules), listeners, site));
     }
 
-    /// Tells the desk whom it can ask.
-    pub(crate) fn tell_desk_of_workers(&self) {
-        let (workers, serving) = (self.workers.roster(), self.workers.count());
-        self.desk.tell(desk::Order::Workers(workers, serving));
+    /// Tells the control plane whom it can ask.
+    pub(crate) fn tell_control_plane_of_workers(&self) {
+        let (workers, serving) = (self.workers.channels(), self.workers.count());
+        self.control_plane.tell(control_plane::Order::Workers(workers, serving));
     }
 
     /// Gives every worker the current site and sockets; starts those that are missing, retires those too
@@ -573,7 +573,7 @@ pub(crate) fn heap_bytes() -> u64 {
     sekisho_sys::heap().map_or(0, |(used, _)| used)
 }
 
-/// The sockets of the `endpoint` block as the desk gets them.
+/// The sockets of the `endpoint` block as the control plane gets them.
 pub(crate) fn endpoint_listeners(sockets: &Sockets) -> Result<Vec<Listener>, Problem> {
     sockets.for_worker(0, 1).map_err(Problem::new)
 }
@@ -581,8 +581,8 @@ pub(crate) fn endpoint_listeners(sockets: &Sockets) -> Result<Vec<Listener>, Pro
 /// What native sessions may do.
 pub(crate) fn rules(config: &Config) -> Result<Rules, Problem> {
     let endpoint = config.main.endpoint.clone();
-    let steerers = Steerers::new(&endpoint)?;
-    Ok(Rules { endpoint, steerers, grace: config.main.worker_shutdown_timeout })
+    let operators = Operators::new(&endpoint)?;
+    Ok(Rules { endpoint, operators, grace: config.main.worker_shutdown_timeout })
 }
 
 pub(crate) fn worker_count(config: &Config) -> usize {

@@ -206,7 +206,7 @@ impl Server {
             Ok(false) => {}
             Ok(true) => {
                 self.log(Level::Notice, "a place has changed: the workers were replaced");
-                self.tell_desk_of_workers();
+                self.tell_control_plane_of_workers();
             }
             Err(problem) => {
                 self.log(Level::Error, &format!("the workers stay as they are: {problem}"));

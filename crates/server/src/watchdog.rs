@@ -13,7 +13,7 @@ use sekisho_lifecycle::drain::{Fact, Order as DrainOrder};
 use sekisho_net::Pulse;
 
 use crate::run::{Server, worker_count};
-use crate::workers::{Hand, Seen, Workers};
+use crate::workers::{WorkerHandle, Seen, Workers};
 
 /// How often the workers are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -76,38 +76,38 @@ impl Watch {
         let is_late = now.since(due) > LATE;
         self.next = Some(now + PERIOD);
         let mut findings = Vec::new();
-        for hand in workers.hands.iter_mut().chain(&mut workers.retired) {
-            findings.extend(feel(hand, is_late, now));
+        for handle in workers.handles.iter_mut().chain(&mut workers.retired) {
+            findings.extend(check_heartbeat(handle, is_late, now));
         }
         findings
     }
 }
 
 /// Feels the pulse of one worker.
-fn feel(hand: &mut Hand, is_late: bool, now: Moment) -> Option<Finding> {
-    let turns = hand.pulse.turns();
-    let goes_on = hand.seen.is_some_and(|seen| seen.turns != turns);
-    if hand.pulse.is_asleep() || goes_on {
-        hand.seen = None;
-        let since = hand.stuck.take()?;
-        return Some(Finding::GoesOn(hand.name(), since));
+fn check_heartbeat(handle: &mut WorkerHandle, is_late: bool, now: Moment) -> Option<Finding> {
+    let turns = handle.pulse.turns();
+    let goes_on = handle.seen.is_some_and(|seen| seen.turns != turns);
+    if handle.pulse.is_asleep() || goes_on {
+        handle.seen = None;
+        let since = handle.stuck.take()?;
+        return Some(Finding::GoesOn(handle.name(), since));
     }
-    let waited = hand.pulse.waited();
-    let seen = hand.seen.get_or_insert(Seen { turns, at: now, waited });
+    let waited = handle.pulse.waited();
+    let seen = handle.seen.get_or_insert(Seen { turns, at: now, waited });
     if is_late {
         (seen.at, seen.waited) = (now, waited);
     }
     let own = now.since(seen.at).saturating_sub(waited.saturating_sub(seen.waited));
-    if hand.stuck.is_some() || own < STUCK_AFTER {
+    if handle.stuck.is_some() || own < STUCK_AFTER {
         return None;
     }
     if Pulse::is_traced() {
         // Who stops threads to look at them is no reason to replace them.
-        hand.seen = None;
+        handle.seen = None;
         return None;
     }
-    hand.stuck = Some(seen.at);
-    Some(Finding::Stuck(hand.name(), hand.pulse.state()))
+    handle.stuck = Some(seen.at);
+    Some(Finding::Stuck(handle.name(), handle.pulse.state()))
 }
 
 impl Server {
@@ -117,7 +117,7 @@ impl Server {
         self.watch.vacate(now.since(begun), now);
         // The new one comes before the old one is counted out.
         self.fill_due();
-        self.tell_desk_of_workers();
+        self.tell_control_plane_of_workers();
         self.tell_drain(Fact::Ended)
     }
 
@@ -156,10 +156,10 @@ impl Server {
     /// Lets others take the places of those who are stuck, as far as there may be so many. Who was one too many is
     /// replaced when another one goes on.
     fn replace_stuck(&mut self, now: Moment) {
-        let is_stuck = |hand: &Hand| hand.stuck.is_some();
-        let replaced = self.workers.retired.iter().filter(|hand| is_stuck(hand)).count();
+        let is_stuck = |handle: &WorkerHandle| handle.stuck.is_some();
+        let replaced = self.workers.retired.iter().filter(|handle| is_stuck(handle)).count();
         for _ in replaced..REPLACED_MAX {
-            let Some(at) = self.workers.hands.iter().position(is_stuck) else { break };
+            let Some(at) = self.workers.handles.iter().position(is_stuck) else { break };
             self.workers.retire(at, None);
             self.watch.vacant.push(now);
         }
@@ -189,6 +189,6 @@ impl Server {
                 }
             }
         }
-        self.tell_desk_of_workers();
+        self.tell_control_plane_of_workers();
     }
 }

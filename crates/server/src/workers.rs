@@ -17,7 +17,7 @@ use crate::{Problem, privilege};
 
 /// A thread that serves.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct WorkerHandle {
     pub(crate) id: u64,
     /// Which of the places it has: the sockets of that one are its own.
     slot: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Seen {
     pub(crate) waited: Duration,
 }
 
-impl Hand {
+impl WorkerHandle {
     /// As it stands in the log and in lists.
     pub(crate) fn name(&self) -> String {
         format!("worker-{}", self.id)
@@ -80,9 +80,9 @@ pub(crate) enum Duty {
 pub(crate) struct Workers {
     started: Instant,
     shared: Arc<Shared>,
-    pub(crate) hands: Vec<Hand>,
+    pub(crate) handles: Vec<WorkerHandle>,
     /// Those that a reload has made too many: they drain.
-    pub(crate) retired: Vec<Hand>,
+    pub(crate) retired: Vec<WorkerHandle>,
     /// Where those that are started now are kept.
     domain: Option<Arc<Domain>>,
     begun: u64,
@@ -93,7 +93,7 @@ pub(crate) struct Workers {
 #[derive(Debug)]
 pub(crate) struct Change {
     listeners: Vec<Vec<Listener>>,
-    new: Vec<Hand>,
+    new: Vec<WorkerHandle>,
     /// Where the new ones are kept; if that is elsewhere than the others, they take the place of all of them.
     domain: Option<Arc<Domain>>,
     is_for_all: bool,
@@ -112,7 +112,7 @@ impl Workers {
         Self {
             started,
             shared: Arc::default(),
-            hands: Vec::new(),
+            handles: Vec::new(),
             retired: Vec::new(),
             domain: None,
             begun: 0,
@@ -126,9 +126,9 @@ impl Workers {
     }
 
     /// Those who can be asked, by their names: those who serve, and then those who are retired.
-    pub(crate) fn roster(&self) -> Vec<(String, UnboundedSender<Order>)> {
-        let hands = self.hands.iter().chain(&self.retired);
-        hands.map(|hand| (hand.name(), hand.orders.clone())).collect()
+    pub(crate) fn channels(&self) -> Vec<(String, UnboundedSender<Order>)> {
+        let handles = self.handles.iter().chain(&self.retired);
+        handles.map(|handle| (handle.name(), handle.orders.clone())).collect()
     }
 
     /// Ends every program that runs: nobody is waited for any more.
@@ -152,7 +152,7 @@ impl Workers {
             (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
             _ => true,
         };
-        let there = if is_for_all { 0 } else { self.hands.len() };
+        let there = if is_for_all { 0 } else { self.handles.len() };
         let mut new = Vec::new();
         for _ in there..count {
             // Those that were started before one could not be end when nobody can order them any more.
@@ -164,29 +164,29 @@ impl Workers {
     /// Gives every worker the site; those that are too many retire, and have until `force_at` for it.
     pub(crate) fn serve(&mut self, site: &Arc<Site>, change: Change, force_at: Option<Moment>) {
         let kept = if change.is_for_all { 0 } else { change.listeners.len() };
-        for at in (kept..self.hands.len()).rev() {
+        for at in (kept..self.handles.len()).rev() {
             self.retire(at, force_at);
         }
-        self.hands.extend(change.new);
+        self.handles.extend(change.new);
         self.domain = change.domain;
-        for (slot, (hand, listeners)) in self.hands.iter_mut().zip(change.listeners).enumerate() {
-            hand.slot = slot;
-            hand.tell(Order::Serve(Arc::clone(site), listeners));
+        for (slot, (handle, listeners)) in self.handles.iter_mut().zip(change.listeners).enumerate() {
+            handle.slot = slot;
+            handle.tell(Order::Serve(Arc::clone(site), listeners));
         }
     }
 
     /// Lets one finish what it has.
     pub(crate) fn retire(&mut self, at: usize, force_at: Option<Moment>) {
-        let mut hand = self.hands.remove(at);
-        hand.tell(Order::Retire);
-        hand.force_at = force_at;
-        self.retired.push(hand);
+        let mut handle = self.handles.remove(at);
+        handle.tell(Order::Retire);
+        handle.force_at = force_at;
+        self.retired.push(handle);
     }
 
     /// The place of one that is gone, where there shall be so many. Not told by where the others stand: more
     /// than one may be gone.
     pub(crate) fn vacant_slot(&self, count: usize) -> Option<usize> {
-        (0..count).find(|slot| self.hands.iter().all(|hand| hand.slot != *slot))
+        (0..count).find(|slot| self.handles.iter().all(|handle| handle.slot != *slot))
     }
 
     /// Starts one in the place of one that is gone.
@@ -200,19 +200,19 @@ impl Workers {
     ) -> Result<(), Problem> {
         let listeners = sockets.for_worker(slot, count).map_err(Problem::new)?;
         let domain = self.domain.clone();
-        let mut hand = self.spawn(domain.as_deref(), now)?;
-        hand.slot = slot;
-        hand.tell(Order::Serve(Arc::clone(site), listeners));
-        let at = self.hands.partition_point(|other| other.slot < slot);
-        self.hands.insert(at, hand);
+        let mut handle = self.spawn(domain.as_deref(), now)?;
+        handle.slot = slot;
+        handle.tell(Order::Serve(Arc::clone(site), listeners));
+        let at = self.handles.partition_point(|other| other.slot < slot);
+        self.handles.insert(at, handle);
         self.shared.counters.workers_replaced.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// Tells every worker the same.
     pub(crate) fn tell_all(&self, order: impl Fn() -> Order) {
-        for hand in self.hands.iter().chain(&self.retired) {
-            hand.tell(order());
+        for handle in self.handles.iter().chain(&self.retired) {
+            handle.tell(order());
         }
     }
 
@@ -227,38 +227,38 @@ impl Workers {
 
     /// Lets one go that has ended, and says what it was.
     pub(crate) fn let_go(&mut self, ended: &Ended) -> Duty {
-        let place = |hands: &[Hand]| hands.iter().position(|hand| hand.id == ended.id);
-        let (hand, duty) = if let Some(at) = place(&self.retired) {
-            let hand = self.retired.remove(at);
-            let stuck = hand.stuck;
-            (hand, Duty::Retired(stuck))
-        } else if let Some(at) = place(&self.hands) {
-            let hand = self.hands.remove(at);
-            let begun = hand.begun;
-            (hand, Duty::Serving(begun))
+        let place = |handles: &[WorkerHandle]| handles.iter().position(|handle| handle.id == ended.id);
+        let (handle, duty) = if let Some(at) = place(&self.retired) {
+            let handle = self.retired.remove(at);
+            let stuck = handle.stuck;
+            (handle, Duty::Retired(stuck))
+        } else if let Some(at) = place(&self.handles) {
+            let handle = self.handles.remove(at);
+            let begun = handle.begun;
+            (handle, Duty::Serving(begun))
         } else {
             return Duty::None;
         };
         // It has said its last.
-        let _ = hand.thread.join();
+        let _ = handle.thread.join();
         duty
     }
 
     /// How many serve.
     pub(crate) fn count(&self) -> usize {
-        self.hands.len()
+        self.handles.len()
     }
 
     /// When the next retired worker must be ended by force.
     pub(crate) fn next_force(&self) -> Option<Moment> {
-        self.retired.iter().filter_map(|hand| hand.force_at).min()
+        self.retired.iter().filter_map(|handle| handle.force_at).min()
     }
 
     /// Ends the retired workers whose time is over.
     pub(crate) fn force_retired(&mut self, now: Moment) {
-        for hand in &mut self.retired {
-            if hand.force_at.take_if(|at| at.is_due(now)).is_some() {
-                hand.tell(Order::Stop);
+        for handle in &mut self.retired {
+            if handle.force_at.take_if(|at| at.is_due(now)).is_some() {
+                handle.tell(Order::Stop);
             }
         }
     }
@@ -270,12 +270,12 @@ impl Workers {
 
     /// Waits for the end of every thread.
     pub(crate) fn join(self) {
-        for hand in self.hands.into_iter().chain(self.retired) {
-            let _ = hand.thread.join();
+        for handle in self.handles.into_iter().chain(self.retired) {
+            let _ = handle.thread.join();
         }
     }
 
-    fn spawn(&mut self, domain: Option<&Domain>, now: Moment) -> Result<Hand, Problem> {
+    fn spawn(&mut self, domain: Option<&Domain>, now: Moment) -> Result<WorkerHandle, Problem> {
         let id = self.begun;
         // Also where it cannot be started: its end is told, and must not be taken for another's.
         self.begun += 1;
@@ -283,14 +283,14 @@ impl Workers {
         let (started, shared) = (self.started, Arc::clone(&self.shared));
         let pulse = Arc::<Pulse>::default();
         let own_pulse = Arc::clone(&pulse);
-        let mut farewell =
-            Farewell { id, outcome: None, to: self.ended.0.clone(), shared: Arc::clone(&shared) };
+        let mut exit_notifier =
+            ExitNotifier { id, outcome: None, to: self.ended.0.clone(), shared: Arc::clone(&shared) };
         shared.workers.fetch_add(1, Ordering::AcqRel);
         let body = move || {
             let ended = privilege::give_up_rest_in_thread()
                 .map_err(io::Error::from)
                 .and_then(|()| Worker::run(started, shared, own_pulse, inbox));
-            farewell.explain(ended);
+            exit_notifier.explain(ended);
         };
         let thread = std::thread::Builder::new().name(format!("worker-{id}"));
         let thread = match domain {
@@ -300,12 +300,12 @@ impl Workers {
         let thread =
             thread.map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
         let (force_at, seen, stuck) = (None, None, None);
-        Ok(Hand { id, slot: usize::MAX, orders, thread, force_at, begun: now, pulse, seen, stuck })
+        Ok(WorkerHandle { id, slot: usize::MAX, orders, thread, force_at, begun: now, pulse, seen, stuck })
     }
 }
 
 /// Tells of a thread's end, however it comes.
-struct Farewell {
+struct ExitNotifier {
     id: u64,
     /// How it ended; nothing where it panicked.
     outcome: Option<io::Result<()>>,
@@ -313,14 +313,14 @@ struct Farewell {
     shared: Arc<Shared>,
 }
 
-impl Farewell {
+impl ExitNotifier {
     /// It has come to its end in order.
     fn explain(&mut self, outcome: io::Result<()>) {
         self.outcome = Some(outcome);
     }
 }
 
-impl Drop for Farewell {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
         self.shared.workers.fetch_sub(1, Ordering::AcqRel);
         let error = match self.outcome.take() {

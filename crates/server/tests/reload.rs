@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod common;
-mod steering;
+mod background_load;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use common::{BINARY, LONG, http};
 use sekisho_testkit::{Client, End, Finished, Server, Signal, Tree, eventually, run};
-use steering::{Load, install, is_over, is_root, rounds};
+use background_load::{Load, install, is_over, is_root, rounds};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 

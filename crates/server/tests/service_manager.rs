@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod common;
-mod steering;
+mod background_load;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::{BINARY, LONG, http, own_address};
 use sekisho_testkit::{Client, Signal, Tree, as_root, eventually, have};
-use steering::{ByPidFile, is_over, send};
+use background_load::{ByPidFile, is_over, send};
 
 /// A server that was started by a service manager.
 struct Service {
@@ -154,7 +154,7 @@ fn sockets_of_a_service_manager_are_used_where_a_listen_names_them() {
     assert_eq!(Client::connect(service.address).get("/").status, 200);
     let log = service.tree.path("error.log");
     let complaint = format!("listens on {other}, which no \"listen\" names");
-    eventually("its complaint", LONG, || steering::lines_with(&log, &complaint) == 1);
+    eventually("its complaint", LONG, || background_load::lines_with(&log, &complaint) == 1);
     // The sockets go from hand to hand.
     let new = service.current.upgrade();
     assert_eq!(Client::connect(service.address).get("/").text(), new.to_string());

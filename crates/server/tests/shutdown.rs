@@ -3,14 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod common;
-mod steering;
+mod background_load;
 
 use std::net::TcpStream;
 use std::time::Duration;
 
 use common::{BINARY, LONG, Process, http, own_address, site};
 use sekisho_testkit::{Client, End, Server, Signal, Stopwatch, Tree, eventually};
-use steering::{Load, is_over, is_root, rounds};
+use background_load::{Load, is_over, is_root, rounds};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// Larger than all buffers on the way.

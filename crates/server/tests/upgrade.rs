@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod common;
-mod steering;
+mod background_load;
 
 use std::fs;
 use std::io::{IoSlice, Read, Write};
@@ -17,7 +17,7 @@ use std::process::{Child, Command};
 use common::{BINARY, LONG, http};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sekisho_testkit::{Client, Server, Signal, Tree, as_root, eventually, run};
-use steering::{ByPidFile, Load, install, is_over, is_root, rounds, send};
+use background_load::{ByPidFile, Load, install, is_over, is_root, rounds, send};
 
 /// A configuration whose server is known by its pid file.
 fn config(listen: &str) -> String {

@@ -1,4 +1,4 @@
-//! The native endpoint: its addresses, its limits, and who may steer the server through it.
+//! The native endpoint: its addresses, its limits, and who may control the server through it.
 
 use super::{Context, ENDPOINT, MAIN, Row, active, block, set};
 use crate::level::{Directive, Fault, Level, Scope};
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "user|group|uid name ...",
         "",
-        "Who may steer the server over a local socket, beside root and the server's own user (ours)",
+        "Who may control the server over a local socket, beside root and the server's own user (ours)",
         admin,
     )
     .repeated(),
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "file|off",
         "off",
-        "Whoever shows what stands in this file may steer the server from anywhere, over TCP too (ours)",
+        "Whoever shows what stands in this file may control the server from anywhere, over TCP too (ours)",
         |_, d, s| {
             let file = &d.arg(0).text;
             s.main.endpoint.credential_file = (**file != *b"off").then(|| s.path(file));
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "number",
         "8",
-        "How many sessions of those who steer there may be beside them, however full the server is (ours)",
+        "How many sessions of operators there may be beside them, however full the server is (ours)",
         |_, d, s| set(&mut s.main.endpoint.admin_sessions, count(d, u32::MAX as usize)),
     ),
     active(

@@ -1,4 +1,4 @@
-//! The native endpoint: where its sessions come in, who may steer, and what each may use.
+//! The native endpoint: where its sessions come in, who may control, and what each may use.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,9 +13,9 @@ pub struct Endpoint {
     pub listens: Vec<(ListenAddress, ListenOptions)>,
     /// `services`
     pub services: Vec<BuiltIn>,
-    /// `admin`: who may steer, beside root and the server's own user.
+    /// `admin`: who may control, beside root and the server's own user.
     pub admins: Vec<Admin>,
-    /// `credential_file`: whoever shows what it holds may steer from anywhere.
+    /// `credential_file`: whoever shows what it holds may control from anywhere.
     pub credential_file: Option<PathBuf>,
     /// `sessions_max`
     pub sessions_max: u32,
@@ -42,7 +42,7 @@ pub struct Endpoint {
 /// A service that the server has in it (E9).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BuiltIn {
-    /// `control`: sees and steers every session.
+    /// `control`: sees and controls every session.
     Control,
     /// `http`: any HTTP request.
     Http,
@@ -64,7 +64,7 @@ impl BuiltIn {
     }
 }
 
-/// Somebody who may steer.
+/// Somebody who may control.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admin {
     /// `admin user NAME`

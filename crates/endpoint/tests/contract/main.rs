@@ -12,5 +12,5 @@ mod limits;
 mod one_waker;
 mod requests;
 mod shutdown;
-mod steering;
+mod operator;
 mod vanishing;

@@ -126,11 +126,11 @@ impl World {
             12 => self.take(pick, arg & 1 == 0),
             13 => self.cancel(pick, arg & 1 == 0),
             14 => self.pass(u64::from(arg)),
-            _ => self.steer(arg),
+            _ => self.control(arg),
         }
     }
 
-    fn steer(&mut self, arg: u8) {
+    fn control(&mut self, arg: u8) {
         match arg % 32 {
             0 => self.lose(),
             1 => self.client.shut_down(Manner::Forceful, &mut self.client_out, self.now),

@@ -13,7 +13,7 @@ use sekisho_endpoint::http::{Done, Field, Head, Request};
 use sekisho_endpoint::{Echo, control, http};
 
 use super::Failure;
-use super::ask::{Server, failed, read};
+use super::session::{Server, failed, read};
 
 /// The longest body that is read: more fits no frame.
 const BODY_BYTES_MAX: u64 = 1 << 30;
@@ -46,8 +46,8 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Whether it is called by those who steer.
-    pub(super) fn is_steering(&self) -> bool {
+    /// Whether it is called by operators.
+    pub(super) fn is_operator(&self) -> bool {
         self.number() == Some(control::NUMBER)
     }
 

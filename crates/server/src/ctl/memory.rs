@@ -7,7 +7,7 @@ use clap::Args;
 use sekisho_endpoint::control::{Held, Memory, Weigh, What};
 use serde_json::{Value, json};
 
-use super::ask::Server;
+use super::session::Server;
 use super::{Failure, show};
 
 /// What `ctl memory` takes.

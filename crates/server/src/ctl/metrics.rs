@@ -8,7 +8,7 @@ use clap::Args;
 use sekisho_endpoint::control::{Family, Measure, Metrics, Sample, What};
 use serde_json::{Value, json};
 
-use super::ask::{Server, read};
+use super::session::{Server, read};
 use super::{Failure, show};
 
 /// What `ctl metrics` takes.

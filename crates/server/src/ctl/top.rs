@@ -1,4 +1,4 @@
-//! `ctl top`: all sessions, live, with keys to sort them and to steer the one that is chosen. The terminal is
+//! `ctl top`: all sessions, live, with keys to sort them and to control the one that is chosen. The terminal is
 //! as it was when this ends, also by a panic.
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use sekisho_endpoint::control::{Cancel, Finding, Outcome, Session, ShutDown, Wha
 use sekisho_net::Clock;
 
 use super::Failure;
-use super::ask::Server;
+use super::session::Server;
 use super::show::{age, bytes, current, deadline, label, state, tame};
 
 /// What the keys do, from the most to the least needed: a small terminal shows the first of them.

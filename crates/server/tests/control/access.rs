@@ -1,4 +1,4 @@
-//! Who may steer, and that they can when all is full.
+//! Who may control, and that they can when all is full.
 
 use std::fs;
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ fn a_full_server_refuses_others_and_can_still_be_steered() {
 }
 
 #[test]
-fn an_ordinary_session_may_not_steer() {
+fn an_ordinary_session_may_not_control_the_server() {
     // E9, V50
     use prost::Message;
     use sekisho_endpoint::control::{Ask, List, What};
@@ -78,7 +78,7 @@ fn another_user_is_refused_unless_the_configuration_names_them() {
     for target in [["--pid", &pid], ["--socket", &socket]] {
         let refused = as_nobody(&[&target[..], &["sessions"]].concat());
         assert_eq!(refused.code(), 4, "{target:?}: {}{}", refused.stdout, refused.stderr);
-        assert!(refused.stderr.contains("may steer"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("may control"), "{}", refused.stderr);
     }
     assert_eq!(ctl(&server, &["sessions"]).code(), 0, "root goes on");
     server.rewrite_config(&config.replace("mode=0666;", "mode=0666; admin uid 65534;"));
@@ -109,7 +109,7 @@ fn over_tcp_the_credential_decides() {
     assert_eq!(over_tcp(&["--credential-file", &file("wrong")]).code(), 4);
     let good = over_tcp(&["--credential-file", &file("secret")]);
     assert_eq!(good.code(), 0, "{}", good.stderr);
-    // Whoever does not want to steer needs none.
+    // Whoever does not want to control needs none.
     let stream = TcpStream::connect(server.address_of(1)).expect("it listens");
     let mut client = Client::connect(stream, Options::from("plain")).expect("admitted");
     assert_eq!(client.call(3, b"x").expect("answered"), b"x");

@@ -1,4 +1,4 @@
-//! Seeing and steering a running server: `sekisho ctl`, the `endpoint` block and its services, over the real
+//! Seeing and controlling a running server: `sekisho ctl`, the `endpoint` block and its services, over the real
 //! binary.
 
 #[path = "../common/mod.rs"]
@@ -10,5 +10,5 @@ mod memory;
 mod mistakes;
 mod access;
 mod services;
-mod steering;
+mod commands;
 mod support;

@@ -46,7 +46,7 @@ fn a_mistake_is_named_and_has_its_exit_status() {
 }
 
 #[test]
-fn whoever_may_not_steer_may_call() {
+fn a_session_without_control_rights_may_still_call() {
     // E9, E10: over TCP nobody is known.
     let server = server("listen 127.0.0.1:{port2};");
     let address = server.address_of(1).to_string();

@@ -426,7 +426,7 @@ fn walk(folder: &std::path::Path, found: &mut Vec<String>) {
     }
 }
 
-/// A native session through shared memory with a call and a channel, and who steers.
+/// A native session through shared memory with a call and a channel, and who controls.
 pub(crate) struct Native;
 
 impl Scenario for Native {
@@ -464,7 +464,7 @@ impl Scenario for Native {
         match done.code() {
             0 if serde_json::from_str::<serde_json::Value>(&done.stdout).is_ok() => {}
             0 => seen.wrong(format!("ctl: {}", done.stdout)),
-            // Whoever cannot be asked who they are may not steer.
+            // Whoever cannot be asked who they are may not control.
             1 | 3 | 4 => seen.fail(format!("ctl: {}", done.stderr)),
             code => seen.wrong(format!("ctl: {code}: {}{}", done.stdout, done.stderr)),
         }

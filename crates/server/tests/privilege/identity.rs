@@ -6,7 +6,7 @@ use std::path::Path;
 use sekisho_testkit::{Client, Server, Signal, eventually, have, run};
 
 use crate::common::{BINARY, LONG, own_address, site};
-use crate::steering::{ByPidFile, install};
+use crate::background_load::{ByPidFile, install};
 use crate::{is_root, open_tree, status, threads};
 
 const NOTHING: &str = "0000000000000000";
@@ -92,7 +92,7 @@ fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
         for set in SETS {
             assert_eq!(status(&format!("{pid}"), set), BIND, "{set}");
         }
-        // The workers, the desk, who writes the logs, who starts workers: everybody but the main thread.
+        // The workers, the control plane, who writes the logs, who starts workers: everybody but the main thread.
         let mut others = threads(pid);
         others.retain(|(task, _)| *task != format!("{pid}/task/{pid}"));
         assert!(others.len() >= 3, "{others:?}");

@@ -9,8 +9,8 @@ mod logs;
 mod programs;
 mod sandbox;
 mod sockets;
-#[path = "../steering/mod.rs"]
-mod steering;
+#[path = "../background_load/mod.rs"]
+mod background_load;
 
 use std::fs;
 

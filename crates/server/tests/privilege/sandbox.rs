@@ -6,7 +6,7 @@ use std::path::Path;
 use sekisho_testkit::{Client, Server, Signal, Tree, eventually, run};
 
 use crate::common::{BINARY, LONG, Process, http, own_address, serve, site};
-use crate::steering::{ByPidFile, install};
+use crate::background_load::{ByPidFile, install};
 
 /// Whether this kernel can do it at all.
 fn has_landlock() -> bool {

@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use sekisho_testkit::{Server, Tree};
 
 use crate::common::{BINARY, http, serve};
-use crate::steering::rounds;
+use crate::background_load::rounds;
 
 const MIB: usize = 1 << 20;
 

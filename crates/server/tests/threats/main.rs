@@ -5,8 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../steering/mod.rs"]
-mod steering;
+#[path = "../background_load/mod.rs"]
+mod background_load;
 
 mod bombs;
 mod paths;

@@ -1,4 +1,4 @@
-//! The workers, as the desk asks them: one question to each, all at once, and what they answer.
+//! The workers, as the control plane asks them: one question to each, all at once, and what they answer.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The workers.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct WorkerRegistry {
     workers: RefCell<Vec<(String, UnboundedSender<Order>)>>,
     /// How many of them serve: they come first.
     serving: Cell<usize>,
     next: Cell<usize>,
 }
 
-impl Roster {
+impl WorkerRegistry {
     /// These are the workers from now on.
     pub(super) fn set(&self, workers: Vec<(String, UnboundedSender<Order>)>, serving: usize) {
         self.serving.set(serving.min(workers.len()));

@@ -9,7 +9,7 @@ use super::host::Host;
 
 /// Asks everybody.
 pub(super) async fn gather(host: &Host) -> Memory {
-    let (workers, silent_workers) = host.roster.weigh().await;
+    let (workers, silent_workers) = host.worker_registry.weigh().await;
     let mut held: Vec<Held> = Vec::new();
     for of in workers.into_iter().flat_map(|(_, held)| held) {
         add(&mut held, of.kind, (of.count, of.bytes));

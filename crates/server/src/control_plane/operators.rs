@@ -1,4 +1,4 @@
-//! Who may steer the server: root, its own user, whom the configuration names, and whoever shows the
+//! Who may control the server: root, its own user, whom the configuration names, and whoever shows the
 //! credential. Names are looked up when a configuration comes into use.
 
 use std::path::Path;
@@ -14,14 +14,14 @@ const CREDENTIAL_BYTES_MIN: usize = 16;
 /// The longest: what a greeting has room for.
 const CREDENTIAL_BYTES_MAX: usize = 2048;
 
-/// Those who may steer.
+/// Those who may control.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(crate) struct Steerers {
+pub(crate) struct Operators {
     uids: Vec<u32>,
     credential: Option<Vec<u8>>,
 }
 
-impl Steerers {
+impl Operators {
     /// Those whom the configuration names.
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, Problem> {
         let mut uids = Vec::new();
@@ -45,7 +45,7 @@ impl Steerers {
         uid == 0 || uid == rustix::process::geteuid().as_raw() || self.uids.contains(&uid)
     }
 
-    fn may_steer(&self, greeting: &Greeting, peer: &Peer) -> bool {
+    fn may_control(&self, greeting: &Greeting, peer: &Peer) -> bool {
         let is_known = match peer {
             Peer::Local { uid, .. } => self.has(*uid),
             Peer::Loopback => true,
@@ -54,10 +54,10 @@ impl Steerers {
         is_known || self.credential.as_ref().is_some_and(|own| is_same(own, &greeting.credential))
     }
 
-    /// At the addresses of the block: everybody comes in, and to the control socket who may steer.
+    /// At the addresses of the block: everybody comes in, and to the control socket who may control.
     pub(super) fn gate(self) -> Rc<dyn Gate> {
         Rc::new(move |greeting: &Greeting, peer: &Peer| {
-            if greeting.wants_admin && !self.may_steer(greeting, peer) {
+            if greeting.wants_admin && !self.may_control(greeting, peer) {
                 return Err((Code::PermissionError, REFUSAL.to_owned()));
             }
             Ok(())
@@ -65,9 +65,9 @@ impl Steerers {
     }
 }
 
-/// What somebody who may not steer is told.
+/// What somebody who may not control is told.
 pub(super) const REFUSAL: &str =
-    "only root, the server's own user and those named by \"admin\" may steer this server";
+    "only root, the server's own user and those named by \"admin\" may control this server";
 
 fn read_credential(path: &Path) -> Result<Vec<u8>, Problem> {
     let problem =
@@ -88,10 +88,10 @@ fn is_same(own: &[u8], shown: &[u8]) -> bool {
     own.len() == shown.len() && std::hint::black_box(differences) == 0
 }
 
-impl std::fmt::Debug for Steerers {
+impl std::fmt::Debug for Operators {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The credential is nobody's business.
-        f.debug_struct("Steerers").field("uids", &self.uids).finish_non_exhaustive()
+        f.debug_struct("Operators").field("uids", &self.uids).finish_non_exhaustive()
     }
 }
 
@@ -112,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn who_may_steer_is_known_by_socket_or_by_credential() {
+    fn operators_are_known_by_socket_or_by_credential() {
         // E4, E9, V50
         let own = rustix::process::geteuid().as_raw();
         let other = own.wrapping_add(4711);
         let named = own.wrapping_add(4712);
-        let steerers = Steerers { uids: vec![named], credential: Some(b"0123456789abcdef".into()) };
+        let operators = Operators { uids: vec![named], credential: Some(b"0123456789abcdef".into()) };
         let local = |uid| Peer::Local { uid, pid: None };
         let tcp = Peer::Tcp("127.0.0.1:1".parse().expect("an address"));
         for (peer, credential, expected) in [
@@ -131,9 +131,9 @@ mod tests {
             (tcp, b"0123456789abcdef", true),
             (Peer::Unknown, b"", false),
         ] {
-            assert_eq!(steerers.may_steer(&greeting(credential), &peer), expected, "{peer:?}");
+            assert_eq!(operators.may_control(&greeting(credential), &peer), expected, "{peer:?}");
         }
-        let without = Steerers::default();
-        assert!(!without.may_steer(&greeting(b""), &tcp), "no credential is not an empty one");
+        let without = Operators::default();
+        assert!(!without.may_control(&greeting(b""), &tcp), "no credential is not an empty one");
     }
 }

@@ -125,7 +125,7 @@ impl HttpService {
             _ => None,
         });
         let visit = Visit { stream: theirs, on_behalf_of: session, remote, address };
-        if !self.host.roster.connect(visit) {
+        if !self.host.worker_registry.connect(visit) {
             return Err((Code::ServiceUnavailable, "there is no worker".to_owned()));
         }
         UnixStream::from_std(ours).map_err(failed)

@@ -6,7 +6,7 @@ use sekisho_endpoint::control::{Ask, Session, Sessions, Verdict, What};
 use sekisho_endpoint::{CallError, Options, control};
 
 use super::Failure;
-use super::reach::Socket;
+use super::connect::Socket;
 
 /// A server that answers.
 pub(crate) struct Server {

@@ -41,7 +41,7 @@ async fn write(host: &Host, form: StatusForm) -> String {
         StatusForm::Prometheus => prometheus(&metrics),
         StatusForm::Counts => counts(&metrics),
         StatusForm::Page => {
-            let (mut sessions, _) = host.roster.sessions(Whom::All).await;
+            let (mut sessions, _) = host.worker_registry.sessions(Whom::All).await;
             sessions.extend(host.native_sessions());
             // Those who do something come first.
             sessions.sort_by_key(|session| (session.requests.is_empty(), session.id));

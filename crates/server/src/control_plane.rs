@@ -1,17 +1,17 @@
-//! The desk: one thread that serves native sessions (E1–E9), at the addresses of the `endpoint` block and at
+//! The control plane: one thread that serves native sessions (E1–E9), at the addresses of the `endpoint` block and at
 //! the server's own control socket, an abstract Unix socket named `sekisho/<pid>` that every server has. From
-//! here every session of every protocol is seen and steered: the workers are asked by their order channels,
+//! here every session of every protocol is seen and controlled: the workers are asked by their order channels,
 //! what concerns the whole server is asked of the main thread.
 //!
 //! It is a thread of its own so that it answers when the workers are busy, full or gone.
 
 mod control;
-mod gate;
+mod operators;
 mod host;
 mod http;
 mod memory;
 mod metrics;
-mod roster;
+mod worker_registry;
 mod status;
 
 use std::io;
@@ -33,19 +33,19 @@ use tokio::sync::oneshot;
 use crate::reload::Verdict;
 use crate::{Problem, privilege};
 
-pub(crate) use gate::Steerers;
+pub(crate) use operators::Operators;
 
 /// How long the thread may take to say goodbye when the process ends.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What the main thread tells the desk.
+/// What the main thread tells the control plane.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Serve these addresses under these rules from now on, and write into this site's log.
     Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
     /// These are the workers; so many of them serve, and the others, behind them, finish what they have.
     Workers(Vec<(String, UnboundedSender<WorkerOrder>)>, usize),
-    /// Take nobody new at the addresses, and end their sessions. Whoever steers may stay.
+    /// Take nobody new at the addresses, and end their sessions. An operator may stay.
     ShutDown(Manner),
     /// The process ends: everybody goes.
     End,
@@ -55,13 +55,13 @@ pub(crate) enum Order {
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) endpoint: Endpoint,
-    pub(crate) steerers: Steerers,
+    pub(crate) operators: Operators,
     pub(crate) grace: Option<Duration>,
 }
 
-/// What somebody at the desk asks of the whole server.
+/// What somebody at the control plane asks of the whole server.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum ServerRequest {
     /// Read the configuration again.
     Reload(oneshot::Sender<Verdict>),
     /// End.
@@ -72,11 +72,11 @@ pub(crate) enum Word {
     Ended,
 }
 
-/// The desk, seen from the main thread.
+/// The control plane, seen from the main thread.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ControlPlane {
     orders: UnboundedSender<Order>,
-    words: UnboundedReceiver<Word>,
+    requests: UnboundedReceiver<ServerRequest>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn listens(endpoint: &Endpoint) -> Vec<Listen> {
     endpoint.listens.iter().map(listen).collect()
 }
 
-impl Desk {
+impl ControlPlane {
     /// Starts the thread.
     pub(crate) fn start(
         control_socket: Option<ControlSocket>,
@@ -118,13 +118,13 @@ impl Desk {
         logs: Arc<Logs>,
     ) -> Result<Self, Problem> {
         let (orders, inbox) = unbounded_channel();
-        let (outbox, words) = unbounded_channel();
-        let farewell = Farewell(outbox.clone());
+        let (outbox, requests) = unbounded_channel();
+        let exit_notifier = ExitNotifier(outbox.clone());
         let (ask, questions) = unbounded_channel();
-        // There is one desk in a process.
+        // There is one control plane in a process.
         let _ = shared.status.set(ask);
         let body = move || {
-            let _farewell = farewell;
+            let _exit_notifier = exit_notifier;
             if privilege::give_up_rest_in_thread().is_err() {
                 // It cannot be; nobody shall be asked by whoever may more than they should.
                 return;
@@ -133,10 +133,10 @@ impl Desk {
             host::run(control_socket, started, (shared, logs), (inbox, questions), outbox);
         };
         let thread = std::thread::Builder::new()
-            .name("desk".to_owned())
+            .name("control".to_owned())
             .spawn(body)
-            .map_err(|error| Problem::new(format_args!("cannot start the desk: {error}")))?;
-        Ok(Self { orders, words, thread: Some(thread) })
+            .map_err(|error| Problem::new(format_args!("cannot start the control plane: {error}")))?;
+        Ok(Self { orders, requests, thread: Some(thread) })
     }
 
     /// Tells it something. One that has ended is not told; its end is known elsewhere.
@@ -145,9 +145,9 @@ impl Desk {
     }
 
     /// The next word from it.
-    pub(crate) async fn next(&mut self) -> Word {
-        match self.words.recv().await {
-            Some(word) => word,
+    pub(crate) async fn next(&mut self) -> ServerRequest {
+        match self.requests.recv().await {
+            Some(request_of) => request_of,
             None => std::future::pending().await,
         }
     }
@@ -169,10 +169,10 @@ impl Desk {
 }
 
 /// Tells of the thread's end, however it comes.
-struct Farewell(UnboundedSender<Word>);
+struct ExitNotifier(UnboundedSender<ServerRequest>);
 
-impl Drop for Farewell {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
-        let _ = self.0.send(Word::Ended);
+        let _ = self.0.send(ServerRequest::Ended);
     }
 }

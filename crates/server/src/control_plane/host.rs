@@ -1,4 +1,4 @@
-//! The desk's thread: its endpoints, who comes in where, and what the main thread orders.
+//! The control plane's thread: its endpoints, who comes in where, and what the main thread orders.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -28,11 +28,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 
 use super::control::Control;
-use super::gate::{REFUSAL, Steerers};
+use super::operators::{REFUSAL, Operators};
 use super::http::HttpService;
-use super::roster::Roster;
+use super::worker_registry::WorkerRegistry;
 use super::status;
-use super::{Order, Rules, Word};
+use super::{Order, Rules, ServerRequest};
 
 /// Without descriptors, accepting pauses this long (O5).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -46,10 +46,10 @@ const SESSION_BYTES_MAX: usize = 8 << 20;
 /// How long everybody has to take the goodbye.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-/// What the tasks of the desk share.
+/// What the tasks of the control plane share.
 pub(super) struct Host {
     /// The workers.
-    pub(super) roster: Roster,
+    pub(super) worker_registry: WorkerRegistry,
     /// What all workers share.
     pub(super) shared: Arc<Shared>,
     /// All logs.
@@ -58,7 +58,7 @@ pub(super) struct Host {
     clock: Clock,
     site: RefCell<Option<Arc<Site>>>,
     /// The main thread.
-    pub(super) main: UnboundedSender<Word>,
+    pub(super) main: UnboundedSender<ServerRequest>,
     /// Every endpoint that has, or may get, sessions: the control socket's, that of the block, and those of earlier
     /// configurations that drain.
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
@@ -78,19 +78,19 @@ struct Public {
     accepting: Vec<(u64, JoinHandle<()>)>,
 }
 
-/// Runs the desk on this thread until it is told to end.
+/// Runs the control plane on this thread until it is told to end.
 pub(super) fn run(
     control_socket: Option<StdUnixListener>,
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
     (orders, questions): (UnboundedReceiver<Order>, UnboundedReceiver<Question>),
-    main: UnboundedSender<Word>,
+    main: UnboundedSender<ServerRequest>,
 ) {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
     let Ok(runtime) = runtime else { return };
     let host = Rc::new(Host {
-        roster: Roster::default(),
+        worker_registry: WorkerRegistry::default(),
         shared,
         logs,
         clock: Clock::new(started),
@@ -126,7 +126,7 @@ impl Host {
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }
-                Order::Workers(workers, serving) => self.roster.set(workers, serving),
+                Order::Workers(workers, serving) => self.worker_registry.set(workers, serving),
                 Order::ShutDown(manner) => {
                     self.is_ending.set(true);
                     self.ending.notify_waiters();
@@ -137,7 +137,7 @@ impl Host {
                     }
                     tokio::task::spawn_local(async move {
                         host.shut_down(manner, kept.as_ref()).await;
-                        let _ = host.main.send(Word::Drained);
+                        let _ = host.main.send(ServerRequest::Drained);
                     });
                 }
                 Order::End => break,
@@ -202,7 +202,7 @@ impl Host {
             session_bytes_max: SESSION_BYTES_MAX,
             // Who has no business here is turned away before.
             gate: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
-            observer: Rc::new(Scribe(Rc::clone(self))),
+            observer: Rc::new(SessionLogger(Rc::clone(self))),
             ids: Arc::clone(&self.shared.connections),
         };
         let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL)));
@@ -212,8 +212,8 @@ impl Host {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let steerers = &known.borrow().steerers;
-                        if is_welcome(&stream, steerers) {
+                        let operators = &known.borrow().operators;
+                        if is_welcome(&stream, operators) {
                             tokio::task::spawn_local(serving.serve(stream));
                         } else {
                             turn_away(&stream);
@@ -253,8 +253,8 @@ impl Host {
                     slots: SessionSlots::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
                     budget: Arc::clone(memory::native()),
                     session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
-                    gate: with_memory(rules.steerers.clone().gate()),
-                    observer: Rc::new(Scribe(Rc::clone(self))),
+                    gate: with_memory(rules.operators.clone().gate()),
+                    observer: Rc::new(SessionLogger(Rc::clone(self))),
                     ids: Arc::clone(&self.shared.connections),
                 };
                 self.add(Endpoint::new(config, self.services(&limits.services)))
@@ -269,7 +269,7 @@ impl Host {
             let task = match address {
                 ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
-                // Whoever can open the socket may begin; the gate decides who may steer, as everywhere.
+                // Whoever can open the socket may begin; the gate decides who may control, as everywhere.
                 ListenAddress::Unix(_) if is_ipc => {
                     let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
                     UnixListener::from_std(socket.into()).map(|listener| {
@@ -330,14 +330,14 @@ impl Rules {
     fn is_same_but_addresses(&self, other: &Self) -> bool {
         let mut endpoint = other.endpoint.clone();
         endpoint.listens.clone_from(&self.endpoint.listens);
-        self.steerers == other.steerers && self.endpoint == endpoint
+        self.operators == other.operators && self.endpoint == endpoint
     }
 }
 
 /// Writes into the error log what happens: every end has its reason there (O6).
-struct Scribe(Rc<Host>);
+struct SessionLogger(Rc<Host>);
 
-impl Observer for Scribe {
+impl Observer for SessionLogger {
     fn opened(&self, session: u64, label: &str, peer: &Peer) {
         self.0.heap.note_activity();
         let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
@@ -389,7 +389,7 @@ fn policy(rules: &Rules) -> Policy {
     }
 }
 
-/// A gate that lets nobody in while memory is short, but those who steer (X8).
+/// A gate that lets nobody in while memory is short, but operators (X8).
 fn with_memory(gate: Rc<dyn Gate>) -> Rc<dyn Gate> {
     Rc::new(move |greeting: &Greeting, peer: &Peer| {
         if !greeting.wants_admin && memory::is_short() {
@@ -399,8 +399,8 @@ fn with_memory(gate: Rc<dyn Gate>) -> Rc<dyn Gate> {
     })
 }
 
-fn is_welcome(stream: &tokio::net::UnixStream, steerers: &Steerers) -> bool {
-    stream.peer_cred().is_ok_and(|of| steerers.has(of.uid()))
+fn is_welcome(stream: &tokio::net::UnixStream, operators: &Operators) -> bool {
+    stream.peer_cred().is_ok_and(|of| operators.has(of.uid()))
 }
 
 /// Says why, and holds nothing for somebody who has no business here.

@@ -12,7 +12,7 @@ use super::host::Host;
 /// Everything.
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 pub(super) async fn gather(host: &Host) -> Metrics {
-    let workers = host.roster.measure().await;
+    let workers = host.worker_registry.measure().await;
     let shared = &host.shared;
     let counters = &shared.counters;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;

@@ -17,10 +17,10 @@ use sekisho_net::inquiry::Whom;
 use sekisho_net::session::Wish;
 use tokio::sync::oneshot;
 
-use super::Word;
-use super::gate::REFUSAL;
+use super::ServerRequest;
+use super::operators::REFUSAL;
 use super::host::{Host, shown_peer};
-use super::roster::millis;
+use super::worker_registry::millis;
 use super::{memory, metrics};
 
 /// Sessions are sent in records of about this size.
@@ -82,14 +82,14 @@ impl Control {
             }
             What::Reload(_) => {
                 self.host.log(Level::Notice, None, format_args!("reload asked for by {who}"));
-                let verdict = self.ask_main(Word::Reload).await?;
+                let verdict = self.ask_main(ServerRequest::Reload).await?;
                 let verdict = control::Verdict { is_good: verdict.is_good, text: verdict.text };
                 Ok(fitting(verdict).encode_to_vec())
             }
             What::Stop(stop) => {
                 let manner = if stop.forceful { Manner::Forceful } else { Manner::Graceful };
                 self.host.log(Level::Notice, None, format_args!("stop asked for by {who}"));
-                self.ask_main(|answer| Word::Stop(manner, answer)).await?;
+                self.ask_main(|answer| ServerRequest::Stop(manner, answer)).await?;
                 let verdict = control::Verdict { is_good: true, text: String::new() };
                 Ok(verdict.encode_to_vec())
             }
@@ -110,18 +110,18 @@ impl Control {
 
     async fn ask_main<T>(
         &self,
-        word: impl FnOnce(oneshot::Sender<T>) -> Word,
+        request_of: impl FnOnce(oneshot::Sender<T>) -> ServerRequest,
     ) -> Result<T, Failure> {
         let (answer, answered) = oneshot::channel();
         let ended = || (Code::ServiceUnavailable, "the server is about to end".to_owned());
-        self.host.main.send(word(answer)).map_err(|_| ended())?;
+        self.host.main.send(request_of(answer)).map_err(|_| ended())?;
         answered.await.map_err(|_| ended())
     }
 
     /// Every session, through the channel.
     async fn list(&self, response: &Response) -> Result<Listed, Failure> {
         let channel = response.acquire_channel().map_err(no_channel)?;
-        let (mut sessions, silent_workers) = self.host.roster.sessions(Whom::All).await;
+        let (mut sessions, silent_workers) = self.host.worker_registry.sessions(Whom::All).await;
         sessions.extend(self.host.native_sessions());
         sessions.sort_unstable_by_key(|session| session.id);
         let count = sessions.len() as u64;
@@ -150,7 +150,7 @@ impl Control {
                 let meant = ids.filter(|id| only.is_none_or(|only| only == number(*id)));
                 meant.filter(|id| endpoint.cancel(session.id, *id)).count() as u64
             }
-            None => u64::from(self.host.roster.cancel(session.id, only).await == Some(true)),
+            None => u64::from(self.host.worker_registry.cancel(session.id, only).await == Some(true)),
         };
         let finding = if cancelled == 0 { Finding::NothingRuns } else { Finding::Done };
         Outcome { finding: finding.into(), cancelled, ..done(session) }
@@ -166,7 +166,7 @@ impl Control {
             endpoint.shut_down(session.id, manner)
         } else {
             let wish = if order.forceful { Wish::Force } else { Wish::Drain };
-            self.host.roster.shut_down(session.id, wish).await
+            self.host.worker_registry.shut_down(session.id, wish).await
         };
         if is_here { done(session) } else { none() }
     }
@@ -178,7 +178,7 @@ impl Control {
             if let Some((_, info)) = self.host.native(id) {
                 return Ok(shown(info));
             }
-            return self.host.roster.sessions(Whom::One(id)).await.0.pop().ok_or_else(none);
+            return self.host.worker_registry.sessions(Whom::One(id)).await.0.pop().ok_or_else(none);
         }
         let mut found = self.host.native_sessions();
         found.retain(|session| session.label == reference && !reference.is_empty());
@@ -295,7 +295,7 @@ fn shown(info: SessionInfo) -> Session {
         received_bytes: info.received_bytes,
         sent_bytes: info.sent_bytes,
         requests_total: info.requests_total,
-        worker: "desk".to_owned(),
+        worker: "control".to_owned(),
         requests: requests.collect(),
     }
 }

@@ -51,7 +51,7 @@ contract! {
     async fn a_session_is_shut_down_from_outside_at_once() {
         let world = World::<T>::new();
         for manner in [Manner::Graceful, Manner::Forceful] {
-            let client = world.connect("steered").await;
+            let client = world.connect("controlled").await;
             client.call(ECHO, b"x").await.expect("a result");
             let since = Instant::now();
             assert!(world.endpoint.shut_down(client.session(), manner));

@@ -10,11 +10,11 @@ use std::time::Duration;
 use rustix::net::sockopt::socket_peercred;
 use sekisho_config::ListenAddress;
 
-use super::ask::Server;
+use super::session::Server;
 use super::{Failure, Target};
 use crate::cli::Flags;
 use crate::setup::Plan;
-use crate::{desk, pid_file};
+use crate::{control_plane, pid_file};
 
 /// How long an answer may take: a reload reads files, and a machine may be busy.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
@@ -56,15 +56,15 @@ impl AsFd for Socket {
     }
 }
 
-/// A session with the server that is meant, to steer it.
-pub(super) fn to_steer(target: &Target) -> Result<Server, Failure> {
+/// A session with the server that is meant, to control it.
+pub(super) fn to_control(target: &Target) -> Result<Server, Failure> {
     Server::connect(connect(target)?, credential(target)?, "ctl")
 }
 
 /// A session to call a service, which may take its time. At an address that was named it is one like any other,
-/// unless the service steers or a credential is shown: not everybody who may call may steer.
-pub(super) fn to_call(target: &Target, is_steering: bool) -> Result<Server, Failure> {
-    let is_admin = is_steering || target.socket.is_none() || target.credential_file.is_some();
+/// unless the service controls or a credential is shown: not everybody who may call may control.
+pub(super) fn to_call(target: &Target, is_operator: bool) -> Result<Server, Failure> {
+    let is_admin = is_operator || target.socket.is_none() || target.credential_file.is_some();
     let socket = connect(target)?;
     socket.set_read_timeout(None)?;
     Server::connect_as(socket, credential(target)?, "ctl", is_admin)
@@ -82,7 +82,7 @@ fn connect(target: &Target) -> Result<Socket, Failure> {
 /// The control socket of a process.
 pub(super) fn control_socket(pid: u32) -> Result<Socket, Failure> {
     let nobody = || Failure::NoServer(format!("process {pid} is no server that can be asked"));
-    let address = desk::control_socket_address(pid)?;
+    let address = control_plane::control_socket_address(pid)?;
     let stream = UnixStream::connect_addr(&address).map_err(|_| nobody())?;
     // Anybody may take a name that nobody has.
     let peer = socket_peercred(&stream).map_err(|_| nobody())?;

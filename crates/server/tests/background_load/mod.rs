@@ -1,5 +1,5 @@
 //! What the files about signals, reloads and upgrades share: clients that ask without a pause while the
-//! server is steered, and servers that are known by their pid file because they come and go.
+//! server is controlled, and servers that are known by their pid file because they come and go.
 #![allow(dead_code, reason = "each scenario file uses what it needs")]
 
 use std::fs;
