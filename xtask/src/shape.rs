@@ -19,7 +19,7 @@ const TRANSPORT: [&str; 4] = [
     "crates/net/src/transport",
     "crates/net/src/listen.rs",
     "crates/net/src/connection.rs",
-    "crates/net/src/inquiry.rs",
+    "crates/net/src/query.rs",
 ];
 
 /// Checks it.

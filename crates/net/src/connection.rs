@@ -122,7 +122,7 @@ impl<T: Transport> Connection<T> {
         let orders = self.link.worker.sessions.borrow_mut().orders(self.link.key);
         self.transport.note(orders.ready);
         if orders.has_errand {
-            self.run_errand(now);
+            self.run_command(now);
         }
         let wish = orders.wish;
         match wish {

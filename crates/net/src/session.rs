@@ -16,7 +16,7 @@ use sekisho_lifecycle::{Deadline, Manner, Moment, Session};
 use slab::Slab;
 use tokio::sync::oneshot;
 
-use crate::inquiry::Running;
+use crate::query::Running;
 use crate::protocol::ProtocolKind;
 use crate::transport::Ready;
 
@@ -48,7 +48,7 @@ impl Wish {
 
 /// What is asked of one session.
 #[derive(Debug, Default)]
-pub struct Errand {
+pub struct SessionCommand {
     /// To say what it does.
     pub is_asked: bool,
     /// To cancel these requests: the one with this number, or all of them. The answer is whether any was there.
@@ -59,7 +59,7 @@ pub struct Errand {
 
 /// What a session is to do in its turn.
 #[derive(Debug)]
-pub struct Orders {
+pub struct TurnOrders {
     /// What is wished of it.
     pub wish: Wish,
     /// What its socket has become ready for.
@@ -109,7 +109,7 @@ pub struct SessionSlot {
     /// The native session that it was made for, if it was.
     pub within: Option<NonZeroU64>,
     /// What is asked of it alone.
-    errand: Option<Box<Errand>>,
+    command: Option<Box<SessionCommand>>,
     deadline: Option<Deadline>,
     /// The moment of its entry in the queue, if it has one.
     queued: Option<Moment>,
@@ -137,7 +137,7 @@ impl SessionSlot {
             moved: (0, 0),
             requests: 0,
             within: None,
-            errand: None,
+            command: None,
             deadline: None,
             queued: None,
             session: Session::Vacant,
@@ -172,18 +172,18 @@ impl SessionSlot {
     }
 
     /// What is asked of it alone.
-    pub fn errand_mut(&mut self) -> &mut Errand {
-        self.errand.get_or_insert_default()
+    pub fn command_mut(&mut self) -> &mut SessionCommand {
+        self.command.get_or_insert_default()
     }
 
     /// Whether it has been asked what it does, and has not said so.
     pub fn is_asked(&self) -> bool {
-        self.errand.as_ref().is_some_and(|errand| errand.is_asked)
+        self.command.as_ref().is_some_and(|command| command.is_asked)
     }
 
     /// What it said about its running requests.
     pub fn take_running(&mut self) -> Vec<Running> {
-        self.errand.as_mut().map(|errand| std::mem::take(&mut errand.running)).unwrap_or_default()
+        self.command.as_mut().map(|command| std::mem::take(&mut command.running)).unwrap_or_default()
     }
 }
 
@@ -412,26 +412,26 @@ impl Sessions {
     }
 
     /// What a session is to do now.
-    pub fn orders(&mut self, key: Key) -> Orders {
+    pub fn orders(&mut self, key: Key) -> TurnOrders {
         let slot = &mut self.slots[key.index()];
         let ready = std::mem::take(&mut slot.ready);
-        Orders { wish: slot.wish, ready, has_errand: slot.errand.is_some() }
+        TurnOrders { wish: slot.wish, ready, has_errand: slot.command.is_some() }
     }
 
     /// What is asked of a session alone; it is told once.
-    pub(crate) fn take_errand(&mut self, key: Key) -> Errand {
-        self.slots[key.index()].errand.take().map(|errand| *errand).unwrap_or_default()
+    pub(crate) fn take_errand(&mut self, key: Key) -> SessionCommand {
+        self.slots[key.index()].command.take().map(|command| *command).unwrap_or_default()
     }
 
     /// What a session that was asked does.
-    pub(crate) fn answer_errand(&mut self, key: Key, running: Vec<Running>) {
-        self.slots[key.index()].errand_mut().running = running;
+    pub(crate) fn answer_command(&mut self, key: Key, running: Vec<Running>) {
+        self.slots[key.index()].command_mut().running = running;
     }
 
     /// Asks some sessions what they do.
     pub fn ask_where(&mut self, is_meant: impl Fn(&SessionSlot) -> bool) {
         for (index, slot) in self.slots.iter_mut().filter(|(_, slot)| is_meant(slot)) {
-            slot.errand_mut().is_asked = true;
+            slot.command_mut().is_asked = true;
             self.due.add(index as u32, slot);
         }
         self.due.wake_loop();
@@ -449,7 +449,7 @@ impl Sessions {
             let _ = answer.send(None);
             return;
         };
-        slot.errand_mut().cancels.push((request, answer));
+        slot.command_mut().cancels.push((request, answer));
         self.due.add(index as u32, slot);
         self.due.wake_loop();
     }

@@ -29,7 +29,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::exchange::Exchange;
-use crate::inquiry::Inquiry;
+use crate::query::WorkerQuery;
 use crate::listen::{self, Acceptor, Listener};
 use crate::mishap::{self, Vital};
 use crate::pulse::Pulse;
@@ -44,7 +44,7 @@ const POOL_MAX: usize = 64;
 
 /// What the process tells a worker.
 #[derive(Debug)]
-pub enum Order {
+pub enum WorkerCommand {
     /// Serve this site on these sockets from now on. Addresses that are not among them close: who waits
     /// there is still served, idle sessions end, running requests finish.
     Serve(Arc<Site>, Vec<Listener>),
@@ -55,7 +55,7 @@ pub enum Order {
     /// End every session, then end.
     Stop,
     /// Answer this.
-    Answer(Inquiry),
+    Answer(WorkerQuery),
 }
 
 /// What all workers share.
@@ -229,7 +229,7 @@ impl Worker {
         start: Instant,
         shared: Arc<Shared>,
         pulse: Arc<Pulse>,
-        orders: mpsc::UnboundedReceiver<Order>,
+        commands: mpsc::UnboundedReceiver<WorkerCommand>,
     ) -> io::Result<()> {
         mishap::begin_worker();
         pulse.begin();
@@ -275,7 +275,7 @@ impl Worker {
             not_found: RefCell::default(),
         });
         runtime.block_on(async {
-            let ended = worker.obey(orders).await;
+            let ended = worker.obey(commands).await;
             // Each of them holds the worker: one that ends in the middle would leave them all behind.
             worker.turns.drop_all();
             // Nor would the last lines be written then.
@@ -284,31 +284,31 @@ impl Worker {
         })
     }
 
-    async fn obey(self: &Rc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) -> io::Result<()> {
+    async fn obey(self: &Rc<Self>, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) -> io::Result<()> {
         let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
         let turns = tokio::task::spawn_local(Rc::clone(self).keep_turns());
         let mut open_listeners: Vec<OpenListener> = Vec::new();
         let ended = loop {
             tokio::select! {
-                order = orders.recv() => match order {
-                    Some(Order::Serve(site, listeners)) => {
+                command = commands.recv() => match command {
+                    Some(WorkerCommand::Serve(site, listeners)) => {
                         self.serve(&site, listeners, &mut open_listeners);
                     }
-                    Some(Order::Drain) => {
+                    Some(WorkerCommand::Drain) => {
                         self.wish_all(Wish::Drain);
                         for open_listener in open_listeners.drain(..) {
                             self.empty(open_listener);
                         }
                     }
-                    Some(Order::Retire) => {
+                    Some(WorkerCommand::Retire) => {
                         self.wish_all(Wish::Drain);
                         close(&mut open_listeners).await;
                     }
-                    Some(Order::Answer(inquiry)) => {
+                    Some(WorkerCommand::Answer(query)) => {
                         let listener_contexts = open_listeners.iter().map(|open_listener| Rc::clone(&open_listener.listener_context));
-                        self.attend(inquiry, &listener_contexts.collect::<Vec<_>>());
+                        self.attend(query, &listener_contexts.collect::<Vec<_>>());
                     }
-                    Some(Order::Stop) | None => {
+                    Some(WorkerCommand::Stop) | None => {
                         self.wish_all(Wish::Force);
                         for open_listener in open_listeners.drain(..) {
                             self.empty(open_listener);

@@ -26,7 +26,7 @@ use sekisho_lifecycle::Manner;
 use sekisho_log::Logs;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
-use sekisho_net::{Order as WorkerOrder, Site};
+use sekisho_net::{WorkerCommand, Site};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -40,11 +40,11 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the main thread tells the control plane.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum ControlCommand {
     /// Serve these addresses under these rules from now on, and write into this site's log.
     Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
     /// These are the workers; so many of them serve, and the others, behind them, finish what they have.
-    Workers(Vec<(String, UnboundedSender<WorkerOrder>)>, usize),
+    Workers(Vec<(String, UnboundedSender<WorkerCommand>)>, usize),
     /// Take nobody new at the addresses, and end their sessions. An operator may stay.
     ShutDown(Manner),
     /// The process ends: everybody goes.
@@ -75,7 +75,7 @@ pub(crate) enum ServerRequest {
 /// The control plane, seen from the main thread.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
-    orders: UnboundedSender<Order>,
+    commands: UnboundedSender<ControlCommand>,
     requests: UnboundedReceiver<ServerRequest>,
     thread: Option<JoinHandle<()>>,
 }
@@ -117,7 +117,7 @@ impl ControlPlane {
         shared: Arc<Shared>,
         logs: Arc<Logs>,
     ) -> Result<Self, Problem> {
-        let (orders, inbox) = unbounded_channel();
+        let (commands, inbox) = unbounded_channel();
         let (outbox, requests) = unbounded_channel();
         let exit_notifier = ExitNotifier(outbox.clone());
         let (ask, questions) = unbounded_channel();
@@ -136,12 +136,12 @@ impl ControlPlane {
             .name("control".to_owned())
             .spawn(body)
             .map_err(|error| Problem::new(format_args!("cannot start the control plane: {error}")))?;
-        Ok(Self { orders, requests, thread: Some(thread) })
+        Ok(Self { commands, requests, thread: Some(thread) })
     }
 
     /// Tells it something. One that has ended is not told; its end is known elsewhere.
-    pub(crate) fn tell(&self, order: Order) {
-        let _ = self.orders.send(order);
+    pub(crate) fn tell(&self, command: ControlCommand) {
+        let _ = self.commands.send(command);
     }
 
     /// The next word from it.
@@ -154,7 +154,7 @@ impl ControlPlane {
 
     /// Lets everybody go and waits for it, but not for ever.
     pub(crate) fn end(&mut self) {
-        self.tell(Order::End);
+        self.tell(ControlCommand::End);
         let Some(thread) = self.thread.take() else { return };
         let (done, ended) = std::sync::mpsc::channel();
         let waiter = std::thread::Builder::new().spawn(move || {

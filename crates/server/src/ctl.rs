@@ -64,7 +64,7 @@ enum Command {
     /// See or control one session
     Session {
         #[command(subcommand)]
-        command: SessionCommand,
+        command: SessionSubcommand,
     },
     /// List the requests that run
     Requests(Listing),
@@ -102,7 +102,7 @@ struct Listing {
 }
 
 #[derive(Debug, Subcommand)]
-enum SessionCommand {
+enum SessionSubcommand {
     /// Show all there is to see
     Show {
         /// `:id`, or a label
@@ -326,10 +326,10 @@ fn watch(how: &Listing, server: &mut Server, look: Look<'_>) -> Result<ExitCode,
 }
 
 /// Every session that is named; what fails is said for each, and the first failure is the exit status.
-fn session(command: &SessionCommand, server: &mut Server) -> Result<ExitCode, Failure> {
-    let (SessionCommand::Show { sessions, .. }
-    | SessionCommand::Cancel { sessions, .. }
-    | SessionCommand::Shutdown { sessions, .. }) = command;
+fn session(command: &SessionSubcommand, server: &mut Server) -> Result<ExitCode, Failure> {
+    let (SessionSubcommand::Show { sessions, .. }
+    | SessionSubcommand::Cancel { sessions, .. }
+    | SessionSubcommand::Shutdown { sessions, .. }) = command;
     let mut first_failure = None;
     for reference in sessions {
         if let Err(failure) = one_session(command, reference, server) {
@@ -344,17 +344,17 @@ fn session(command: &SessionCommand, server: &mut Server) -> Result<ExitCode, Fa
 }
 
 fn one_session(
-    command: &SessionCommand,
+    command: &SessionSubcommand,
     reference: &str,
     server: &mut Server,
 ) -> Result<(), Failure> {
     let whom = reference.to_owned();
     let order = match command {
-        SessionCommand::Show { .. } => What::Show(control::Reference { reference: whom }),
-        SessionCommand::Cancel { request, .. } => {
+        SessionSubcommand::Show { .. } => What::Show(control::Reference { reference: whom }),
+        SessionSubcommand::Cancel { request, .. } => {
             What::Cancel(control::Cancel { reference: whom, request: request.unwrap_or_default() })
         }
-        SessionCommand::Shutdown { forceful, .. } => {
+        SessionSubcommand::Shutdown { forceful, .. } => {
             What::ShutDown(control::ShutDown { reference: whom, forceful: *forceful })
         }
     };
@@ -377,20 +377,20 @@ fn one_session(
     }
     let out = &mut std::io::stdout().lock();
     match command {
-        SessionCommand::Show { json: true, .. } => {
+        SessionSubcommand::Show { json: true, .. } => {
             for session in &outcome.sessions {
                 show::json_line(&show::session_json(session), out, false)?;
             }
         }
-        SessionCommand::Show { .. } => {
+        SessionSubcommand::Show { .. } => {
             for session in &outcome.sessions {
                 show::session(session, out)?;
             }
         }
-        SessionCommand::Cancel { .. } => {
+        SessionSubcommand::Cancel { .. } => {
             writeln!(out, "{}: {} told to cancel", names(), outcome.cancelled)?;
         }
-        SessionCommand::Shutdown { forceful, .. } => {
+        SessionSubcommand::Shutdown { forceful, .. } => {
             let manner = if *forceful { "forceful" } else { "graceful" };
             writeln!(out, "{}: {manner} shutdown", names())?;
         }

@@ -10,7 +10,7 @@ use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_net::listen::Listener;
-use sekisho_net::{Clock, Order, Site, Sockets, Zones};
+use sekisho_net::{Clock, WorkerCommand, Site, Sockets, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -415,16 +415,16 @@ impl Server {
                 }
                 match manner {
                     // Others accept who waits.
-                    Manner::Graceful if self.is_replaced => self.workers.tell_all(|| Order::Retire),
+                    Manner::Graceful if self.is_replaced => self.workers.tell_all(|| WorkerCommand::Retire),
                     Manner::Graceful => {
                         self.sockets.refuse_newcomers_but(&Sockets::default());
-                        self.workers.tell_all(|| Order::Drain);
+                        self.workers.tell_all(|| WorkerCommand::Drain);
                     }
                     Manner::Forceful => {
                         if !self.is_replaced {
                             self.sockets.remove_files_but(&Sockets::default());
                         }
-                        self.workers.tell_all(|| Order::Stop);
+                        self.workers.tell_all(|| WorkerCommand::Stop);
                     }
                 }
                 if !self.is_replaced {
@@ -432,7 +432,7 @@ impl Server {
                 }
                 self.tell_files_left(&self.sockets, &Sockets::default());
                 self.tell_files_left(&self.endpoint_sockets, &Sockets::default());
-                self.control_plane.tell(control_plane::Order::ShutDown(manner));
+                self.control_plane.tell(control_plane::ControlCommand::ShutDown(manner));
                 // The workers have descriptors of their own, for as long as they need them.
                 self.sockets = Sockets::default();
                 self.endpoint_sockets = Sockets::default();
@@ -499,13 +499,13 @@ impl Server {
     pub(crate) fn start_control_plane(&self, rules: Rules, listeners: Vec<Listener>) {
         self.tell_control_plane_of_workers();
         let site = Arc::clone(&self.site);
-        self.control_plane.tell(control_plane::Order::Serve(Box::new(rules), listeners, site));
+        self.control_plane.tell(control_plane::ControlCommand::Serve(Box::new(rules), listeners, site));
     }
 
     /// Tells the control plane whom it can ask.
     pub(crate) fn tell_control_plane_of_workers(&self) {
         let (workers, serving) = (self.workers.channels(), self.workers.count());
-        self.control_plane.tell(control_plane::Order::Workers(workers, serving));
+        self.control_plane.tell(control_plane::ControlCommand::Workers(workers, serving));
     }
 
     /// Gives every worker the current site and sockets; starts those that are missing, retires those too

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sekisho_lifecycle::Moment;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
-use sekisho_net::{Order, Pulse, Site, Sockets, Worker, mishap};
+use sekisho_net::{WorkerCommand, Pulse, Site, Sockets, Worker, mishap};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::sandbox::Domain;
@@ -21,7 +21,7 @@ pub(crate) struct WorkerHandle {
     pub(crate) id: u64,
     /// Which of the places it has: the sockets of that one are its own.
     slot: usize,
-    orders: UnboundedSender<Order>,
+    commands: UnboundedSender<WorkerCommand>,
     thread: JoinHandle<()>,
     /// When a retired one is ended by force.
     force_at: Option<Moment>,
@@ -51,8 +51,8 @@ impl WorkerHandle {
     }
 
     /// Tells it something. One that has ended takes no orders; its end is told elsewhere.
-    pub(crate) fn tell(&self, order: Order) {
-        let _ = self.orders.send(order);
+    pub(crate) fn tell(&self, command: WorkerCommand) {
+        let _ = self.commands.send(command);
     }
 }
 
@@ -126,9 +126,9 @@ impl Workers {
     }
 
     /// Those who can be asked, by their names: those who serve, and then those who are retired.
-    pub(crate) fn channels(&self) -> Vec<(String, UnboundedSender<Order>)> {
+    pub(crate) fn channels(&self) -> Vec<(String, UnboundedSender<WorkerCommand>)> {
         let handles = self.handles.iter().chain(&self.retired);
-        handles.map(|handle| (handle.name(), handle.orders.clone())).collect()
+        handles.map(|handle| (handle.name(), handle.commands.clone())).collect()
     }
 
     /// Ends every program that runs: nobody is waited for any more.
@@ -171,14 +171,14 @@ impl Workers {
         self.domain = change.domain;
         for (slot, (handle, listeners)) in self.handles.iter_mut().zip(change.listeners).enumerate() {
             handle.slot = slot;
-            handle.tell(Order::Serve(Arc::clone(site), listeners));
+            handle.tell(WorkerCommand::Serve(Arc::clone(site), listeners));
         }
     }
 
     /// Lets one finish what it has.
     pub(crate) fn retire(&mut self, at: usize, force_at: Option<Moment>) {
         let mut handle = self.handles.remove(at);
-        handle.tell(Order::Retire);
+        handle.tell(WorkerCommand::Retire);
         handle.force_at = force_at;
         self.retired.push(handle);
     }
@@ -202,7 +202,7 @@ impl Workers {
         let domain = self.domain.clone();
         let mut handle = self.spawn(domain.as_deref(), now)?;
         handle.slot = slot;
-        handle.tell(Order::Serve(Arc::clone(site), listeners));
+        handle.tell(WorkerCommand::Serve(Arc::clone(site), listeners));
         let at = self.handles.partition_point(|other| other.slot < slot);
         self.handles.insert(at, handle);
         self.shared.counters.workers_replaced.fetch_add(1, Ordering::Relaxed);
@@ -210,9 +210,9 @@ impl Workers {
     }
 
     /// Tells every worker the same.
-    pub(crate) fn tell_all(&self, order: impl Fn() -> Order) {
+    pub(crate) fn tell_all(&self, command: impl Fn() -> WorkerCommand) {
         for handle in self.handles.iter().chain(&self.retired) {
-            handle.tell(order());
+            handle.tell(command());
         }
     }
 
@@ -258,7 +258,7 @@ impl Workers {
     pub(crate) fn force_retired(&mut self, now: Moment) {
         for handle in &mut self.retired {
             if handle.force_at.take_if(|at| at.is_due(now)).is_some() {
-                handle.tell(Order::Stop);
+                handle.tell(WorkerCommand::Stop);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Workers {
         let id = self.begun;
         // Also where it cannot be started: its end is told, and must not be taken for another's.
         self.begun += 1;
-        let (orders, inbox) = unbounded_channel();
+        let (commands, inbox) = unbounded_channel();
         let (started, shared) = (self.started, Arc::clone(&self.shared));
         let pulse = Arc::<Pulse>::default();
         let own_pulse = Arc::clone(&pulse);
@@ -300,7 +300,7 @@ impl Workers {
         let thread =
             thread.map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
         let (force_at, seen, stuck) = (None, None, None);
-        Ok(WorkerHandle { id, slot: usize::MAX, orders, thread, force_at, begun: now, pulse, seen, stuck })
+        Ok(WorkerHandle { id, slot: usize::MAX, commands, thread, force_at, begun: now, pulse, seen, stuck })
     }
 }
 

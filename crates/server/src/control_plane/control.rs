@@ -13,7 +13,7 @@ use sekisho_endpoint::{
     Channel, Code, Endpoint, Manner, Request, RequestId, Response, Service, SessionInfo, Work,
     WriteError, control,
 };
-use sekisho_net::inquiry::Whom;
+use sekisho_net::query::SessionFilter;
 use sekisho_net::session::Wish;
 use tokio::sync::oneshot;
 
@@ -70,14 +70,14 @@ impl Control {
         match what {
             What::List(_) => Ok(self.list(response).await?.encode_to_vec()),
             What::Show(of) => Ok(self.show(&of.reference).await.encode_to_vec()),
-            What::Cancel(order) => {
-                let outcome = self.cancel(&order).await;
-                self.note(&who, "cancel", &order.reference, &outcome);
+            What::Cancel(command) => {
+                let outcome = self.cancel(&command).await;
+                self.note(&who, "cancel", &command.reference, &outcome);
                 Ok(outcome.encode_to_vec())
             }
-            What::ShutDown(order) => {
-                let outcome = self.shut_down(&order).await;
-                self.note(&who, "shutdown", &order.reference, &outcome);
+            What::ShutDown(command) => {
+                let outcome = self.shut_down(&command).await;
+                self.note(&who, "shutdown", &command.reference, &outcome);
                 Ok(outcome.encode_to_vec())
             }
             What::Reload(_) => {
@@ -121,7 +121,7 @@ impl Control {
     /// Every session, through the channel.
     async fn list(&self, response: &Response) -> Result<Listed, Failure> {
         let channel = response.acquire_channel().map_err(no_channel)?;
-        let (mut sessions, silent_workers) = self.host.worker_registry.sessions(Whom::All).await;
+        let (mut sessions, silent_workers) = self.host.worker_registry.sessions(SessionFilter::All).await;
         sessions.extend(self.host.native_sessions());
         sessions.sort_unstable_by_key(|session| session.id);
         let count = sessions.len() as u64;
@@ -138,12 +138,12 @@ impl Control {
         }
     }
 
-    async fn cancel(&self, order: &control::Cancel) -> Outcome {
-        let session = match self.find(&order.reference).await {
+    async fn cancel(&self, command: &control::Cancel) -> Outcome {
+        let session = match self.find(&command.reference).await {
             Ok(session) => session,
             Err(outcome) => return outcome,
         };
-        let only = Some(order.request).filter(|number| *number > 0);
+        let only = Some(command.request).filter(|number| *number > 0);
         let cancelled = match self.host.native(session.id) {
             Some((endpoint, info)) => {
                 let ids = info.requests.iter().map(|request| request.id);
@@ -156,16 +156,16 @@ impl Control {
         Outcome { finding: finding.into(), cancelled, ..done(session) }
     }
 
-    async fn shut_down(&self, order: &control::ShutDown) -> Outcome {
-        let session = match self.find(&order.reference).await {
+    async fn shut_down(&self, command: &control::ShutDown) -> Outcome {
+        let session = match self.find(&command.reference).await {
             Ok(session) => session,
             Err(outcome) => return outcome,
         };
         let is_here = if let Some((endpoint, _)) = self.host.native(session.id) {
-            let manner = if order.forceful { Manner::Forceful } else { Manner::Graceful };
+            let manner = if command.forceful { Manner::Forceful } else { Manner::Graceful };
             endpoint.shut_down(session.id, manner)
         } else {
-            let wish = if order.forceful { Wish::Force } else { Wish::Drain };
+            let wish = if command.forceful { Wish::Force } else { Wish::Drain };
             self.host.worker_registry.shut_down(session.id, wish).await
         };
         if is_here { done(session) } else { none() }
@@ -178,7 +178,7 @@ impl Control {
             if let Some((_, info)) = self.host.native(id) {
                 return Ok(shown(info));
             }
-            return self.host.worker_registry.sessions(Whom::One(id)).await.0.pop().ok_or_else(none);
+            return self.host.worker_registry.sessions(SessionFilter::One(id)).await.0.pop().ok_or_else(none);
         }
         let mut found = self.host.native_sessions();
         found.retain(|session| session.label == reference && !reference.is_empty());

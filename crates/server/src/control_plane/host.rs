@@ -32,7 +32,7 @@ use super::operators::{REFUSAL, Operators};
 use super::http::HttpService;
 use super::worker_registry::WorkerRegistry;
 use super::status;
-use super::{Order, Rules, ServerRequest};
+use super::{ControlCommand, Rules, ServerRequest};
 
 /// Without descriptors, accepting pauses this long (O5).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -83,7 +83,7 @@ pub(super) fn run(
     control_socket: Option<StdUnixListener>,
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
-    (orders, questions): (UnboundedReceiver<Order>, UnboundedReceiver<Question>),
+    (commands, questions): (UnboundedReceiver<ControlCommand>, UnboundedReceiver<Question>),
     main: UnboundedSender<ServerRequest>,
 ) {
     let mut builder = Builder::new_current_thread();
@@ -104,7 +104,7 @@ pub(super) fn run(
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
-        host.obey(control_socket, orders).await;
+        host.obey(control_socket, commands).await;
     });
 }
 
@@ -112,13 +112,13 @@ impl Host {
     async fn obey(
         self: Rc<Self>,
         mut control_socket: Option<StdUnixListener>,
-        mut orders: UnboundedReceiver<Order>,
+        mut commands: UnboundedReceiver<ControlCommand>,
     ) {
         let mut own: Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> = None;
         let mut public: Option<Public> = None;
-        while let Some(order) = orders.recv().await {
-            match order {
-                Order::Serve(rules, listeners, site) => {
+        while let Some(command) = commands.recv().await {
+            match command {
+                ControlCommand::Serve(rules, listeners, site) => {
                     *self.site.borrow_mut() = Some(site);
                     match &own {
                         Some((known, _)) => *known.borrow_mut() = (*rules).clone(),
@@ -126,8 +126,8 @@ impl Host {
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }
-                Order::Workers(workers, serving) => self.worker_registry.set(workers, serving),
-                Order::ShutDown(manner) => {
+                ControlCommand::Workers(workers, serving) => self.worker_registry.set(workers, serving),
+                ControlCommand::ShutDown(manner) => {
                     self.is_ending.set(true);
                     self.ending.notify_waiters();
                     let host = Rc::clone(&self);
@@ -140,7 +140,7 @@ impl Host {
                         let _ = host.main.send(ServerRequest::Drained);
                     });
                 }
-                Order::End => break,
+                ControlCommand::End => break,
             }
         }
         self.is_ending.set(true);

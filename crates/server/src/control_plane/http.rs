@@ -11,7 +11,7 @@ use sekisho_config::{ListenAddress, listen};
 use sekisho_endpoint::http::{Done, Field, Head, Request as Asked};
 use sekisho_endpoint::{Channel, Code, Peer, Request, Response, Service, Work};
 use sekisho_handler::memory;
-use sekisho_net::inquiry::Visit;
+use sekisho_net::query::InternalConnection;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
@@ -124,7 +124,7 @@ impl HttpService {
             Peer::Tcp(address) => Some(address),
             _ => None,
         });
-        let visit = Visit { stream: theirs, on_behalf_of: session, remote, address };
+        let visit = InternalConnection { stream: theirs, on_behalf_of: session, remote, address };
         if !self.host.worker_registry.connect(visit) {
             return Err((Code::ServiceUnavailable, "there is no worker".to_owned()));
         }

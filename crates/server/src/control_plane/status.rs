@@ -8,7 +8,7 @@ use std::time::Duration;
 use sekisho_config::StatusForm;
 use sekisho_endpoint::control::{Metrics, Sample, Session};
 use sekisho_handler::status::{Question, STYLE};
-use sekisho_net::inquiry::Whom;
+use sekisho_net::query::SessionFilter;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ async fn write(host: &Host, form: StatusForm) -> String {
         StatusForm::Prometheus => prometheus(&metrics),
         StatusForm::Counts => counts(&metrics),
         StatusForm::Page => {
-            let (mut sessions, _) = host.worker_registry.sessions(Whom::All).await;
+            let (mut sessions, _) = host.worker_registry.sessions(SessionFilter::All).await;
             sessions.extend(host.native_sessions());
             // Those who do something come first.
             sessions.sort_by_key(|session| (session.requests.is_empty(), session.id));

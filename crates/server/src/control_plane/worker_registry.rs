@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use sekisho_endpoint::control;
-use sekisho_net::Order;
+use sekisho_net::WorkerCommand;
 use sekisho_net::ProtocolKind;
-use sekisho_net::inquiry::{Inquiry, Measured, Peer, View, Visit, Whom};
+use sekisho_net::query::{WorkerQuery, WorkerMetrics, Peer, SessionView, InternalConnection, SessionFilter};
 use sekisho_net::session::Wish;
 use sekisho_net::weigh::Held;
 use tokio::sync::mpsc::UnboundedSender;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The workers.
 #[derive(Debug, Default)]
 pub(super) struct WorkerRegistry {
-    workers: RefCell<Vec<(String, UnboundedSender<Order>)>>,
+    workers: RefCell<Vec<(String, UnboundedSender<WorkerCommand>)>>,
     /// How many of them serve: they come first.
     serving: Cell<usize>,
     next: Cell<usize>,
@@ -26,7 +26,7 @@ pub(super) struct WorkerRegistry {
 
 impl WorkerRegistry {
     /// These are the workers from now on.
-    pub(super) fn set(&self, workers: Vec<(String, UnboundedSender<Order>)>, serving: usize) {
+    pub(super) fn set(&self, workers: Vec<(String, UnboundedSender<WorkerCommand>)>, serving: usize) {
         self.serving.set(serving.min(workers.len()));
         *self.workers.borrow_mut() = workers;
     }
@@ -34,12 +34,12 @@ impl WorkerRegistry {
     /// Asks every worker; those that have ended have nothing to say. And how many did not answer in time.
     async fn ask<T>(
         &self,
-        question: impl Fn(oneshot::Sender<T>) -> Inquiry,
+        question: impl Fn(oneshot::Sender<T>) -> WorkerQuery,
     ) -> (Vec<(String, T)>, u32) {
         let mut asked = Vec::new();
-        for (name, orders) in &*self.workers.borrow() {
+        for (name, commands) in &*self.workers.borrow() {
             let (answer, answered) = oneshot::channel();
-            if orders.send(Order::Answer(question(answer))).is_ok() {
+            if commands.send(WorkerCommand::Answer(question(answer))).is_ok() {
                 asked.push((name.clone(), answered));
             }
         }
@@ -56,8 +56,8 @@ impl WorkerRegistry {
     }
 
     /// Their sessions, and how many workers did not answer in time.
-    pub(super) async fn sessions(&self, whom: Whom) -> (Vec<control::Session>, u32) {
-        let (answers, silent) = self.ask(|answer| Inquiry::Sessions(whom, answer)).await;
+    pub(super) async fn sessions(&self, filter: SessionFilter) -> (Vec<control::Session>, u32) {
+        let (answers, silent) = self.ask(|answer| WorkerQuery::Sessions(filter, answer)).await;
         let mut sessions = Vec::new();
         for (worker, views) in answers {
             sessions.extend(views.into_iter().map(|view| shown(view, &worker)));
@@ -67,39 +67,39 @@ impl WorkerRegistry {
 
     /// Cancels the running request of a session; `None` when nobody has the session.
     pub(super) async fn cancel(&self, session: u64, request: Option<u64>) -> Option<bool> {
-        let (answers, _) = self.ask(|answer| Inquiry::Cancel(session, request, answer)).await;
+        let (answers, _) = self.ask(|answer| WorkerQuery::Cancel(session, request, answer)).await;
         answers.into_iter().find_map(|(_, answer)| answer)
     }
 
     /// Ends a session; whether anybody has it.
     pub(super) async fn shut_down(&self, session: u64, wish: Wish) -> bool {
-        let (answers, _) = self.ask(|answer| Inquiry::ShutDown(session, wish, answer)).await;
+        let (answers, _) = self.ask(|answer| WorkerQuery::ShutDown(session, wish, answer)).await;
         answers.into_iter().any(|(_, is_here)| is_here)
     }
 
     /// Hands a connection from within to one of those who serve, in turn; whether there is one.
-    pub(super) fn connect(&self, visit: Visit) -> bool {
+    pub(super) fn connect(&self, visit: InternalConnection) -> bool {
         let workers = self.workers.borrow();
         let at = self.next.replace(self.next.get().wrapping_add(1));
-        let Some((_, orders)) = workers.get(at.checked_rem(self.serving.get()).unwrap_or(0)) else {
+        let Some((_, commands)) = workers.get(at.checked_rem(self.serving.get()).unwrap_or(0)) else {
             return false;
         };
-        orders.send(Order::Answer(Inquiry::Connect(visit))).is_ok()
+        commands.send(WorkerCommand::Answer(WorkerQuery::Connect(visit))).is_ok()
     }
 
     /// What they hold in memory, and how many workers did not answer in time.
     pub(super) async fn weigh(&self) -> (Vec<(String, Vec<Held>)>, u32) {
-        self.ask(Inquiry::Weigh).await
+        self.ask(WorkerQuery::Weigh).await
     }
 
     /// What they have counted.
-    pub(super) async fn measure(&self) -> Vec<(String, Measured)> {
-        self.ask(Inquiry::Measure).await.0
+    pub(super) async fn measure(&self) -> Vec<(String, WorkerMetrics)> {
+        self.ask(WorkerQuery::Measure).await.0
     }
 }
 
 /// An HTTP session as it is shown.
-fn shown(view: View, worker: &str) -> control::Session {
+fn shown(view: SessionView, worker: &str) -> control::Session {
     let requests = view.running.into_iter().map(|running| control::Request {
         id: running.number,
         handler: running.handler.to_owned(),

@@ -33,25 +33,25 @@ const TURNS: u32 = 3;
 
 /// What is asked.
 #[derive(Debug)]
-pub enum Inquiry {
+pub enum WorkerQuery {
     /// Who is here?
-    Sessions(Whom, oneshot::Sender<Vec<View>>),
+    Sessions(SessionFilter, oneshot::Sender<Vec<SessionView>>),
     /// The running request of this session, if it is that one, shall be cancelled (L31). The answer is
     /// whether it is here and runs; `None` where the session is not here.
     Cancel(u64, Option<u64>, oneshot::Sender<Option<bool>>),
     /// This session shall end. The answer is whether it is here.
     ShutDown(u64, Wish, oneshot::Sender<bool>),
     /// A connection from within, on behalf of a native session: it is served like any other.
-    Connect(Visit),
+    Connect(InternalConnection),
     /// What happened so far?
-    Measure(oneshot::Sender<Measured>),
+    Measure(oneshot::Sender<WorkerMetrics>),
     /// What is held in memory?
     Weigh(oneshot::Sender<Vec<Held>>),
 }
 
 /// A connection from within the process.
 #[derive(Debug)]
-pub struct Visit {
+pub struct InternalConnection {
     /// Our end of it.
     pub stream: StdUnixStream,
     /// The native session that it is made for.
@@ -64,7 +64,7 @@ pub struct Visit {
 
 /// Which sessions are meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whom {
+pub enum SessionFilter {
     /// All of them.
     All,
     /// The one with this number.
@@ -84,7 +84,7 @@ pub enum Peer {
 
 /// A session as it can be seen from outside (L34).
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct SessionView {
     /// Its number.
     pub id: u64,
     /// What it speaks, once that is known.
@@ -130,7 +130,7 @@ pub struct Running {
 
 /// What a worker has counted.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct WorkerMetrics {
     /// Of all requests so far.
     pub tally: Tally,
     /// Sessions that are idle, that work, and that end.
@@ -143,45 +143,45 @@ pub struct Measured {
 
 impl Worker {
     /// Answers what is asked. `listener_contexts` are those that are open.
-    pub(crate) fn attend(self: &Rc<Self>, inquiry: Inquiry, listener_contexts: &[Rc<ListenerContext>]) {
+    pub(crate) fn attend(self: &Rc<Self>, query: WorkerQuery, listener_contexts: &[Rc<ListenerContext>]) {
         // Whoever does not wait for the answer does not get it.
-        match inquiry {
-            Inquiry::Sessions(whom, answer) => {
+        match query {
+            WorkerQuery::Sessions(filter, answer) => {
                 let worker = Rc::clone(self);
                 tokio::task::spawn_local(async move {
-                    let _ = answer.send(worker.look(whom).await);
+                    let _ = answer.send(worker.look(filter).await);
                 });
             }
-            Inquiry::Cancel(id, request, answer) => {
+            WorkerQuery::Cancel(id, request, answer) => {
                 // The session answers in its turn.
                 self.sessions.borrow_mut().cancel(id, request, answer);
             }
-            Inquiry::ShutDown(id, wish, answer) => {
+            WorkerQuery::ShutDown(id, wish, answer) => {
                 let mut sessions = self.sessions.borrow_mut();
                 let is_here = sessions.iter().any(|slot| slot.id == id);
                 sessions.wish_where(wish, |slot| slot.id == id);
                 let _ = answer.send(is_here);
             }
-            Inquiry::Connect(visit) => {
+            WorkerQuery::Connect(visit) => {
                 let wanted = visit.address.as_ref();
                 let is_meant = |listener_context: &&Rc<ListenerContext>| wanted.is_none_or(|at| listener_context.address == *at);
                 if let Some(listener_context) = listener_contexts.iter().find(is_meant) {
                     self.connect(visit.stream, visit.on_behalf_of, visit.remote, listener_context);
                 }
             }
-            Inquiry::Measure(answer) => {
+            WorkerQuery::Measure(answer) => {
                 let _ = answer.send(self.measure());
             }
-            Inquiry::Weigh(answer) => {
+            WorkerQuery::Weigh(answer) => {
                 let _ = answer.send(self.weigh());
             }
         }
     }
 
-    async fn look(&self, whom: Whom) -> Vec<View> {
-        let is_meant = |slot: &SessionSlot| match whom {
-            Whom::All => true,
-            Whom::One(id) => slot.id == id,
+    async fn look(&self, filter: SessionFilter) -> Vec<SessionView> {
+        let is_meant = |slot: &SessionSlot| match filter {
+            SessionFilter::All => true,
+            SessionFilter::One(id) => slot.id == id,
         };
         self.sessions.borrow_mut().ask_where(|slot| is_meant(slot) && is_running(slot));
         for _ in 0..TURNS {
@@ -218,11 +218,11 @@ impl Worker {
         self.begin(connection);
     }
 
-    fn measure(&self) -> Measured {
-        let mut measured = Measured {
+    fn measure(&self) -> WorkerMetrics {
+        let mut measured = WorkerMetrics {
             tally: self.tally.borrow().clone(),
             programs_alone: self.runs.alone(),
-            ..Measured::default()
+            ..WorkerMetrics::default()
         };
         for slot in self.sessions.borrow().iter() {
             let at = match slot.session() {
@@ -240,17 +240,17 @@ impl Worker {
 
 impl<T: Transport> Connection<T> {
     /// Does what was asked of it alone.
-    pub(crate) fn run_errand(&mut self, now: Moment) {
-        let errand = self.link.worker.sessions.borrow_mut().take_errand(self.link.key);
-        for (number, answer) in errand.cancels {
+    pub(crate) fn run_command(&mut self, now: Moment) {
+        let command = self.link.worker.sessions.borrow_mut().take_errand(self.link.key);
+        for (number, answer) in command.cancels {
             let _ = answer.send(Some(self.cancel(number, now)));
         }
-        if errand.is_asked {
+        if command.is_asked {
             let protocol = &self.link.protocol;
             let shown = |exchange: &Exchange| exchange.running(protocol, now);
             let running = self.exchanges.iter().filter_map(shown);
             let running = running.collect();
-            self.link.worker.sessions.borrow_mut().answer_errand(self.link.key, running);
+            self.link.worker.sessions.borrow_mut().answer_command(self.link.key, running);
         }
     }
 
@@ -315,8 +315,8 @@ fn is_running(slot: &SessionSlot) -> bool {
     slot.session().running() > 0
 }
 
-fn view(slot: &mut SessionSlot, now: Moment) -> View {
-    View {
+fn view(slot: &mut SessionSlot, now: Moment) -> SessionView {
+    SessionView {
         id: slot.id,
         protocol: slot.protocol,
         peer: match (slot.within, slot.remote()) {
