@@ -5,7 +5,7 @@ mod access;
 pub(crate) mod answers;
 mod cgi;
 mod compression;
-mod deeds;
+mod file_ops;
 mod endpoint;
 mod files;
 mod heads;
@@ -217,7 +217,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Rewriting", rewrite::ROWS),
     ("Files", files::ROWS),
     ("Listings", listing::ROWS),
-    ("Uploads and changes", deeds::ROWS),
+    ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Access", access::ROWS),
     ("Rates and places", limits::ROWS),

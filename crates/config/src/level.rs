@@ -11,7 +11,7 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Deeds, Endpoint, ErrorLog, ErrorPage,
+    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, FileOps, Endpoint, ErrorLog, ErrorPage,
     Expires, FileCache, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
     Main, Place, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
     Symlinks, Template, Types, Workers, Zone,
@@ -339,23 +339,23 @@ impl CgiParts {
 
 /// `dav_methods` and its companions before they are put together.
 #[derive(Clone, Debug, Default)]
-pub struct DeedParts {
+pub struct FileOpParts {
     /// What goes into the settings as it is.
-    pub rest: Deeds,
+    pub rest: FileOps,
     /// `upload_resumable`
     pub is_resumable: bool,
     /// `upload_resumable_expires`
     pub resumable_expires: Duration,
 }
 
-impl DeedParts {
-    fn put_together(&self) -> Option<Arc<Deeds>> {
+impl FileOpParts {
+    fn put_together(&self) -> Option<Arc<FileOps>> {
         if self.rest.methods.is_empty() && self.rest.store.is_none() {
             return None;
         }
         let resumable = self.is_resumable.then_some(self.resumable_expires);
         let resumable = resumable.filter(|_| self.rest.store.is_some());
-        Some(Arc::new(Deeds { resumable, ..self.rest.clone() }))
+        Some(Arc::new(FileOps { resumable, ..self.rest.clone() }))
     }
 }
 
@@ -408,7 +408,7 @@ pub struct Level {
     /// What holds for access, links and limits.
     pub guards: Guards,
     /// What holds for uploads and changes.
-    pub deeds: DeedParts,
+    pub file_ops: FileOpParts,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -448,7 +448,7 @@ impl Level {
                 rest: Cgi::default(),
             },
             guards: Guards::blank(),
-            deeds: DeedParts::default(),
+            file_ops: FileOpParts::default(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -474,7 +474,7 @@ impl Level {
             cache: self.cache,
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
-            deeds: self.deeds.clone(),
+            file_ops: self.file_ops.clone(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -517,7 +517,7 @@ impl Level {
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
         self.guards.finish(settings);
-        settings.deeds = self.deeds.put_together();
+        settings.file_ops = self.file_ops.put_together();
         self.own = Own {
             server_names: own.server_names,
             listens: own.listens,
@@ -540,7 +540,7 @@ fn blank_settings() -> Settings {
         open_file_cache: FileCache::Off,
         cgi: None,
         rewriting: Rewriting::default(),
-        deeds: None,
+        file_ops: None,
         status: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,

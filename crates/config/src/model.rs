@@ -4,7 +4,7 @@
 mod access;
 mod cgi;
 mod compression;
-mod deeds;
+mod file_ops;
 mod endpoint;
 mod expires;
 mod listing;
@@ -30,8 +30,8 @@ pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Pro
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
-pub use deeds::{
-    Conflict, Deeds, DeleteDirectories, Methods, Origins, Permissions, Sync, UnfinishedMax,
+pub use file_ops::{
+    Conflict, FileOps, DeleteDirectories, Methods, Origins, Permissions, Sync, UnfinishedMax,
 };
 pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use expires::Expires;
@@ -317,7 +317,7 @@ pub struct Settings {
     /// `cgi` and its companions; `None` where nothing is run.
     pub cgi: Option<Arc<Cgi>>,
     /// `dav_methods`, `upload_store` and their companions; `None` where nothing may be changed.
-    pub deeds: Option<Arc<Deeds>>,
+    pub file_ops: Option<Arc<FileOps>>,
     /// `status`, `stub_status`: the answer is how the server is.
     pub status: Option<StatusForm>,
 

@@ -365,7 +365,7 @@ impl<S: Stream> Connection<S> {
             Stage::Lingering => {
                 self.is_shut = true;
                 if let Some(stream) = &mut self.stream {
-                    // It is a stream's last deed; where it cannot be done, the close does it.
+                    // It is a stream's last act; where it cannot be done, the close does it.
                     let _ = stream.poll_shut_down(cx);
                 }
             }

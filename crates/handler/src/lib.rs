@@ -5,7 +5,7 @@
 pub mod answer;
 pub mod cgi;
 pub mod compress;
-pub mod deed;
+pub mod file_op;
 pub mod file_cache;
 mod heat;
 pub mod limits;

@@ -238,17 +238,17 @@ fn offers(call: &Call<'_>) -> Offers {
     let settings = call.settings;
     let archives = offered_archives(call);
     let only_looks = Offers { zip: archives.zip, tar: archives.tar, ..Offers::default() };
-    let Some(deeds) = settings.deeds.as_deref() else { return only_looks };
+    let Some(file_ops) = settings.file_ops.as_deref() else { return only_looks };
     let is_allowed =
         |method| settings.allow_methods.as_ref().is_none_or(|methods| methods.contains(&method));
-    let delete = deeds.methods.delete && is_allowed(Method::Delete);
+    let delete = file_ops.methods.delete && is_allowed(Method::Delete);
     Offers {
-        put: deeds.methods.put && is_allowed(Method::Put),
-        post: deeds.store.is_some() && is_allowed(Method::Post),
+        put: file_ops.methods.put && is_allowed(Method::Put),
+        post: file_ops.store.is_some() && is_allowed(Method::Post),
         delete,
-        rmdir: delete && deeds.delete_directories == DeleteDirectories::Empty,
-        rmtree: delete && deeds.delete_directories == DeleteDirectories::Recursive,
-        mkcol: deeds.methods.mkcol && is_allowed(Method::Mkcol),
+        rmdir: delete && file_ops.delete_directories == DeleteDirectories::Empty,
+        rmtree: delete && file_ops.delete_directories == DeleteDirectories::Recursive,
+        mkcol: file_ops.methods.mkcol && is_allowed(Method::Mkcol),
         ..only_looks
     }
 }

@@ -1,5 +1,5 @@
 //! The flag that a handler looks at: raised once, by whoever comes first, and never lowered (L31). It
-//! is a word, not a deed: it stops nobody and has no answer of its own. Waking a handler that waits
+//! is a notice: it stops nothing by itself and has no answer of its own. Waking a handler that waits
 //! for something else is the shell's business.
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use sekisho_handler::listing::Listed;
 use sekisho_handler::password::Question;
 use sekisho_handler::wait::{Asking, Delay};
 use sekisho_handler::{
-    OpenFile, Reply, Task, View, answer, cgi, deed, static_file, status as status_page,
+    OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page,
 };
 use sekisho_http::{Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
@@ -115,7 +115,7 @@ impl Exchange {
         if is_over && asked.is_request && is_answer {
             return self.take_body(link, max, now).err().map(Ask::Refused);
         }
-        let is_task = matches!(action, Action::Cgi | Action::Deed(_) | Action::Status(_));
+        let is_task = matches!(action, Action::Cgi | Action::FileOp(_) | Action::Status(_));
         if asked.has_failed && is_answer && !is_task {
             self.fields.append(&mut self.outbox.fields);
         }
@@ -246,14 +246,14 @@ impl Starting<'_> {
             }
             Action::Options => {
                 allow_field(route, fields);
-                reply(Reply::empty(deed::options(settings, fields)))
+                reply(Reply::empty(file_op::options(settings, fields)))
             }
             Action::Listing => match list(self.around(), request, route, fields, now) {
                 Listed::Reply(made) => reply(made),
                 Listed::Task(task) => Started::Task(task),
             },
             Action::Cgi => started(self.cgi(task_fields)),
-            Action::Deed(deed) => started(self.file_operation(&deed, task_fields)),
+            Action::FileOp(file_op) => started(self.file_operation(&file_op, task_fields)),
             Action::Status(form) => {
                 let is_head = route.method == Method::Head;
                 let asked = self.link.worker.shared.status.get();
@@ -293,7 +293,7 @@ impl Starting<'_> {
 
     fn file_operation(
         &self,
-        deed: &sekisho_route::Deed,
+        file_op: &sekisho_route::FileOp,
         fields: &mut Vec<u8>,
     ) -> Result<Box<dyn Task>, Status> {
         // Only what was asked for is done.
@@ -302,8 +302,8 @@ impl Starting<'_> {
         }
         let (has_body, body_bytes) = self.body;
         let (table, request) = (self.accepted.bound_site.site.table(), self.request);
-        let call = deed::Call { table, request, exchange: self.route, deed, has_body, body_bytes };
-        deed::start(&call, Rc::new(self.around()), fields)
+        let call = file_op::Call { table, request, exchange: self.route, file_op, has_body, body_bytes };
+        file_op::start(&call, Rc::new(self.around()), fields)
     }
 
     /// Waits for what the decision needs.

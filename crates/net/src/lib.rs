@@ -45,7 +45,7 @@ pub use listen::Sockets;
 pub use mishap::keep_panics_for_the_log;
 pub use protocol::ProtocolKind;
 pub use pulse::Pulse;
-pub use sekisho_handler::deed::leftovers;
+pub use sekisho_handler::file_op::leftovers;
 pub use sekisho_handler::limits::Zones;
 pub use site::Site;
 pub use worker::{WorkerCommand, Worker};

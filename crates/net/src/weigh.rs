@@ -34,7 +34,7 @@ impl Worker {
             Held::new("buffers kept", (pool.len(), kept)),
             Held::new("file cache", self.files.borrow().weigh()),
             Held::new("access log buffers", self.access_log.weigh()),
-            Held::new("upload memory", sekisho_handler::deed::held()),
+            Held::new("upload memory", sekisho_handler::file_op::held()),
             Held::new("listing cache", self.listings.borrow().weigh()),
         ]
     }

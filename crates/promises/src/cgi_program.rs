@@ -2,7 +2,7 @@
 //! before the head or beyond its length; deadlines that come to an end; a process that is terminated, then killed,
 //! then swept, each once. And the same answer however the output is cut.
 //!
-//! The first four bytes are the rules; then follow deeds, each an operation, a wait, and where it prints, a length
+//! The first four bytes are the rules; then follow steps, each an operation, a wait, and where it prints, a length
 //! and as many bytes.
 
 use std::time::Duration;
@@ -104,14 +104,14 @@ fn live(rules: Rules, mut script: &[u8], exit: Exit) {
     let mut program = Program::new(rules, Moment::ZERO);
     let (mut answer, mut signals) = (Answer::default(), Vec::new());
     let (mut now, mut has_exited, mut has_ended) = (0, false, false);
-    while let [deed, wait, rest @ ..] = script {
+    while let [step, wait, rest @ ..] = script {
         script = rest;
         now += u64::from(*wait) * u64::from(*wait);
         let moment = Moment::from_millis(now);
         let mut output: &[u8] = b"";
-        let fact = match deed % 10 {
+        let fact = match step % 10 {
             0..=4 if !has_ended => {
-                let length = usize::from(deed / 10 * 3).min(script.len());
+                let length = usize::from(step / 10 * 3).min(script.len());
                 (output, script) = script.split_at(length);
                 Fact::Output(output)
             }
@@ -119,9 +119,9 @@ fn live(rules: Rules, mut script: &[u8], exit: Exit) {
                 has_ended = true;
                 Fact::OutputEnded
             }
-            6 => Fact::ClientAwaited(deed / 10 % 2 == 0),
-            8 if deed / 10 % 4 == 0 => Fact::ClientLost,
-            8 if deed / 10 % 4 == 1 => Fact::Cancelled,
+            6 => Fact::ClientAwaited(step / 10 % 2 == 0),
+            8 if step / 10 % 4 == 0 => Fact::ClientLost,
+            8 if step / 10 % 4 == 1 => Fact::Cancelled,
             9 if !has_exited => {
                 has_exited = true;
                 Fact::Exited(exit)

@@ -11,11 +11,11 @@ use base64::Engine;
 use sekisho_config::{Memory, Options, Settings, load};
 use sekisho_http::{Head, Version, file_name, target};
 use sekisho_route::{
-    Action, ConnectionFacts, Deed, Exchange, Files, Gates, Look, OWN_PREFIX, Request,
+    Action, ConnectionFacts, FileOp, Exchange, Files, Gates, Look, OWN_PREFIX, Request,
     RequestIdSeed, Store, Table, WallTime,
 };
 
-#[path = "../../handler/src/deed/note.rs"]
+#[path = "../../handler/src/file_op/note.rs"]
 #[allow(dead_code, reason = "of a borrowed file not everything is needed")]
 mod note;
 
@@ -67,7 +67,7 @@ fn decides(head: &Head) {
     let request = Request { head, listen: 0, connection: &connection, wall, request_id };
     let mut exchange = Exchange::default();
     let action = TABLE.decide(&request, &mut exchange, &mut Nothing);
-    let Action::Deed(deed) = action else { return };
+    let Action::FileOp(file_op) = action else { return };
     let root = exchange.root_bytes;
     let below = |file: &[u8]| {
         let (root, rest) = file.split_at(root);
@@ -85,16 +85,16 @@ fn decides(head: &Head) {
         let address = store.address.as_deref().unwrap_or(b"/");
         assert!(target::is_resolved(address) && address.ends_with(b"/"));
     };
-    match &deed {
-        Deed::Put | Deed::Delete | Deed::Mkcol => below(&exchange.file),
-        Deed::Copy(to) | Deed::Move(to) => {
+    match &file_op {
+        FileOp::Put | FileOp::Delete | FileOp::Mkcol => below(&exchange.file),
+        FileOp::Copy(to) | FileOp::Move(to) => {
             below(&exchange.file);
             below(&to.file);
             assert_eq!(to.file[..root], exchange.file[..root], "another root");
             assert!(target::is_resolved(&to.path));
             assert_eq!(to.path.ends_with(b"/"), exchange.path.ends_with(b"/"));
         }
-        Deed::Store(store) | Deed::Resume(store) => {
+        FileOp::Store(store) | FileOp::Resume(store) => {
             below(&exchange.file);
             name_of(store);
         }
@@ -103,9 +103,9 @@ fn decides(head: &Head) {
         let stem = file.strip_suffix(b".cgi").filter(|_| root == b"/data/a".len());
         stem.is_some_and(|stem| !stem.ends_with(b"/"))
     };
-    match deed {
-        Deed::Put => assert!(!is_program(&exchange.file), "a program would be stored"),
-        Deed::Copy(to) | Deed::Move(to) => assert!(!is_program(&to.file)),
+    match file_op {
+        FileOp::Put => assert!(!is_program(&exchange.file), "a program would be stored"),
+        FileOp::Copy(to) | FileOp::Move(to) => assert!(!is_program(&to.file)),
         _ => {}
     }
 }

@@ -27,9 +27,9 @@ pub fn check(data: &[u8]) {
     let mut model: VecDeque<u8> = VecDeque::new();
     let (mut is_honest, mut is_ended) = (true, false);
     let (mut producer_told, mut consumer_told) = (false, false);
-    for (step, deed) in data.chunks_exact(3).enumerate() {
-        let [deed, place, argument] = [deed[0], deed[1], deed[2]];
-        match deed % 8 {
+    for (step, action) in data.chunks_exact(3).enumerate() {
+        let [action, place, argument] = [action[0], action[1], action[2]];
+        match action % 8 {
             0 | 1 if !is_ended => {
                 let bytes: Vec<u8> = (0..place % 100).map(|at| at ^ step as u8).collect();
                 match producer.write(&bytes) {

@@ -20,33 +20,33 @@ fn sides(memory: &Shared) -> (Producer<Shared>, Consumer<Shared>) {
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum Step {
     Write(usize),
     Read(usize),
     WriterWaits,
     ReaderWaits,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0..100_usize).prop_map(Deed::Write),
-        4 => (1..100_usize).prop_map(Deed::Read),
-        1 => Just(Deed::WriterWaits),
-        1 => Just(Deed::ReaderWaits),
+        4 => (0..100_usize).prop_map(Step::Write),
+        4 => (1..100_usize).prop_map(Step::Read),
+        1 => Just(Step::WriterWaits),
+        1 => Just(Step::ReaderWaits),
     ]
 }
 
 proptest! {
     /// E7: bytes come out as they went in, no more than there is room for, and sleepers are woken.
     #[test]
-    fn a_ring_is_a_queue_of_bytes_with_a_bound(deeds in proptest::collection::vec(deed(), 1..200)) {
+    fn a_ring_is_a_queue_of_bytes_with_a_bound(steps in proptest::collection::vec(step(), 1..200)) {
         let (mut producer, mut consumer) = sides(&memory());
         let mut model: VecDeque<u8> = VecDeque::new();
         let mut next = 0_u8;
         let (mut writer_sleeps, mut reader_sleeps) = (false, false);
-        for deed in deeds {
-            match deed {
-                Deed::Write(count) => {
+        for step in steps {
+            match step {
+                Step::Write(count) => {
                     let bytes: Vec<u8> = (0..count).map(|at| next.wrapping_add(at as u8)).collect();
                     let Moved { bytes: moved, must_wake } = producer.write(&bytes).expect("honest");
                     prop_assert_eq!(moved, count.min(64 - model.len()));
@@ -57,7 +57,7 @@ proptest! {
                         (writer_sleeps, reader_sleeps) = (false, false);
                     }
                 }
-                Deed::Read(count) => {
+                Step::Read(count) => {
                     let mut into = vec![0; count];
                     match consumer.read(&mut into).expect("honest") {
                         Read::Some(Moved { bytes, must_wake }) => {
@@ -76,11 +76,11 @@ proptest! {
                         Read::Ended => prop_assert!(false, "nobody ended it"),
                     }
                 }
-                Deed::WriterWaits => {
+                Step::WriterWaits => {
                     writer_sleeps = true;
                     prop_assert_eq!(producer.wait().expect("honest"), model.len() == 64);
                 }
-                Deed::ReaderWaits => {
+                Step::ReaderWaits => {
                     reader_sleeps = true;
                     prop_assert_eq!(consumer.wait().expect("honest"), model.is_empty());
                 }
@@ -98,30 +98,30 @@ proptest! {
     /// says so from then on.
     #[test]
     fn a_peer_that_writes_anywhere_is_found_out_or_harmless(
-        deeds in proptest::collection::vec((deed(), 0..72_usize, any::<u64>(), any::<bool>()), 1..100),
+        steps in proptest::collection::vec((step(), 0..72_usize, any::<u64>(), any::<bool>()), 1..100),
     ) {
         let memory = memory();
         let (mut producer, mut consumer) = sides(&memory);
         let (mut is_writer_told, mut is_reader_told) = (false, false);
-        for (deed, at, value, is_near) in deeds {
+        for (step, at, value, is_near) in steps {
             let value = if is_near { value % 200 } else { value };
             memory[at].store(value, Ordering::Relaxed);
-            match deed {
-                Deed::Write(count) => match producer.write(&vec![1; count]) {
+            match step {
+                Step::Write(count) => match producer.write(&vec![1; count]) {
                     Ok(moved) => {
                         prop_assert!(!is_writer_told && moved.bytes <= 64.min(count));
                     }
                     Err(Corrupt) => is_writer_told = true,
                 },
-                Deed::Read(count) => match consumer.read(&mut vec![0; count]) {
+                Step::Read(count) => match consumer.read(&mut vec![0; count]) {
                     Ok(Read::Some(moved)) => {
                         prop_assert!(!is_reader_told && moved.bytes <= 64.min(count));
                     }
                     Ok(_) => prop_assert!(!is_reader_told),
                     Err(Corrupt) => is_reader_told = true,
                 },
-                Deed::WriterWaits => is_writer_told |= producer.wait().is_err(),
-                Deed::ReaderWaits => is_reader_told |= consumer.wait().is_err(),
+                Step::WriterWaits => is_writer_told |= producer.wait().is_err(),
+                Step::ReaderWaits => is_reader_told |= consumer.wait().is_err(),
             }
         }
     }

@@ -3,7 +3,7 @@
 use sekisho_config::{Settings, StatusForm};
 use sekisho_http::Status;
 
-use crate::decide::Deed;
+use crate::decide::FileOp;
 use crate::gates::{Gates, Wait};
 
 /// What shall be answered. The details stand in the [`Exchange`](crate::Exchange).
@@ -16,8 +16,8 @@ pub enum Action<F> {
     /// `exchange.path_info()` are its share of the path. `exchange.status` as for a file: the answer has
     /// that status, whatever the program says.
     Cgi,
-    /// Change files: what shall be done with `exchange.file` (`Settings::deeds` says how).
-    Deed(Deed),
+    /// Change files: what shall be done with `exchange.file` (`Settings::file_ops` says how).
+    FileOp(FileOp),
     /// List the directory `exchange.file`; `exchange.status` as for a file.
     Listing,
     /// How the server is.

@@ -2,7 +2,7 @@
 //! that goes back to the beginning is counted, so there is always an end.
 
 mod access;
-mod deed;
+mod file_op;
 mod limits;
 mod neighbour;
 mod origin;
@@ -18,7 +18,7 @@ use sekisho_config::{
 };
 use sekisho_http::{Method, Status, target};
 
-pub use deed::{Deed, Destination, OWN_PREFIX, Store};
+pub use file_op::{FileOp, Destination, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
 use crate::exchange::{Exchange, Request};
@@ -317,11 +317,11 @@ impl<'a, F: Files> Decision<'a, F> {
         look
     }
 
-    /// Programs, deeds, files and directories.
+    /// Programs, file operations, files and directories.
     fn content(&mut self) -> Next<F::File> {
         let settings = self.settings();
         let is_for_files =
-            settings.cgi.is_none() && settings.deeds.is_none() && settings.status.is_none();
+            settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
         let is_known = matches!(
             self.exchange.method,
             Method::Get | Method::Head | Method::Post | Method::Options
@@ -346,7 +346,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Some(cgi) = self.settings().cgi.as_deref() {
             return self.program(cgi);
         }
-        if let Some(next) = self.deed() {
+        if let Some(next) = self.file_op() {
             return next;
         }
         // As in nginx, what is not there is not there for POST, too; what is, does not take it.
@@ -653,7 +653,7 @@ impl<'a, F: Files> Decision<'a, F> {
     fn look_at_file(&mut self, mapped: Mapped) -> Look<F::File> {
         self.exchange.root_bytes = mapped.root_bytes;
         // Unfinished uploads are nobody's business, whichever location leads to them.
-        if !mapped.is_safe || deed::has_own_name(&self.exchange.file[mapped.root_bytes..]) {
+        if !mapped.is_safe || file_op::has_own_name(&self.exchange.file[mapped.root_bytes..]) {
             return Look::Missing;
         }
         let settings = self.settings();

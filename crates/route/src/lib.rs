@@ -27,7 +27,7 @@ pub mod zone;
 
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use credentials::decode_base64;
-pub use decide::{Deed, Destination, Handover, OWN_PREFIX, Store};
+pub use decide::{FileOp, Destination, Handover, OWN_PREFIX, Store};
 pub use exchange::{ConnectionFacts, Exchange, Request, RequestIdSeed, WallTime};
 pub use fields::{added_fields, media_type};
 pub use gates::{Gates, Password, Rated, Taken, Wait};

@@ -55,7 +55,7 @@ pub(crate) fn folder(serve: &Serve) -> String {
                  {hidden}\n\
                  index {index};\n\
                  {programs}\n\
-                 {deeds}\n\
+                 {file_ops}\n\
                  default_type application/octet-stream;\n\
                  charset utf-8;\n\
                  autoindex {autoindex};\n\
@@ -71,7 +71,7 @@ pub(crate) fn folder(serve: &Serve) -> String {
         hidden = if serve.hidden { "" } else { "location ~ /\\. { return 404; }" },
         index = indexes(serve).join(" "),
         programs = if serve.cgi { programs() } else { String::new() },
-        deeds = deeds(serve),
+        file_ops = file_ops(serve),
         access = if serve.quiet { "off" } else { "stderr" },
         autoindex = if serve.open_listing { "on" } else { "off" },
     )
@@ -126,7 +126,7 @@ pub(crate) fn indexes(serve: &Serve) -> &'static [&'static str] {
 }
 
 /// `--upload` and `--delete`
-fn deeds(serve: &Serve) -> String {
+fn file_ops(serve: &Serve) -> String {
     let methods = match (serve.upload, serve.delete) {
         (false, false) => return String::new(),
         (true, false) => "PUT MKCOL",

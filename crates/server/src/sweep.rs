@@ -18,11 +18,11 @@ impl Server {
     /// Begins to look for leftovers where this configuration stores files.
     pub(crate) fn sweep_leftovers(&mut self) {
         let locations = &self.site.config().http.locations;
-        let deeds = || locations.iter().filter_map(|location| location.settings.deeds.as_deref());
-        let life = deeds().filter_map(|deeds| deeds.resumable).min();
+        let file_ops = || locations.iter().filter_map(|location| location.settings.file_ops.as_deref());
+        let life = file_ops().filter_map(|file_ops| file_ops.resumable).min();
         let period = life.map(|life| life.clamp(PERIOD_MIN, PERIOD_MAX));
         self.next_sweep = period.map(|period| self.clock.now() + period);
-        if deeds().next().is_none() {
+        if file_ops().next().is_none() {
             return;
         }
         let (site, stamp) = (Arc::clone(&self.site), self.clock.stamp(self.clock.now()));

@@ -96,10 +96,10 @@ fn is_unguarded(store: &Area<'_>, programs: &Area<'_>) -> bool {
 
 /// Where clients of a location may store files.
 fn written(location: &Location) -> Vec<Area<'_>> {
-    let Some(deeds) = location.settings.deeds.as_deref() else { return Vec::new() };
+    let Some(file_ops) = location.settings.file_ops.as_deref() else { return Vec::new() };
     let mapping = Mapping::of(location);
-    let store = deeds.store.as_ref().and_then(ground);
-    let is_below = !deeds.methods.is_empty() || (deeds.store.is_some() && store.is_none());
+    let store = file_ops.store.as_ref().and_then(ground);
+    let is_below = !file_ops.methods.is_empty() || (file_ops.store.is_some() && store.is_none());
     let own = folder_of(location).filter(|_| is_below);
     [own, store]
         .into_iter()

@@ -4,7 +4,7 @@
 use sekisho_config::{Cgi, Neighbour};
 use sekisho_http::{Accepted, Coding, Status};
 
-use super::deed::has_own_name;
+use super::file_op::has_own_name;
 use super::{Decision, Next};
 use crate::action::{Action, Files};
 use crate::compression;

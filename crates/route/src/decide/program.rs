@@ -7,7 +7,7 @@ use std::mem;
 use sekisho_config::{Cgi, CgiPass, Programs};
 use sekisho_http::{Method, Status, target};
 
-use super::deed::has_own_name;
+use super::file_op::has_own_name;
 use super::{Decision, Handover, Next};
 use crate::action::{Action, Files, Look};
 use crate::place::{self, Mapped};
@@ -40,7 +40,7 @@ impl<F: Files> Decision<'_, F> {
         {
             return self.run_program(self.exchange.path.len());
         }
-        if let Some(next) = self.deed() {
+        if let Some(next) = self.file_op() {
             return next;
         }
         match self.method_verdict() {
@@ -159,7 +159,7 @@ impl<F: Files> Decision<'_, F> {
         let mapped = self.map_path();
         match self.walk(mapped, |name| cgi.extension_of(name).is_some()) {
             Walk::Program(bytes) => self.run_walked(bytes),
-            Walk::Nothing => match self.deed() {
+            Walk::Nothing => match self.file_op() {
                 Some(next) => next,
                 None => self.file_or_directory(mapped),
             },

@@ -4,7 +4,7 @@ mod access;
 mod alias;
 mod compression;
 mod configured;
-mod deed;
+mod file_op;
 mod error_page;
 mod fields;
 mod files;

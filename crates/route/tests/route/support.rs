@@ -11,7 +11,7 @@ use sekisho_config::{
 };
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Deed, Exchange, Files, Handover, Kind, Look, Request, RequestIdSeed,
+    Action, ConnectionFacts, FileOp, Exchange, Files, Handover, Kind, Look, Request, RequestIdSeed,
     Seen, Store, Table, Wait, WallTime,
 };
 
@@ -220,7 +220,7 @@ fn settings() -> Settings {
         open_file_cache: FileCache::Off,
         cgi: None,
         rewriting: Rewriting::default(),
-        deeds: None,
+        file_ops: None,
         status: None,
         error_pages: [].into(),
         recursive_error_pages: false,
@@ -540,10 +540,10 @@ impl Asked {
                 let file = exchange.file.escape_ascii();
                 format!("cgi {file} {}|{}{as_error}", name.escape_ascii(), info.escape_ascii())
             }
-            Action::Deed(deed) => {
+            Action::FileOp(file_op) => {
                 let (root, rest) = exchange.file.split_at(exchange.root_bytes);
                 let (root, rest) = (root.escape_ascii(), rest.escape_ascii());
-                format!("{} {root}|{rest}", deed_name(deed))
+                format!("{} {root}|{rest}", file_op_name(file_op))
             }
             Action::Status(form) => format!("status {form:?}"),
             Action::Listing => format!("listing {}{as_error}", exchange.file.escape_ascii()),
@@ -561,19 +561,19 @@ impl Asked {
     }
 }
 
-fn deed_name(deed: &Deed) -> String {
+fn file_op_name(file_op: &FileOp) -> String {
     let store = |store: &Store| {
         let address = store.address.as_deref().map(|address| address.escape_ascii().to_string());
         format!("{} at {}", store.name.escape_ascii(), address.unwrap_or_default())
     };
-    match deed {
-        Deed::Put => "put".into(),
-        Deed::Delete => "delete".into(),
-        Deed::Mkcol => "mkcol".into(),
-        Deed::Copy(to) => format!("copy to {} from", to.file.escape_ascii()),
-        Deed::Move(to) => format!("move to {} from", to.file.escape_ascii()),
-        Deed::Store(it) => format!("store {} in", store(it)),
-        Deed::Resume(it) => format!("resume {} in", store(it)),
+    match file_op {
+        FileOp::Put => "put".into(),
+        FileOp::Delete => "delete".into(),
+        FileOp::Mkcol => "mkcol".into(),
+        FileOp::Copy(to) => format!("copy to {} from", to.file.escape_ascii()),
+        FileOp::Move(to) => format!("move to {} from", to.file.escape_ascii()),
+        FileOp::Store(it) => format!("store {} in", store(it)),
+        FileOp::Resume(it) => format!("resume {} in", store(it)),
     }
 }
 

@@ -125,7 +125,7 @@ impl Places {
             Place::Alias(alias) | Place::AliasOfParent { alias, .. } => (alias, "alias"),
         };
         let own = ground(template, None);
-        let changes = settings.deeds.as_deref().filter(|deeds| !deeds.methods.is_empty());
+        let changes = settings.file_ops.as_deref().filter(|file_ops| !file_ops.methods.is_empty());
         let right = match (changes, &settings.cgi) {
             (Some(_), Some(_)) => Right::Use,
             (Some(_), None) => Right::Write,
@@ -133,7 +133,7 @@ impl Places {
             (None, None) => Right::Read,
         };
         self.add_ground(template, own.clone(), directive, right);
-        if let Some(store) = settings.deeds.as_deref().and_then(|deeds| deeds.store.as_ref()) {
+        if let Some(store) = settings.file_ops.as_deref().and_then(|file_ops| file_ops.store.as_ref()) {
             self.add_ground(store, ground(store, own.as_deref()), "upload_store", Right::Write);
         }
         let except = settings.limit_except.as_ref().and_then(|except| except.access.as_ref());
@@ -207,10 +207,10 @@ pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
                 add(Path::new(OsStr::from_bytes(&file.folder)).join(path), false);
             }
         }
-        let Some(deeds) = settings.deeds.as_deref() else { continue };
-        let store = deeds.store.as_ref();
+        let Some(file_ops) = settings.file_ops.as_deref() else { continue };
+        let store = file_ops.store.as_ref();
         let store_path = store.and_then(path);
-        let is_beneath = !deeds.methods.is_empty() || (store.is_some() && store_path.is_none());
+        let is_beneath = !file_ops.methods.is_empty() || (store.is_some() && store_path.is_none());
         if let Some(folder) = folder_of(location).filter(|_| is_beneath) {
             add(folder, true);
         }

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use sekisho_config::{Conflict, Deeds};
+use sekisho_config::{Conflict, FileOps};
 use sekisho_http::{Head, Status, date, target};
 
 use super::beneath::Spot;
@@ -29,7 +29,7 @@ struct Put {
 }
 
 /// Looks whether the file may be put there at all, before its body is taken.
-pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Intake, Failure> {
+pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failure> {
     let (exchange, head) = (call.exchange, call.request.head);
     if exchange.file.last() == Some(&b'/') || exchange.path.last() == Some(&b'/') {
         return Err(Failure::because(
@@ -49,7 +49,7 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Intake, Failure> {
     let fail = |errno| Failure::by(errno, Status::CONFLICT, "store", &file);
     let symlinks = settings.disable_symlinks;
     let spot =
-        Spot::find(&file, exchange.root_bytes, symlinks, deeds.creates_folders).map_err(fail)?;
+        Spot::find(&file, exchange.root_bytes, symlinks, file_ops.creates_folders).map_err(fail)?;
     if spot.name.is_empty() {
         return Err(Failure::because(Status::CONFLICT, "PUT was refused: it names a folder"));
     }
@@ -57,7 +57,7 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Intake, Failure> {
     let there = spot.look().map_err(fail)?;
     conditions.check(there.as_ref())?;
     if let Some(there) = &there
-        && (!land::may_replace(there) || deeds.conflict == Conflict::Refuse)
+        && (!land::may_replace(there) || file_ops.conflict == Conflict::Refuse)
     {
         return Err(Failure::because(
             Status::CONFLICT,
@@ -65,10 +65,10 @@ pub(super) fn begin(call: &Call<'_>, deeds: &Deeds) -> Result<Intake, Failure> {
         ));
     }
     sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
-    let rules = Rules { modified: modified(head), ..Rules::of(deeds) };
+    let rules = Rules { modified: modified(head), ..Rules::of(file_ops) };
     let (path, has_etag) = (exchange.path.clone(), settings.etag);
     let put = Put { temp: None, spot, conditions, rules, file, path, has_etag };
-    Ok(Intake::new(Box::new(put), call.direct_bytes(deeds)))
+    Ok(Intake::new(Box::new(put), call.direct_bytes(file_ops)))
 }
 
 /// What time the client wants the file to have: `X-OC-Mtime`, or `Date`, as in nginx.

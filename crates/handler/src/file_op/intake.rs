@@ -351,7 +351,7 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
 
     use super::*;
-    use crate::deed::Answer;
+    use crate::file_op::Answer;
 
     /// A disk that writes when it is told to.
     #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What the configuration says about deeds: requests that change files (PUT, POST, DELETE, MKCOL, COPY,
+//! What the configuration says about file operations: requests that change files (PUT, POST, DELETE, MKCOL, COPY,
 //! MOVE), and under which rules.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Template;
 
 /// `dav_methods`, `upload_store` and their companions, where anything may be changed at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Deeds {
+pub struct FileOps {
     /// `dav_methods`
     pub methods: Methods,
     /// `upload_store`: where the bodies of POST requests are put.
@@ -70,7 +70,7 @@ impl Origins {
     }
 }
 
-impl Default for Deeds {
+impl Default for FileOps {
     /// Nothing at all: the ground on which the table's defaults are put.
     fn default() -> Self {
         Self {

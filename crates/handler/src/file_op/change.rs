@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
-use sekisho_config::{Conflict, Deeds, DeleteDirectories, Sync};
+use sekisho_config::{Conflict, FileOps, DeleteDirectories, Sync};
 use sekisho_http::{Head, Status, target};
 use sekisho_route::{Destination, Table};
 
@@ -20,7 +20,7 @@ use super::{Answer, Call, Failure, Job, Outcome, Stop, delete};
 use crate::file_cache::files_changed;
 
 /// MKCOL
-pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure> {
+pub(super) fn make_folder(call: &Call<'_>, file_ops: &FileOps) -> Result<Job, Failure> {
     let exchange = call.exchange;
     let file = exchange.file.clone();
     let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
@@ -35,7 +35,7 @@ pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure
     }
     Conditions::of(call.request.head).check(spot.look().map_err(fail)?.as_ref())?;
     let location = encoded(&exchange.path);
-    let (mode, sync) = (deeds.access.folder, deeds.sync);
+    let (mode, sync) = (file_ops.access.folder, file_ops.sync);
     Ok(Job::new(move || {
         let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
         let done = {
@@ -63,11 +63,11 @@ pub(super) fn make_folder(call: &Call<'_>, deeds: &Deeds) -> Result<Job, Failure
 /// COPY
 pub(super) fn copy(
     call: &Call<'_>,
-    deeds: &Deeds,
+    file_ops: &FileOps,
     to: &Destination,
     table: Arc<Table>,
 ) -> Result<Job, Failure> {
-    let change = Change::find(call, deeds, to, table)?;
+    let change = Change::find(call, file_ops, to, table)?;
     let is_deep = match call.request.head.named(b"depth") {
         None | Some(b"infinity") => true,
         Some(b"0") => false,
@@ -84,11 +84,11 @@ pub(super) fn copy(
 /// MOVE
 pub(super) fn rename(
     call: &Call<'_>,
-    deeds: &Deeds,
+    file_ops: &FileOps,
     to: &Destination,
     table: Arc<Table>,
 ) -> Result<Job, Failure> {
-    let change = Change::find(call, deeds, to, table)?;
+    let change = Change::find(call, file_ops, to, table)?;
     if !matches!(call.request.head.named(b"depth"), None | Some(b"infinity")) {
         return Err(Failure::because(
             Status::BAD_REQUEST,
@@ -118,7 +118,7 @@ struct Change {
 impl Change {
     fn find(
         call: &Call<'_>,
-        deeds: &Deeds,
+        file_ops: &FileOps,
         to: &Destination,
         table: Arc<Table>,
     ) -> Result<Self, Failure> {
@@ -172,7 +172,7 @@ impl Change {
             }
             let may_go = match beneath::kind(old) {
                 FileType::Directory => {
-                    is_folder && deeds.delete_directories != DeleteDirectories::Off
+                    is_folder && file_ops.delete_directories != DeleteDirectories::Off
                 }
                 _ => !is_folder && land::may_replace(old),
             };
@@ -190,8 +190,8 @@ impl Change {
                 "a change was refused: a folder into itself",
             ));
         }
-        let rules = Rules { conflict: Conflict::Replace, ..Rules::of(deeds) };
-        let folders = deeds.delete_directories;
+        let rules = Rules { conflict: Conflict::Replace, ..Rules::of(file_ops) };
+        let folders = file_ops.delete_directories;
         let location = encoded(&to.path);
         let stop = Stop::default();
         let check = EntryCheck::of_change(call, table, &to.path, &stop);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, Conflict, Deeds, DeleteDirectories, LocationMatch, Memory, Methods, Options,
+    Config, Conflict, FileOps, DeleteDirectories, LocationMatch, Memory, Methods, Options,
     Permissions, Sync, load,
 };
 
@@ -16,19 +16,19 @@ fn loaded(text: &str) -> Config {
 }
 
 fn all() -> Config {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/good/deeds.conf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/good/file_ops.conf");
     loaded(&std::fs::read_to_string(path).expect("the file is there"))
 }
 
 /// What holds at a location; the server itself for "".
-fn at<'c>(config: &'c Config, name: &str) -> Option<&'c Deeds> {
+fn at<'c>(config: &'c Config, name: &str) -> Option<&'c FileOps> {
     let is_it = |matches: &LocationMatch| match matches {
         LocationMatch::Prefix { path, .. } => path == name.as_bytes(),
         LocationMatch::Server => name.is_empty(),
         _ => false,
     };
     let found = config.http.locations.iter().find(|location| is_it(&location.matches));
-    found.unwrap_or_else(|| panic!("no location {name}")).settings.deeds.as_deref()
+    found.unwrap_or_else(|| panic!("no location {name}")).settings.file_ops.as_deref()
 }
 
 /// F5, F6: nothing is changed unless something says so, and then with caution.
@@ -37,14 +37,14 @@ fn defaults_are_cautious() {
     let config = loaded("http { server { listen 80; } }");
     assert!(at(&config, "").is_none());
     let config = loaded("http { upload_resumable on; server { listen 80; dav_methods PUT; } }");
-    let deeds = at(&config, "").expect("on");
-    assert_eq!(deeds.methods, Methods { put: true, ..Methods::default() });
-    assert_eq!(deeds.access, Permissions { file: 0o600, folder: 0o700 });
-    assert_eq!((deeds.creates_folders, deeds.delete_depth_min), (false, 0));
-    assert_eq!((deeds.conflict, deeds.sync), (Conflict::Replace, Sync::Off));
-    assert_eq!(deeds.delete_directories, DeleteDirectories::Off);
-    assert!(deeds.store.is_none());
-    assert!(deeds.resumable.is_none(), "there is nowhere to resume");
+    let file_ops = at(&config, "").expect("on");
+    assert_eq!(file_ops.methods, Methods { put: true, ..Methods::default() });
+    assert_eq!(file_ops.access, Permissions { file: 0o600, folder: 0o700 });
+    assert_eq!((file_ops.creates_folders, file_ops.delete_depth_min), (false, 0));
+    assert_eq!((file_ops.conflict, file_ops.sync), (Conflict::Replace, Sync::Off));
+    assert_eq!(file_ops.delete_directories, DeleteDirectories::Off);
+    assert!(file_ops.store.is_none());
+    assert!(file_ops.resumable.is_none(), "there is nowhere to resume");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
         "on|off",
         "off",
         "Whether PUT makes the folders that are missing (409 otherwise)",
-        |l, d, _| set(&mut l.deeds.rest.creates_folders, d.flag()),
+        |l, d, _| set(&mut l.file_ops.rest.creates_folders, d.flag()),
     ),
     active(
         "min_delete_depth",
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         "How many parts a path must have for DELETE to remove what it names (409 otherwise)",
         |l, d, _| {
             let depth = d.number(0)?;
-            l.deeds.rest.delete_depth_min = usize::try_from(depth).unwrap_or(usize::MAX);
+            l.file_ops.rest.delete_depth_min = usize::try_from(depth).unwrap_or(usize::MAX);
             Ok(())
         },
     ),
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
          (ours)",
         |l, d, _| {
             let word = d.arg(0);
-            l.deeds.rest.conflict = match &*word.text {
+            l.file_ops.rest.conflict = match &*word.text {
                 b"replace" => Conflict::Replace,
                 b"refuse" => Conflict::Refuse,
                 b"rename" => Conflict::Rename,
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Row] = &[
         "What is on the disk before an upload is answered: nothing for certain, its content, or its name too (ours)",
         |l, d, _| {
             let word = d.arg(0);
-            l.deeds.rest.sync = match &*word.text {
+            l.file_ops.rest.sync = match &*word.text {
                 b"off" => Sync::Off,
                 b"data" => Sync::Data,
                 b"full" => Sync::Full,
@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
         "Whether DELETE removes folders: never (403), empty ones (409 otherwise), or with all that is in them (ours)",
         |l, d, _| {
             let word = d.arg(0);
-            l.deeds.rest.delete_directories = match &*word.text {
+            l.file_ops.rest.delete_directories = match &*word.text {
                 b"off" => DeleteDirectories::Off,
                 b"empty" => DeleteDirectories::Empty,
                 b"recursive" => DeleteDirectories::Recursive,
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| {
             let is_off = *d.arg(0).text == *b"off";
             let least = if is_off { None } else { Some(d.size(0)?) };
-            l.deeds.rest.direct_min = least;
+            l.file_ops.rest.direct_min = least;
             Ok(())
         },
     ),
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Row] = &[
         "number",
         "100",
         "How many parts a form may have for POST to store its files (413 beyond; ours)",
-        |l, d, _| set(&mut l.deeds.rest.parts_max, d.count(0)),
+        |l, d, _| set(&mut l.file_ops.rest.parts_max, d.count(0)),
     ),
     active(
         "upload_resumable",
@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Row] = &[
         "on|off",
         "off",
         "Whether uploads to `upload_store` can be resumed, by the protocol tus 1.0 (ours)",
-        |l, d, _| set(&mut l.deeds.is_resumable, d.flag()),
+        |l, d, _| set(&mut l.file_ops.is_resumable, d.flag()),
     ),
     active(
         "upload_resumable_expires",
@@ -150,7 +150,7 @@ pub(super) const ROWS: &[Row] = &[
             if time < Duration::from_secs(1) {
                 return Err(d.invalid(d.arg(0), "must be at least 1s"));
             }
-            l.deeds.resumable_expires = time;
+            l.file_ops.resumable_expires = time;
             Ok(())
         },
     ),
@@ -182,12 +182,12 @@ fn unfinished_max(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result
         let number = number.and_then(|text| text.parse().ok()).filter(|number| *number > 0);
         of_address = number.ok_or_else(|| d.invalid(word, "is not like address=100"))?;
     }
-    l.deeds.rest.unfinished_max = UnfinishedMax { of_store, of_address };
+    l.file_ops.rest.unfinished_max = UnfinishedMax { of_store, of_address };
     Ok(())
 }
 
 fn origins(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
-    l.deeds.rest.origins = match d.args() {
+    l.file_ops.rest.origins = match d.args() {
         [word] if &*word.text == b"own" => Origins::Own,
         [word] if &*word.text == b"any" => Origins::Any,
         words => {
@@ -208,7 +208,7 @@ fn origins(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fa
 }
 
 fn methods(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
-    l.deeds.rest.methods = Methods::default();
+    l.file_ops.rest.methods = Methods::default();
     if let [word] = d.args()
         && &*word.text == b"off"
     {
@@ -217,10 +217,10 @@ fn methods(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fa
     for word in d.args() {
         // nginx takes them in any case.
         let method = Method::from_bytes(&word.text.to_ascii_uppercase());
-        if l.deeds.rest.methods.contains(method) {
+        if l.file_ops.rest.methods.contains(method) {
             return Err(Fault::at(word, format!("duplicate value \"{}\"", word.shown())));
         }
-        if !l.deeds.rest.methods.insert(method) {
+        if !l.file_ops.rest.methods.insert(method) {
             return Err(d.invalid(word, "must be PUT, DELETE, MKCOL, COPY, MOVE, or off alone"));
         }
     }
@@ -247,7 +247,7 @@ fn access(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
             _ => return Err(wrong()),
         }
     }
-    l.deeds.rest.access = Permissions::of_files(bits);
+    l.file_ops.rest.access = Permissions::of_files(bits);
     Ok(())
 }
 
@@ -257,7 +257,7 @@ fn store(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
         None => return Err(d.invalid(word, "is empty")),
         Some(b'$') => d.template(word, s)?,
         Some(_) if &*word.text == b"off" => {
-            l.deeds.rest.store = None;
+            l.file_ops.rest.store = None;
             return Ok(());
         }
         Some(_) => {
@@ -271,7 +271,7 @@ fn store(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
             "must begin with the name of a folder, with $document_root or with $request_filename";
         return Err(d.invalid(word, reason));
     }
-    l.deeds.rest.store = Some(template);
+    l.file_ops.rest.store = Some(template);
     Ok(())
 }
 

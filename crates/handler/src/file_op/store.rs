@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
-use sekisho_config::{Conflict, Deeds};
+use sekisho_config::{Conflict, FileOps};
 use sekisho_http::multipart::{self, Event, Form, Limits, Malformed};
 use sekisho_http::{Head, Known, Status, file_name, parameters, target};
 use sekisho_route::Store;
@@ -72,18 +72,18 @@ enum Content {
 /// Looks where the body goes, before it is taken.
 pub(super) fn begin(
     call: &Call<'_>,
-    deeds: &Deeds,
+    file_ops: &FileOps,
     store: &Store,
     programs: Programs,
 ) -> Result<Intake, Failure> {
     let head = call.request.head;
     let content_type = head.known(Known::ContentType).unwrap_or_default();
-    let place = Place::find(call, deeds, store)?;
+    let place = Place::find(call, file_ops, store)?;
     let mut stored =
         Stored { files: Vec::new(), form: None, is_file: false, shelf: None, place, programs };
     if multipart::is_form(content_type) {
         let boundary = multipart::boundary(content_type).ok_or(Status::BAD_REQUEST)?;
-        let limits = Limits { parts_max: deeds.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
+        let limits = Limits { parts_max: file_ops.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
         stored.form = Some(Form::new(&boundary, limits));
         return Ok(Intake::new(Box::new(stored), None));
     }
@@ -96,22 +96,22 @@ pub(super) fn begin(
         ));
     }
     stored.begin_file(name)?;
-    Ok(Intake::new(Box::new(stored), call.direct_bytes(deeds)))
+    Ok(Intake::new(Box::new(stored), call.direct_bytes(file_ops)))
 }
 
 impl Place {
-    fn find(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Self, Failure> {
+    fn find(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<Self, Failure> {
         let (exchange, settings) = (call.exchange, call.settings());
         let folder = exchange.file.strip_suffix(b"/").unwrap_or(&exchange.file).to_vec();
         let any = [&folder, &b"/x"[..]].concat();
         let symlinks = settings.disable_symlinks;
         let root_bytes = exchange.root_bytes.min(folder.len());
-        let spot = Spot::find(&any, root_bytes, symlinks, deeds.creates_folders)
+        let spot = Spot::find(&any, root_bytes, symlinks, file_ops.creates_folders)
             .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "open store", &folder))?;
-        super::sweep::visit(&spot.folder, deeds.resumable, call.request.wall.unix_secs);
+        super::sweep::visit(&spot.folder, file_ops.resumable, call.request.wall.unix_secs);
         Ok(Self {
             spot,
-            rules: Rules::of(deeds),
+            rules: Rules::of(file_ops),
             folder,
             address: store.address.clone(),
             back: way_back(call),

@@ -1,4 +1,4 @@
-//! Deeds: what is to be done and to which file. Outcomes are `what root|rest`.
+//! File operations: what is to be done and to which file. Outcomes are `what root|rest`.
 
 use sekisho_config::ServerId;
 use sekisho_route::Table;
@@ -21,7 +21,7 @@ fn ask(table: &Table, line: &str, fields: &[(&str, &str)]) -> String {
 
 /// F5, F6, H12
 #[test]
-fn methods_are_deeds_where_they_are_allowed() {
+fn methods_are_file_operations_where_they_are_allowed() {
     let table = server(
         "dav_methods PUT DELETE MKCOL;
          location /r/ { dav_methods off; }

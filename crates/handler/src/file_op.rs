@@ -1,4 +1,4 @@
-//! Deeds: requests that change files. A body becomes a file only when it is complete, and in one step;
+//! File operations: requests that change files. A body becomes a file only when it is complete, and in one step;
 //! what is aborted, refused or killed leaves nothing and harms nothing (F5). Everything is reached below
 //! the root by descriptors, never by a name that somebody may bend meanwhile (V19).
 
@@ -28,11 +28,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
-use sekisho_config::{Cgi, Deeds, Level, LocationId, Settings};
+use sekisho_config::{Cgi, FileOps, Level, LocationId, Settings};
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_route::{Deed, Exchange, Request, Store, Table};
+use sekisho_route::{FileOp, Exchange, Request, Store, Table};
 use tokio::task::JoinHandle;
 
 use crate::cgi::Surroundings;
@@ -53,7 +53,7 @@ pub struct Call<'a> {
     /// What was decided.
     pub exchange: &'a Exchange,
     /// What shall be done.
-    pub deed: &'a Deed,
+    pub file_op: &'a FileOp,
     /// Whether body bytes follow.
     pub has_body: bool,
     /// How many, if that is known.
@@ -66,15 +66,15 @@ impl Call<'_> {
     }
 
     /// How long the body is, where it is so long that it goes to the disk past the page cache.
-    fn direct_bytes(&self, deeds: &Deeds) -> Option<u64> {
+    fn direct_bytes(&self, file_ops: &FileOps) -> Option<u64> {
         self.body_bytes
-            .zip(deeds.direct_min)
+            .zip(file_ops.direct_min)
             .filter(|(bytes, least)| bytes >= least)
             .map(|both| both.0)
     }
 }
 
-/// Begins with a deed; an error is a status that stands for it, and the field lines that belong to it
+/// Begins with a file operation; an error is a status that stands for it, and the field lines that belong to it
 /// have been appended to `fields`.
 pub fn start(
     call: &Call<'_>,
@@ -82,18 +82,18 @@ pub fn start(
     fields: &mut Vec<u8>,
 ) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
-    let begun = match &settings.deeds {
+    let begun = match &settings.file_ops {
         // A body holds memory here and in the kernel for as long as its client likes (X8).
-        Some(_) if takes_body(call.deed) && memory::is_short() => {
+        Some(_) if takes_body(call.file_op) && memory::is_short() => {
             let failure = Failure::because(Status::SERVICE_UNAVAILABLE, "memory is short");
             Err(failure.field("Retry-After", b"1"))
         }
-        Some(deeds) => share::take().and_then(|share| Ok((begin(call, deeds, &around)?, share))),
+        Some(file_ops) => share::take().and_then(|share| Ok((begin(call, file_ops, &around)?, share))),
         None => Err(Failure::of(Status::FORBIDDEN)),
     };
     match begun {
         Ok((stage, share)) => {
-            Ok(Box::new(DeedTask { stage, has_body_ended: false, around, _share: share }))
+            Ok(Box::new(FileOpTask { stage, has_body_ended: false, around, _share: share }))
         }
         Err(failure) => {
             failure.report(&*around);
@@ -105,8 +105,8 @@ pub fn start(
 
 /// What OPTIONS says of a location beside `Allow`: the status, and its field lines.
 pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
-    let deeds = settings.deeds.as_deref();
-    if deeds.is_none_or(|deeds| deeds.resumable.is_none()) {
+    let file_ops = settings.file_ops.as_deref();
+    if file_ops.is_none_or(|file_ops| file_ops.resumable.is_none()) {
         return Status::OK;
     }
     let answer = resume::describe(settings.client_max_body_size);
@@ -114,30 +114,30 @@ pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
     answer.status
 }
 
-fn begin(call: &Call<'_>, deeds: &Deeds, around: &Rc<dyn Surroundings>) -> Result<Stage, Failure> {
-    if call.has_body && !takes_body(call.deed) {
+fn begin(call: &Call<'_>, file_ops: &FileOps, around: &Rc<dyn Surroundings>) -> Result<Stage, Failure> {
+    if call.has_body && !takes_body(call.file_op) {
         // nginx's answer: whatever the body is meant to say, it is not understood.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
     }
-    match call.deed {
-        Deed::Put => Ok(Stage::Receiving(put::begin(call, deeds)?)),
-        Deed::Delete => Ok(Stage::Ready(delete::job(call, deeds, around.table())?)),
-        Deed::Mkcol => Ok(Stage::Ready(change::make_folder(call, deeds)?)),
-        Deed::Copy(to) => Ok(Stage::Ready(change::copy(call, deeds, to, around.table())?)),
-        Deed::Move(to) => Ok(Stage::Ready(change::rename(call, deeds, to, around.table())?)),
-        Deed::Store(place) if deeds.resumable.is_some() && resume::is_spoken(call.request.head) => {
-            resume::create(call, deeds, &Programs::of(call, place, around.table()))
+    match call.file_op {
+        FileOp::Put => Ok(Stage::Receiving(put::begin(call, file_ops)?)),
+        FileOp::Delete => Ok(Stage::Ready(delete::job(call, file_ops, around.table())?)),
+        FileOp::Mkcol => Ok(Stage::Ready(change::make_folder(call, file_ops)?)),
+        FileOp::Copy(to) => Ok(Stage::Ready(change::copy(call, file_ops, to, around.table())?)),
+        FileOp::Move(to) => Ok(Stage::Ready(change::rename(call, file_ops, to, around.table())?)),
+        FileOp::Store(place) if file_ops.resumable.is_some() && resume::is_spoken(call.request.head) => {
+            resume::create(call, file_ops, &Programs::of(call, place, around.table()))
         }
-        Deed::Store(place) => {
+        FileOp::Store(place) => {
             let programs = Programs::of(call, place, around.table());
-            Ok(Stage::Receiving(store::begin(call, deeds, place, programs)?))
+            Ok(Stage::Receiving(store::begin(call, file_ops, place, programs)?))
         }
-        Deed::Resume(place) => resume::resume(call, deeds, place),
+        FileOp::Resume(place) => resume::resume(call, file_ops, place),
     }
 }
 
-fn takes_body(deed: &Deed) -> bool {
-    matches!(deed, Deed::Put | Deed::Store(_) | Deed::Resume(_))
+fn takes_body(file_op: &FileOp) -> bool {
+    matches!(file_op, FileOp::Put | FileOp::Store(_) | FileOp::Resume(_))
 }
 
 /// Which names in a store are programs: who may store files may not run them, nor make anybody else run them.
@@ -202,7 +202,7 @@ fn push_field(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// Why a deed cannot be done: the status that stands for it, and what the log says.
+/// Why a file operation cannot be done: the status that stands for it, and what the log says.
 #[derive(Debug)]
 struct Failure {
     status: Status,
@@ -321,9 +321,9 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// A deed being done.
+/// A file operation being done.
 #[derive(Debug)]
-struct DeedTask {
+struct FileOpTask {
     stage: Stage,
     /// The body is complete, though nobody may have been ready to take it.
     has_body_ended: bool,
@@ -374,7 +374,7 @@ impl Stage {
     }
 }
 
-impl DeedTask {
+impl FileOpTask {
     fn work(&mut self, job: Job) {
         self.stage = match tokio::runtime::Handle::try_current() {
             Ok(runtime) => Stage::Working(runtime.spawn_blocking(job.work), job.stop),
@@ -413,9 +413,9 @@ impl DeedTask {
     }
 }
 
-impl Task for DeedTask {
+impl Task for FileOpTask {
     fn name(&self) -> &'static str {
-        "deed"
+        "file_op"
     }
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {

@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use sekisho_config::{Deeds, Level, Methods, Part, Place, Settings, Template, Variable};
+use sekisho_config::{FileOps, Level, Methods, Part, Place, Settings, Template, Variable};
 use sekisho_http::{Method, Status, target};
 
 use super::{Decision, FILE_METHODS, Next, origin};
@@ -18,7 +18,7 @@ pub const OWN_PREFIX: &[u8] = b".sekisho-";
 
 /// What shall be done with files. The file is `exchange.file`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Deed {
+pub enum FileOp {
     /// The body becomes the file.
     Put,
     /// The file goes.
@@ -55,12 +55,12 @@ pub struct Store {
 
 /// Every method that files can be asked or changed with here.
 pub(super) fn methods(settings: &Settings) -> impl Iterator<Item = Method> {
-    let deeds = settings.deeds.as_deref();
-    let of_store = deeds.is_some_and(|deeds| deeds.store.is_some()).then_some(Method::Post);
-    let resumed = deeds.is_some_and(|deeds| deeds.resumable.is_some()).then_some(Method::Patch);
+    let file_ops = settings.file_ops.as_deref();
+    let of_store = file_ops.is_some_and(|file_ops| file_ops.store.is_some()).then_some(Method::Post);
+    let resumed = file_ops.is_some_and(|file_ops| file_ops.resumable.is_some()).then_some(Method::Patch);
     let changes = Methods::ALL
         .into_iter()
-        .filter(move |method| deeds.is_some_and(|deeds| deeds.methods.contains(*method)));
+        .filter(move |method| file_ops.is_some_and(|file_ops| file_ops.methods.contains(*method)));
     FILE_METHODS.into_iter().chain(of_store).chain(resumed).chain(changes)
 }
 
@@ -75,16 +75,16 @@ pub(super) fn has_own_name(path: &[u8]) -> bool {
 
 impl<F: Files> Decision<'_, F> {
     /// What a request that changes files, or could, comes to; `None` where it is none of that.
-    pub(super) fn deed(&mut self) -> Option<Next<F::File>> {
+    pub(super) fn file_op(&mut self) -> Option<Next<F::File>> {
         let settings = self.settings();
-        let deeds = settings.deeds.as_deref()?;
+        let file_ops = settings.file_ops.as_deref()?;
         if has_own_name(&self.exchange.path) {
             return Some(Next::Fail(Status::NOT_FOUND));
         }
-        if deeds.resumable.is_some() && self.is_about_unfinished() {
+        if file_ops.resumable.is_some() && self.is_about_unfinished() {
             let is_change = self.exchange.method != Method::Head;
-            let refusal = if is_change { self.foreign(deeds) } else { None };
-            return refusal.or_else(|| Some(self.resume(deeds)));
+            let refusal = if is_change { self.foreign(file_ops) } else { None };
+            return refusal.or_else(|| Some(self.resume(file_ops)));
         }
         let next = match self.exchange.method {
             Method::Options => match self.method_verdict() {
@@ -92,12 +92,12 @@ impl<F: Files> Decision<'_, F> {
                 Err(next) => next,
             },
             Method::Post => {
-                let template = deeds.store.as_ref()?;
-                self.foreign(deeds).unwrap_or_else(|| self.store(template))
+                let template = file_ops.store.as_ref()?;
+                self.foreign(file_ops).unwrap_or_else(|| self.store(template))
             }
-            method if deeds.methods.contains(method) => {
-                self.foreign(deeds).unwrap_or_else(|| match self.change(method) {
-                    Ok(deed) => Next::Done(Action::Deed(deed)),
+            method if file_ops.methods.contains(method) => {
+                self.foreign(file_ops).unwrap_or_else(|| match self.change(method) {
+                    Ok(file_op) => Next::Done(Action::FileOp(file_op)),
                     Err(status) => Next::Fail(status),
                 })
             }
@@ -107,8 +107,8 @@ impl<F: Files> Decision<'_, F> {
     }
 
     /// The refusal of a change that another site asks for.
-    fn foreign(&self, deeds: &Deeds) -> Option<Next<F::File>> {
-        if origin::is_allowed(self.request.head, &deeds.origins) {
+    fn foreign(&self, file_ops: &FileOps) -> Option<Next<F::File>> {
+        if origin::is_allowed(self.request.head, &file_ops.origins) {
             return None;
         }
         self.remark(
@@ -118,7 +118,7 @@ impl<F: Files> Decision<'_, F> {
         Some(Next::Fail(Status::FORBIDDEN))
     }
 
-    fn change(&mut self, method: Method) -> Result<Deed, Status> {
+    fn change(&mut self, method: Method) -> Result<FileOp, Status> {
         let mapped = self.map_path();
         if !mapped.is_safe {
             return Err(Status::FORBIDDEN);
@@ -128,16 +128,16 @@ impl<F: Files> Decision<'_, F> {
         }
         match method {
             Method::Put => {
-                self.may_become(&self.exchange.path, &self.exchange.file).map(|()| Deed::Put)
+                self.may_become(&self.exchange.path, &self.exchange.file).map(|()| FileOp::Put)
             }
-            Method::Delete => Ok(Deed::Delete),
+            Method::Delete => Ok(FileOp::Delete),
             Method::Mkcol => {
                 // It may turn out that there is something of the name, which is a 405.
                 self.write_allowed();
-                Ok(Deed::Mkcol)
+                Ok(FileOp::Mkcol)
             }
-            Method::Copy => Ok(Deed::Copy(Box::new(self.destination(mapped)?))),
-            _ => Ok(Deed::Move(Box::new(self.destination(mapped)?))),
+            Method::Copy => Ok(FileOp::Copy(Box::new(self.destination(mapped)?))),
+            _ => Ok(FileOp::Move(Box::new(self.destination(mapped)?))),
         }
     }
 
@@ -210,15 +210,15 @@ impl<F: Files> Decision<'_, F> {
         let method = self.exchange.method;
         let head = self.request.head;
         let is_overridden = method == Method::Post
-            && self.settings().deeds.as_deref().is_some_and(|deeds| deeds.resumable.is_some())
+            && self.settings().file_ops.as_deref().is_some_and(|file_ops| file_ops.resumable.is_some())
             && head.named(b"x-http-method-override") == Some(b"PATCH")
             && head.named(b"tus-resumable").is_some();
         if is_overridden { Method::Patch } else { method }
     }
 
     /// The last part of the path names the upload; the store is where the rest leads.
-    fn resume(&mut self, deeds: &Deeds) -> Next<F::File> {
-        let Some(template) = &deeds.store else { return Next::Fail(Status::NOT_FOUND) };
+    fn resume(&mut self, file_ops: &FileOps) -> Next<F::File> {
+        let Some(template) = &file_ops.store else { return Next::Fail(Status::NOT_FOUND) };
         let whole = self.exchange.path.clone();
         let folder_bytes = whole.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         self.exchange.path.truncate(folder_bytes);
@@ -227,7 +227,7 @@ impl<F: Files> Decision<'_, F> {
         match found {
             Ok(address) => {
                 let name = whole[folder_bytes..].to_vec();
-                Next::Done(Action::Deed(Deed::Resume(Box::new(Store { address, name }))))
+                Next::Done(Action::FileOp(FileOp::Resume(Box::new(Store { address, name }))))
             }
             Err(status) => Next::Fail(status),
         }
@@ -244,7 +244,7 @@ impl<F: Files> Decision<'_, F> {
         let is_name = is_same_for_all && !self.table.is_path_of(self.exchange.location, path);
         let name = if is_name { name.to_vec() } else { Vec::new() };
         match self.write_store(template) {
-            Ok(address) => Next::Done(Action::Deed(Deed::Store(Box::new(Store { address, name })))),
+            Ok(address) => Next::Done(Action::FileOp(FileOp::Store(Box::new(Store { address, name })))),
             Err(status) => Next::Fail(status),
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use sekisho_config::{Deeds, Sync};
+use sekisho_config::{FileOps, Sync};
 use sekisho_http::{Head, Known, Method, Status, date, file_name, target};
 use sekisho_route::Store;
 
@@ -79,15 +79,15 @@ pub(super) fn describe(max_bytes: Option<u64>) -> Answer {
 /// POST: an upload is begun.
 pub(super) fn create(
     call: &Call<'_>,
-    deeds: &Deeds,
+    file_ops: &FileOps,
     programs: &Programs,
 ) -> Result<Stage, Failure> {
-    speaking(begin(call, deeds, programs))
+    speaking(begin(call, file_ops, programs))
 }
 
 /// HEAD, PATCH and DELETE: it is asked for, goes on, or is given up.
-pub(super) fn resume(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Stage, Failure> {
-    speaking(go_on(call, deeds, store))
+pub(super) fn resume(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<Stage, Failure> {
+    speaking(go_on(call, file_ops, store))
 }
 
 /// Every answer says which version it speaks.
@@ -102,7 +102,7 @@ fn check_version(head: &Head) -> Result<(), Failure> {
     Err(Failure::of(Status::PRECONDITION_FAILED).field("Tus-Version", VERSION))
 }
 
-fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Stage, Failure> {
     let head = call.request.head;
     check_version(head)?;
     let length = number(head, b"upload-length").ok_or(Status::BAD_REQUEST)?;
@@ -122,7 +122,7 @@ fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, F
     let random = temp::random();
     let id = format!("{owner}{}", &random[unfinished::OWNER_BYTES..]);
     let name = name.unwrap_or_else(|| format!("upload-{seconds}-{}", &id[ID_BYTES - 8..]));
-    let shelf = Shelf::find(call, deeds, &id)?;
+    let shelf = Shelf::find(call, file_ops, &id)?;
     programs.refuse(name.as_bytes())?;
     let note = Note { length, name, metadata: metadata.to_vec(), is_done: false };
     let mut location = Vec::new();
@@ -131,7 +131,7 @@ fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, F
         location.push(b'/');
     }
     location.extend_from_slice(id.as_bytes());
-    let (has_body, max) = (call.has_body, deeds.unfinished_max);
+    let (has_body, max) = (call.has_body, file_ops.unfinished_max);
     Ok(Stage::prepare(move || {
         speaking(unfinished::admit(&shelf.folder, owner.as_bytes(), max, seconds))?;
         if let Err(failure) = shelf.write_note(&note) {
@@ -149,12 +149,12 @@ fn begin(call: &Call<'_>, deeds: &Deeds, programs: &Programs) -> Result<Stage, F
     }))
 }
 
-fn go_on(call: &Call<'_>, deeds: &Deeds, store: &Store) -> Result<Stage, Failure> {
+fn go_on(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<Stage, Failure> {
     let head = call.request.head;
     check_version(head)?;
     let is_id = store.name.len() == ID_BYTES && store.name.iter().all(u8::is_ascii_hexdigit);
     let id = std::str::from_utf8(&store.name).ok().filter(|_| is_id).ok_or(Status::NOT_FOUND)?;
-    let shelf = Shelf::find(call, deeds, id)?;
+    let shelf = Shelf::find(call, file_ops, id)?;
     Ok(match head.method() {
         Method::Head => Stage::prepare(move || speaking(shelf.tell().map(Prepared::Answer))),
         Method::Delete => Stage::prepare(move || speaking(shelf.give_up().map(Prepared::Answer))),
@@ -199,18 +199,18 @@ struct Shelf {
 }
 
 impl Shelf {
-    fn find(call: &Call<'_>, deeds: &Deeds, id: &str) -> Result<Self, Failure> {
+    fn find(call: &Call<'_>, file_ops: &FileOps, id: &str) -> Result<Self, Failure> {
         let exchange = call.exchange;
         let path = exchange.file.strip_suffix(b"/").unwrap_or(&exchange.file).to_vec();
         let root_bytes = exchange.root_bytes.min(path.len());
         let any = [&path, &b"/x"[..]].concat();
         let spot = Spot::find(&any, root_bytes, call.settings().disable_symlinks, false)
             .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "open store", &path))?;
-        let life = deeds.resumable.unwrap_or_default();
+        let life = file_ops.resumable.unwrap_or_default();
         let seconds = call.request.wall.unix_secs;
         super::sweep::visit(&spot.folder, Some(life), seconds);
         let (folder, id) = (Arc::clone(&spot.folder), id.to_owned());
-        Ok(Self { folder, spot, path, id, rules: Rules::of(deeds), life, seconds })
+        Ok(Self { folder, spot, path, id, rules: Rules::of(file_ops), life, seconds })
     }
 
     fn data_name(&self) -> String {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use sekisho_config::{Config, Deeds, Place, Settings, Template};
+use sekisho_config::{Config, FileOps, Place, Settings, Template};
 
 use super::{beneath, delete, resume, temp};
 
@@ -86,20 +86,20 @@ pub fn leftovers(config: &Config, seconds: i64) -> (usize, bool) {
 /// Where a location stores files, as far as that is known beforehand: path, depth, and how long unfinished
 /// uploads live there.
 fn folders(settings: &Settings) -> impl Iterator<Item = (&[u8], usize, Option<Duration>)> {
-    let deeds: Option<&Deeds> = settings.deeds.as_deref();
+    let file_ops: Option<&FileOps> = settings.file_ops.as_deref();
     // A store that depends on the request lies below the root, too.
-    let is_below = |deeds: &&Deeds| {
+    let is_below = |file_ops: &&FileOps| {
         let is_fixed = |store: &Template| store.as_literal().is_some();
-        !deeds.methods.is_empty() || !deeds.store.as_ref().is_some_and(is_fixed)
+        !file_ops.methods.is_empty() || !file_ops.store.as_ref().is_some_and(is_fixed)
     };
-    let changes = deeds.filter(is_below);
+    let changes = file_ops.filter(is_below);
     let place = match &settings.place {
         Place::Root(template) | Place::Alias(template) => template.as_literal(),
         Place::AliasOfParent { alias, .. } => alias.as_literal(),
     };
-    let life = deeds.and_then(|deeds| deeds.resumable);
+    let life = file_ops.and_then(|file_ops| file_ops.resumable);
     let root = changes.and(place).map(move |path| (path, DEPTH_MAX, life));
-    let store = deeds.and_then(|deeds| deeds.store.as_ref()?.as_literal());
+    let store = file_ops.and_then(|file_ops| file_ops.store.as_ref()?.as_literal());
     root.into_iter().chain(store.map(move |path| (path, 0, life)))
 }
 

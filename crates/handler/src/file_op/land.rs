@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use sekisho_config::{Conflict, Deeds, Permissions, Sync};
+use sekisho_config::{Conflict, FileOps, Permissions, Sync};
 use sekisho_http::{Status, file_name};
 
 use super::Failure;
@@ -32,8 +32,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub(super) fn of(deeds: &Deeds) -> Self {
-        let Deeds { access, conflict, sync, .. } = *deeds;
+    pub(super) fn of(file_ops: &FileOps) -> Self {
+        let FileOps { access, conflict, sync, .. } = *file_ops;
         Self { access, conflict, sync, modified: None }
     }
 }

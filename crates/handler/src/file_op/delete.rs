@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use sekisho_config::{Deeds, DeleteDirectories};
+use sekisho_config::{FileOps, DeleteDirectories};
 use sekisho_http::Status;
 use sekisho_route::Table;
 
@@ -21,9 +21,9 @@ const DEPTH_MAX: usize = 64;
 const NOTES_MAX: usize = 10_000;
 
 /// Looks whether it may go, and how.
-pub(super) fn job(call: &Call<'_>, deeds: &Deeds, table: Arc<Table>) -> Result<Job, Failure> {
+pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Result<Job, Failure> {
     let exchange = call.exchange;
-    if !is_deep_enough(&exchange.path, deeds.delete_depth_min) {
+    if !is_deep_enough(&exchange.path, file_ops.delete_depth_min) {
         return Err(Failure::because(
             Status::CONFLICT,
             "DELETE was refused: less deep than min_delete_depth",
@@ -41,7 +41,7 @@ pub(super) fn job(call: &Call<'_>, deeds: &Deeds, table: Arc<Table>) -> Result<J
     let Some(there) = spot.look().map_err(fail)? else { return Err(Status::NOT_FOUND.into()) };
     let conditions = Conditions::of(call.request.head);
     if beneath::kind(&there) == FileType::Directory {
-        let how = deeds.delete_directories;
+        let how = file_ops.delete_directories;
         // As in nginx: a folder is named as one, and goes with all that is in it or not at all.
         match (how, spot.is_folder, depth) {
             (DeleteDirectories::Off, ..) => {
@@ -122,9 +122,9 @@ fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
 pub(super) fn when_empty(
     folder: &OwnedFd,
     name: &[u8],
-    deed: impl Fn() -> Result<(), Errno>,
+    file_op: impl Fn() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    match deed() {
+    match file_op() {
         Err(errno @ (Errno::NOTEMPTY | Errno::EXIST)) => {
             let opened = open_to_read(folder, name)?;
             let mut notes = Vec::new();
@@ -142,7 +142,7 @@ pub(super) fn when_empty(
             for note in notes {
                 rustix::fs::unlinkat(&opened, note, AtFlags::empty())?;
             }
-            deed()
+            file_op()
         }
         done => done,
     }
