@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 
 use crate::cgi::Surroundings;
 use crate::memory;
-use crate::task::{Outbox, Progress, Task, Way};
+use crate::task::{Outbox, Progress, Task, BodySink};
 use intake::{Intake, Sink};
 
 pub use direct::held;
@@ -432,26 +432,26 @@ impl Task for FileOpTask {
         bytes.len()
     }
 
-    fn way(&mut self, cx: &mut Context<'_>) -> Way<'_> {
+    fn body_sink(&mut self, cx: &mut Context<'_>) -> BodySink<'_> {
         self.advance(cx);
         // Whether that fails is looked at first: what is lent cannot be given up.
         if let Stage::Receiving(intake) = &mut self.stage
-            && let Err(failure) = intake.way(cx)
+            && let Err(failure) = intake.body_sink(cx)
         {
             self.fail(failure);
         }
         match &mut self.stage {
-            Stage::Receiving(intake) => Way::Memory(intake.room()),
+            Stage::Receiving(intake) => BodySink::Memory(intake.room()),
             // What is done in a moment is done and answered, also if the client sends no more.
             Stage::Preparing(_)
             | Stage::Settling(_)
             | Stage::Ready(Job { stop: None, .. })
-            | Stage::Working(_, None) => Way::Memory(&mut []),
-            _ => Way::Ordinary,
+            | Stage::Working(_, None) => BodySink::Memory(&mut []),
+            _ => BodySink::Ordinary,
         }
     }
 
-    fn came(&mut self, bytes: Result<u64, Errno>) {
+    fn direct_bytes_done(&mut self, bytes: Result<u64, Errno>) {
         // There is no other way here than memory, which takes everything.
         if let (Stage::Receiving(intake), Ok(bytes)) = (&mut self.stage, bytes) {
             intake.filled(bytes);

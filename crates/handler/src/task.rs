@@ -46,7 +46,7 @@ pub struct Outbox {
 
 /// How body bytes get from the socket to where they belong.
 #[derive(Debug)]
-pub enum Way<'a> {
+pub enum BodySink<'a> {
     /// They are offered; see [`Task::take`].
     Ordinary,
     /// Into this file, at its end, without passing through memory.
@@ -78,12 +78,12 @@ pub trait Task: std::fmt::Debug {
     }
 
     /// How bytes of the request body may come without being offered.
-    fn way(&mut self, _cx: &mut Context<'_>) -> Way<'_> {
-        Way::Ordinary
+    fn body_sink(&mut self, _cx: &mut Context<'_>) -> BodySink<'_> {
+        BodySink::Ordinary
     }
 
     /// So many bytes have come in this way, or it could not be done.
-    fn came(&mut self, _bytes: Result<u64, Errno>) {}
+    fn direct_bytes_done(&mut self, _bytes: Result<u64, Errno>) {}
 
     /// The request body is complete.
     fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {

@@ -4,7 +4,7 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use sekisho_handler::task::{Way, rest};
+use sekisho_handler::task::{BodySink, rest};
 use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 
 use crate::connection::Connection;
@@ -250,7 +250,7 @@ impl<T: Transport> Connection<T> {
         self.exchanges
             .iter_mut()
             .filter_map(|exchange| exchange.task.as_mut())
-            .any(|task| matches!(task.way(cx), Way::Memory(_)))
+            .any(|task| matches!(task.body_sink(cx), BodySink::Memory(_)))
     }
 
     /// Whether the client of a task has gone, although what it sent cannot be read to its end now (L12).

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
-use sekisho_handler::task::{Way, rest};
+use sekisho_handler::task::{BodySink, rest};
 use sekisho_lifecycle::Moment;
 
 use crate::connection::Connection;
@@ -85,20 +85,20 @@ impl<T: Transport> Connection<T> {
         let wanted = link.protocol.direct_body(exchange.id);
         let can_splice = transport.capabilities().splice && wanted >= DIRECT_MIN;
         let Some(task) = &mut exchange.task else { return Poll::Ready(Ok(None)) };
-        let (taken, end) = match task.way(cx) {
-            Way::Memory([]) => {
+        let (taken, end) = match task.body_sink(cx) {
+            BodySink::Memory([]) => {
                 exchange.awaits_room = true;
                 link.protocol.hold_body(exchange.id, true, now);
                 return Poll::Pending;
             }
-            Way::Memory(_) => exchange.read_body(cx, transport, wanted),
-            Way::File(_) if can_splice => {
+            BodySink::Memory(_) => exchange.read_body(cx, transport, wanted),
+            BodySink::File(_) if can_splice => {
                 let Some(pipe) = Pipe::shared(&link.worker.pipe) else {
                     return Poll::Ready(Ok(None));
                 };
                 exchange.splice_body(cx, transport, &pipe, wanted)
             }
-            Way::File(_) | Way::Ordinary => return Poll::Ready(Ok(None)),
+            BodySink::File(_) | BodySink::Ordinary => return Poll::Ready(Ok(None)),
         };
         let id = exchange.id;
         if taken > 0 {
@@ -153,12 +153,12 @@ impl Exchange {
             };
             let filled = filled + transport.splice_more(pipe.into.as_fd(), room - filled);
             // The file is the task's for as long as it works.
-            let Way::File(file) = task.way(cx) else { break Poll::Ready(Ok(())) };
+            let BodySink::File(file) = task.body_sink(cx) else { break Poll::Ready(Ok(())) };
             let drained = pipe.drain(file, filled);
             taken += filled;
             self.received += filled;
             let has_failed = drained.is_err();
-            task.came(drained);
+            task.direct_bytes_done(drained);
             if has_failed {
                 // What is left in the pipe belongs to nobody any more.
                 pipe.is_spoiled.set(true);
@@ -178,7 +178,7 @@ impl Exchange {
         let Some(task) = &mut self.task else { return (0, Poll::Ready(Ok(()))) };
         let mut taken = 0;
         let end = loop {
-            let Way::Memory(room) = task.way(cx) else { break Poll::Ready(Ok(())) };
+            let BodySink::Memory(room) = task.body_sink(cx) else { break Poll::Ready(Ok(())) };
             let left = wanted.min(TURN_BYTES).saturating_sub(taken);
             let most = room.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             if most == 0 {
@@ -190,7 +190,7 @@ impl Exchange {
                 Poll::Ready(Ok(count)) => {
                     taken += count as u64;
                     self.received += count as u64;
-                    task.came(Ok(count as u64));
+                    task.direct_bytes_done(Ok(count as u64));
                 }
                 Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
             }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use sekisho_config::{Level, LocationId};
 use sekisho_handler::Progress;
 use sekisho_handler::cgi::{Runs, ProcessSlots, Surroundings};
-use sekisho_handler::task::Way;
+use sekisho_handler::task::BodySink;
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{DeadlineKind, Moment};
@@ -148,7 +148,7 @@ impl Exchange {
     /// Offers the task what it could not take before, or lets it have more where there is room again.
     fn drain_body(&mut self, cx: &mut Context<'_>, link: &mut Link, now: Moment) -> bool {
         let Some(task) = &mut self.task else { return false };
-        if self.awaits_room && !matches!(task.way(cx), Way::Memory([])) {
+        if self.awaits_room && !matches!(task.body_sink(cx), BodySink::Memory([])) {
             self.awaits_room = false;
             link.protocol.hold_body(self.id, false, now);
             return true;

@@ -215,7 +215,7 @@ impl Intake {
     }
 
     /// Where the next bytes are to be put; there is no room while something is being written.
-    pub(super) fn way(&mut self, cx: &mut Context<'_>) -> Result<&mut [u8], Failure> {
+    pub(super) fn body_sink(&mut self, cx: &mut Context<'_>) -> Result<&mut [u8], Failure> {
         match self.advance(cx) {
             Poll::Pending => return Ok(&mut []),
             Poll::Ready(advanced) => advanced?,
@@ -253,7 +253,7 @@ impl Intake {
     pub(super) fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<usize, Failure> {
         let mut taken = 0;
         while taken < bytes.len() {
-            let room = self.way(cx)?;
+            let room = self.body_sink(cx)?;
             let count = room.len().min(bytes.len() - taken);
             if count == 0 {
                 break;
