@@ -2,7 +2,7 @@
 //! locked.
 //!
 //! What a cached entry says is trusted for a window only. With `open_file_cache` configured that is
-//! `open_file_cache_valid`. Without it, an entry is trusted only while it is *hot* (`heat.rs`): asked for
+//! `open_file_cache_valid`. Without it, an entry is trusted only while it is *hot* (`hotness.rs`): asked for
 //! very often within a short window, and for no longer than that window; every other request looks at the
 //! file system again. So whoever writes a file and asks for it sees what was written, and a
 //! file under load costs no system call (`docs/adr/0005-file-cache.md`).
@@ -23,7 +23,7 @@ use sekisho_http::{Coding, date};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Files, Gates, Kind, Look, Seen};
 
-use crate::heat::{self, HOT_WINDOW, Heat};
+use crate::hotness::{self, HOT_WINDOW, Hotness};
 
 use crate::compress;
 
@@ -232,7 +232,7 @@ struct Entry {
     identity: Option<Identity>,
     /// Changed so recently that an equal identity proves nothing.
     is_racy: bool,
-    heat: Heat,
+    hotness: Hotness,
     /// How many changes of our own there had been when it was looked at.
     changes: Cell<u64>,
 }
@@ -319,7 +319,7 @@ impl FileCache {
     /// Lets go of what nobody asked for lately; whether anything is left.
     pub fn sweep(&mut self, now: Moment) -> bool {
         let inactive = self.inactive;
-        self.entries.retain(|_, entry| !entry.heat.is_forgotten(now, inactive));
+        self.entries.retain(|_, entry| !entry.hotness.is_forgotten(now, inactive));
         !self.entries.is_empty()
     }
 
@@ -371,11 +371,11 @@ impl FileCache {
         // Before it is looked at: what changes from here on is noticed the next time.
         let changes = changes();
         if let Some(entry) = self.entries.get(self.key.as_slice()) {
-            let is_hot = entry.heat.is_hot(now);
+            let is_hot = entry.hotness.is_hot(now);
             let is_trusted = entry.changes.get() == changes
                 && match settings.open_file_cache {
                     Setting::On { valid, errors, .. } => {
-                        entry.heat.is_fresh(now, valid)
+                        entry.hotness.is_fresh(now, valid)
                             && (errors || !matches!(entry.found, Found::Error(_)))
                     }
                     // Whoever has just written the file may be about to ask for it, or to write again.
@@ -385,10 +385,10 @@ impl FileCache {
                 Setting::On { valid, .. } => valid,
                 _ => HOT_WINDOW,
             };
-            self.trust(if is_trusted { entry.heat.checked() + window } else { Moment::ZERO });
+            self.trust(if is_trusted { entry.hotness.checked() + window } else { Moment::ZERO });
             if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
                 if !is_trusted {
-                    entry.heat.check(now);
+                    entry.hotness.check(now);
                     entry.changes.set(changes);
                 }
                 if let Found::Error(errno) = entry.found {
@@ -424,7 +424,7 @@ impl FileCache {
         }
         let (found, identity, is_racy) = match opened {
             Ok((descriptor, stat)) => {
-                let is_racy = heat::is_racy(&stat, wall_secs);
+                let is_racy = hotness::is_racy(&stat, wall_secs);
                 (load(descriptor, &stat), Some(Identity::of(&stat)), is_racy)
             }
             Err(errno) => (Found::Error(errno), None, false),
@@ -439,9 +439,9 @@ impl FileCache {
         let is_error = |found: &Found| matches!(found, Found::Error(_));
         let old = self.entries.get(self.key.as_slice());
         let old = old.filter(|old| is_error(&old.found) == is_error(&found));
-        let heat = old.map_or_else(|| Heat::new(now), |old| old.heat.checked_anew(now));
+        let hotness = old.map_or_else(|| Hotness::new(now), |old| old.hotness.checked_anew(now));
         let weight = found.weight();
-        let entry = Entry { weight, found, identity, is_racy, heat, changes: Cell::new(changes) };
+        let entry = Entry { weight, found, identity, is_racy, hotness, changes: Cell::new(changes) };
         self.entries.insert(self.key.as_slice().into(), Rc::new(entry));
         look
     }

@@ -7,7 +7,7 @@ pub mod cgi;
 pub mod compress;
 pub mod file_op;
 pub mod file_cache;
-mod heat;
+mod hotness;
 pub mod limits;
 pub mod listing;
 pub mod memory;

@@ -1,5 +1,5 @@
 //! Listings that are asked for very often are kept as they were written. What is kept is trusted as a
-//! file is (`heat.rs`): while it is hot, for a moment, and only as long as the folder itself is what it
+//! file is (`hotness.rs`): while it is hot, for a moment, and only as long as the folder itself is what it
 //! was; so whoever changes a folder and looks at it sees what was changed.
 
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use sekisho_lifecycle::Moment;
 
 use super::shared::Readings;
 use crate::file_cache::{self, INACTIVE, Identity};
-use crate::heat::{Heat, RACY_SECS};
+use crate::hotness::{Hotness, RACY_SECS};
 use crate::memory;
 
 /// What all kept listings of a worker may weigh, and how many there may be.
@@ -27,7 +27,7 @@ struct Kept {
     identity: Identity,
     /// Something in it, or the folder itself, changed so recently that it may change again unseen.
     is_racy: bool,
-    heat: Heat,
+    hotness: Hotness,
 }
 
 #[derive(Clone)]
@@ -68,7 +68,7 @@ pub(super) fn is_racy(stat: &rustix::fs::Stat, wall_secs: i64) -> bool {
 impl Cache {
     /// Lets go of what nobody asked for lately; whether anything is left.
     pub fn sweep(&mut self, now: Moment) -> bool {
-        self.kept.retain(|_, kept| !kept.heat.is_forgotten(now, INACTIVE));
+        self.kept.retain(|_, kept| !kept.hotness.is_forgotten(now, INACTIVE));
         !self.is_empty()
     }
 
@@ -94,11 +94,11 @@ impl Cache {
         now: Moment,
     ) -> Option<Rc<[u8]>> {
         let kept = self.kept.get(name)?;
-        let is_hot = kept.heat.is_hot(now);
+        let is_hot = kept.hotness.is_hot(now);
         let is_trusted = match settings.open_file_cache {
             Setting::Off => false,
             Setting::Auto => is_hot,
-            Setting::On { valid, .. } => kept.heat.is_fresh(now, valid),
+            Setting::On { valid, .. } => kept.hotness.is_fresh(now, valid),
         };
         if !is_trusted || kept.is_racy {
             return None;
@@ -127,7 +127,7 @@ impl Cache {
             body: body.into(),
             identity: Identity::of(stat),
             is_racy: wall_secs - changed < RACY_SECS,
-            heat: old.map_or_else(|| Heat::new(now), |old| old.heat.checked_anew(now)),
+            hotness: old.map_or_else(|| Hotness::new(now), |old| old.hotness.checked_anew(now)),
         };
         let body = Rc::clone(&kept.body);
         self.kept.insert(name.into(), Rc::new(kept));

@@ -12,7 +12,7 @@ use sekisho_config::Symlinks;
 use super::entry::{Entries, ReadError, Reading, Sorted};
 use super::order::Order;
 use crate::file_cache::Identity;
-use crate::heat;
+use crate::hotness;
 
 /// What tells one reading from another: the folder as it was, and how it is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ impl Key {
         symlinks: Symlinks,
         wall_secs: i64,
     ) -> Option<Self> {
-        let is_steady = !order.needs_facts() && !heat::is_racy(stat, wall_secs);
+        let is_steady = !order.needs_facts() && !hotness::is_racy(stat, wall_secs);
         is_steady.then(|| Self { identity: Identity::of(stat), order, symlinks })
     }
 }

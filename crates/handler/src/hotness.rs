@@ -29,14 +29,14 @@ pub(crate) fn is_racy(stat: &Stat, wall_secs: i64) -> bool {
 
 /// When something was looked at and asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Heat {
+pub(crate) struct Hotness {
     checked: Cell<Moment>,
     used: Cell<Moment>,
     window_start: Cell<Moment>,
     window_uses: Cell<u32>,
 }
 
-impl Heat {
+impl Hotness {
     /// Something that was looked at now, for the first time.
     pub(crate) fn new(now: Moment) -> Self {
         Self {
