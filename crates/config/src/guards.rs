@@ -6,7 +6,7 @@ use std::time::Duration;
 use sekisho_http::Status;
 
 use crate::model::{
-    Access, AddressRule, Bound, Level as Severity, Limits, Links, PasswordRule, PlaceLimit,
+    Access, AddressRule, Bound, Level as Severity, Limits, Links, PasswordRule, ConnectionLimit,
     RateLimit, Referers, Settings, Signature, Template, UserFile,
 };
 
@@ -33,9 +33,9 @@ pub struct Guards {
     rates: Arc<[RateLimit]>,
     /// What `limit_req` does at its bound.
     pub rate_bound: Bound,
-    places: Arc<[PlaceLimit]>,
+    connections: Arc<[ConnectionLimit]>,
     /// What `limit_conn` does at its bound.
-    pub place_bound: Bound,
+    pub connection_bound: Bound,
     /// What this level says itself.
     pub own: OwnGuards,
 }
@@ -50,7 +50,7 @@ pub struct OwnGuards {
     /// `limit_req`
     pub rates: Vec<RateLimit>,
     /// `limit_conn`
-    pub places: Vec<PlaceLimit>,
+    pub connections: Vec<ConnectionLimit>,
 }
 
 impl Guards {
@@ -73,8 +73,8 @@ impl Guards {
             link_secret: None,
             rates: Arc::default(),
             rate_bound: bound,
-            places: Arc::default(),
-            place_bound: bound,
+            connections: Arc::default(),
+            connection_bound: bound,
             own: OwnGuards::default(),
         }
     }
@@ -97,8 +97,8 @@ impl Guards {
         if !own.rates.is_empty() {
             self.rates = own.rates.into();
         }
-        if !own.places.is_empty() {
-            self.places = own.places.into();
+        if !own.connections.is_empty() {
+            self.connections = own.connections.into();
         }
         share(&mut settings.access, self.access());
         settings.links = self.links().map(Arc::new);
@@ -130,11 +130,11 @@ impl Guards {
     }
 
     fn limits(&self) -> Option<Limits> {
-        (!self.rates.is_empty() || !self.places.is_empty()).then(|| Limits {
+        (!self.rates.is_empty() || !self.connections.is_empty()).then(|| Limits {
             rates: Arc::clone(&self.rates),
             rate_bound: self.rate_bound,
-            places: Arc::clone(&self.places),
-            place_bound: self.place_bound,
+            connections: Arc::clone(&self.connections),
+            connection_bound: self.connection_bound,
         })
     }
 }

@@ -23,7 +23,7 @@ use sekisho_http::{Method, Status};
 use crate::expression::Expression;
 
 pub use access::{
-    Access, AddressRule, Bound, LimitExcept, Limits, Links, PasswordRule, PlaceLimit, Rate,
+    Access, AddressRule, Bound, LimitExcept, Limits, Links, PasswordRule, ConnectionLimit, Rate,
     RateLimit, Referers, Signature, UserFile, Who, Zone, ZoneId, ZoneKind,
 };
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};

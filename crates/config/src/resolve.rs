@@ -243,9 +243,9 @@ impl Walk<'_> {
                 return None;
             }
             let message = format!("\"{name}\" directive is not allowed here");
-            let places = first.contexts.names();
+            let connections = first.contexts.names();
             let where_it_may =
-                format!("it may stand in: {places}; this is: {}", level.context.name());
+                format!("it may stand in: {connections}; this is: {}", level.context.name());
             self.scope
                 .reports
                 .push(Report::error(self.scope.files, span, message).note(where_it_may));

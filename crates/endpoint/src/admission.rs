@@ -1,4 +1,4 @@
-//! Who may come in: slots for sessions, one more for whoever is in charge (E4), and the gate that looks at
+//! Who may come in: slots for sessions, one more for whoever is in charge (E4), and the authenticator that checks
 //! credentials.
 
 use std::fmt;
@@ -60,7 +60,7 @@ impl Drop for SlotGuard {
 }
 
 /// Looks at who comes.
-pub trait Gate {
+pub trait Authenticator {
     /// Whether the peer may come in, and if not, what it is told.
     fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)>;
 }
@@ -69,7 +69,7 @@ pub trait Gate {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnUser;
 
-impl Gate for OwnUser {
+impl Authenticator for OwnUser {
     fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)> {
         let own = rustix::process::geteuid().as_raw();
         let is_trusted = match peer {
@@ -85,7 +85,7 @@ impl Gate for OwnUser {
     }
 }
 
-impl<F> Gate for F
+impl<F> Authenticator for F
 where
     F: Fn(&Greeting, &Peer) -> Result<(), (Code, String)>,
 {
@@ -94,8 +94,8 @@ where
     }
 }
 
-impl fmt::Debug for dyn Gate {
+impl fmt::Debug for dyn Authenticator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Gate")
+        out.write_str("Authenticator")
     }
 }

@@ -16,7 +16,7 @@ use sekisho_native::{Code, Greeting, Policy, Server};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 
-use crate::admission::{Gate, OwnUser, Rank, SlotGuard, SessionSlots};
+use crate::admission::{Authenticator, OwnUser, Rank, SlotGuard, SessionSlots};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::ipc;
@@ -51,7 +51,7 @@ pub struct Config {
     /// What one of them may hold of it.
     pub session_bytes_max: usize,
     /// Who may come in.
-    pub gate: Rc<dyn Gate>,
+    pub authenticator: Rc<dyn Authenticator>,
     /// Who hears what happens.
     pub observer: Rc<dyn Observer>,
     /// The number of the last session; each one gets the next. Shared where several endpoints are one to
@@ -66,7 +66,7 @@ impl Default for Config {
             slots: SessionSlots::new(1024, 1, 256),
             budget: Budget::new(BUDGET_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
-            gate: Rc::new(OwnUser),
+            authenticator: Rc::new(OwnUser),
             observer: Rc::new(Silent),
             ids: Arc::default(),
         }
@@ -356,7 +356,7 @@ impl Endpoint {
         if self.closing.get().is_some() {
             return Err((Code::SessionClosed, "the endpoint is being shut down".to_owned()));
         }
-        self.config.gate.admit(&greeting, &session.peer)?;
+        self.config.authenticator.admit(&greeting, &session.peer)?;
         self.reclaim();
         let rank = if greeting.wants_admin { Rank::Admin } else { Rank::Session };
         let slot: Option<SlotGuard> = self.config.slots.take(rank);

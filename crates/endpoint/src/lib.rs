@@ -41,7 +41,7 @@ mod service;
 mod session;
 mod stream;
 
-pub use admission::{Gate, OwnUser, SessionSlots};
+pub use admission::{Authenticator, OwnUser, SessionSlots};
 pub use client::{Call, Client};
 pub use connection::Connection;
 pub use core::{CallError, Options};

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
 use sekisho_http::{Coding, date};
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Files, Gates, Kind, Look, Seen};
+use sekisho_route::{Files, AccessChecks, Kind, Look, Seen};
 
 use crate::hotness::{self, HOT_WINDOW, Hotness};
 
@@ -483,7 +483,7 @@ pub struct View<'a> {
 }
 
 /// Files alone: whoever limits anything stands around this.
-impl Gates for View<'_> {}
+impl AccessChecks for View<'_> {}
 
 impl Files for View<'_> {
     type File = Rc<OpenFile>;

@@ -4,9 +4,9 @@
 use std::mem::discriminant;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use sekisho_config::{PlaceLimit, RateLimit, Zone, ZoneKind};
+use sekisho_config::{ConnectionLimit, RateLimit, Zone, ZoneKind};
 use sekisho_lifecycle::Moment;
-use sekisho_route::zone::{PlaceZone, RateZone};
+use sekisho_route::zone::{ConnectionZone, RateZone};
 use sekisho_route::{Rated, Taken};
 
 /// Every zone of the server that is in use.
@@ -19,7 +19,7 @@ pub enum SharedZone {
     /// Of `limit_req`
     Rates(Mutex<RateZone>),
     /// Of `limit_conn`
-    Places(Mutex<PlaceZone>),
+    Connections(Mutex<ConnectionZone>),
 }
 
 impl Zones {
@@ -49,7 +49,7 @@ impl SharedZone {
     fn new(zone: &Zone) -> Self {
         match zone.kind {
             ZoneKind::Rate(_) => Self::Rates(Mutex::new(RateZone::new(zone.bytes))),
-            ZoneKind::Places => Self::Places(Mutex::new(PlaceZone::new(zone.bytes))),
+            ZoneKind::Connections => Self::Connections(Mutex::new(ConnectionZone::new(zone.bytes))),
         }
     }
 
@@ -57,7 +57,7 @@ impl SharedZone {
     pub fn look_at_rate(&self, limit: &RateLimit, key: &[u8], counts: bool, now: Moment) -> Rated {
         match self {
             Self::Rates(zone) => lock(zone).look(limit, key, counts, now),
-            Self::Places(_) => Rated::Within(0),
+            Self::Connections(_) => Rated::Within(0),
         }
     }
 
@@ -65,18 +65,18 @@ impl SharedZone {
     pub fn count_request(&self, limit: &RateLimit, key: &[u8], now: Moment) -> u64 {
         match self {
             Self::Rates(zone) => lock(zone).count(limit, key, now),
-            Self::Places(_) => 0,
+            Self::Connections(_) => 0,
         }
     }
 
     /// Takes a place, which is left when it is dropped.
-    pub fn take_place(self: &Arc<Self>, limit: &PlaceLimit, key: &[u8]) -> Result<Place, Taken> {
+    pub fn acquire_permit(self: &Arc<Self>, limit: &ConnectionLimit, key: &[u8]) -> Result<ConnectionPermit, Taken> {
         let taken = match &**self {
-            Self::Places(zone) => lock(zone).take(key, limit.max),
+            Self::Connections(zone) => lock(zone).take(key, limit.max),
             Self::Rates(_) => Taken::NoRoom,
         };
         match taken {
-            Taken::Yes => Ok(Place { zone: Arc::clone(self), key: key.into() }),
+            Taken::Yes => Ok(ConnectionPermit { zone: Arc::clone(self), key: key.into() }),
             other => Err(other),
         }
     }
@@ -85,21 +85,21 @@ impl SharedZone {
     pub fn keys(&self) -> usize {
         match self {
             Self::Rates(zone) => lock(zone).len(),
-            Self::Places(zone) => lock(zone).len(),
+            Self::Connections(zone) => lock(zone).len(),
         }
     }
 }
 
 /// A place of `limit_conn`. Dropping it leaves it, once, however the request ends.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPermit {
     zone: Arc<SharedZone>,
     key: Box<[u8]>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        if let SharedZone::Places(zone) = &*self.zone {
+        if let SharedZone::Connections(zone) = &*self.zone {
             lock(zone).leave(&self.key);
         }
     }
@@ -132,7 +132,7 @@ mod tests {
         ]);
         assert!(Arc::ptr_eq(&before[1], &after[0]), "its rate may change");
         assert!(!Arc::ptr_eq(&before[0], &after[1]), "its key may not");
-        let other_kind = zones.of(&[zone("b", "k", 1 << 20, ZoneKind::Places)]);
+        let other_kind = zones.of(&[zone("b", "k", 1 << 20, ZoneKind::Connections)]);
         assert!(!Arc::ptr_eq(&before[1], &other_kind[0]));
         drop((before, after, other_kind));
         zones.of(&[]);
@@ -140,15 +140,15 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_left_when_it_is_dropped() {
-        let zones = Zones::default().of(&[zone("c", "k", 1 << 20, ZoneKind::Places)]);
-        let limit = PlaceLimit { zone: ZoneId(0), max: 2 };
-        let first = zones[0].take_place(&limit, b"ann").expect("a place");
-        let second = zones[0].take_place(&limit, b"ann").expect("a place");
-        assert_eq!(zones[0].take_place(&limit, b"ann").err(), Some(Taken::No));
-        assert!(zones[0].take_place(&limit, b"bob").is_ok());
+    fn a_permit_is_released_when_it_is_dropped() {
+        let zones = Zones::default().of(&[zone("c", "k", 1 << 20, ZoneKind::Connections)]);
+        let limit = ConnectionLimit { zone: ZoneId(0), max: 2 };
+        let first = zones[0].acquire_permit(&limit, b"ann").expect("a place");
+        let second = zones[0].acquire_permit(&limit, b"ann").expect("a place");
+        assert_eq!(zones[0].acquire_permit(&limit, b"ann").err(), Some(Taken::No));
+        assert!(zones[0].acquire_permit(&limit, b"bob").is_ok());
         drop(first);
-        let third = zones[0].take_place(&limit, b"ann");
+        let third = zones[0].acquire_permit(&limit, b"ann");
         assert!(third.is_ok());
         drop((second, third));
         assert_eq!(zones[0].keys(), 0);

@@ -16,7 +16,7 @@ use sekisho_route::{
 };
 
 use crate::exchange::{Accepted, Exchange, Waited};
-use crate::gates::Witness;
+use crate::route_view::RouteView;
 use crate::link::{Link, request_view};
 use crate::list::list;
 use crate::request_log::{Trouble, write_remarks};
@@ -175,7 +175,7 @@ impl Exchange {
         let (table, route) = (bound_site.site.table(), &mut self.route);
         let mut files = worker.files.borrow_mut();
         self.failed_path.clear();
-        let mut view = Witness {
+        let mut view = RouteView {
             view: View { cache: &mut files, now, wall_secs: request.wall.unix_secs },
             errno: None,
             path: &mut self.failed_path,

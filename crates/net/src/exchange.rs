@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use sekisho_handler::limits::Place;
+use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::{Outbox, Piece, Task};
 use sekisho_http::{Head, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
@@ -36,7 +36,7 @@ pub(crate) struct Exchange {
     pub(crate) since: Moment,
     pub(crate) received: u64,
     /// The places of `limit_conn` that it has taken, until it is over.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<ConnectionPermit>,
     /// What was asked before the decision had to wait.
     pub(crate) waited: Waited,
     /// The status of its answer; nginx's 499 until there is one.

@@ -13,7 +13,7 @@ pub mod counters;
 mod dispatch;
 mod drive;
 mod exchange;
-mod gates;
+mod route_view;
 mod handshake;
 pub mod query;
 mod link;

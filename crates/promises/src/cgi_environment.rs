@@ -12,7 +12,7 @@ use sekisho_gateway::cgi::{Authenticated, Environment, Facts, environment, invoc
 use sekisho_http::{Head, Version};
 use sekisho_http1::parse::{is_token_byte, is_value_byte};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Gates, Look, Request, RequestIdSeed, Table, WallTime,
+    Action, ConnectionFacts, Exchange, Files, AccessChecks, Look, Request, RequestIdSeed, Table, WallTime,
 };
 
 const TEXT: &str = "events {} http { server {
@@ -177,7 +177,7 @@ fn called(request: &Request<'_>, exchange: &Exchange) {
 /// Where every path is a program.
 struct Everything;
 
-impl Gates for Everything {}
+impl AccessChecks for Everything {}
 
 impl Files for Everything {
     type File = ();

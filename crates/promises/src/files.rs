@@ -11,7 +11,7 @@ use base64::Engine;
 use sekisho_config::{Memory, Options, Settings, load};
 use sekisho_http::{Head, Version, file_name, target};
 use sekisho_route::{
-    Action, ConnectionFacts, FileOp, Exchange, Files, Gates, Look, OWN_PREFIX, Request,
+    Action, ConnectionFacts, FileOp, Exchange, Files, AccessChecks, Look, OWN_PREFIX, Request,
     RequestIdSeed, Store, Table, WallTime,
 };
 
@@ -113,7 +113,7 @@ fn decides(head: &Head) {
 /// A file system with nothing in it.
 struct Nothing;
 
-impl Gates for Nothing {}
+impl AccessChecks for Nothing {}
 
 impl Files for Nothing {
     type File = ();

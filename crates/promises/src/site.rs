@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sekisho_config::{LocationId, Memory, Options, RateLimit, Settings, load};
 use sekisho_http::{Head, Status, target};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Gates, LineFormat, Look, Password, Rated, Request,
+    Action, ConnectionFacts, Exchange, Files, AccessChecks, LineFormat, Look, Password, Rated, Request,
     RequestIdSeed, Sent, Table, TimeTexts, WallTime, added_fields, log_line, media_type,
     wants_line,
 };
@@ -107,7 +107,7 @@ impl View {
     }
 }
 
-impl Gates for View {
+impl AccessChecks for View {
     fn look_at_rate(&mut self, _: &RateLimit, key: &[u8], _: bool) -> Rated {
         assert!(!key.is_empty());
         if self.kind == 0 { Rated::Within(1000) } else { Rated::Over(1000) }

@@ -4,7 +4,7 @@ use sekisho_config::{Settings, StatusForm};
 use sekisho_http::Status;
 
 use crate::decide::FileOp;
-use crate::gates::{Gates, Wait};
+use crate::access_checks::{AccessChecks, Wait};
 
 /// What shall be answered. The details stand in the [`Exchange`](crate::Exchange).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub enum Action<F> {
 }
 
 /// The shell's view of the file system, asked with whole paths.
-pub trait Files: Gates {
+pub trait Files: AccessChecks {
     /// An open file, or whatever stands for one.
     type File;
 

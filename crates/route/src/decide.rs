@@ -88,7 +88,7 @@ impl Table {
         }
         exchange.decided = Some(request.request_id);
         // Whatever waited for this refusal waits no longer.
-        exchange.passage.refusal = None;
+        exchange.access_progress.refusal = None;
         Decision { table: self, request, exchange, files }.run(Next::Fail(status))
     }
 
@@ -102,7 +102,7 @@ impl Table {
         if !exchange.is_routed || exchange.decided != Some(request.request_id) {
             return Action::Error(Status::INTERNAL_SERVER_ERROR);
         }
-        Decision { table: self, request, exchange, files }.run(Next::Gates)
+        Decision { table: self, request, exchange, files }.run(Next::AccessChecks)
     }
 
     /// Goes on with the target that a program names, `path[?query]` or, for [`Handover::Accel`],
@@ -133,8 +133,8 @@ enum Next<F> {
     Search,
     /// Go on in the exchange's location.
     Location,
-    /// Go on at the gates of the exchange's location.
-    Gates,
+    /// Go on at the access checks of the exchange's location.
+    AccessChecks,
     /// An error, for which there may be an `error_page`.
     Fail(Status),
     /// A redirect of the client to `exchange.text`; for it, too.
@@ -157,7 +157,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 Next::Path => self.at_server(),
                 Next::Search => self.search(),
                 Next::Location => self.at_location(),
-                Next::Gates => self.at_gates(),
+                Next::AccessChecks => self.at_access_checks(),
                 Next::Fail(status) => self.fail(status, Action::Error(status)),
                 Next::Redirect(status) => self.fail(status, Action::Redirect(status)),
                 Next::Done(action) => return action,
@@ -235,11 +235,11 @@ impl<'a, F: Files> Decision<'a, F> {
         {
             return next;
         }
-        Next::Gates
+        Next::AccessChecks
     }
 
     /// Whoever came here may have it.
-    fn behind_gates(&mut self) -> Next<F::File> {
+    fn behind_access_checks(&mut self) -> Next<F::File> {
         match &self.settings().try_files {
             // Within `limit_except` nothing is tried, as in nginx: it has no `try_files` of its own.
             Some(_) if self.is_rewritten_alias() && !self.is_limited(self.settings()) => {

@@ -9,7 +9,7 @@ use sekisho_http::{Coding, Head, Method, Status};
 
 use crate::assigned::Assignments;
 use crate::capture::Captures;
-use crate::gates::Passage;
+use crate::access_checks::AccessProgress;
 use crate::remark::{Remark, Remarks};
 
 /// What is known about a request and its connection, for decisions and variables.
@@ -108,8 +108,8 @@ pub struct Exchange {
     pub(crate) is_rewritten: bool,
     /// The last path that could be used, while a script makes another.
     pub(crate) last_path: Vec<u8>,
-    /// Its way through the gates.
-    pub(crate) passage: Passage,
+    /// How far it has come through the access checks.
+    pub(crate) access_progress: AccessProgress,
     /// Whether a server has been chosen.
     pub(crate) is_routed: bool,
     /// The request that was decided: what belongs to another is not to be built upon.
@@ -152,7 +152,7 @@ impl Default for Exchange {
             remarks: RefCell::default(),
             is_rewritten: false,
             last_path: Vec::new(),
-            passage: Passage::default(),
+            access_progress: AccessProgress::default(),
             is_routed: false,
             decided: None,
             is_internal: false,
@@ -195,7 +195,7 @@ impl Exchange {
         self.found.get_mut().clear();
         self.remarks.get_mut().clear();
         self.is_rewritten = false;
-        self.passage.clear();
+        self.access_progress.clear();
         self.is_routed = false;
         self.decided = None;
         self.is_internal = false;
@@ -228,7 +228,7 @@ impl Exchange {
 
     /// Who asks, if a password of theirs was right. What a client only claims is no user.
     pub fn verified_user(&self) -> Option<&[u8]> {
-        self.passage.is_verified.then_some(&*self.passage.user)
+        self.access_progress.is_verified.then_some(&*self.access_progress.user)
     }
 
     /// How much memory it holds, for a pool that does not keep giants.
@@ -239,8 +239,8 @@ impl Exchange {
             + self.captures.capacity()
             + self.assigned.capacity()
             + self.found.borrow().capacity()
-            + self.passage.realm.capacity()
-            + self.passage.user.capacity()
+            + self.access_progress.realm.capacity()
+            + self.access_progress.user.capacity()
     }
 
     /// Whether there is anything to be logged about the request.

@@ -52,8 +52,8 @@ pub fn added_fields(
     if !exchange.redirect.is_empty() && !has_field(out, b"location") {
         redirect::push_kept(table, request, exchange, out);
     }
-    if exchange.passage.is_challenged {
-        push_challenge(&exchange.passage.realm, out);
+    if exchange.access_progress.is_challenged {
+        push_challenge(&exchange.access_progress.realm, out);
     }
     for field in settings.add_headers.iter().filter(|field| is_good || field.always) {
         let mut expanded = Vec::new();

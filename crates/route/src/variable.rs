@@ -12,7 +12,7 @@ use crate::address::push_ip;
 use crate::capture::Captures;
 use crate::credentials;
 use crate::exchange::{Exchange, Request};
-use crate::gates::LimitStatus;
+use crate::access_checks::LimitStatus;
 use crate::log::{push_time_iso8601, push_time_local};
 use crate::place;
 use crate::table::Table;
@@ -185,10 +185,10 @@ impl Scope<'_> {
             V::InvalidReferer => self.push_invalid_referer(out),
             V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
             V::LimitConnStatus => {
-                put(exchange.passage.places.map_or("", LimitStatus::name).as_bytes());
+                put(exchange.access_progress.connections.map_or("", LimitStatus::name).as_bytes());
             }
             V::LimitReqStatus => {
-                put(exchange.passage.rate.map_or("", LimitStatus::name).as_bytes());
+                put(exchange.access_progress.rate.map_or("", LimitStatus::name).as_bytes());
             }
             V::LimitRate => push_number(exchange.limit_rate.unwrap_or_default(), out),
             V::Map(id) => {

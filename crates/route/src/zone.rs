@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sekisho_config::{Rate, RateLimit};
 use sekisho_lifecycle::Moment;
 
-use crate::gates::{Rated, Taken};
+use crate::access_checks::{Rated, Taken};
 
 /// What a key costs beside its own bytes: a megabyte holds about 8,000 keys that are addresses.
 pub const KEY_BYTES: usize = 112;
@@ -122,11 +122,11 @@ impl RateZone {
 
 /// Places: how many requests of each key are being worked on. A key that has none is not held.
 #[derive(Debug)]
-pub struct PlaceZone {
+pub struct ConnectionZone {
     keys: Keys<u32>,
 }
 
-impl PlaceZone {
+impl ConnectionZone {
     /// An empty zone of this size.
     pub fn new(bytes_max: u64) -> Self {
         Self { keys: Keys::new(bytes_max) }

@@ -4,7 +4,7 @@ use sekisho_http::Status as Code;
 
 use super::{HTTP, LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{Level as Severity, PlaceLimit, Rate, RateLimit, Zone, ZoneId, ZoneKind};
+use crate::model::{Level as Severity, ConnectionLimit, Rate, RateLimit, Zone, ZoneId, ZoneKind};
 use crate::parse::Word;
 use crate::report::did_you_mean;
 use crate::value;
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .repeated(),
     active("limit_conn_status", LEVELS, "code", "503", "What is answered beyond", |l, d, _| {
-        set(&mut l.guards.place_bound.status, status(d))
+        set(&mut l.guards.connection_bound.status, status(d))
     }),
     active(
         "limit_conn_log_level",
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         "info|notice|warn|error",
         "error",
         "How refusals are logged",
-        |l, d, _| set(&mut l.guards.place_bound.level, log_level(d)),
+        |l, d, _| set(&mut l.guards.connection_bound.level, log_level(d)),
     ),
     active(
         "limit_conn_dry_run",
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         "on|off",
         "off",
         "Whether requests in work are only counted",
-        |l, d, _| set(&mut l.guards.place_bound.is_dry_run, d.flag()),
+        |l, d, _| set(&mut l.guards.connection_bound.is_dry_run, d.flag()),
     ),
 ];
 
@@ -119,7 +119,7 @@ pub(crate) fn zone(d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     if s.zones.iter().any(|zone| zone.name == name) {
         return Err(Fault::at(word, format!("zone \"{name}\" is defined already")));
     }
-    let kind = if is_rate { ZoneKind::Rate(rate) } else { ZoneKind::Places };
+    let kind = if is_rate { ZoneKind::Rate(rate) } else { ZoneKind::Connections };
     s.zones.push(Zone { name, key, bytes, kind });
     Ok(())
 }
@@ -196,7 +196,7 @@ fn limit_conn(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     let word = d.arg(0);
     let name = d.text(word)?;
     let zone = find(s, word, name)?;
-    if s.zones[zone.0 as usize].kind != ZoneKind::Places {
+    if s.zones[zone.0 as usize].kind != ZoneKind::Connections {
         return Err(other_use(word, "limit_conn", "limit_req_zone"));
     }
     let most = d.number(1).ok().filter(|number| (1..=65535).contains(number));
@@ -208,11 +208,11 @@ fn limit_conn(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
         )
         .note("from 1 to 65535".to_owned()));
     };
-    let places = &mut l.guards.own.places;
-    if places.iter().any(|limit| limit.zone == zone) {
+    let connections = &mut l.guards.own.connections;
+    if connections.iter().any(|limit| limit.zone == zone) {
         return Err(Fault::new("this zone has a \"limit_conn\" here already"));
     }
-    places.push(PlaceLimit { zone, max: max as u32 });
+    connections.push(ConnectionLimit { zone, max: max as u32 });
     Ok(())
 }
 

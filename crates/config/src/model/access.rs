@@ -180,7 +180,7 @@ pub enum ZoneKind {
     /// Requests in a time.
     Rate(Rate),
     /// Requests that are being worked on.
-    Places,
+    Connections,
 }
 
 /// So many requests in so many seconds.
@@ -200,9 +200,9 @@ pub struct Limits {
     /// What is done at its bound.
     pub rate_bound: Bound,
     /// `limit_conn`
-    pub places: Arc<[PlaceLimit]>,
+    pub connections: Arc<[ConnectionLimit]>,
     /// What is done at its bound.
-    pub place_bound: Bound,
+    pub connection_bound: Bound,
 }
 
 /// What is done at a bound.
@@ -231,7 +231,7 @@ pub struct RateLimit {
 
 /// One `limit_conn`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PlaceLimit {
+pub struct ConnectionLimit {
     /// Where it is counted.
     pub zone: ZoneId,
     /// How many at once.

@@ -177,7 +177,7 @@ impl<T: Transport> World<T> {
         let mut policy = Policy::default();
         change(&mut policy);
         let shared = Rc::new(Shared::default());
-        let gate = |greeting: &Greeting, _: &Peer| {
+        let authenticator = |greeting: &Greeting, _: &Peer| {
             if greeting.credential == b"wrong" {
                 return Err((Code::AuthenticationError, "who are you".to_owned()));
             }
@@ -188,7 +188,7 @@ impl<T: Transport> World<T> {
             slots: Arc::clone(&slots),
             budget: Arc::clone(&budget),
             session_bytes_max,
-            gate: Rc::new(gate),
+            authenticator: Rc::new(authenticator),
             observer: Rc::clone(&shared) as Rc<dyn Observer>,
             ..Config::default()
         };

@@ -9,7 +9,7 @@ use sekisho_gateway::cgi::{
 };
 use sekisho_http::{Head, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, Gates, Handover, Look, Request, RequestIdSeed, Table,
+    Action, ConnectionFacts, Exchange, Files, AccessChecks, Handover, Look, Request, RequestIdSeed, Table,
     WallTime,
 };
 
@@ -23,7 +23,7 @@ fn table(directives: &str) -> Table {
 /// A file system of these regular files.
 struct List(&'static [&'static str]);
 
-impl Gates for List {}
+impl AccessChecks for List {}
 
 impl Files for List {
     type File = ();

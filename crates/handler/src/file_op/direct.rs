@@ -338,8 +338,8 @@ mod tests {
             .expect("a runtime");
         let _inside = runtime.enter();
         let file = tempfile::tempfile().expect("a file");
-        let (go, gate) = std::sync::mpsc::channel::<()>();
-        let busy = runtime.spawn_blocking(move || gate.recv());
+        let (go, release) = std::sync::mpsc::channel::<()>();
+        let busy = runtime.spawn_blocking(move || release.recv());
         for turn in 0..BUFFER_SLOTS {
             let Some(mut direct) = Direct::begin(file.as_fd(), 2 << 20) else {
                 assert_eq!(turn, 0, "slots are free");

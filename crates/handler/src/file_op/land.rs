@@ -68,7 +68,7 @@ pub(super) fn land(
         let made = spot.make_folders(rules.access.folder).map_err(fail)?;
         let folder = Arc::clone(&made.folder);
         let _turn = turn(&spot.name);
-        let placed = take_place(&mut temp, &folder, &spot.name, conditions, rules, file)?;
+        let placed = acquire_permit(&mut temp, &folder, &spot.name, conditions, rules, file)?;
         made.keep();
         (folder, placed)
     };
@@ -94,7 +94,7 @@ fn dress(temp: &Temp, rules: &Rules) -> Result<(), Errno> {
     }
 }
 
-fn take_place(
+fn acquire_permit(
     temp: &mut Temp,
     folder: &Arc<OwnedFd>,
     name: &[u8],

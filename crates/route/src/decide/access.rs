@@ -10,7 +10,7 @@ use sekisho_http::{Known, Status};
 use super::{Decision, Next};
 use crate::action::{Action, Files};
 use crate::credentials;
-use crate::gates::{Password, Wait};
+use crate::access_checks::{Password, Wait};
 
 /// How often a request may wait for a password: a file that changes all the time comes to an end.
 const WAITS_MAX: u8 = 8;
@@ -29,11 +29,11 @@ enum Asked {
 }
 
 impl<F: Files> Decision<'_, F> {
-    /// The gates of the exchange's location, in nginx's order: rates, places, addresses, passwords. Then
+    /// The access checks of the exchange's location, in nginx's order: rates, places, addresses, passwords. Then
     /// what lies behind them.
-    pub(super) fn at_gates(&mut self) -> Next<F::File> {
+    pub(super) fn at_access_checks(&mut self) -> Next<F::File> {
         let settings = self.settings();
-        if let Some(status) = self.exchange.passage.refusal.take() {
+        if let Some(status) = self.exchange.access_progress.refusal.take() {
             return Next::Fail(status);
         }
         if let Some(limits) = settings.limits.as_deref()
@@ -47,7 +47,7 @@ impl<F: Files> Decision<'_, F> {
         };
         match access.and_then(|access| self.access(access)) {
             Some(next) => next,
-            None => self.behind_gates(),
+            None => self.behind_access_checks(),
         }
     }
 
@@ -65,7 +65,7 @@ impl<F: Files> Decision<'_, F> {
         let rule = access.rules.iter().find(|rule| rule.who.is_meant(client));
         let is_denied = match (rule.map(|rule| rule.allows), access.is_any_enough) {
             (Some(true), true) => {
-                self.exchange.passage.is_challenged = false;
+                self.exchange.access_progress.is_challenged = false;
                 return None;
             }
             (Some(false), false) => return Some(self.forbid()),
@@ -79,21 +79,21 @@ impl<F: Files> Decision<'_, F> {
             Asked::No if is_denied => Some(self.forbid()),
             Asked::No => None,
             Asked::Right => {
-                self.exchange.passage.is_challenged = false;
+                self.exchange.access_progress.is_challenged = false;
                 None
             }
             Asked::Refused => Some(match access.delay {
                 Some(delay) => {
                     let message = format_args!("delaying unauthorized request");
                     self.files.report(self.exchange.location, Level::Info, message);
-                    self.exchange.passage.refusal = Some(Status::UNAUTHORIZED);
+                    self.exchange.access_progress.refusal = Some(Status::UNAUTHORIZED);
                     Next::Done(Action::Wait(Wait::For(delay)))
                 }
                 None => Next::Fail(Status::UNAUTHORIZED),
             }),
             Asked::Fail(status) => Some(Next::Fail(status)),
             Asked::Later => {
-                let waits = &mut self.exchange.passage.waits;
+                let waits = &mut self.exchange.access_progress.waits;
                 *waits = waits.saturating_add(1);
                 Some(if *waits > WAITS_MAX {
                     Next::Fail(Status::INTERNAL_SERVER_ERROR)
@@ -115,16 +115,16 @@ impl<F: Files> Decision<'_, F> {
         self.expand(&rule.realm, &mut value);
         let is_off = value == b"off";
         if !is_off {
-            value.clone_into(&mut self.exchange.passage.realm);
+            value.clone_into(&mut self.exchange.access_progress.realm);
         }
         self.exchange.value = value;
         if is_off {
             return Asked::No;
         }
         let asked = self.check_credentials(rule);
-        let passage = &mut self.exchange.passage;
-        passage.is_challenged |= matches!(asked, Asked::Refused);
-        passage.is_verified = matches!(asked, Asked::Right);
+        let access_progress = &mut self.exchange.access_progress;
+        access_progress.is_challenged |= matches!(asked, Asked::Refused);
+        access_progress.is_verified = matches!(asked, Asked::Right);
         asked
     }
 
@@ -148,7 +148,7 @@ impl<F: Files> Decision<'_, F> {
         let shown = user.escape_ascii();
         let asked = match verdict {
             Password::Right => {
-                user.clone_into(&mut self.exchange.passage.user);
+                user.clone_into(&mut self.exchange.access_progress.user);
                 Asked::Right
             }
             Password::Later => Asked::Later,

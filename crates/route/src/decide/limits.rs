@@ -8,11 +8,11 @@ use sekisho_config::{Level, Limits, RateLimit};
 
 use super::{Decision, Next};
 use crate::action::{Action, Files};
-use crate::gates::{LimitStatus, Rated, Taken, Wait};
+use crate::access_checks::{LimitStatus, Rated, Taken, Wait};
 
 /// Longer keys are not limited (nginx's bounds).
 const RATE_KEY_MAX: usize = 65535;
-const PLACE_KEY_MAX: usize = 255;
+const CONNECTION_KEY_MAX: usize = 255;
 
 /// What the rates came to; excesses are in thousandths of a request.
 enum Pace {
@@ -29,14 +29,14 @@ impl<'a, F: Files> Decision<'a, F> {
     /// `None` lets the request pass.
     pub(super) fn limits(&mut self, limits: &Limits) -> Option<Next<F::File>> {
         self.exchange.is_particular.set(true);
-        if self.exchange.passage.rate.is_none() && !limits.rates.is_empty() {
+        if self.exchange.access_progress.rate.is_none() && !limits.rates.is_empty() {
             let next = self.rates(limits);
             if next.is_some() {
                 return next;
             }
         }
-        if self.exchange.passage.places.is_none() && !limits.places.is_empty() {
-            return self.places(limits);
+        if self.exchange.access_progress.connections.is_none() && !limits.connections.is_empty() {
+            return self.connections(limits);
         }
         None
     }
@@ -81,7 +81,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 }
             }
         };
-        self.exchange.passage.rate = Some(status);
+        self.exchange.access_progress.rate = Some(status);
         next
     }
 
@@ -91,7 +91,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let mut looked: Option<(usize, u64)> = None;
         for (at, limit) in rates.iter().enumerate() {
             let is_last = at + 1 == rates.len();
-            let seen = self.with_key(limit, |gates, key| gates.look_at_rate(limit, key, is_last));
+            let seen = self.with_key(limit, |access_checks, key| access_checks.look_at_rate(limit, key, is_last));
             match seen {
                 None => {}
                 Some(Rated::Over(excess)) => return Pace::Refused(at, Some(excess)),
@@ -105,7 +105,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let Some((last, excess)) = looked else { return Pace::Free };
         let mut longest = (last, excess, delay(&rates[last], excess));
         for (at, limit) in rates.iter().enumerate().take(rates.len() - 1) {
-            let counted = self.with_key(limit, |gates, key| gates.count_request(limit, key));
+            let counted = self.with_key(limit, |access_checks, key| access_checks.count_request(limit, key));
             let Some(excess) = counted else { continue };
             let millis = delay(limit, excess);
             if millis > longest.2 {
@@ -139,9 +139,9 @@ impl<'a, F: Files> Decision<'a, F> {
         done
     }
 
-    fn places(&mut self, limits: &Limits) -> Option<Next<F::File>> {
-        let bound = limits.place_bound;
-        for limit in limits.places.iter() {
+    fn connections(&mut self, limits: &Limits) -> Option<Next<F::File>> {
+        let bound = limits.connection_bound;
+        for limit in limits.connections.iter() {
             let Some(zone) = self.table.config().http.zones.get(limit.zone.0 as usize) else {
                 continue;
             };
@@ -149,9 +149,9 @@ impl<'a, F: Files> Decision<'a, F> {
             self.expand(&zone.key, &mut key);
             let taken = match key.len() {
                 0 => None,
-                1..=PLACE_KEY_MAX => Some(self.files.take_place(limit, &key)),
+                1..=CONNECTION_KEY_MAX => Some(self.files.acquire_permit(limit, &key)),
                 bytes => {
-                    self.report_long_key(&zone.name, PLACE_KEY_MAX, bytes);
+                    self.report_long_key(&zone.name, CONNECTION_KEY_MAX, bytes);
                     None
                 }
             };
@@ -161,7 +161,7 @@ impl<'a, F: Files> Decision<'a, F> {
             match taken {
                 None => continue,
                 Some(Taken::Yes) => {
-                    self.exchange.passage.places = Some(LimitStatus::Passed);
+                    self.exchange.access_progress.connections = Some(LimitStatus::Passed);
                     continue;
                 }
                 Some(Taken::No) => {
@@ -174,12 +174,12 @@ impl<'a, F: Files> Decision<'a, F> {
                     self.files.report(location, Level::Alert, message);
                 }
             }
-            self.files.leave_places();
+            self.files.release_permits();
             if bound.is_dry_run {
-                self.exchange.passage.places = Some(LimitStatus::RejectedDryRun);
+                self.exchange.access_progress.connections = Some(LimitStatus::RejectedDryRun);
                 return None;
             }
-            self.exchange.passage.places = Some(LimitStatus::Rejected);
+            self.exchange.access_progress.connections = Some(LimitStatus::Rejected);
             return Some(Next::Fail(bound.status));
         }
         None

@@ -68,7 +68,7 @@ fn addresses_are_let_in_by_the_first_rule_that_matches() {
         let mut asked = from(client, "/a");
         assert_eq!(asked.decide(&table), expected, "{client:?}");
         let told = if is_in { vec![] } else { vec!["error access forbidden by rule".to_owned()] };
-        assert_eq!(asked.files.gates.lines, told, "{client:?}");
+        assert_eq!(asked.files.access_checks.lines, told, "{client:?}");
     }
 }
 
@@ -140,7 +140,7 @@ fn a_password_is_asked_for_and_the_log_says_what_came_of_it() {
         let mut asked = with(credentials, "/a");
         assert_eq!(asked.decide(&table), expected, "{credentials}");
         let told: Vec<String> = line.into_iter().map(str::to_owned).collect();
-        assert_eq!(asked.files.gates.lines, told);
+        assert_eq!(asked.files.access_checks.lines, told);
         let is_asked = expected != "file /srv/a";
         assert_eq!(challenge(&asked, &table).as_deref(), realm.filter(|_| is_asked));
     }
@@ -166,7 +166,7 @@ fn realm_and_file_may_be_variables() {
     ] {
         let mut asked = with(ANN, path);
         assert_eq!(asked.decide(&table), expected, "{path}");
-        assert_eq!(asked.files.gates.asked.first().map(String::as_str), file, "{path}");
+        assert_eq!(asked.files.access_checks.asked.first().map(String::as_str), file, "{path}");
     }
     // A file is not looked for before there is a password to compare.
     let mut asked = from(Some("192.0.2.1"), "/a?realm=x&file=/missing");
@@ -210,7 +210,7 @@ fn satisfy_puts_address_and_password_together() {
     let table = server("satisfy any; deny all; auth_basic off; auth_basic_user_file /users;");
     let mut asked = with(ANN, "/a");
     assert_eq!(asked.decide(&table), "error 403");
-    assert_eq!(asked.files.gates.lines, ["error access forbidden by rule"]);
+    assert_eq!(asked.files.access_checks.lines, ["error access forbidden by rule"]);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_slow_password_is_waited_for_and_asked_again() {
     let mut asked = with(SLOW, "/a");
     assert_eq!(asked.decide(&table), "wait for a password");
     assert_eq!(challenge(&asked, &table), None, "nothing is refused yet");
-    asked.files.gates.has_waited = true;
+    asked.files.access_checks.has_waited = true;
     assert_eq!(asked.resume(&table), "file /srv/a");
 }
 
@@ -240,13 +240,13 @@ fn auth_delay_holds_a_refusal_back() {
     assert_eq!(asked.decide(&table), "wait 250ms");
     assert_eq!(asked.resume(&table), "error 401");
     assert!(challenge(&asked, &table).is_some());
-    assert_eq!(asked.files.gates.asked.len(), 1, "asked once");
+    assert_eq!(asked.files.access_checks.asked.len(), 1, "asked once");
     assert_eq!(with(ANN, "/a").decide(&table), "file /srv/a");
 }
 
 /// F7, V25: what is not to be had by its own path is not to be had by another.
 #[test]
-fn internal_redirects_pass_the_gates_of_where_they_lead() {
+fn internal_redirects_pass_the_access_checks_of_their_target() {
     let table = server(
         "location /t { try_files /nothing /secret; } location /secret { deny all; } \
          location /named { try_files /nothing @back; } location @back { deny all; }

@@ -4,7 +4,7 @@ use sekisho_lifecycle::Moment;
 use sekisho_route::{Table, push_variable};
 
 use crate::configured::configured;
-use crate::gates::FakeGates;
+use crate::access_checks::FakeAccessChecks;
 use crate::support::Asked;
 
 fn server(directives: &str) -> Table {
@@ -21,22 +21,22 @@ fn server(directives: &str) -> Table {
 /// Many requests that share what a server shares.
 struct Clients<'t> {
     table: &'t Table,
-    gates: FakeGates,
+    access_checks: FakeAccessChecks,
 }
 
 impl<'t> Clients<'t> {
     fn of(table: &'t Table) -> Self {
-        Self { table, gates: FakeGates::default() }
+        Self { table, access_checks: FakeAccessChecks::default() }
     }
 
     /// A request at this millisecond: its outcome.
     fn at(&mut self, millis: u64, path: &str) -> (String, Asked) {
         let mut asked = Asked::new(&format!("GET {path}"), &["/srv/a", "/srv/page"]);
-        std::mem::swap(&mut asked.files.gates, &mut self.gates);
-        asked.files.gates.now = Moment::from_millis(millis);
-        asked.files.gates.taken.clear();
+        std::mem::swap(&mut asked.files.access_checks, &mut self.access_checks);
+        asked.files.access_checks.now = Moment::from_millis(millis);
+        asked.files.access_checks.taken.clear();
         let outcome = asked.decide(self.table);
-        std::mem::swap(&mut asked.files.gates, &mut self.gates);
+        std::mem::swap(&mut asked.files.access_checks, &mut self.access_checks);
         (outcome, asked)
     }
 
@@ -72,7 +72,7 @@ fn without_a_burst_whoever_is_too_fast_is_refused() {
     assert_eq!(clients.outcome(2000, "/a?k=y"), "file /srv/a", "another key has its own rate");
     let lines = ["0.320", "0.001"]
         .map(|excess| format!("error limiting requests, excess: {excess} by zone \"one\""));
-    assert_eq!(clients.gates.lines, lines);
+    assert_eq!(clients.access_checks.lines, lines);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn within_the_burst_requests_wait_for_their_turn() {
     let outcomes: Vec<String> = (0..5).map(|_| clients.outcome(5000, "/a?k=x")).collect();
     let expected = ["file /srv/a", "wait 500ms", "wait 1000ms", "wait 1500ms", "error 503"];
     assert_eq!(outcomes, expected);
-    assert_eq!(clients.gates.lines[0], "warn delaying request, excess: 1.000, by zone \"two\"");
+    assert_eq!(clients.access_checks.lines[0], "warn delaying request, excess: 1.000, by zone \"two\"");
     // After half a second there is room for one more.
     assert_eq!(clients.outcome(5500, "/a?k=x"), "wait 1500ms");
     let (outcome, mut asked) = clients.at(9999, "/a?k=x");
@@ -171,7 +171,7 @@ fn a_dry_run_only_tells() {
         "error limiting requests, dry run, excess: 2.000 by zone \"one\"",
         "error limiting connections, dry run, by zone \"key\"",
     ];
-    assert_eq!(clients.gates.lines, lines);
+    assert_eq!(clients.access_checks.lines, lines);
 }
 
 #[test]
@@ -188,18 +188,18 @@ fn log_levels_are_as_configured_and_delays_one_lower() {
             clients.outcome(0, "/a?k=x");
         }
         let levels: Vec<&str> =
-            clients.gates.lines.iter().filter_map(|line| line.split(' ').next()).collect();
+            clients.access_checks.lines.iter().filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(levels, [delayed, refused]);
     }
 }
 
 #[test]
-fn places_are_taken_by_all_limits_or_by_none() {
+fn permits_are_taken_from_all_limits_or_from_none() {
     let table = server("limit_conn key 2; limit_conn site 3; limit_conn_status 429;");
     let mut clients = Clients::of(&table);
     let kept = |clients: &mut Clients<'_>, path: &str| {
         let outcome = clients.outcome(0, path);
-        let taken = std::mem::take(&mut clients.gates.taken);
+        let taken = std::mem::take(&mut clients.access_checks.taken);
         (outcome, taken)
     };
     let (one, first) = kept(&mut clients, "/a?k=x&s=s");
@@ -211,31 +211,31 @@ fn places_are_taken_by_all_limits_or_by_none() {
     // `key` has a place for this one and `site` has none: the first is given back.
     let (full, taken) = kept(&mut clients, "/a?k=z&s=s");
     assert_eq!((full.as_str(), taken.len()), ("error 429", 0));
-    clients.gates.taken = first;
-    clients.gates.leave();
+    clients.access_checks.taken = first;
+    clients.access_checks.leave();
     assert_eq!(kept(&mut clients, "/a?k=z&s=s").0, "file /srv/a");
-    assert_eq!(clients.gates.lines[0], "error limiting connections by zone \"key\"");
-    assert_eq!(clients.gates.lines[1], "error limiting connections by zone \"site\"");
+    assert_eq!(clients.access_checks.lines[0], "error limiting connections by zone \"key\"");
+    assert_eq!(clients.access_checks.lines[1], "error limiting connections by zone \"site\"");
 }
 
 #[test]
-fn a_zone_without_room_refuses_places() {
+fn a_zone_without_room_refuses_connections() {
     let table = server("limit_conn key 9;");
     let mut clients = Clients::of(&table);
-    clients.gates.zone_bytes = Some(300);
+    clients.access_checks.zone_bytes = Some(300);
     for (key, expected) in [("a", "file /srv/a"), ("b", "file /srv/a"), ("c", "error 503")] {
         let (outcome, asked) = clients.at(0, &format!("/a?k={key}"));
         assert_eq!(outcome, expected, "{key}");
         let status = variable(&asked, &table, &sekisho_config::Variable::LimitConnStatus);
         assert_eq!(status, if key == "c" { "REJECTED" } else { "PASSED" });
-        clients.gates.taken.clear();
+        clients.access_checks.taken.clear();
     }
-    assert_eq!(clients.gates.lines, ["alert no room for a key in zone \"key\""]);
+    assert_eq!(clients.access_checks.lines, ["alert no room for a key in zone \"key\""]);
 }
 
 /// The order of nginx: rates, places, addresses.
 #[test]
-fn rates_come_before_places_and_both_before_addresses() {
+fn rates_come_before_connections_and_both_before_addresses() {
     let table = server(
         "limit_req zone=one; limit_req_status 429; limit_conn key 1; limit_conn_status 430; deny all;",
     );
@@ -254,7 +254,7 @@ fn long_keys_are_not_limited_and_said_so() {
     assert_eq!(clients.outcome(0, &path), "file /srv/a");
     assert_eq!(clients.outcome(0, &path), "file /srv/a");
     assert_eq!(
-        clients.gates.lines[0],
+        clients.access_checks.lines[0],
         "error the key of zone \"key\" has more than 255 bytes: 300"
     );
 }

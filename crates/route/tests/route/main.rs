@@ -8,7 +8,7 @@ mod file_op;
 mod error_page;
 mod fields;
 mod files;
-mod gates;
+mod access_checks;
 mod limits;
 mod links;
 mod location;

@@ -15,7 +15,7 @@ use sekisho_route::{
     Seen, Store, Table, Wait, WallTime,
 };
 
-use crate::gates::FakeGates;
+use crate::access_checks::FakeAccessChecks;
 
 type Change = Box<dyn FnOnce(&mut Settings)>;
 
@@ -413,7 +413,7 @@ fn variable(name: &str) -> Variable {
 pub(crate) struct FakeFiles {
     entries: Vec<String>,
     pub(crate) looks: usize,
-    pub(crate) gates: FakeGates,
+    pub(crate) access_checks: FakeAccessChecks,
 }
 
 impl FakeFiles {

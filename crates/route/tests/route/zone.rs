@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sekisho_config::{Rate, RateLimit, ZoneId};
 use sekisho_lifecycle::Moment;
-use sekisho_route::zone::{KEY_BYTES, PlaceZone, RateZone};
+use sekisho_route::zone::{KEY_BYTES, ConnectionZone, RateZone};
 use sekisho_route::{Rated, Taken};
 
 fn limit(requests: u32, secs: u32, burst: u64) -> RateLimit {
@@ -77,8 +77,8 @@ proptest! {
 
     /// However places are taken and left, they come out even.
     #[test]
-    fn places_come_out_even(steps in prop::collection::vec((any::<bool>(), 0_u8..6), 1..300)) {
-        let mut zone = PlaceZone::new(1 << 20);
+    fn permits_are_released_as_often_as_taken(steps in prop::collection::vec((any::<bool>(), 0_u8..6), 1..300)) {
+        let mut zone = ConnectionZone::new(1 << 20);
         let mut taken = [0_u32; 6];
         for (takes, key) in steps {
             let at = usize::from(key);
@@ -126,7 +126,7 @@ fn a_key_that_does_not_fit_at_all_has_no_room() {
     let mut zone = RateZone::new(200);
     let now = Moment::from_millis(0);
     assert_eq!(zone.look(&limit(1, 1, 0), &[b'x'; 100], true, now), Rated::NoRoom);
-    assert_eq!(PlaceZone::new(200).take(&[b'x'; 100], 1), Taken::NoRoom);
+    assert_eq!(ConnectionZone::new(200).take(&[b'x'; 100], 1), Taken::NoRoom);
 }
 
 #[test]

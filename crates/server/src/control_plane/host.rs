@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sekisho_config::{BuiltIn, Level, ListenAddress};
 use sekisho_endpoint::{
-    Budget, CloseReason, Code, Config, Echo, Endpoint, Gate, Greeting, Observer, Peer, Policy,
+    Budget, CloseReason, Code, Config, Echo, Endpoint, Authenticator, Greeting, Observer, Peer, Policy,
     RequestId, SessionSlots, Services, ipc,
 };
 use sekisho_handler::memory::{self, HeapWatch};
@@ -201,7 +201,7 @@ impl Host {
             budget: Budget::new(SEAT_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
             // Who has no business here is turned away before.
-            gate: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
+            authenticator: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
             observer: Rc::new(SessionLogger(Rc::clone(self))),
             ids: Arc::clone(&self.shared.connections),
         };
@@ -253,7 +253,7 @@ impl Host {
                     slots: SessionSlots::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
                     budget: Arc::clone(memory::native()),
                     session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
-                    gate: with_memory(rules.operators.clone().gate()),
+                    authenticator: with_memory(rules.operators.clone().authenticator()),
                     observer: Rc::new(SessionLogger(Rc::clone(self))),
                     ids: Arc::clone(&self.shared.connections),
                 };
@@ -269,7 +269,7 @@ impl Host {
             let task = match address {
                 ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
-                // Whoever can open the socket may begin; the gate decides who may control, as everywhere.
+                // Whoever can open the socket may begin; the authenticator decides who may control, as everywhere.
                 ListenAddress::Unix(_) if is_ipc => {
                     let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
                     UnixListener::from_std(socket.into()).map(|listener| {
@@ -390,12 +390,12 @@ fn policy(rules: &Rules) -> Policy {
 }
 
 /// A gate that lets nobody in while memory is short, but operators (X8).
-fn with_memory(gate: Rc<dyn Gate>) -> Rc<dyn Gate> {
+fn with_memory(authenticator: Rc<dyn Authenticator>) -> Rc<dyn Authenticator> {
     Rc::new(move |greeting: &Greeting, peer: &Peer| {
         if !greeting.wants_admin && memory::is_short() {
             return Err((Code::ResourceLimitReached, "memory is short".to_owned()));
         }
-        gate.admit(greeting, peer)
+        authenticator.admit(greeting, peer)
     })
 }
 

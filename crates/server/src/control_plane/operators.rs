@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use sekisho_config::{Admin, Endpoint};
-use sekisho_endpoint::{Code, Gate, Greeting, Peer};
+use sekisho_endpoint::{Code, Authenticator, Greeting, Peer};
 
 use crate::{Problem, user};
 
@@ -55,7 +55,7 @@ impl Operators {
     }
 
     /// At the addresses of the block: everybody comes in, and to the control socket who may control.
-    pub(super) fn gate(self) -> Rc<dyn Gate> {
+    pub(super) fn authenticator(self) -> Rc<dyn Authenticator> {
         Rc::new(move |greeting: &Greeting, peer: &Peer| {
             if greeting.wants_admin && !self.may_control(greeting, peer) {
                 return Err((Code::PermissionError, REFUSAL.to_owned()));

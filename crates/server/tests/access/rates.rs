@@ -77,7 +77,7 @@ fn a_reload_keeps_counts() {
 }
 
 #[test]
-fn a_place_is_given_back_however_the_request_ends() {
+fn a_permit_is_released_however_the_request_ends() {
     let tree = Tree::new();
     tree.file("root/a.txt", "hello");
     std::fs::File::create(tree.path("root/large"))
@@ -128,7 +128,7 @@ fn a_place_is_given_back_however_the_request_ends() {
 }
 
 #[test]
-fn pipelined_requests_take_one_place_after_the_other() {
+fn pipelined_requests_take_one_permit_after_the_other() {
     let server = start(&config(1, ZONES, "limit_conn places 1;"));
     let mut client = server.connect();
     client.send("GET /a.txt?k=x HTTP/1.1\r\nHost: x\r\n\r\n".repeat(50));
@@ -138,7 +138,7 @@ fn pipelined_requests_take_one_place_after_the_other() {
 }
 
 #[test]
-fn an_answer_that_leaves_slowly_keeps_its_place_until_it_has_left() {
+fn a_response_that_is_sent_slowly_keeps_its_permit_to_its_end() {
     let server = start(&config(
         1,
         ZONES,

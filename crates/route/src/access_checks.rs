@@ -1,15 +1,15 @@
 //! What stands between a request and its answer: rates, places and passwords. The decision asks for them
-//! through [`Gates`], whose methods answer at once; what takes its time is a [`Wait`].
+//! through [`AccessChecks`], whose methods answer at once; what takes its time is a [`Wait`].
 
 use std::fmt;
 use std::time::Duration;
 
-use sekisho_config::{Level, LocationId, PlaceLimit, RateLimit};
+use sekisho_config::{Level, LocationId, ConnectionLimit, RateLimit};
 use sekisho_http::Status;
 
 /// The shell's view of what is shared by many requests. Without it, nothing is limited, and no password
 /// is right.
-pub trait Gates {
+pub trait AccessChecks {
     /// How far above its rate a key is with one request more. With `counts` that request is counted if it
     /// is not over the burst; without, nothing changes.
     fn look_at_rate(&mut self, limit: &RateLimit, key: &[u8], counts: bool) -> Rated {
@@ -24,13 +24,13 @@ pub trait Gates {
     }
 
     /// Takes a place for this request until it is over.
-    fn take_place(&mut self, limit: &PlaceLimit, key: &[u8]) -> Taken {
+    fn acquire_permit(&mut self, limit: &ConnectionLimit, key: &[u8]) -> Taken {
         let _ = (limit, key);
         Taken::Yes
     }
 
     /// Gives back the places that were taken for this request.
-    fn leave_places(&mut self) {}
+    fn release_permits(&mut self) {}
 
     /// Whether the password is the user's, by this file. What went wrong with the file has been reported.
     fn password(
@@ -120,13 +120,13 @@ impl LimitStatus {
     }
 }
 
-/// What is remembered of a request's way through the gates, so that nothing is counted twice.
+/// What is remembered of a request's progress through the access checks, so that nothing is counted twice.
 #[derive(Debug, Default)]
-pub(crate) struct Passage {
+pub(crate) struct AccessProgress {
     /// What `limit_req` came to; asked once for a request.
     pub(crate) rate: Option<LimitStatus>,
     /// What `limit_conn` came to; asked once for a request.
-    pub(crate) places: Option<LimitStatus>,
+    pub(crate) connections: Option<LimitStatus>,
     /// A refusal that waits for `auth_delay`.
     pub(crate) refusal: Option<Status>,
     /// How often it has waited.
@@ -141,7 +141,7 @@ pub(crate) struct Passage {
     pub(crate) is_verified: bool,
 }
 
-impl Passage {
+impl AccessProgress {
     /// Makes it ready for the next request; the storage stays.
     pub(crate) fn clear(&mut self) {
         let (mut realm, mut user) =

@@ -1,16 +1,16 @@
-//! What the router asks for one request: files, and the gates before them. Whatever it is told here it is told
+//! What the router asks for one request: files, and the access checks before them. Whatever it is told here it is told
 //! at once; a password that takes its time becomes a question, which is answered as a task.
 
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{Level, LocationId, PlaceLimit, RateLimit, Settings};
-use sekisho_handler::limits::{Place, SharedZone};
+use sekisho_config::{Level, LocationId, ConnectionLimit, RateLimit, Settings};
+use sekisho_handler::limits::{ConnectionPermit, SharedZone};
 use sekisho_handler::password::{self, Answer, Question, Worked};
 use sekisho_handler::wait::Keeper;
 use sekisho_handler::{OpenFile, View};
-use sekisho_route::{Files, Gates, Look, Password, Rated, Request, Seen, Taken};
+use sekisho_route::{Files, AccessChecks, Look, Password, Rated, Request, Seen, Taken};
 
 use crate::request_log::{Client, RequestLine};
 use crate::work::Around;
@@ -18,7 +18,7 @@ use crate::worker::{BoundSite, Worker};
 
 /// What the router sees. It remembers what came to nothing first: that is what was asked for, whatever an
 /// `error_page` has been found for it since.
-pub(crate) struct Witness<'a> {
+pub(crate) struct RouteView<'a> {
     pub(crate) view: View<'a>,
     pub(crate) errno: Option<rustix::io::Errno>,
     pub(crate) path: &'a mut Vec<u8>,
@@ -26,12 +26,12 @@ pub(crate) struct Witness<'a> {
     pub(crate) bound_site: &'a BoundSite,
     pub(crate) request: &'a Request<'a>,
     /// The places that this request has taken.
-    pub(crate) places: &'a mut Vec<Place>,
+    pub(crate) permits: &'a mut Vec<ConnectionPermit>,
     /// What a password waits for.
     pub(crate) question: Option<Question>,
 }
 
-impl Witness<'_> {
+impl RouteView<'_> {
     fn note<F>(&mut self, look: Look<F>, path: &[u8]) -> Look<F> {
         let came_to_nothing = matches!(look, Look::Missing | Look::Denied | Look::Failed);
         if came_to_nothing && self.errno.is_none() {
@@ -58,7 +58,7 @@ impl Witness<'_> {
     }
 }
 
-impl Files for Witness<'_> {
+impl Files for RouteView<'_> {
     type File = Rc<OpenFile>;
 
     fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File> {
@@ -91,7 +91,7 @@ impl Files for Witness<'_> {
     }
 }
 
-impl Gates for Witness<'_> {
+impl AccessChecks for RouteView<'_> {
     fn look_at_rate(&mut self, limit: &RateLimit, key: &[u8], counts: bool) -> Rated {
         let zone = self.zone(limit.zone);
         zone.map_or(Rated::NoRoom, |zone| zone.look_at_rate(limit, key, counts, self.view.now))
@@ -101,10 +101,10 @@ impl Gates for Witness<'_> {
         self.zone(limit.zone).map_or(0, |zone| zone.count_request(limit, key, self.view.now))
     }
 
-    fn take_place(&mut self, limit: &PlaceLimit, key: &[u8]) -> Taken {
-        match self.zone(limit.zone).map(|zone| zone.take_place(limit, key)) {
-            Some(Ok(place)) => {
-                self.places.push(place);
+    fn acquire_permit(&mut self, limit: &ConnectionLimit, key: &[u8]) -> Taken {
+        match self.zone(limit.zone).map(|zone| zone.acquire_permit(limit, key)) {
+            Some(Ok(permit)) => {
+                self.permits.push(permit);
                 Taken::Yes
             }
             Some(Err(taken)) => taken,
@@ -112,8 +112,8 @@ impl Gates for Witness<'_> {
         }
     }
 
-    fn leave_places(&mut self) {
-        self.places.clear();
+    fn release_permits(&mut self) {
+        self.permits.clear();
     }
 
     fn password(
