@@ -38,7 +38,7 @@ use slots::{Claim, Standing};
 use spawn::Input;
 
 /// What a run needs of the worker around it.
-pub trait Surroundings: fmt::Debug {
+pub trait HandlerContext: fmt::Debug {
     /// The time.
     fn now(&self) -> Moment;
     /// Writes a line about the request into its error log.
@@ -78,7 +78,7 @@ pub struct Call<'a> {
 /// have been appended to `fields`.
 pub fn start(
     call: &Call<'_>,
-    around: Rc<dyn Surroundings>,
+    context: Rc<dyn HandlerContext>,
     fields: &mut Vec<u8>,
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
@@ -87,13 +87,13 @@ pub fn start(
     let Some(cgi) = settings.cgi.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
     // A program has memory of its own, of the same control group (X8).
     if memory::is_short() {
-        around.report(Level::Info, format_args!("cgi: not started: memory is short"));
+        context.report(Level::Info, format_args!("cgi: not started: memory is short"));
         fields.extend_from_slice(b"Retry-After: 1\r\n");
         return Err(Status::SERVICE_UNAVAILABLE);
     }
     let refuse = |cause: Cause| {
         let file = exchange.file.escape_ascii();
-        around.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
+        context.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
         cause.status()
     };
     let invocation = invocation(table, request, exchange).map_err(refuse)?;
@@ -123,7 +123,7 @@ pub fn start(
     let job = Job { cgi, invocation, environment: variables, rules, claim };
     let mut task = CgiTask {
         stage: Stage::Ended,
-        around,
+        context,
         file: exchange.file.clone(),
         status: exchange.status,
         head: None,
@@ -136,7 +136,7 @@ pub fn start(
         task.queue(job, Input::Nothing, now);
     } else if !job.cgi.request_buffering && call.body_bytes.is_some() {
         task.queue(job, Input::Pipe, now);
-    } else if task.around.process_slots().is_full(&job.claim) {
+    } else if task.context.process_slots().is_full(&job.claim) {
         task.fail(Cause::QueueFull);
     } else {
         // A slow client holds no program, and the program knows the length before it starts (C7).
@@ -174,7 +174,7 @@ struct Job {
 #[derive(Debug)]
 struct CgiTask {
     stage: Stage,
-    around: Rc<dyn Surroundings>,
+    context: Rc<dyn HandlerContext>,
     /// The script, for the log.
     file: Vec<u8>,
     /// The status that an `error_page` wants.
@@ -212,7 +212,7 @@ enum Stage {
 
 impl CgiTask {
     fn queue(&mut self, job: Job, input: Input, now: Moment) {
-        match self.around.process_slots().take(job.claim) {
+        match self.context.process_slots().take(job.claim) {
             Some(ticket) if ticket.standing() == Standing::Granted => {
                 self.spawn(job, input, ticket, now);
             }
@@ -235,8 +235,8 @@ impl CgiTask {
         match spawn::spawn(&job.invocation, &job.environment, input, stderr, limits) {
             Ok(pipes) => {
                 let program = Program::new(job.rules, now);
-                let around = Rc::clone(&self.around);
-                let mut run = Run::new(program, pipes, id, (ticket, starting), around, now);
+                let context = Rc::clone(&self.context);
+                let mut run = Run::new(program, pipes, id, (ticket, starting), context, now);
                 if self.has_body_ended {
                     run.end_input();
                 }
@@ -247,7 +247,7 @@ impl CgiTask {
                     strays.end(id);
                 }
                 let program = job.invocation.program.escape_ascii();
-                self.around
+                self.context
                     .report(Level::Error, format_args!("cgi \"{program}\": {cause}: {error}"));
                 self.stage = Stage::Ended;
                 self.ending = Some(Ending::Fail(cause));
@@ -263,7 +263,7 @@ impl CgiTask {
 
     fn fail_to_keep(&mut self, error: &std::io::Error) {
         let file = self.file.escape_ascii();
-        self.around
+        self.context
             .report(Level::Crit, format_args!("cgi \"{file}\": cannot keep a body: {error}"));
         self.stage = Stage::Ended;
         self.ending = Some(Ending::Fail(Cause::NoResources));
@@ -271,14 +271,14 @@ impl CgiTask {
 
     fn note(&self, cause: Cause) {
         let file = self.file.escape_ascii();
-        self.around.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
+        self.context.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
         let expired = match cause {
             Cause::ReadTimeout => DeadlineKind::Silence,
             Cause::RunTimeout => DeadlineKind::Program,
             Cause::QueueTimeout => DeadlineKind::Wait,
             _ => return,
         };
-        self.around.expired(expired);
+        self.context.expired(expired);
     }
 
     /// Keeps what the machine orders until the connection takes it.

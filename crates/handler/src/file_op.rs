@@ -35,7 +35,7 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_route::{FileOp, Exchange, Request, Store, Table};
 use tokio::task::JoinHandle;
 
-use crate::cgi::Surroundings;
+use crate::cgi::HandlerContext;
 use crate::memory;
 use crate::task::{Outbox, Progress, Task, BodySink};
 use intake::{Intake, Sink};
@@ -78,7 +78,7 @@ impl Call<'_> {
 /// have been appended to `fields`.
 pub fn start(
     call: &Call<'_>,
-    around: Rc<dyn Surroundings>,
+    context: Rc<dyn HandlerContext>,
     fields: &mut Vec<u8>,
 ) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
@@ -88,15 +88,15 @@ pub fn start(
             let failure = Failure::because(Status::SERVICE_UNAVAILABLE, "memory is short");
             Err(failure.field("Retry-After", b"1"))
         }
-        Some(file_ops) => share::take().and_then(|share| Ok((begin(call, file_ops, &around)?, share))),
+        Some(file_ops) => share::take().and_then(|share| Ok((begin(call, file_ops, &context)?, share))),
         None => Err(Failure::of(Status::FORBIDDEN)),
     };
     match begun {
         Ok((stage, share)) => {
-            Ok(Box::new(FileOpTask { stage, has_body_ended: false, around, _share: share }))
+            Ok(Box::new(FileOpTask { stage, has_body_ended: false, context, _share: share }))
         }
         Err(failure) => {
-            failure.report(&*around);
+            failure.report(&*context);
             fields.extend_from_slice(&failure.fields);
             Err(failure.status)
         }
@@ -114,22 +114,22 @@ pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
     answer.status
 }
 
-fn begin(call: &Call<'_>, file_ops: &FileOps, around: &Rc<dyn Surroundings>) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, file_ops: &FileOps, context: &Rc<dyn HandlerContext>) -> Result<Stage, Failure> {
     if call.has_body && !takes_body(call.file_op) {
         // nginx's answer: whatever the body is meant to say, it is not understood.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
     }
     match call.file_op {
         FileOp::Put => Ok(Stage::Receiving(put::begin(call, file_ops)?)),
-        FileOp::Delete => Ok(Stage::Ready(delete::job(call, file_ops, around.table())?)),
+        FileOp::Delete => Ok(Stage::Ready(delete::job(call, file_ops, context.table())?)),
         FileOp::Mkcol => Ok(Stage::Ready(change::make_folder(call, file_ops)?)),
-        FileOp::Copy(to) => Ok(Stage::Ready(change::copy(call, file_ops, to, around.table())?)),
-        FileOp::Move(to) => Ok(Stage::Ready(change::rename(call, file_ops, to, around.table())?)),
+        FileOp::Copy(to) => Ok(Stage::Ready(change::copy(call, file_ops, to, context.table())?)),
+        FileOp::Move(to) => Ok(Stage::Ready(change::rename(call, file_ops, to, context.table())?)),
         FileOp::Store(place) if file_ops.resumable.is_some() && resume::is_spoken(call.request.head) => {
-            resume::create(call, file_ops, &Programs::of(call, place, around.table()))
+            resume::create(call, file_ops, &Programs::of(call, place, context.table()))
         }
         FileOp::Store(place) => {
-            let programs = Programs::of(call, place, around.table());
+            let programs = Programs::of(call, place, context.table());
             Ok(Stage::Receiving(store::begin(call, file_ops, place, programs)?))
         }
         FileOp::Resume(place) => resume::resume(call, file_ops, place),
@@ -258,10 +258,10 @@ impl Failure {
         self
     }
 
-    fn report(&self, around: &dyn Surroundings) {
+    fn report(&self, context: &dyn HandlerContext) {
         let Some(why) = &self.why else { return };
-        let hint = self.errno.map(|errno| around.denial_hint(errno)).unwrap_or_default();
-        around.report(self.level, format_args!("{why}{hint}"));
+        let hint = self.errno.map(|errno| context.denial_hint(errno)).unwrap_or_default();
+        context.report(self.level, format_args!("{why}{hint}"));
     }
 }
 
@@ -327,7 +327,7 @@ struct FileOpTask {
     stage: Stage,
     /// The body is complete, though nobody may have been ready to take it.
     has_body_ended: bool,
-    around: Rc<dyn Surroundings>,
+    context: Rc<dyn HandlerContext>,
     /// Its share of the descriptors.
     _share: share::Share,
 }
@@ -498,7 +498,7 @@ impl Task for FileOpTask {
                     return Poll::Ready(Progress::Head(answer.status, Some(length)));
                 }
                 Stage::Ended(Err(failure)) => {
-                    failure.report(&*self.around);
+                    failure.report(&*self.context);
                     out.fields.extend_from_slice(&failure.fields);
                     return Poll::Ready(Progress::Fail(failure.status));
                 }

@@ -45,7 +45,7 @@ const AT_ONCE_UNKEPT_MAX: usize = 256;
 const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
 
 /// What a listing needs of the server around it.
-pub trait Surroundings: fmt::Debug {
+pub trait ListingContext: fmt::Debug {
     /// Whether an address is answered under the same settings as the listing, whatever it is called.
     fn is_ours(&self, path: &[u8]) -> bool;
     /// Writes a line about the request into its error log.
@@ -74,7 +74,7 @@ pub struct Call<'a> {
     /// What stands for `settings`: no two are called the same.
     pub settings_name: (u64, u32),
     /// The server around it.
-    pub around: Rc<dyn Surroundings>,
+    pub context: Rc<dyn ListingContext>,
     /// The status that an `error_page` wants.
     pub status: Option<Status>,
     /// How far local time is ahead of UTC.
@@ -266,7 +266,7 @@ fn archive_kind(call: &Call<'_>) -> Option<Kind> {
 /// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: what they
 /// are made of is not for everybody (V26). Nor where what can be fetched depends on how it is called.
 fn offered_archives(call: &Call<'_>) -> Archives {
-    let is_open = call.settings.cgi.is_none() && call.around.is_ours(call.path);
+    let is_open = call.settings.cgi.is_none() && call.context.is_ours(call.path);
     if is_open { call.settings.listing.archives } else { Archives::default() }
 }
 
@@ -315,7 +315,7 @@ struct Place {
     symlinks: Symlinks,
     path: Vec<u8>,
     shows_readme: bool,
-    around: Rc<dyn Surroundings>,
+    context: Rc<dyn ListingContext>,
     /// When it was asked for.
     wall_secs: i64,
 }
@@ -329,21 +329,21 @@ impl Place {
             path: call.path.to_vec(),
             // Where files may be programs, what lies there is not shown as text (V26).
             shows_readme: call.settings.listing.readme && call.settings.cgi.is_none(),
-            around: Rc::clone(&call.around),
+            context: Rc::clone(&call.context),
             wall_secs: call.wall_secs,
         }
     }
 
     /// Whether what lies below can be fetched as freely as the listing.
     fn is_ours(&self, below: &[u8]) -> bool {
-        self.around.is_ours(&joined(&self.path, below))
+        self.context.is_ours(&joined(&self.path, below))
     }
 
     /// Reports why there is no listing; the status that says so.
     fn failed(&self, errno: Errno) -> Status {
         let (file, why) = (self.file.escape_ascii(), std::io::Error::from(errno));
-        let hint = self.around.denial_hint(errno);
-        self.around.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}{hint}"));
+        let hint = self.context.denial_hint(errno);
+        self.context.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}{hint}"));
         if is_lack(errno) { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }
     }
 
@@ -362,7 +362,7 @@ impl Place {
         let message = format_args!(
             "{what} of \"{file}\" is refused: listings and archives hold {taken} KiB of at most {limit} KiB"
         );
-        self.around.report(Level::Warn, message);
+        self.context.report(Level::Warn, message);
         Status::SERVICE_UNAVAILABLE
     }
 

@@ -94,7 +94,7 @@ impl Hashers {
 }
 
 /// What answering a question needs of the worker around it.
-pub trait Keeper: fmt::Debug {
+pub trait PasswordContext: fmt::Debug {
     /// Remembers what came of it.
     fn keep(&self, worked: Worked);
     /// Writes a line about the request into its error log.
@@ -103,7 +103,7 @@ pub trait Keeper: fmt::Debug {
 
 /// A task that answers a question about a password.
 pub struct Asking {
-    keeper: Rc<dyn Keeper>,
+    context: Rc<dyn PasswordContext>,
     work: Pin<Box<dyn Future<Output = Result<Worked, JoinError>>>>,
     until: Moment,
     is_cancelled: bool,
@@ -130,13 +130,13 @@ impl Asking {
     pub fn start(
         hashers: &Arc<Hashers>,
         question: Question,
-        keeper: Rc<dyn Keeper>,
+        context: Rc<dyn PasswordContext>,
         now: Moment,
     ) -> Result<Box<dyn Task>, Status> {
         let before = hashers.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(Arc::clone(hashers));
         if before >= QUEUE_MAX {
-            keeper.report(Level::Error, format_args!("too many passwords wait to be checked"));
+            context.report(Level::Error, format_args!("too many passwords wait to be checked"));
             return Err(Status::SERVICE_UNAVAILABLE);
         }
         let permits = Arc::clone(&hashers.permits);
@@ -151,7 +151,7 @@ impl Asking {
             .await
         });
         let until = now + PASSWORD_LIMIT;
-        Ok(Box::new(Self { keeper, work, until, is_cancelled: false, _waiting: waiting }))
+        Ok(Box::new(Self { context, work, until, is_cancelled: false, _waiting: waiting }))
     }
 }
 
@@ -170,16 +170,16 @@ impl Task for Asking {
         }
         match self.work.as_mut().poll(cx) {
             Poll::Ready(Ok(worked)) => {
-                self.keeper.keep(worked);
+                self.context.keep(worked);
                 Poll::Ready(Progress::Again)
             }
             Poll::Ready(Err(error)) => {
-                self.keeper
+                self.context
                     .report(Level::Crit, format_args!("checking a password failed: {error}"));
                 Poll::Ready(Progress::Fail(Status::INTERNAL_SERVER_ERROR))
             }
             Poll::Pending if self.until.is_due(now) => {
-                self.keeper.report(Level::Error, format_args!("checking a password took too long"));
+                self.context.report(Level::Error, format_args!("checking a password took too long"));
                 Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE))
             }
             Poll::Pending => Poll::Pending,

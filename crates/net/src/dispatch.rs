@@ -21,7 +21,7 @@ use crate::link::{Link, request_view};
 use crate::list::list;
 use crate::request_log::{Trouble, write_remarks};
 use crate::site;
-use crate::work::Around;
+use crate::work::WorkerContext;
 use crate::worker::BoundSite;
 
 /// What is to be answered.
@@ -248,7 +248,7 @@ impl Starting<'_> {
                 allow_field(route, fields);
                 reply(Reply::empty(file_op::options(settings, fields)))
             }
-            Action::Listing => match list(self.around(), request, route, fields, now) {
+            Action::Listing => match list(self.context(), request, route, fields, now) {
                 Listed::Reply(made) => reply(made),
                 Listed::Task(task) => Started::Task(task),
             },
@@ -264,8 +264,8 @@ impl Starting<'_> {
         }
     }
 
-    fn around(&self) -> Around {
-        Around {
+    fn context(&self) -> WorkerContext {
+        WorkerContext {
             worker: Rc::clone(&self.link.worker),
             bound_site: Rc::clone(&self.accepted.bound_site),
             location: self.route.location,
@@ -288,7 +288,7 @@ impl Starting<'_> {
             body_bytes: self.body.1.filter(|_| is_asked),
             software: site::PRODUCT,
         };
-        cgi::start(&call, Rc::new(self.around()), fields, self.now)
+        cgi::start(&call, Rc::new(self.context()), fields, self.now)
     }
 
     fn file_operation(
@@ -303,7 +303,7 @@ impl Starting<'_> {
         let (has_body, body_bytes) = self.body;
         let (table, request) = (self.accepted.bound_site.site.table(), self.request);
         let call = file_op::Call { table, request, exchange: self.route, file_op, has_body, body_bytes };
-        file_op::start(&call, Rc::new(self.around()), fields)
+        file_op::start(&call, Rc::new(self.context()), fields)
     }
 
     /// Waits for what the decision needs.
@@ -311,8 +311,8 @@ impl Starting<'_> {
         let started = match (wait, self.question.take()) {
             (Wait::For(length), _) => Ok(Delay::until(self.now + length)),
             (Wait::Password, Some(question)) => {
-                let (hashers, around) = (&self.link.worker.shared.hashers, Rc::new(self.around()));
-                Asking::start(hashers, question, around, self.now)
+                let (hashers, context) = (&self.link.worker.shared.hashers, Rc::new(self.context()));
+                Asking::start(hashers, question, context, self.now)
             }
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
         };

@@ -4,45 +4,45 @@ use std::fmt;
 use std::rc::Rc;
 
 use sekisho_config::{Level, ServerId};
-use sekisho_handler::cgi::Surroundings as _;
+use sekisho_handler::cgi::HandlerContext as _;
 use sekisho_handler::listing::{self, Listed};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Exchange, Request};
 
 use crate::site;
-use crate::work::Around;
+use crate::work::WorkerContext;
 
 /// The server around a listing.
 #[derive(Debug)]
-struct Surroundings {
-    around: Around,
+struct ListingTaskContext {
+    context: WorkerContext,
     server: ServerId,
 }
 
-impl listing::Surroundings for Surroundings {
+impl listing::ListingContext for ListingTaskContext {
     fn is_ours(&self, path: &[u8]) -> bool {
-        let table = self.around.bound_site.site.table();
-        table.is_alike(self.server, self.around.location, path)
+        let table = self.context.bound_site.site.table();
+        table.is_alike(self.server, self.context.location, path)
     }
 
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.around.report(level, message);
+        self.context.report(level, message);
     }
 
     fn denial_hint(&self, errno: rustix::io::Errno) -> String {
-        self.around.denial_hint(errno)
+        self.context.denial_hint(errno)
     }
 }
 
 /// Lists the folder that was decided on, or begins to.
 pub(crate) fn list(
-    around: Around,
+    context: WorkerContext,
     request: &Request<'_>,
     exchange: &Exchange,
     fields: &mut Vec<u8>,
     now: Moment,
 ) -> Listed {
-    let (worker, bound_site) = (Rc::clone(&around.worker), Rc::clone(&around.bound_site));
+    let (worker, bound_site) = (Rc::clone(&context.worker), Rc::clone(&context.bound_site));
     let (site, location) = (&bound_site.site, exchange.location);
     let settings = &site.location(location).settings;
     let call = listing::Call {
@@ -54,7 +54,7 @@ pub(crate) fn list(
         method: exchange.method,
         settings,
         settings_name: (site.serial(), location.0),
-        around: Rc::new(Surroundings { around, server: exchange.server }),
+        context: Rc::new(ListingTaskContext { context, server: exchange.server }),
         status: exchange.status,
         utc_offset_secs: request.wall.utc_offset_secs,
         product: site::product(settings),

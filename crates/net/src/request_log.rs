@@ -45,7 +45,7 @@ impl Exchange {
         let Some(accepted) = self.accepted.clone() else { return };
         let worker = &link.worker;
         if self.status == Status::FORBIDDEN {
-            worker.shared.doubt.notify_one();
+            worker.shared.sandbox_recheck.notify_one();
         }
         worker.tally.borrow_mut().add(self.status, now.since(self.since));
         let site = &accepted.bound_site.site;

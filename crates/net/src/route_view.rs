@@ -8,12 +8,12 @@ use std::sync::Arc;
 use sekisho_config::{Level, LocationId, ConnectionLimit, RateLimit, Settings};
 use sekisho_handler::limits::{ConnectionPermit, SharedZone};
 use sekisho_handler::password::{self, Answer, Question, Worked};
-use sekisho_handler::wait::Keeper;
+use sekisho_handler::wait::PasswordContext;
 use sekisho_handler::{OpenFile, View};
 use sekisho_route::{Files, AccessChecks, Look, Password, Rated, Request, Seen, Taken};
 
 use crate::request_log::{Client, RequestLine};
-use crate::work::Around;
+use crate::work::WorkerContext;
 use crate::worker::{BoundSite, Worker};
 
 /// What the router sees. It remembers what came to nothing first: that is what was asked for, whatever an
@@ -134,7 +134,7 @@ impl AccessChecks for RouteView<'_> {
             }
             Answer::Trouble(verdict, error) => {
                 // It may have been replaced by one that the sandbox does not know yet.
-                self.worker.shared.doubt.notify_one();
+                self.worker.shared.sandbox_recheck.notify_one();
                 let is_missing = verdict == Password::NoFile;
                 let level = if is_missing { Level::Error } else { Level::Crit };
                 let file = file.escape_ascii();
@@ -155,13 +155,13 @@ impl AccessChecks for RouteView<'_> {
     }
 }
 
-impl Keeper for Around {
+impl PasswordContext for WorkerContext {
     fn keep(&self, worked: Worked) {
         let mut verdicts = self.worker.verdicts.borrow_mut();
         worked.keep(&self.worker.shared.user_files, &mut verdicts, self.worker.clock.now());
     }
 
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
-        sekisho_handler::cgi::Surroundings::report(self, level, message);
+        sekisho_handler::cgi::HandlerContext::report(self, level, message);
     }
 }

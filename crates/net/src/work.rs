@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Level, LocationId};
 use sekisho_handler::Progress;
-use sekisho_handler::cgi::{Runs, ProcessSlots, Surroundings};
+use sekisho_handler::cgi::{Runs, ProcessSlots, HandlerContext};
 use sekisho_handler::task::BodySink;
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
@@ -22,7 +22,7 @@ use crate::worker::{BoundSite, Worker};
 
 /// What a program's run needs of the worker, and whose request it is for.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct WorkerContext {
     pub(crate) worker: Rc<Worker>,
     pub(crate) bound_site: Rc<BoundSite>,
     pub(crate) location: LocationId,
@@ -31,7 +31,7 @@ pub(crate) struct Around {
     pub(crate) request_id: RequestIdSeed,
 }
 
-impl Surroundings for Around {
+impl HandlerContext for WorkerContext {
     fn now(&self) -> Moment {
         self.worker.clock.now()
     }

@@ -75,8 +75,8 @@ pub struct Shared {
     pub user_files: UserFiles,
     /// Who computes passwords.
     pub hashers: Arc<Hashers>,
-    /// Signalled when a file could not be had: the place may be another one than it was.
-    pub doubt: Notify,
+    /// Signalled when an open was denied: the paths of the sandbox are checked again.
+    pub sandbox_recheck: Notify,
     /// Whether the kernel keeps the workers within certain places.
     pub is_kept: AtomicBool,
     /// Who the server has become, where it has.

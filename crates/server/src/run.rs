@@ -67,7 +67,7 @@ enum ServerEvent {
     FromControlPlane(control_plane::ServerRequest),
     WorkerEnded(Ended),
     /// A file could not be had: a place may have changed.
-    Doubted,
+    SandboxRecheck,
     TimePassed,
 }
 
@@ -294,7 +294,7 @@ impl Server {
                 ServerEvent::Called(call) => self.answer(call),
                 ServerEvent::FromControlPlane(event) => self.serve_control_plane(event).await,
                 ServerEvent::WorkerEnded(ended) => self.worker_ended(&ended),
-                ServerEvent::Doubted => {
+                ServerEvent::SandboxRecheck => {
                     self.look_at_places();
                     DrainOrder::Nothing
                 }
@@ -329,7 +329,7 @@ impl Server {
                 None => std::future::pending().await,
             }
         };
-        let doubt = self.workers.shared();
+        let shared = self.workers.shared();
         let handover = &mut self.handover;
         let call = async {
             match handover {
@@ -348,7 +348,7 @@ impl Server {
             call = call => ServerEvent::Called(call),
             event = self.control_plane.next() => ServerEvent::FromControlPlane(event),
             ended = self.workers.next_end() => ServerEvent::WorkerEnded(ended),
-            () = doubt.doubt.notified() => ServerEvent::Doubted,
+            () = shared.sandbox_recheck.notified() => ServerEvent::SandboxRecheck,
             () = time => ServerEvent::TimePassed,
         }
     }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::Surroundings;
+use super::HandlerContext;
 use super::process_slots::{Starting, Ticket};
 use super::spawn::{self, Pipes};
 use super::stderr::Stderr;
@@ -72,7 +72,7 @@ pub(super) struct Run {
     overdue_bytes: usize,
     stderr: Option<Stderr>,
     output: Vec<u8>,
-    around: Rc<dyn Surroundings>,
+    context: Rc<dyn HandlerContext>,
     /// Whose strays end with it.
     id: Option<RunId>,
     /// Its place; given back when it is over.
@@ -94,7 +94,7 @@ impl Run {
         pipes: Pipes,
         id: Option<RunId>,
         (ticket, starting): (Ticket, Starting),
-        around: Rc<dyn Surroundings>,
+        context: Rc<dyn HandlerContext>,
         now: Moment,
     ) -> Self {
         starting.begin(pipes.process);
@@ -109,7 +109,7 @@ impl Run {
             overdue_bytes: 0,
             stderr: pipes.stderr.map(|(pipe, level)| Stderr::new(pipe, level)),
             output: Vec::new(),
-            around,
+            context,
             id,
             ticket,
         }
@@ -176,7 +176,7 @@ impl Run {
             return None;
         }
         if let Some(stderr) = &mut self.stderr {
-            stderr.read(cx, &*self.around);
+            stderr.read(cx, &*self.context);
         }
         if self.stdin.write_rest(cx) {
             self.program.after(Fact::InputTaken, now);
@@ -264,7 +264,7 @@ impl Run {
         self.watch = ended.map_or(Watch::From(now + WATCH_AGAIN), Watch::By);
         if let Some(stderr) = &mut self.stderr {
             stderr.watch();
-            stderr.read(cx, &*self.around);
+            stderr.read(cx, &*self.context);
         }
     }
 
@@ -293,7 +293,7 @@ impl Run {
         self.stdin.close();
         self.stdout = None;
         if let Some(stderr) = self.stderr.take() {
-            stderr.finish(&*self.around);
+            stderr.finish(&*self.context);
         }
         let process_slots = self.ticket.process_slots();
         if let Some(id) = self.id.take() {
@@ -304,8 +304,8 @@ impl Run {
 
     /// Goes on until the process has ended, without anyone to answer to.
     pub(super) fn go_on_alone(mut self: Box<Self>) {
-        let around = Rc::clone(&self.around);
-        self.tell(Fact::ClientLost, around.now());
+        let context = Rc::clone(&self.context);
+        self.tell(Fact::ClientLost, context.now());
         self.stdin.close();
         self.is_held = false;
         if self.program.is_over() {
@@ -315,14 +315,14 @@ impl Run {
             // The runtime is gone: what is left is ended here and now.
             return drop(self);
         }
-        let runs = around.runs();
+        let runs = context.runs();
         runs.alone.set(runs.alone.get() + 1);
         tokio::task::spawn_local(async move {
-            self.run_alone(around.runs()).await;
+            self.run_alone(context.runs()).await;
             drop(self);
-            let runs = around.runs();
+            let runs = context.runs();
             runs.alone.set(runs.alone.get() - 1);
-            around.ended_alone();
+            context.ended_alone();
         });
     }
 
@@ -331,7 +331,7 @@ impl Run {
         let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         poll_fn(|cx| {
             loop {
-                let now = self.around.now();
+                let now = self.context.now();
                 if forced.as_mut().poll(cx).is_ready() || runs.is_forced.get() {
                     return Poll::Ready(());
                 }

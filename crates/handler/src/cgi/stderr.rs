@@ -11,7 +11,7 @@ use sekisho_config::Level;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
 
-use super::Surroundings;
+use super::HandlerContext;
 
 /// A line is cut after so many bytes.
 const LINE_MAX: usize = 1024;
@@ -58,7 +58,7 @@ impl Stderr {
     }
 
     /// Reads what has come.
-    pub(super) fn read(&mut self, cx: &mut Context<'_>, around: &dyn Surroundings) {
+    pub(super) fn read(&mut self, cx: &mut Context<'_>, context: &dyn HandlerContext) {
         let mut bytes = [0; READ_BYTES];
         loop {
             let Pipe::Watched(pipe) = &mut self.pipe else { return };
@@ -67,7 +67,7 @@ impl Stderr {
                 Poll::Pending => return,
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                     let filled = buffer.filled().len();
-                    self.take(&bytes[..filled], around);
+                    self.take(&bytes[..filled], context);
                 }
                 Poll::Ready(_) => self.pipe = Pipe::Ended,
             }
@@ -75,19 +75,19 @@ impl Stderr {
     }
 
     /// The last words: what is still in the pipe, a line without an end, and what was left out.
-    pub(super) fn finish(mut self, around: &dyn Surroundings) {
+    pub(super) fn finish(mut self, context: &dyn HandlerContext) {
         let mut bytes = [0; READ_BYTES];
         for _ in 0..LAST_READS {
             match self.last_words(&mut bytes) {
-                Ok(count) if count > 0 => self.take(&bytes[..count], around),
+                Ok(count) if count > 0 => self.take(&bytes[..count], context),
                 _ => break,
             }
         }
-        self.end_line(around);
+        self.end_line(context);
         if self.lines > LINES_MAX {
             let left_out = self.lines - LINES_MAX;
             let message = format_args!("cgi stderr: {left_out} more lines were left out");
-            around.report(self.level, message);
+            context.report(self.level, message);
         }
     }
 
@@ -107,7 +107,7 @@ impl Stderr {
         }
     }
 
-    fn take(&mut self, bytes: &[u8], around: &dyn Surroundings) {
+    fn take(&mut self, bytes: &[u8], context: &dyn HandlerContext) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = match piece {
                 [text @ .., b'\n'] => (text, true),
@@ -116,19 +116,19 @@ impl Stderr {
             let room = LINE_MAX - self.line.len();
             self.line.extend_from_slice(&text[..text.len().min(room)]);
             if ends {
-                self.end_line(around);
+                self.end_line(context);
             }
         }
     }
 
-    fn end_line(&mut self, around: &dyn Surroundings) {
+    fn end_line(&mut self, context: &dyn HandlerContext) {
         if self.line.is_empty() {
             return;
         }
         self.lines = self.lines.saturating_add(1);
         if self.lines <= LINES_MAX {
             let line = String::from_utf8_lossy(&self.line);
-            around.report(self.level, format_args!("cgi stderr: {line}"));
+            context.report(self.level, format_args!("cgi stderr: {line}"));
         }
         self.line.clear();
     }

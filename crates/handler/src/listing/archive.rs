@@ -224,7 +224,7 @@ impl ArchiveTask {
         let place = &self.walk.place;
         let file = place.file.escape_ascii();
         let message = format_args!("archive of \"{file}\" is broken off: {why}");
-        place.around.report(Level::Error, message);
+        place.context.report(Level::Error, message);
         Stage::Broken
     }
 }
