@@ -25,7 +25,7 @@ use sekisho_gateway::cgi::{
 };
 use sekisho_http::Status;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
-use sekisho_route::{Exchange, Request, Table};
+use sekisho_route::{RouteState, Request, Table};
 
 use crate::memory;
 use crate::request_body::{Gathered, RequestBody};
@@ -65,7 +65,7 @@ pub struct Call<'a> {
     /// The request.
     pub request: &'a Request<'a>,
     /// What was decided.
-    pub exchange: &'a Exchange,
+    pub route_state: &'a RouteState,
     /// Whether body bytes follow, and how many, if that is known.
     pub has_body: bool,
     /// The declared length of the body.
@@ -82,8 +82,8 @@ pub fn start(
     fields: &mut Vec<u8>,
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
-    let Call { table, request, exchange, .. } = *call;
-    let settings = &table.location(exchange.location).settings;
+    let Call { table, request, route_state, .. } = *call;
+    let settings = &table.location(route_state.location).settings;
     let Some(cgi) = settings.cgi.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
     // A program has memory of its own, of the same control group (X8).
     if memory::is_short() {
@@ -92,40 +92,40 @@ pub fn start(
         return Err(Status::SERVICE_UNAVAILABLE);
     }
     let refuse = |cause: Cause| {
-        let file = exchange.file.escape_ascii();
+        let file = route_state.file.escape_ascii();
         context.report(Level::Error, format_args!("cgi \"{file}\": {cause}"));
         cause.status()
     };
-    let invocation = invocation(table, request, exchange).map_err(refuse)?;
-    if !invocation.is_interpreted && !spawn::is_executable(&exchange.file) {
+    let invocation = invocation(table, request, route_state).map_err(refuse)?;
+    if !invocation.is_interpreted && !spawn::is_executable(&route_state.file) {
         return Err(refuse(Cause::NotExecutable));
     }
     let facts = Facts {
         table,
         request,
-        exchange,
+        route_state,
         has_body: call.has_body,
         body_bytes: call.body_bytes,
         software: call.software,
-        user: exchange.verified_user().map(|user| Authenticated { scheme: "Basic", user }),
+        user: route_state.verified_user().map(|user| Authenticated { scheme: "Basic", user }),
     };
     let mut variables = Environment::with_room();
     environment(&facts, &mut variables);
-    let rules = Rules::new(&cgi, exchange.method);
+    let rules = Rules::new(&cgi, route_state.method);
     let claim = Claim {
         max: cgi.max_processes,
         max_per_address: cgi.max_per_address,
         reserved: cgi.reserved,
         queue_max: cgi.queue,
         address: request.connection.remote.map(|remote| remote.ip().into()),
-        location: exchange.location.0,
+        location: route_state.location.0,
     };
     let job = Job { cgi, invocation, environment: variables, rules, claim };
     let mut task = CgiTask {
         stage: Stage::Ended,
         context,
-        file: exchange.file.clone(),
-        status: exchange.status,
+        file: route_state.file.clone(),
+        status: route_state.status,
         head: None,
         body: Vec::new(),
         ending: None,

@@ -32,7 +32,7 @@ use sekisho_config::{Cgi, FileOps, Level, LocationId, Settings};
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_route::{FileOp, Exchange, Request, Store, Table};
+use sekisho_route::{FileOp, RouteState, Request, Store, Table};
 use tokio::task::JoinHandle;
 
 use crate::cgi::HandlerContext;
@@ -51,7 +51,7 @@ pub struct Call<'a> {
     /// The request.
     pub request: &'a Request<'a>,
     /// What was decided.
-    pub exchange: &'a Exchange,
+    pub route_state: &'a RouteState,
     /// What shall be done.
     pub file_op: &'a FileOp,
     /// Whether body bytes follow.
@@ -62,7 +62,7 @@ pub struct Call<'a> {
 
 impl Call<'_> {
     fn settings(&self) -> &Settings {
-        &self.table.location(self.exchange.location).settings
+        &self.table.location(self.route_state.location).settings
     }
 
     /// How long the body is, where it is so long that it goes to the disk past the page cache.
@@ -157,7 +157,7 @@ impl Programs {
             cgi: call.settings().cgi.clone(),
             address: store.address.clone(),
             table,
-            location: call.exchange.location,
+            location: call.route_state.location,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::body::Decoder;
 use crate::encode::{self, Persistence};
 use crate::event::Event;
 use crate::frame::Framer;
-use crate::keep_alive::{Exchange, Framing, RequestEnd, close_reason};
+use crate::keep_alive::{PersistenceFacts, Framing, RequestEnd, close_reason};
 use crate::parse;
 use sekisho_http::Policy;
 use sekisho_http::refusal::{Cause, Refusal};
@@ -267,7 +267,7 @@ impl Http1 {
         );
         let request_end = self.request_end();
         self.closing = match self.closing {
-            None | Some(CloseReason::Draining) => close_reason(&Exchange {
+            None | Some(CloseReason::Draining) => close_reason(&PersistenceFacts {
                 request_end,
                 response_framing: framing,
                 client_persists: request.persists,

@@ -30,7 +30,7 @@ pub enum Framing {
 /// What the decision depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "these are the questions, each asked once")]
-pub struct Exchange {
+pub struct PersistenceFacts {
     /// Whether the end of the request is known.
     pub request_end: RequestEnd,
     /// How the end of the response is known.
@@ -52,16 +52,16 @@ pub struct Exchange {
 /// Why this connection must close after the response; `None` keeps it alive.
 ///
 /// The question is whether the start of the next request is known, never the status code.
-pub const fn close_reason(exchange: &Exchange) -> Option<CloseReason> {
-    match (exchange.request_end, exchange.response_framing) {
+pub const fn close_reason(facts: &PersistenceFacts) -> Option<CloseReason> {
+    match (facts.request_end, facts.response_framing) {
         (RequestEnd::Broken, _) => Some(CloseReason::OutOfSync),
         (_, Framing::UntilClose) => Some(CloseReason::CloseDelimited),
-        _ if !exchange.client_persists => Some(CloseReason::ClientAsked),
-        _ if exchange.input_ended => Some(CloseReason::PeerClosed),
-        _ if exchange.draining => Some(CloseReason::Draining),
-        _ if exchange.used_up => Some(CloseReason::RequestsUsedUp),
-        _ if exchange.is_old => Some(CloseReason::TimeUsedUp),
-        _ if !exchange.keeps_alive => Some(CloseReason::KeepAliveOff),
+        _ if !facts.client_persists => Some(CloseReason::ClientAsked),
+        _ if facts.input_ended => Some(CloseReason::PeerClosed),
+        _ if facts.draining => Some(CloseReason::Draining),
+        _ if facts.used_up => Some(CloseReason::RequestsUsedUp),
+        _ if facts.is_old => Some(CloseReason::TimeUsedUp),
+        _ if !facts.keeps_alive => Some(CloseReason::KeepAliveOff),
         _ => None,
     }
 }
@@ -70,7 +70,7 @@ pub const fn close_reason(exchange: &Exchange) -> Option<CloseReason> {
 mod tests {
     use super::*;
 
-    const KEPT: Exchange = Exchange {
+    const KEPT: PersistenceFacts = PersistenceFacts {
         request_end: RequestEnd::Reached,
         response_framing: Framing::Length(3),
         client_persists: true,
@@ -86,30 +86,30 @@ mod tests {
     fn each_reason_closes_and_nothing_else_does() {
         let rows = [
             (KEPT, None),
-            (Exchange { request_end: RequestEnd::Discardable, ..KEPT }, None),
-            (Exchange { response_framing: Framing::None, ..KEPT }, None),
-            (Exchange { response_framing: Framing::Chunked, ..KEPT }, None),
-            (Exchange { request_end: RequestEnd::Broken, ..KEPT }, Some(CloseReason::OutOfSync)),
+            (PersistenceFacts { request_end: RequestEnd::Discardable, ..KEPT }, None),
+            (PersistenceFacts { response_framing: Framing::None, ..KEPT }, None),
+            (PersistenceFacts { response_framing: Framing::Chunked, ..KEPT }, None),
+            (PersistenceFacts { request_end: RequestEnd::Broken, ..KEPT }, Some(CloseReason::OutOfSync)),
             (
-                Exchange { response_framing: Framing::UntilClose, ..KEPT },
+                PersistenceFacts { response_framing: Framing::UntilClose, ..KEPT },
                 Some(CloseReason::CloseDelimited),
             ),
-            (Exchange { client_persists: false, ..KEPT }, Some(CloseReason::ClientAsked)),
-            (Exchange { input_ended: true, ..KEPT }, Some(CloseReason::PeerClosed)),
-            (Exchange { draining: true, ..KEPT }, Some(CloseReason::Draining)),
-            (Exchange { used_up: true, ..KEPT }, Some(CloseReason::RequestsUsedUp)),
-            (Exchange { is_old: true, ..KEPT }, Some(CloseReason::TimeUsedUp)),
-            (Exchange { keeps_alive: false, ..KEPT }, Some(CloseReason::KeepAliveOff)),
+            (PersistenceFacts { client_persists: false, ..KEPT }, Some(CloseReason::ClientAsked)),
+            (PersistenceFacts { input_ended: true, ..KEPT }, Some(CloseReason::PeerClosed)),
+            (PersistenceFacts { draining: true, ..KEPT }, Some(CloseReason::Draining)),
+            (PersistenceFacts { used_up: true, ..KEPT }, Some(CloseReason::RequestsUsedUp)),
+            (PersistenceFacts { is_old: true, ..KEPT }, Some(CloseReason::TimeUsedUp)),
+            (PersistenceFacts { keeps_alive: false, ..KEPT }, Some(CloseReason::KeepAliveOff)),
         ];
-        for (exchange, reason) in rows {
-            assert_eq!(close_reason(&exchange), reason, "{exchange:?}");
+        for (facts, reason) in rows {
+            assert_eq!(close_reason(&facts), reason, "{facts:?}");
         }
     }
 
     /// H2: a lost place in the stream outweighs whatever anybody asked for.
     #[test]
     fn a_broken_request_outweighs_every_other_reason() {
-        let exchange = Exchange {
+        let facts = PersistenceFacts {
             request_end: RequestEnd::Broken,
             response_framing: Framing::UntilClose,
             client_persists: false,
@@ -119,6 +119,6 @@ mod tests {
             is_old: true,
             keeps_alive: false,
         };
-        assert_eq!(close_reason(&exchange), Some(CloseReason::OutOfSync));
+        assert_eq!(close_reason(&facts), Some(CloseReason::OutOfSync));
     }
 }

@@ -35,7 +35,7 @@ enum Phase {
 
 /// One exchange, seen from here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Exchange {
+struct PendingRequest {
     state: Request,
     ledger: Option<Ledger>,
 }
@@ -50,7 +50,7 @@ pub struct Client {
     stage: Stage,
     reader: Reader,
     /// By slot.
-    exchanges: Vec<Option<Exchange>>,
+    exchanges: Vec<Option<PendingRequest>>,
     /// Slots below the length of `exchanges` that nobody uses.
     free: Vec<u16>,
     unsent: bool,
@@ -111,8 +111,8 @@ impl Client {
             }
             None => return Err(RequestError::TooMany),
         };
-        let exchange = Exchange { state: Request::Processing, ledger: None };
-        self.exchanges[usize::from(slot)] = Some(exchange);
+        let pending = PendingRequest { state: Request::Processing, ledger: None };
+        self.exchanges[usize::from(slot)] = Some(pending);
         let head = Head { word: service, ..Head::of_slot(Kind::Request, slot) };
         self.put(scratch, now, |out| frame::write(out, head, body));
         Ok(slot)
@@ -120,20 +120,20 @@ impl Client {
 
     /// Asks for a request to be cancelled. It still gives its one answer (L31).
     pub fn cancel(&mut self, slot: u16, scratch: &mut Scratch, now: Moment) {
-        if self.exchange(slot).is_some_and(|exchange| exchange.state.is_running()) {
+        if self.pending(slot).is_some_and(|pending| pending.state.is_running()) {
             self.put_bare(Head::of_slot(Kind::Cancel, slot), scratch, now);
         }
     }
 
     /// Somebody took a record of so many bytes: the producer may send more.
     pub fn taken(&mut self, slot: u16, record_bytes: usize, scratch: &mut Scratch, now: Moment) {
-        let Some(exchange) = self.exchanges.get_mut(usize::from(slot)).and_then(Option::as_mut)
+        let Some(pending) = self.exchanges.get_mut(usize::from(slot)).and_then(Option::as_mut)
         else {
             return;
         };
         // After the last record there is nothing to give credit for.
-        let is_open = exchange.state == Request::ChannelOpen;
-        let Some(ledger) = exchange.ledger.as_mut() else { return };
+        let is_open = pending.state == Request::ChannelOpen;
+        let Some(ledger) = pending.ledger.as_mut() else { return };
         if let Some(word) = ledger.taken(cost(record_bytes))
             && is_open
         {
@@ -183,29 +183,29 @@ impl Client {
 
     /// Where the request in a slot stands, seen from here.
     pub fn state(&self, slot: u16) -> Request {
-        self.exchange(slot).map_or(Request::Finished, |exchange| exchange.state)
+        self.pending(slot).map_or(Request::Finished, |pending| pending.state)
     }
 
     /// Bytes of the channel that have come and nobody has taken.
     pub fn held(&self, slot: u16) -> u32 {
-        let ledger = self.exchange(slot).and_then(|exchange| exchange.ledger.as_ref());
+        let ledger = self.pending(slot).and_then(|pending| pending.ledger.as_ref());
         ledger.map_or(0, Ledger::held)
     }
 
-    fn exchange(&self, slot: u16) -> Option<&Exchange> {
+    fn pending(&self, slot: u16) -> Option<&PendingRequest> {
         self.exchanges.get(usize::from(slot))?.as_ref()
     }
 
     /// Moves a request as the table says; `None` where the table does not have it.
     fn step(&mut self, slot: u16, fact: Fact) -> Option<Request> {
-        let exchange = self.exchanges.get_mut(usize::from(slot))?.as_mut()?;
-        let (next, _) = exchange.state.after(fact).ok()?;
-        exchange.state = next;
+        let pending = self.exchanges.get_mut(usize::from(slot))?.as_mut()?;
+        let (next, _) = pending.state.after(fact).ok()?;
+        pending.state = next;
         Some(next)
     }
 
     fn free_if_over(&mut self, slot: u16) {
-        if self.exchange(slot).is_some_and(|exchange| exchange.state == Request::Finished) {
+        if self.pending(slot).is_some_and(|pending| pending.state == Request::Finished) {
             self.exchanges[usize::from(slot)] = None;
             self.free.push(slot);
         }
@@ -258,14 +258,14 @@ impl Client {
             Kind::Record => return self.check_record(head),
             _ => return Ok(()),
         };
-        let exchange = self.exchange(slot).ok_or(Violation::NoSuchRequest(slot))?;
-        exchange.state.after(fact).map(|_| ()).map_err(|_| Violation::OutOfOrder(kind, slot))
+        let pending = self.pending(slot).ok_or(Violation::NoSuchRequest(slot))?;
+        pending.state.after(fact).map(|_| ()).map_err(|_| Violation::OutOfOrder(kind, slot))
     }
 
     fn check_record(&self, head: Head) -> Result<(), Violation> {
         let slot = head.slot;
-        let exchange = self.exchange(slot).ok_or(Violation::NoSuchRequest(slot))?;
-        match (exchange.state.has_open_channel(), exchange.ledger) {
+        let pending = self.pending(slot).ok_or(Violation::NoSuchRequest(slot))?;
+        match (pending.state.has_open_channel(), pending.ledger) {
             (true, Some(mut ledger)) => {
                 let is_paid = ledger.arrived(cost(head.length as usize));
                 if is_paid { Ok(()) } else { Err(Violation::CreditExceeded(slot)) }
@@ -323,8 +323,8 @@ impl Client {
             Kind::Acquired => {
                 self.step(slot, Fact::ChannelAcquired);
                 let ledger = Ledger::new(self.agreed.channel_bytes);
-                if let Some(Some(exchange)) = self.exchanges.get_mut(usize::from(slot)) {
-                    exchange.ledger = Some(ledger);
+                if let Some(Some(pending)) = self.exchanges.get_mut(usize::from(slot)) {
+                    pending.ledger = Some(ledger);
                 }
                 Some(Event::Acquired { slot })
             }
@@ -333,15 +333,15 @@ impl Client {
                 Some(Event::Released { slot })
             }
             Kind::Record => {
-                let Some(Some(exchange)) = self.exchanges.get_mut(usize::from(slot)) else {
+                let Some(Some(pending)) = self.exchanges.get_mut(usize::from(slot)) else {
                     return Err(Violation::NoSuchRequest(slot));
                 };
-                if let Some(ledger) = &mut exchange.ledger {
+                if let Some(ledger) = &mut pending.ledger {
                     // Looked at when the head came.
                     ledger.arrived(cost(head.length as usize));
                 }
                 // What was on its way to one who wants no more is thrown away.
-                Some(match exchange.state {
+                Some(match pending.state {
                     Request::ChannelOpen => Event::Record { slot, body: range },
                     _ => Event::Discarded,
                 })

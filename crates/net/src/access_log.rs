@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use sekisho_log::LineBuffers;
-use sekisho_route::{Exchange, Request, Sent, TimeTexts, log_line, wants_line};
+use sekisho_route::{RouteState, Request, Sent, TimeTexts, log_line, wants_line};
 
 use crate::site::Site;
 
@@ -21,20 +21,20 @@ impl AccessLog {
         &self,
         site: &Site,
         request: &Request<'_>,
-        exchange: &Exchange,
+        route_state: &RouteState,
         sent: &Sent<'_>,
     ) {
         let (table, sent) = (site.table(), Some(sent));
         let (mut buffers, mut times) = (self.buffers.borrow_mut(), self.times.borrow_mut());
-        let logs = &site.location(exchange.location).settings.access_logs;
-        for (log, opened) in logs.iter().zip(site.access_logs(exchange.location)) {
+        let logs = &site.location(route_state.location).settings.access_logs;
+        for (log, opened) in logs.iter().zip(site.access_logs(route_state.location)) {
             if let Some(condition) = &log.condition
-                && !wants_line(condition, table, request, exchange, sent)
+                && !wants_line(condition, table, request, route_state, sent)
             {
                 continue;
             }
             buffers.line(&opened.sink, |line| {
-                log_line(&opened.format, table, request, exchange, sent, &mut times, line);
+                log_line(&opened.format, table, request, route_state, sent, &mut times, line);
             });
         }
     }

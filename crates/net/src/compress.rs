@@ -5,7 +5,7 @@ use sekisho_handler::compress::{self, Press, Pressed, Source};
 use sekisho_handler::{Piece, Reply, Task};
 use sekisho_http::{Coding, Method, Status};
 use sekisho_route::compression::{Answer, choose, mark_compressed, mark_varying, weaken_tag};
-use sekisho_route::{Exchange as RouteState, Request, Table, media_type};
+use sekisho_route::{RouteState, Request, Table, media_type};
 
 /// The answer that may be compressed.
 #[derive(Clone, Copy)]

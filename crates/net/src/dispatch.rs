@@ -12,14 +12,14 @@ use sekisho_handler::{
 use sekisho_http::{Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange as RouteState, Handover, Request, Wait, media_type,
+    Action, ConnectionFacts, RouteState, Handover, Request, Wait, media_type,
 };
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::route_view::RouteView;
 use crate::link::{Link, request_view};
 use crate::list::list;
-use crate::request_log::{Trouble, write_remarks};
+use crate::request_log::{Trouble, write_entries};
 use crate::site;
 use crate::work::WorkerContext;
 use crate::worker::BoundSite;
@@ -200,7 +200,7 @@ impl Exchange {
             worker.sweep_files_later();
         }
         drop(files);
-        write_remarks(worker, bound_site, &request, route, now);
+        write_entries(worker, bound_site, &request, route, now);
         Decided { action, looked, question }
     }
 }
@@ -283,7 +283,7 @@ impl Starting<'_> {
         let call = cgi::Call {
             table: self.accepted.bound_site.site.table(),
             request,
-            exchange: route,
+            route_state: route,
             has_body: is_asked && self.body.0,
             body_bytes: self.body.1.filter(|_| is_asked),
             software: site::PRODUCT,
@@ -302,7 +302,7 @@ impl Starting<'_> {
         }
         let (has_body, body_bytes) = self.body;
         let (table, request) = (self.accepted.bound_site.site.table(), self.request);
-        let call = file_op::Call { table, request, exchange: self.route, file_op, has_body, body_bytes };
+        let call = file_op::Call { table, request, route_state: self.route, file_op, has_body, body_bytes };
         file_op::start(&call, Rc::new(self.context()), fields)
     }
 

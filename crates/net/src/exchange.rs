@@ -10,7 +10,7 @@ use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::{Outbox, Piece, Task};
 use sekisho_http::{Head, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
-use sekisho_route::{Exchange as RouteState, RequestIdSeed};
+use sekisho_route::{RouteState, RequestIdSeed};
 
 use crate::buffers::KEEP_BYTES;
 use crate::pace::Pace;

@@ -7,7 +7,7 @@ use sekisho_config::{Level, ServerId};
 use sekisho_handler::cgi::HandlerContext as _;
 use sekisho_handler::listing::{self, Listed};
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Exchange, Request};
+use sekisho_route::{RouteState, Request};
 
 use crate::site;
 use crate::work::WorkerContext;
@@ -22,7 +22,7 @@ struct ListingTaskContext {
 impl listing::ListingContext for ListingTaskContext {
     fn is_ours(&self, path: &[u8]) -> bool {
         let table = self.context.bound_site.site.table();
-        table.is_alike(self.server, self.context.location, path)
+        table.has_same_access(self.server, self.context.location, path)
     }
 
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
@@ -38,24 +38,24 @@ impl listing::ListingContext for ListingTaskContext {
 pub(crate) fn list(
     context: WorkerContext,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     fields: &mut Vec<u8>,
     now: Moment,
 ) -> Listed {
     let (worker, bound_site) = (Rc::clone(&context.worker), Rc::clone(&context.bound_site));
-    let (site, location) = (&bound_site.site, exchange.location);
+    let (site, location) = (&bound_site.site, route_state.location);
     let settings = &site.location(location).settings;
     let call = listing::Call {
-        file: &exchange.file,
-        root_bytes: exchange.root_bytes,
-        path: &exchange.path,
-        query: &exchange.query,
+        file: &route_state.file,
+        root_bytes: route_state.root_bytes,
+        path: &route_state.path,
+        query: &route_state.query,
         head: request.head,
-        method: exchange.method,
+        method: route_state.method,
         settings,
         settings_name: (site.serial(), location.0),
-        context: Rc::new(ListingTaskContext { context, server: exchange.server }),
-        status: exchange.status,
+        context: Rc::new(ListingTaskContext { context, server: route_state.server }),
+        status: route_state.status,
         utc_offset_secs: request.wall.utc_offset_secs,
         product: site::product(settings),
         now,

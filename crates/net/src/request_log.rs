@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use sekisho_config::Level;
 use sekisho_http::{Head, Known, Status};
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Exchange as RouteState, Request, RequestIdSeed, Sent};
+use sekisho_route::{RouteState, Request, RequestIdSeed, Sent};
 
 use crate::dispatch::Ask;
 use crate::exchange::{Accepted, Exchange};
@@ -50,7 +50,7 @@ impl Exchange {
         worker.tally.borrow_mut().add(self.status, now.since(self.since));
         let site = &accepted.bound_site.site;
         let settings = &site.location(self.route.location).settings;
-        if settings.access_logs.is_empty() && !self.route.has_remarks() {
+        if settings.access_logs.is_empty() && !self.route.has_log_entries() {
             return;
         }
         let body_bytes = self.body_bytes.saturating_sub(self.unsent_bytes());
@@ -69,29 +69,29 @@ impl Exchange {
         };
         worker.access_log.write(site, &request, &self.route, &sent);
         // Fields and lines have variables too.
-        write_remarks(worker, &accepted.bound_site, &request, &mut self.route, now);
+        write_entries(worker, &accepted.bound_site, &request, &mut self.route, now);
     }
 }
 
 /// Writes into the error log what the decision had to say (`rewrite_log` and the like).
-pub(crate) fn write_remarks(
+pub(crate) fn write_entries(
     worker: &Worker,
     bound_site: &BoundSite,
     request: &Request<'_>,
     route: &mut RouteState,
     now: Moment,
 ) {
-    if !route.has_remarks() {
+    if !route.has_log_entries() {
         return;
     }
-    let remarks = route.take_remarks();
+    let log_entries = route.take_log_entries();
     let logger = bound_site.site.error_logger(route.location);
     let stamp = worker.clock.stamp(now);
     let client = Client(request.connection.remote);
     let line = RequestLine(request.head, request.request_id);
-    for remark in remarks.iter().filter(|remark| logger.wants(remark.level)) {
-        let message = format_args!("{}, {client}{line}", remark.text);
-        logger.write(remark.level, stamp, Some(request.connection.id), message);
+    for log_entry in log_entries.iter().filter(|log_entry| logger.wants(log_entry.level)) {
+        let message = format_args!("{}, {client}{line}", log_entry.text);
+        logger.write(log_entry.level, stamp, Some(request.connection.id), message);
     }
 }
 

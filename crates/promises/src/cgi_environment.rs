@@ -12,7 +12,7 @@ use sekisho_gateway::cgi::{Authenticated, Environment, Facts, environment, invoc
 use sekisho_http::{Head, Version};
 use sekisho_http1::parse::{is_token_byte, is_value_byte};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, AccessChecks, Look, Request, RequestIdSeed, Table, WallTime,
+    Action, ConnectionFacts, RouteState, Files, AccessChecks, Look, Request, RequestIdSeed, Table, WallTime,
 };
 
 const TEXT: &str = "events {} http { server {
@@ -97,15 +97,15 @@ pub fn check(data: &[u8]) {
     };
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
     let request = Request { head: &head, listen: 0, connection: &connection, wall, request_id };
-    let mut exchange = Exchange::default();
-    if TABLE.decide(&request, &mut exchange, &mut Everything) != Action::Cgi {
+    let mut route_state = RouteState::default();
+    if TABLE.decide(&request, &mut route_state, &mut Everything) != Action::Cgi {
         return;
     }
     let user = (data.len() % 3 == 0).then_some(Authenticated { scheme: "Basic", user: b"kim" });
     let facts = Facts {
         table: &TABLE,
         request: &request,
-        exchange: &exchange,
+        route_state: &route_state,
         has_body: data.len() % 5 > 0,
         body_bytes: (data.len() % 5 == 1).then_some(7),
         software: "sekisho/1",
@@ -114,7 +114,7 @@ pub fn check(data: &[u8]) {
     let mut out = Environment::default();
     environment(&facts, &mut out);
     told(&out, &sent, target);
-    called(&request, &exchange);
+    called(&request, &route_state);
 }
 
 fn told(out: &Environment, sent: &BTreeMap<String, Vec<Vec<u8>>>, target: &[u8]) {
@@ -168,10 +168,10 @@ fn told(out: &Environment, sent: &BTreeMap<String, Vec<Vec<u8>>>, target: &[u8])
 }
 
 /// V23: nothing of the query or the path's rest becomes an argument.
-fn called(request: &Request<'_>, exchange: &Exchange) {
-    let call = invocation(&TABLE, request, exchange).expect("a program");
+fn called(request: &Request<'_>, route_state: &RouteState) {
+    let call = invocation(&TABLE, request, route_state).expect("a program");
     let shown = format!("{call:?}");
-    assert!(exchange.file.starts_with(b"/srv/"), "{shown}");
+    assert!(route_state.file.starts_with(b"/srv/"), "{shown}");
 }
 
 /// Where every path is a program.

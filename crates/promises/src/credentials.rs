@@ -13,7 +13,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use sekisho_config::{Memory, Options, Variable, load};
 use sekisho_http::{Head, Version};
 use sekisho_route::{
-    ConnectionFacts, Exchange, Request, RequestIdSeed, Table, WallTime, decode_base64,
+    ConnectionFacts, RouteState, Request, RequestIdSeed, Table, WallTime, decode_base64,
     push_variable,
 };
 use sha1::{Digest, Sha1};
@@ -79,10 +79,10 @@ fn user_of(field: &[u8]) -> Vec<u8> {
     let connection = ConnectionFacts::default();
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
     let request = Request { head: &head, listen: 0, connection: &connection, wall, request_id };
-    let mut exchange = Exchange::default();
-    let _ = TABLE.choose_server(0, &head, &mut exchange);
+    let mut route_state = RouteState::default();
+    let _ = TABLE.choose_server(0, &head, &mut route_state);
     let mut out = Vec::new();
-    push_variable(&Variable::RemoteUser, &TABLE, &request, &exchange, &mut out);
+    push_variable(&Variable::RemoteUser, &TABLE, &request, &route_state, &mut out);
     out
 }
 

@@ -11,7 +11,7 @@ use base64::Engine;
 use sekisho_config::{Memory, Options, Settings, load};
 use sekisho_http::{Head, Version, file_name, target};
 use sekisho_route::{
-    Action, ConnectionFacts, FileOp, Exchange, Files, AccessChecks, Look, OWN_PREFIX, Request,
+    Action, ConnectionFacts, FileOp, RouteState, Files, AccessChecks, Look, OWN_PREFIX, Request,
     RequestIdSeed, Store, Table, WallTime,
 };
 
@@ -65,10 +65,10 @@ fn decides(head: &Head) {
     let connection = ConnectionFacts::default();
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
     let request = Request { head, listen: 0, connection: &connection, wall, request_id };
-    let mut exchange = Exchange::default();
-    let action = TABLE.decide(&request, &mut exchange, &mut Nothing);
+    let mut route_state = RouteState::default();
+    let action = TABLE.decide(&request, &mut route_state, &mut Nothing);
     let Action::FileOp(file_op) = action else { return };
-    let root = exchange.root_bytes;
+    let root = route_state.root_bytes;
     let below = |file: &[u8]| {
         let (root, rest) = file.split_at(root);
         let shown = || format!("{} below {}", rest.escape_ascii(), root.escape_ascii());
@@ -86,16 +86,16 @@ fn decides(head: &Head) {
         assert!(target::is_resolved(address) && address.ends_with(b"/"));
     };
     match &file_op {
-        FileOp::Put | FileOp::Delete | FileOp::Mkcol => below(&exchange.file),
+        FileOp::Put | FileOp::Delete | FileOp::Mkcol => below(&route_state.file),
         FileOp::Copy(to) | FileOp::Move(to) => {
-            below(&exchange.file);
+            below(&route_state.file);
             below(&to.file);
-            assert_eq!(to.file[..root], exchange.file[..root], "another root");
+            assert_eq!(to.file[..root], route_state.file[..root], "another root");
             assert!(target::is_resolved(&to.path));
-            assert_eq!(to.path.ends_with(b"/"), exchange.path.ends_with(b"/"));
+            assert_eq!(to.path.ends_with(b"/"), route_state.path.ends_with(b"/"));
         }
         FileOp::Store(store) | FileOp::Resume(store) => {
-            below(&exchange.file);
+            below(&route_state.file);
             name_of(store);
         }
     }
@@ -104,7 +104,7 @@ fn decides(head: &Head) {
         stem.is_some_and(|stem| !stem.ends_with(b"/"))
     };
     match file_op {
-        FileOp::Put => assert!(!is_program(&exchange.file), "a program would be stored"),
+        FileOp::Put => assert!(!is_program(&route_state.file), "a program would be stored"),
         FileOp::Copy(to) | FileOp::Move(to) => assert!(!is_program(&to.file)),
         _ => {}
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use sekisho_config::{Escape, Memory, Options, Part, load};
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    ConnectionFacts, Exchange, LineFormat, Request, RequestIdSeed, Sent, Table, TimeTexts,
+    ConnectionFacts, RouteState, LineFormat, Request, RequestIdSeed, Sent, Table, TimeTexts,
     WallTime, log_line, push_variable,
 };
 
@@ -50,14 +50,14 @@ pub fn check(data: &[u8]) {
         request_id: RequestIdSeed(1),
     };
     // As the parser gives it, and with every byte there is.
-    let mut exchange = Exchange::default();
-    let _ = TABLE.choose_server(0, &head, &mut exchange);
-    exchange.path.extend_from_slice(line(1));
-    exchange.query.extend_from_slice(line(2));
-    exchange.host = line(3).to_vec();
+    let mut route_state = RouteState::default();
+    let _ = TABLE.choose_server(0, &head, &mut route_state);
+    route_state.path.extend_from_slice(line(1));
+    route_state.query.extend_from_slice(line(2));
+    route_state.host = line(3).to_vec();
     let fields = [b"Y: ", line(4), b"\r\n"].concat();
     let sent = Sent { status: Some(Status::OK), fields: &fields, ..Sent::default() };
-    let settings = &TABLE.location(exchange.location).settings;
+    let settings = &TABLE.location(route_state.location).settings;
     assert_eq!(settings.access_logs.len(), 2);
     let parts = settings.access_logs[0].format.line.parts.iter();
     let variables = parts.filter_map(|part| match part {
@@ -67,7 +67,7 @@ pub fn check(data: &[u8]) {
     let mut values: Vec<(&str, Vec<u8>)> = Vec::new();
     for (name, variable) in NAMES.into_iter().zip(variables) {
         let mut value = Vec::new();
-        push_variable(variable, &TABLE, &request, &exchange, &mut value);
+        push_variable(variable, &TABLE, &request, &route_state, &mut value);
         values.push((name, value));
     }
     assert_eq!(values.len(), NAMES.len());
@@ -75,7 +75,7 @@ pub fn check(data: &[u8]) {
     let log = &settings.access_logs[data.len() % 2];
     let mut out = Vec::new();
     let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
-    log_line(&format, &TABLE, &request, &exchange, Some(&sent), &mut times, &mut out);
+    log_line(&format, &TABLE, &request, &route_state, Some(&sent), &mut times, &mut out);
     match log.format.escape {
         Escape::Json => reads_json(&out, &values),
         _ => reads_plain(&out, &values),

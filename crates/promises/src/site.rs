@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sekisho_config::{LocationId, Memory, Options, RateLimit, Settings, load};
 use sekisho_http::{Head, Status, target};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, AccessChecks, LineFormat, Look, Password, Rated, Request,
+    Action, ConnectionFacts, RouteState, Files, AccessChecks, LineFormat, Look, Password, Rated, Request,
     RequestIdSeed, Sent, Table, TimeTexts, WallTime, added_fields, log_line, media_type,
     wants_line,
 };
@@ -43,42 +43,42 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         wall: WallTime { unix_secs: 1_700_000_000, nanos: 5, utc_offset_secs: -5400 },
         request_id: RequestIdSeed(1 + listen as u128),
     };
-    let (mut exchange, mut view) = (Exchange::default(), View::new((sum % 3) as u8, is_strict));
-    let mut action = table.decide(&request, &mut exchange, &mut view);
+    let (mut route_state, mut view) = (RouteState::default(), View::new((sum % 3) as u8, is_strict));
+    let mut action = table.decide(&request, &mut route_state, &mut view);
     // Whatever is waited for, waiting comes to an end.
     for waits in 0.. {
         assert!(waits < 100, "the decision does not end");
         let Action::Wait(_) = action else { break };
-        check(table, &request, &exchange, &action);
-        action = table.resume(&request, &mut exchange, &mut view);
+        check(table, &request, &route_state, &action);
+        action = table.resume(&request, &mut route_state, &mut view);
     }
-    check(table, &request, &exchange, &action);
+    check(table, &request, &route_state, &action);
     let late = Status::INTERNAL_SERVER_ERROR;
-    let action = table.decide_error(late, &request, &mut exchange, &mut view);
-    check(table, &request, &exchange, &action);
+    let action = table.decide_error(late, &request, &mut route_state, &mut view);
+    check(table, &request, &route_state, &action);
 }
 
-fn check(table: &Table, request: &Request<'_>, exchange: &Exchange, action: &Action<()>) {
-    if !exchange.is_routed() {
+fn check(table: &Table, request: &Request<'_>, route_state: &RouteState, action: &Action<()>) {
+    if !route_state.is_routed() {
         assert!(matches!(action, Action::Error(_)));
         return;
     }
-    assert!(target::is_dotless(&exchange.path), "{:?}", exchange.path);
+    assert!(target::is_dotless(&route_state.path), "{:?}", route_state.path);
     if let Action::Redirect(_) = action {
-        assert!(exchange.text.iter().all(u8::is_ascii_graphic), "{:?}", exchange.text);
+        assert!(route_state.text.iter().all(u8::is_ascii_graphic), "{:?}", route_state.text);
     }
     let mut fields = Vec::new();
-    added_fields(table, request, exchange, Status::OK, Some(1), &mut fields);
+    added_fields(table, request, route_state, Status::OK, Some(1), &mut fields);
     check_lines(&fields);
-    let _ = media_type(table, exchange);
+    let _ = media_type(table, route_state);
     let sent = Sent { status: Some(Status::OK), fields: &fields, ..Sent::default() };
-    for log in table.location(exchange.location).settings.access_logs.iter() {
+    for log in table.location(route_state.location).settings.access_logs.iter() {
         if let Some(condition) = &log.condition {
-            let _ = wants_line(condition, table, request, exchange, Some(&sent));
+            let _ = wants_line(condition, table, request, route_state, Some(&sent));
         }
         let mut line = Vec::new();
         let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
-        log_line(&format, table, request, exchange, Some(&sent), &mut times, &mut line);
+        log_line(&format, table, request, route_state, Some(&sent), &mut times, &mut line);
     }
 }
 

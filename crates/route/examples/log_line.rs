@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sekisho_config::{Memory, Options, load};
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    ConnectionFacts, Exchange, LineFormat, Request, RequestIdSeed, Sent, Table, TimeTexts,
+    ConnectionFacts, RouteState, LineFormat, Request, RequestIdSeed, Sent, Table, TimeTexts,
     WallTime, log_line,
 };
 
@@ -43,10 +43,10 @@ fn main() {
     }
     let remote = ([203, 0, 113, 195], 40_000).into();
     let connection = ConnectionFacts { remote: Some(remote), ..ConnectionFacts::default() };
-    let mut exchange = Exchange::default();
-    let routed = table.choose_server(0, &head, &mut exchange);
+    let mut route_state = RouteState::default();
+    let routed = table.choose_server(0, &head, &mut route_state);
     assert!(routed.is_ok(), "the host is valid");
-    let log = &table.location(exchange.location).settings.access_logs[0];
+    let log = &table.location(route_state.location).settings.access_logs[0];
     let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
     let mut out = Vec::with_capacity(FULL_BYTES);
     for number in 0..lines {
@@ -59,7 +59,7 @@ fn main() {
             completed: true,
             ..Sent::default()
         };
-        log_line(&format, &table, &request, &exchange, Some(&sent), &mut times, &mut out);
+        log_line(&format, &table, &request, &route_state, Some(&sent), &mut times, &mut out);
         out.push(b'\n');
         if out.len() >= FULL_BYTES - 1024 {
             out.clear();

@@ -6,29 +6,29 @@ use sekisho_http::Status;
 use crate::decide::FileOp;
 use crate::access_checks::{AccessChecks, Wait};
 
-/// What shall be answered. The details stand in the [`Exchange`](crate::Exchange).
+/// What shall be answered. The details stand in the [`RouteState`](crate::Exchange).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<F> {
-    /// Serve this file (GET or HEAD); it has `exchange.coding`. Where `exchange.status` is set, it is an error page: answer with
+    /// Serve this file (GET or HEAD); it has `route_state.coding`. Where `route_state.status` is set, it is an error page: answer with
     /// that status, and conditions and ranges do not apply.
     File(F),
-    /// Run the program `exchange.file` (`Settings::cgi` says how); `exchange.script_name()` and
-    /// `exchange.path_info()` are its share of the path. `exchange.status` as for a file: the answer has
+    /// Run the program `route_state.file` (`Settings::cgi` says how); `route_state.script_name()` and
+    /// `route_state.path_info()` are its share of the path. `route_state.status` as for a file: the answer has
     /// that status, whatever the program says.
     Cgi,
-    /// Change files: what shall be done with `exchange.file` (`Settings::file_ops` says how).
+    /// Change files: what shall be done with `route_state.file` (`Settings::file_ops` says how).
     FileOp(FileOp),
-    /// List the directory `exchange.file`; `exchange.status` as for a file.
+    /// List the directory `route_state.file`; `route_state.status` as for a file.
     Listing,
     /// How the server is.
     Status(StatusForm),
-    /// Redirect the client to `exchange.text`.
+    /// Redirect the client to `route_state.text`.
     Redirect(Status),
-    /// Answer with `exchange.text` as the body; its media type is the location's.
+    /// Answer with `route_state.text` as the body; its media type is the location's.
     Text(Status),
-    /// The built-in page for this status. A 405 comes with `exchange.allow`.
+    /// The built-in page for this status. A 405 comes with `route_state.allow`.
     Error(Status),
-    /// OPTIONS: 200 with `exchange.allow` and no body.
+    /// OPTIONS: 200 with `route_state.allow` and no body.
     Options,
     /// `return 444`: close without an answer.
     Close,

@@ -21,7 +21,7 @@ use sekisho_http::{Method, Status, target};
 pub use file_op::{FileOp, Destination, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
-use crate::exchange::{Exchange, Request};
+use crate::route_state::{RouteState, Request};
 use crate::place::{self, AliasFrom, Mapped};
 use crate::redirect;
 use crate::table::Table;
@@ -48,21 +48,21 @@ impl Table {
     pub fn decide<F: Files>(
         &self,
         request: &Request<'_>,
-        exchange: &mut Exchange,
+        route_state: &mut RouteState,
         files: &mut F,
     ) -> Action<F::File> {
-        let chosen = self.choose_server(request.listen, request.head, exchange);
-        if !exchange.is_routed {
+        let chosen = self.choose_server(request.listen, request.head, route_state);
+        if !route_state.is_routed {
             return Action::Error(Status::INTERNAL_SERVER_ERROR);
         }
-        exchange.decided = Some(request.request_id);
+        route_state.decided = Some(request.request_id);
         for name in request.head.dropped_names() {
             let text = format!("client sent invalid header line: \"{}\"", name.escape_ascii());
-            exchange.remarks.get_mut().add(Level::Info, text);
+            route_state.log_entries.get_mut().add(Level::Info, text);
         }
-        let mut decision = Decision { table: self, request, exchange, files };
+        let mut decision = Decision { table: self, request, route_state, files };
         let first = match chosen {
-            Ok(()) if decision.exchange.captures.is_exhausted() => decision.undecided(),
+            Ok(()) if decision.route_state.captures.is_exhausted() => decision.undecided(),
             Ok(()) => decision.receive(),
             Err(status) => Next::Fail(status),
         };
@@ -76,33 +76,33 @@ impl Table {
         &self,
         status: Status,
         request: &Request<'_>,
-        exchange: &mut Exchange,
+        route_state: &mut RouteState,
         files: &mut F,
     ) -> Action<F::File> {
-        if exchange.decided != Some(request.request_id) {
+        if route_state.decided != Some(request.request_id) {
             // The error at hand is the one to answer, whatever the host is like.
-            let _ = self.choose_server(request.listen, request.head, exchange);
+            let _ = self.choose_server(request.listen, request.head, route_state);
         }
-        if !exchange.is_routed {
+        if !route_state.is_routed {
             return Action::Error(status);
         }
-        exchange.decided = Some(request.request_id);
+        route_state.decided = Some(request.request_id);
         // Whatever waited for this refusal waits no longer.
-        exchange.access_progress.refusal = None;
-        Decision { table: self, request, exchange, files }.run(Next::Fail(status))
+        route_state.access_progress.refusal = None;
+        Decision { table: self, request, route_state, files }.run(Next::Fail(status))
     }
 
     /// Goes on after an [`Action::Wait`] that is over, where the decision stood: nothing is counted twice.
     pub fn resume<F: Files>(
         &self,
         request: &Request<'_>,
-        exchange: &mut Exchange,
+        route_state: &mut RouteState,
         files: &mut F,
     ) -> Action<F::File> {
-        if !exchange.is_routed || exchange.decided != Some(request.request_id) {
+        if !route_state.is_routed || route_state.decided != Some(request.request_id) {
             return Action::Error(Status::INTERNAL_SERVER_ERROR);
         }
-        Decision { table: self, request, exchange, files }.run(Next::AccessChecks)
+        Decision { table: self, request, route_state, files }.run(Next::AccessChecks)
     }
 
     /// Goes on with the target that a program names, `path[?query]` or, for [`Handover::Accel`],
@@ -113,13 +113,13 @@ impl Table {
         handover: Handover,
         target: &[u8],
         request: &Request<'_>,
-        exchange: &mut Exchange,
+        route_state: &mut RouteState,
         files: &mut F,
     ) -> Action<F::File> {
-        if !exchange.is_routed || exchange.decided != Some(request.request_id) {
+        if !route_state.is_routed || route_state.decided != Some(request.request_id) {
             return Action::Error(Status::INTERNAL_SERVER_ERROR);
         }
-        let mut decision = Decision { table: self, request, exchange, files };
+        let mut decision = Decision { table: self, request, route_state, files };
         let first = decision.hand_over(handover, target);
         decision.run(first)
     }
@@ -127,17 +127,17 @@ impl Table {
 
 /// What comes next.
 enum Next<F> {
-    /// Begin anew with the exchange's path.
+    /// Begin anew with the route state's path.
     Path,
-    /// Look for the location of the exchange's path.
+    /// Look for the location of the route state's path.
     Search,
-    /// Go on in the exchange's location.
+    /// Go on in the request's location.
     Location,
-    /// Go on at the access checks of the exchange's location.
+    /// Go on at the access checks of the request's location.
     AccessChecks,
     /// An error, for which there may be an `error_page`.
     Fail(Status),
-    /// A redirect of the client to `exchange.text`; for it, too.
+    /// A redirect of the client to `route_state.text`; for it, too.
     Redirect(Status),
     Done(Action<F>),
 }
@@ -145,7 +145,7 @@ enum Next<F> {
 struct Decision<'a, F> {
     table: &'a Table,
     request: &'a Request<'a>,
-    exchange: &'a mut Exchange,
+    route_state: &'a mut RouteState,
     files: &'a mut F,
 }
 
@@ -167,7 +167,7 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// Target and method, before anything is looked for.
     fn receive(&mut self) -> Next<F::File> {
-        let method = self.exchange.method;
+        let method = self.route_state.method;
         if method == Method::Connect {
             // Its target is an authority (RFC 9112 §3.2.3) and would not pass for a path.
             return if target::is_authority(self.request.head.target()) {
@@ -179,16 +179,16 @@ impl<'a, F: Files> Decision<'a, F> {
         let Ok(target) = target::split(self.request.head.target()) else {
             return Next::Fail(Status::BAD_REQUEST);
         };
-        self.exchange.query.extend_from_slice(target.query.unwrap_or_default());
+        self.route_state.query.extend_from_slice(target.query.unwrap_or_default());
         if target.path == b"*" {
             if method == Method::Options {
-                redirect::write_methods(&FILE_METHODS, &mut self.exchange.allow);
+                redirect::write_methods(&FILE_METHODS, &mut self.route_state.allow);
                 return Next::Done(Action::Options);
             }
             return Next::Fail(Status::BAD_REQUEST);
         }
-        let merge_slashes = self.table.server(self.exchange.server).merge_slashes;
-        if target::resolve(target.path, merge_slashes, &mut self.exchange.path).is_err() {
+        let merge_slashes = self.table.server(self.route_state.server).merge_slashes;
+        if target::resolve(target.path, merge_slashes, &mut self.route_state.path).is_err() {
             return Next::Fail(Status::BAD_REQUEST);
         }
         match method {
@@ -200,8 +200,8 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// The server's script, then the search for a location.
     fn at_server(&mut self) -> Next<F::File> {
-        self.exchange.location = self.table.server(self.exchange.server).root;
-        self.exchange.is_rewritten = false;
+        self.route_state.location = self.table.server(self.route_state.server).root;
+        self.route_state.is_rewritten = false;
         if let Some(script) = self.settings().rewriting.script.as_deref()
             && let Some(next) = self.server_script(script)
         {
@@ -211,11 +211,11 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     fn search(&mut self) -> Next<F::File> {
-        self.exchange.location = self.find_location();
-        if self.exchange.captures.is_exhausted() {
+        self.route_state.location = self.find_location();
+        if self.route_state.captures.is_exhausted() {
             return self.undecided();
         }
-        if self.settings().internal && !self.exchange.is_internal {
+        if self.settings().internal && !self.route_state.is_internal {
             return Next::Fail(Status::NOT_FOUND);
         }
         Next::Location
@@ -230,7 +230,7 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         if let Some(script) = settings.rewriting.script.as_deref()
             && !self.is_limited(settings)
-            && self.exchange.location != self.table.server(self.exchange.server).root
+            && self.route_state.location != self.table.server(self.route_state.server).root
             && let Some(next) = self.location_script(script)
         {
             return next;
@@ -255,15 +255,15 @@ impl<'a, F: Files> Decision<'a, F> {
         if status.code() >= 300 {
             return Next::Fail(status);
         }
-        self.exchange.text.clear();
-        Next::Done(Action::Text(self.exchange.status.unwrap_or(status)))
+        self.route_state.text.clear();
+        Next::Done(Action::Text(self.route_state.status.unwrap_or(status)))
     }
 
     fn try_files(&mut self, try_files: &TryFiles) -> Next<F::File> {
         for candidate in &try_files.candidates {
-            let mut value = mem::take(&mut self.exchange.value);
+            let mut value = mem::take(&mut self.route_state.value);
             let look = self.look_for_candidate(candidate, &mut value);
-            self.exchange.value = value;
+            self.route_state.value = value;
             match look {
                 Look::File(file) if !candidate.is_dir => return self.found_file(file),
                 Look::Directory if candidate.is_dir => return self.content(),
@@ -282,18 +282,18 @@ impl<'a, F: Files> Decision<'a, F> {
     /// candidate's.
     fn look_for_candidate(&mut self, candidate: &TryFile, value: &mut Vec<u8>) -> Look<F::File> {
         self.expand(&candidate.path, value);
-        let replaced = match self.table.alias_from(self.exchange.location) {
+        let replaced = match self.table.alias_from(self.route_state.location) {
             AliasFrom::Nothing => {
                 if value.first() != Some(&b'/') {
                     // nginx puts it right behind the root, where it names nothing below it.
-                    self.exchange.file.clear();
+                    self.route_state.file.clear();
                     return Look::Missing;
                 }
                 Some(0)
             }
             // A candidate made of the path begins with what the alias stands for.
             AliasFrom::Prefix(bytes) => {
-                let prefix = self.exchange.path.get(..bytes).unwrap_or(&self.exchange.path);
+                let prefix = self.route_state.path.get(..bytes).unwrap_or(&self.route_state.path);
                 if candidate.path.as_literal().is_none() && value.starts_with(prefix) {
                     value.drain(..prefix.len());
                 }
@@ -301,18 +301,18 @@ impl<'a, F: Files> Decision<'a, F> {
             }
             AliasFrom::Whole => None,
         };
-        let mut file = mem::take(&mut self.exchange.file);
+        let mut file = mem::take(&mut self.route_state.file);
         let mut mapped = self.scoped(|scope| place::write_below_root(scope, value, &mut file));
-        self.exchange.file = file;
-        mapped.is_safe &= target::is_resolved(&self.exchange.file[mapped.root_bytes..]);
+        self.route_state.file = file;
+        mapped.is_safe &= target::is_resolved(&self.route_state.file[mapped.root_bytes..]);
         let look = self.look_at_file(mapped);
         if matches!((&look, candidate.is_dir), (Look::File(_), false) | (Look::Directory, true)) {
             if let Some(bytes) = replaced {
-                self.exchange.path.truncate(bytes);
-                self.exchange.path.extend_from_slice(value);
+                self.route_state.path.truncate(bytes);
+                self.route_state.path.extend_from_slice(value);
             }
         } else {
-            self.exchange.file.clear();
+            self.route_state.file.clear();
         }
         look
     }
@@ -323,7 +323,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
         let is_known = matches!(
-            self.exchange.method,
+            self.route_state.method,
             Method::Get | Method::Head | Method::Post | Method::Options
         );
         if is_for_files
@@ -351,7 +351,7 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         // As in nginx, what is not there is not there for POST, too; what is, does not take it.
         match self.method_verdict() {
-            Err(next) if self.exchange.method != Method::Post => next,
+            Err(next) if self.route_state.method != Method::Post => next,
             _ => {
                 let mapped = self.map_path();
                 self.file_or_directory(mapped)
@@ -361,12 +361,12 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// Whether what an alias stands for is no longer there, as a script has changed the path: nginx answers 500.
     fn is_rewritten_alias(&self) -> bool {
-        self.exchange.is_rewritten
-            && self.table.alias_from(self.exchange.location) != AliasFrom::Nothing
+        self.route_state.is_rewritten
+            && self.table.alias_from(self.route_state.location) != AliasFrom::Nothing
     }
 
     fn file_or_directory(&mut self, mapped: Mapped) -> Next<F::File> {
-        if self.exchange.path.last() == Some(&b'/') {
+        if self.route_state.path.last() == Some(&b'/') {
             return self.index(mapped);
         }
         match self.look_at_file(mapped) {
@@ -381,38 +381,38 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// A directory was asked for without its slash.
     fn redirect_to_directory(&mut self) -> Next<F::File> {
-        if self.exchange.method != Method::Post
+        if self.route_state.method != Method::Post
             && let Err(next) = self.method_verdict()
         {
             return next;
         }
-        redirect::write_directory(self.table, self.request, self.exchange);
+        redirect::write_directory(self.table, self.request, self.route_state);
         Next::Redirect(Status::MOVED_PERMANENTLY)
     }
 
     /// A path that ends in a slash: the first index file that is there, or a listing.
     fn index(&mut self, mapped: Mapped) -> Next<F::File> {
         let settings = self.settings();
-        let directory_bytes = self.exchange.file.len();
+        let directory_bytes = self.route_state.file.len();
         let mut is_directory = false;
         for template in settings.index.iter() {
-            let mut name = mem::take(&mut self.exchange.value);
+            let mut name = mem::take(&mut self.route_state.value);
             self.expand(template, &mut name);
-            self.exchange.file.extend_from_slice(&name);
-            self.exchange.value = name;
-            if self.exchange.value.first() == Some(&b'/') {
+            self.route_state.file.extend_from_slice(&name);
+            self.route_state.value = name;
+            if self.route_state.value.first() == Some(&b'/') {
                 return self.redirect_to_index();
             }
             // Also a name that the configuration wrote: `index ../x` would put its dots into the path.
             let mut named = mapped;
-            named.is_safe &= target::is_resolved(&self.exchange.file[named.root_bytes..]);
+            named.is_safe &= target::is_resolved(&self.route_state.file[named.root_bytes..]);
             match self.look_at_file(named) {
                 Look::File(file) => return self.found_index(file),
                 Look::Missing | Look::Directory => {}
                 Look::Denied => return Next::Fail(Status::FORBIDDEN),
                 Look::Failed => return Next::Fail(Status::INTERNAL_SERVER_ERROR),
             }
-            self.exchange.file.truncate(directory_bytes);
+            self.route_state.file.truncate(directory_bytes);
             if !is_directory {
                 match self.directory_verdict(mapped) {
                     Ok(()) => is_directory = true,
@@ -423,7 +423,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if !is_directory && let Err(status) = self.directory_verdict(mapped) {
             return Next::Fail(status);
         }
-        if self.exchange.method != Method::Post {
+        if self.route_state.method != Method::Post {
             if let Err(next) = self.method_verdict() {
                 return next;
             }
@@ -453,26 +453,26 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Err(next) = self.count_redirect() {
             return next;
         }
-        if !target::is_resolved(&self.exchange.value) {
+        if !target::is_resolved(&self.route_state.value) {
             return Next::Fail(Status::NOT_FOUND);
         }
-        let Exchange { path, value, .. } = &mut *self.exchange;
+        let RouteState { path, value, .. } = &mut *self.route_state;
         path.clone_from(value);
         Next::Path
     }
 
-    /// An index file, whose name is in `exchange.value`, has been found. It may belong to another
+    /// An index file, whose name is in `route_state.value`, has been found. It may belong to another
     /// location; where it does not, the file at hand is the answer.
     fn found_index(&mut self, file: F::File) -> Next<F::File> {
-        let Exchange { path, value, .. } = &mut *self.exchange;
+        let RouteState { path, value, .. } = &mut *self.route_state;
         path.extend_from_slice(value);
         let location = self.find_location();
-        if location == self.exchange.location
+        if location == self.route_state.location
             && self.settings().try_files.is_none()
             && self.table.is_place_fixed(location)
             && !self.table.has_script(location)
         {
-            self.exchange.is_internal = true;
+            self.route_state.is_internal = true;
             return self.found_file(file);
         }
         match self.count_redirect() {
@@ -484,30 +484,30 @@ impl<'a, F: Files> Decision<'a, F> {
     /// An error or redirect: the `error_page` for its code, or else the action.
     fn fail(&mut self, status: Status, otherwise: Action<F::File>) -> Next<F::File> {
         let settings = self.settings();
-        self.exchange.status = None;
-        if !self.exchange.is_error_page
+        self.route_state.status = None;
+        if !self.route_state.is_error_page
             && !settings.error_pages.is_empty()
-            && self.exchange.redirects <= REDIRECTS_MAX
+            && self.route_state.redirects <= REDIRECTS_MAX
         {
-            self.exchange.is_error_page = !settings.recursive_error_pages;
+            self.route_state.is_error_page = !settings.recursive_error_pages;
             let mut pages = settings.error_pages.iter();
             if let Some(page) = pages.find(|page| page.codes.contains(&status.code())) {
                 if matches!(otherwise, Action::Redirect(_)) {
                     // The page is another, the redirect stays one.
-                    let Exchange { text, redirect, origin_bytes, .. } = &mut *self.exchange;
+                    let RouteState { text, redirect, origin_bytes, .. } = &mut *self.route_state;
                     text.get(*origin_bytes..).unwrap_or_default().clone_into(redirect);
                 }
                 return self.error_page(page, status);
             }
         }
         if matches!(otherwise, Action::Redirect(_)) {
-            self.exchange.redirect.clear();
+            self.route_state.redirect.clear();
         }
         Next::Done(otherwise)
     }
 
     fn error_page(&mut self, page: &ErrorPage, status: Status) -> Next<F::File> {
-        self.exchange.status = match page.status {
+        self.route_state.status = match page.status {
             ErrorStatus::Keep => Some(status),
             ErrorStatus::FromTarget => None,
             ErrorStatus::Fixed(status) => Some(status),
@@ -518,8 +518,8 @@ impl<'a, F: Files> Decision<'a, F> {
                 self.redirect_for_error(template, page.status)
             }
             ErrorTarget::Uri(template) => {
-                if !matches!(self.exchange.method, Method::Get | Method::Head) {
-                    self.exchange.method = Method::Get;
+                if !matches!(self.route_state.method, Method::Get | Method::Head) {
+                    self.route_state.method = Method::Get;
                 }
                 self.redirect_to_value(template)
             }
@@ -530,21 +530,21 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// Whether a value begins as a path does.
     fn is_path(&mut self, template: &Template) -> bool {
-        let mut value = mem::take(&mut self.exchange.value);
+        let mut value = mem::take(&mut self.route_state.value);
         self.expand(template, &mut value);
         let is_path = value.first() == Some(&b'/');
-        self.exchange.value = value;
+        self.route_state.value = value;
         is_path
     }
 
     /// The `error_page` is an address to which the client is sent.
     fn redirect_for_error(&mut self, template: &Template, status: ErrorStatus) -> Next<F::File> {
-        let mut value = mem::take(&mut self.exchange.value);
+        let mut value = mem::take(&mut self.route_state.value);
         self.expand(template, &mut value);
-        redirect::write_address(self.table, self.request, self.exchange, &value);
-        self.exchange.value = value;
-        self.exchange.status = None;
-        self.exchange.redirect.clear();
+        redirect::write_address(self.table, self.request, self.route_state, &value);
+        self.route_state.value = value;
+        self.route_state.status = None;
+        self.route_state.redirect.clear();
         Next::Done(Action::Redirect(match status {
             ErrorStatus::Fixed(status) if status.is_redirect() => status,
             _ => Status::FOUND,
@@ -556,7 +556,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Err(next) = self.count_redirect() {
             return next;
         }
-        let mut value = mem::take(&mut self.exchange.value);
+        let mut value = mem::take(&mut self.route_state.value);
         self.expand(template, &mut value);
         let mark = value.iter().position(|byte| *byte == b'?');
         let (path, query) = match mark {
@@ -566,10 +566,10 @@ impl<'a, F: Files> Decision<'a, F> {
         // A path made of variables is not resolved again: one that would need it is not there.
         let is_path = !path.is_empty() && target::is_dotless(path);
         if is_path {
-            path.clone_into(&mut self.exchange.path);
-            query.clone_into(&mut self.exchange.query);
+            path.clone_into(&mut self.route_state.path);
+            query.clone_into(&mut self.route_state.query);
         }
-        self.exchange.value = value;
+        self.route_state.value = value;
         if is_path { Next::Path } else { Next::Fail(Status::NOT_FOUND) }
     }
 
@@ -578,9 +578,9 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Err(next) = self.count_redirect() {
             return next;
         }
-        match self.table.named_location(self.exchange.server, name) {
+        match self.table.named_location(self.route_state.server, name) {
             Some(location) => {
-                self.exchange.location = location;
+                self.route_state.location = location;
                 Next::Location
             }
             None => Next::Fail(Status::INTERNAL_SERVER_ERROR),
@@ -588,33 +588,33 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     fn count_redirect(&mut self) -> Result<(), Next<F::File>> {
-        self.exchange.redirects = self.exchange.redirects.saturating_add(1);
-        if self.exchange.redirects > REDIRECTS_MAX {
+        self.route_state.redirects = self.route_state.redirects.saturating_add(1);
+        if self.route_state.redirects > REDIRECTS_MAX {
             return Err(self.give_up());
         }
-        self.exchange.is_internal = true;
-        self.exchange.file.clear();
-        self.exchange.root_bytes = 0;
-        self.exchange.script_bytes = 0;
+        self.route_state.is_internal = true;
+        self.route_state.file.clear();
+        self.route_state.root_bytes = 0;
+        self.route_state.script_bytes = 0;
         Ok(())
     }
 
     /// An expression could not be decided within its bound: neither answer would be right.
     fn undecided(&mut self) -> Next<F::File> {
         let text = "a regular expression took too many steps".to_owned();
-        self.exchange.remarks.get_mut().add(Level::Error, text);
+        self.route_state.log_entries.get_mut().add(Level::Error, text);
         self.give_up()
     }
 
     /// Our own configuration leads nowhere: no `error_page` would help.
     fn give_up(&mut self) -> Next<F::File> {
-        self.exchange.status = None;
+        self.route_state.status = None;
         Next::Done(Action::Error(Status::INTERNAL_SERVER_ERROR))
     }
 
     /// Whether the method is one for files; if not, what comes instead.
     fn method_verdict(&mut self) -> Result<(), Next<F::File>> {
-        let method = self.exchange.method;
+        let method = self.route_state.method;
         if matches!(method, Method::Get | Method::Head) {
             return Ok(());
         }
@@ -628,41 +628,41 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     fn refuse_method(&mut self, allowed: &[Method]) -> Next<F::File> {
-        redirect::write_methods(allowed, &mut self.exchange.allow);
+        redirect::write_methods(allowed, &mut self.route_state.allow);
         Next::Fail(Status::METHOD_NOT_ALLOWED)
     }
 
     fn settings(&self) -> &'a Settings {
-        &self.table.location(self.exchange.location).settings
+        &self.table.location(self.route_state.location).settings
     }
 
     fn find_location(&mut self) -> LocationId {
-        let Exchange { server, path, captures, .. } = &mut *self.exchange;
+        let RouteState { server, path, captures, .. } = &mut *self.route_state;
         self.table.find_location(*server, path, captures)
     }
 
-    /// Maps the path to a file name, in `exchange.file`.
+    /// Maps the path to a file name, in `route_state.file`.
     fn map_path(&mut self) -> Mapped {
-        let mut file = mem::take(&mut self.exchange.file);
-        let mapped = self.scoped(|scope| place::write_file(scope, &scope.exchange.path, &mut file));
-        self.exchange.file = file;
-        self.exchange.root_bytes = mapped.root_bytes;
+        let mut file = mem::take(&mut self.route_state.file);
+        let mapped = self.scoped(|scope| place::write_file(scope, &scope.route_state.path, &mut file));
+        self.route_state.file = file;
+        self.route_state.root_bytes = mapped.root_bytes;
         mapped
     }
 
     fn look_at_file(&mut self, mapped: Mapped) -> Look<F::File> {
-        self.exchange.root_bytes = mapped.root_bytes;
+        self.route_state.root_bytes = mapped.root_bytes;
         // Unfinished uploads are nobody's business, whichever location leads to them.
-        if !mapped.is_safe || file_op::has_own_name(&self.exchange.file[mapped.root_bytes..]) {
+        if !mapped.is_safe || file_op::has_own_name(&self.route_state.file[mapped.root_bytes..]) {
             return Look::Missing;
         }
         let settings = self.settings();
-        self.files.look(&self.exchange.file, mapped.root_bytes, settings)
+        self.files.look(&self.route_state.file, mapped.root_bytes, settings)
     }
 
     fn expand(&self, template: &Template, out: &mut Vec<u8>) {
         out.clear();
-        variable::expand(template, self.table, self.request, self.exchange, None, out);
+        variable::expand(template, self.table, self.request, self.route_state, None, out);
     }
 
     fn scoped<T>(&self, work: impl FnOnce(&Scope<'_>) -> T) -> T {
@@ -670,9 +670,9 @@ impl<'a, F: Files> Decision<'a, F> {
         work(&Scope {
             table: self.table,
             request: self.request,
-            exchange: self.exchange,
+            route_state: self.route_state,
             sent: None,
-            captures: &self.exchange.captures,
+            captures: &self.route_state.captures,
             nested: &nested,
         })
     }

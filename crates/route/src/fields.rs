@@ -4,7 +4,7 @@
 use sekisho_config::{Expires, Template};
 use sekisho_http::{Status, date};
 
-use crate::exchange::{Exchange, Request};
+use crate::route_state::{RouteState, Request};
 use crate::redirect;
 use crate::table::Table;
 use crate::variable::{Sent, expand};
@@ -14,19 +14,19 @@ use crate::variable::{Sent, expand};
 pub fn added_fields(
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     status: Status,
     modified: Option<i64>,
     out: &mut Vec<u8>,
 ) {
-    let settings = &table.location(exchange.location).settings;
+    let settings = &table.location(route_state.location).settings;
     let is_good =
         matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
     if modified.is_some_and(|modified| modified > request.wall.unix_secs)
         && has_field(out, b"last-modified")
     {
         // No date is later than the answer itself (RFC 9110 §8.8.2.1).
-        exchange.is_particular.set(true);
+        route_state.is_particular.set(true);
         remove_field(out, b"last-modified");
         out.extend_from_slice(b"Last-Modified: ");
         date::write(request.wall.unix_secs, out);
@@ -34,11 +34,11 @@ pub fn added_fields(
     }
     if is_good {
         if !matches!(settings.expires, Expires::Off | Expires::Epoch | Expires::Max) {
-            exchange.is_particular.set(true);
+            route_state.is_particular.set(true);
         }
         let said = |value: &Template, is_modified, out: &[u8]| {
             let mut text = Vec::new();
-            expand_sent(value, table, request, exchange, status, out, &mut text);
+            expand_sent(value, table, request, route_state, status, out, &mut text);
             let text = std::str::from_utf8(&text).unwrap_or_default();
             Expires::read(text, is_modified).unwrap_or(Expires::Off)
         };
@@ -49,18 +49,18 @@ pub fn added_fields(
             plain => push_expires(plain, now, modified, out),
         }
     }
-    if !exchange.redirect.is_empty() && !has_field(out, b"location") {
-        redirect::push_kept(table, request, exchange, out);
+    if !route_state.redirect.is_empty() && !has_field(out, b"location") {
+        redirect::push_kept(table, request, route_state, out);
     }
-    if exchange.access_progress.is_challenged {
-        push_challenge(&exchange.access_progress.realm, out);
+    if route_state.access_progress.is_challenged {
+        push_challenge(&route_state.access_progress.realm, out);
     }
     for field in settings.add_headers.iter().filter(|field| is_good || field.always) {
         let mut expanded = Vec::new();
         let value = if let Some(literal) = field.value.as_literal() {
             literal
         } else {
-            expand_sent(&field.value, table, request, exchange, status, out, &mut expanded);
+            expand_sent(&field.value, table, request, route_state, status, out, &mut expanded);
             &expanded
         };
         if ["Last-Modified", "ETag"].iter().any(|known| field.name.eq_ignore_ascii_case(known)) {
@@ -76,14 +76,14 @@ fn expand_sent(
     value: &Template,
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     status: Status,
     lines: &[u8],
     out: &mut Vec<u8>,
 ) {
     let known = without_charset(lines);
     let sent = Sent { status: Some(status), fields: &known, ..Sent::default() };
-    expand(value, table, request, exchange, Some(&sent), out);
+    expand(value, table, request, route_state, Some(&sent), out);
 }
 
 /// Takes every field of this name out of field lines.
@@ -129,10 +129,10 @@ fn without_charset(lines: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The media type for `exchange.path`: by its extension, or else the `default_type`.
-pub fn media_type<'t>(table: &'t Table, exchange: &Exchange) -> &'t str {
-    let settings = &table.location(exchange.location).settings;
-    let known = extension(&exchange.path).and_then(|extension| {
+/// The media type for `route_state.path`: by its extension, or else the `default_type`.
+pub fn media_type<'t>(table: &'t Table, route_state: &RouteState) -> &'t str {
+    let settings = &table.location(route_state.location).settings;
+    let known = extension(&route_state.path).and_then(|extension| {
         // Longer than any extension there is; a lower-case copy costs no allocation.
         let mut lower = [0; 64];
         let lower = lower.get_mut(..extension.len())?;

@@ -57,7 +57,7 @@ impl Scope<'_> {
     }
 
     fn is_server_name(&self, host: &[u8]) -> bool {
-        let names = &self.table.server(self.exchange.server).names;
+        let names = &self.table.server(self.route_state.server).names;
         names.iter().any(|name| match name {
             ServerName::Exact(name) => name.as_bytes() == host,
             ServerName::LeadingWildcard(end) => is_longer_and_ends(host, end.as_bytes()),

@@ -12,7 +12,7 @@ use sekisho_http::{Head, Known, date};
 use crate::address::push_ip;
 use crate::credentials;
 use crate::escape::{escape_from, push_escaped};
-use crate::exchange::{Exchange, Request, WallTime};
+use crate::route_state::{RouteState, Request, WallTime};
 use crate::table::Table;
 use crate::variable::{self, NESTED_MAX, Scope, Sent, expand, push_number, push_seconds};
 
@@ -141,14 +141,14 @@ pub fn log_line(
     format: &LineFormat,
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     sent: Option<&Sent<'_>>,
     times: &mut TimeTexts,
     out: &mut Vec<u8>,
 ) {
     let nested = Cell::new(NESTED_MAX);
     let scope =
-        Scope { table, request, exchange, sent, captures: &exchange.captures, nested: &nested };
+        Scope { table, request, route_state, sent, captures: &route_state.captures, nested: &nested };
     for piece in &format.pieces {
         match piece {
             Piece::Literal(text) => out.extend_from_slice(text),
@@ -185,11 +185,11 @@ pub fn wants_line(
     condition: &Template,
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     sent: Option<&Sent<'_>>,
 ) -> bool {
     let mut value = Vec::new();
-    expand(condition, table, request, exchange, sent, &mut value);
+    expand(condition, table, request, route_state, sent, &mut value);
     !matches!(value.as_slice(), b"" | b"0")
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn write_root(scope: &Scope<'_>, out: &mut Vec<u8>) {
 
 /// Writes the name of the file that `path` stands for in the scope's location, over what `out` holds.
 pub(crate) fn write_file(scope: &Scope<'_>, path: &[u8], out: &mut Vec<u8>) -> Mapped {
-    let rest = match scope.table.alias_from(scope.exchange.location) {
+    let rest = match scope.table.alias_from(scope.route_state.location) {
         AliasFrom::Nothing => path,
         AliasFrom::Prefix(bytes) => path.get(bytes..).unwrap_or_default(),
         AliasFrom::Whole => b"",
@@ -133,7 +133,7 @@ pub(crate) fn write_value(scope: &Scope<'_>, template: &Template, out: &mut Vec<
 pub(crate) fn write_asked(scope: &Scope<'_>, template: &Template, out: &mut Vec<u8>) -> Mapped {
     match template.parts.as_slice() {
         [Part::Variable(Variable::RequestFilename)] => {
-            let mapped = write_file(scope, &scope.exchange.path, out);
+            let mapped = write_file(scope, &scope.route_state.path, out);
             // A script may have put anything into the path.
             let is_safe = target::is_resolved(&out[mapped.root_bytes..]);
             Mapped { is_safe, ..mapped }
@@ -162,7 +162,7 @@ pub(crate) fn write_store(scope: &Scope<'_>, template: &Template, out: &mut Vec<
     out.clear();
     let trusted = match template.parts.as_slice() {
         [Part::Variable(Variable::RequestFilename)] => {
-            return write_file(scope, &scope.exchange.path, out);
+            return write_file(scope, &scope.route_state.path, out);
         }
         [Part::Variable(Variable::DocumentRoot), ..] => {
             write_root(scope, out);

@@ -4,26 +4,26 @@
 use sekisho_config::{Part, Settings, Template};
 use sekisho_http::{Method, target};
 
-use crate::exchange::{Exchange, Request};
+use crate::route_state::{RouteState, Request};
 use crate::table::Table;
 use crate::variable::{Scope, push_number, push_text};
 
-/// Writes the address of a `return` or `error_page` into `exchange.text`: a path becomes absolute under
+/// Writes the address of a `return` or `error_page` into `route_state.text`: a path becomes absolute under
 /// `absolute_redirect`, all else stays as it was written.
 pub(crate) fn write_address(
     table: &Table,
     request: &Request<'_>,
-    exchange: &mut Exchange,
+    route_state: &mut RouteState,
     address: &[u8],
 ) {
-    let mut text = std::mem::take(&mut exchange.text);
+    let mut text = std::mem::take(&mut route_state.text);
     text.clear();
     if address.first() == Some(&b'/') {
-        push_origin(table, request, exchange, &mut text);
+        push_origin(table, request, route_state, &mut text);
     }
-    exchange.origin_bytes = text.len();
+    route_state.origin_bytes = text.len();
     push_visible(address, &mut text);
-    exchange.text = text;
+    route_state.text = text;
 }
 
 /// A path that only variables have given a second slash at its beginning would be read as another host (V48);
@@ -36,37 +36,37 @@ pub(crate) fn keep_host(settings: &Settings, template: &Template, address: &mut 
     }
 }
 
-/// Writes the address of the directory that the path names without its slash into `exchange.text`.
-pub(crate) fn write_directory(table: &Table, request: &Request<'_>, exchange: &mut Exchange) {
-    let mut text = std::mem::take(&mut exchange.text);
+/// Writes the address of the directory that the path names without its slash into `route_state.text`.
+pub(crate) fn write_directory(table: &Table, request: &Request<'_>, route_state: &mut RouteState) {
+    let mut text = std::mem::take(&mut route_state.text);
     text.clear();
-    push_origin(table, request, exchange, &mut text);
-    exchange.origin_bytes = text.len();
-    if text.is_empty() && exchange.path.starts_with(b"//") {
+    push_origin(table, request, route_state, &mut text);
+    route_state.origin_bytes = text.len();
+    if text.is_empty() && route_state.path.starts_with(b"//") {
         // Without `merge_slashes`, `//name/` would be read as another host.
         text.extend_from_slice(b"/.");
     }
-    target::encode_path(&exchange.path, &mut text);
+    target::encode_path(&route_state.path, &mut text);
     text.push(b'/');
-    if !exchange.query.is_empty() {
+    if !route_state.query.is_empty() {
         text.push(b'?');
-        push_visible(&exchange.query, &mut text);
+        push_visible(&route_state.query, &mut text);
     }
-    exchange.text = text;
+    route_state.text = text;
 }
 
 /// Appends the `Location` of a redirect that an `error_page` is answered for.
 pub(crate) fn push_kept(
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"Location: ");
-    if exchange.redirect.first() == Some(&b'/') {
-        push_origin(table, request, exchange, out);
+    if route_state.redirect.first() == Some(&b'/') {
+        push_origin(table, request, route_state, out);
     }
-    out.extend_from_slice(&exchange.redirect);
+    out.extend_from_slice(&route_state.redirect);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn write_methods<'a>(methods: impl IntoIterator<Item = &'a Method>, o
 }
 
 /// `http://host:port` under `absolute_redirect`, as nginx puts it together; nothing otherwise.
-fn push_origin(table: &Table, request: &Request<'_>, exchange: &Exchange, out: &mut Vec<u8>) {
-    let settings = &table.location(exchange.location).settings;
+fn push_origin(table: &Table, request: &Request<'_>, route_state: &RouteState, out: &mut Vec<u8>) {
+    let settings = &table.location(route_state.location).settings;
     if !settings.absolute_redirect {
         return;
     }
@@ -94,12 +94,12 @@ fn push_origin(table: &Table, request: &Request<'_>, exchange: &Exchange, out: &
     let start = out.len();
     if settings.server_name_in_redirect {
         let nested = std::cell::Cell::new(0);
-        let captures = &exchange.captures;
-        Scope { table, request, exchange, sent: None, captures, nested: &nested }
+        let captures = &route_state.captures;
+        Scope { table, request, route_state, sent: None, captures, nested: &nested }
             .push_server_name(out);
     }
     if out.len() == start {
-        out.extend_from_slice(&exchange.host);
+        out.extend_from_slice(&route_state.host);
     }
     if out.len() == start {
         match connection.local.map(|local| local.ip().to_canonical()) {

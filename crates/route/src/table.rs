@@ -8,7 +8,7 @@ use sekisho_config::{Config, Location, LocationId, LocationMatch, Server, Server
 use sekisho_http::{Head, Known, Status, target};
 
 use crate::capture::Captures;
-use crate::exchange::Exchange;
+use crate::route_state::RouteState;
 use crate::location::{self, Level};
 use crate::place::{self, AliasFrom};
 use crate::server_name::ServerNames;
@@ -93,27 +93,27 @@ impl Table {
         &self,
         listen: usize,
         head: &Head,
-        exchange: &mut Exchange,
+        route_state: &mut RouteState,
     ) -> Result<(), Status> {
-        exchange.clear();
-        exchange.method = head.method();
+        route_state.clear();
+        route_state.method = head.method();
         let names = self.names.get(listen).ok_or(Status::INTERNAL_SERVER_ERROR)?;
         let authority = target::split_authority(head.target()).map(|(authority, _)| authority);
         let verdict = match authority.or_else(|| head.known(Known::Host)) {
-            Some(value) => target::host(value, &mut exchange.host),
+            Some(value) => target::host(value, &mut route_state.host),
             None => Ok(()),
         };
-        exchange.server = match verdict {
-            Ok(()) => names.find(&exchange.host, &mut exchange.captures),
+        route_state.server = match verdict {
+            Ok(()) => names.find(&route_state.host, &mut route_state.captures),
             Err(_) => names.default_server(),
         };
         let http = &self.config.http;
-        let server = http.servers.get(exchange.server.0 as usize);
-        exchange.location = server.ok_or(Status::INTERNAL_SERVER_ERROR)?.root;
-        if http.locations.get(exchange.location.0 as usize).is_none() {
+        let server = http.servers.get(route_state.server.0 as usize);
+        route_state.location = server.ok_or(Status::INTERNAL_SERVER_ERROR)?.root;
+        if http.locations.get(route_state.location.0 as usize).is_none() {
             return Err(Status::INTERNAL_SERVER_ERROR);
         }
-        exchange.is_routed = true;
+        route_state.is_routed = true;
         verdict.map_err(|_| Status::BAD_REQUEST)
     }
 
@@ -123,9 +123,9 @@ impl Table {
         if !head.has_odd_names() {
             return;
         }
-        let mut exchange = Exchange::default();
-        let _ = self.choose_server(listen, head, &mut exchange);
-        let Some(server) = self.config.http.servers.get(exchange.server.0 as usize) else { return };
+        let mut route_state = RouteState::default();
+        let _ = self.choose_server(listen, head, &mut route_state);
+        let Some(server) = self.config.http.servers.get(route_state.server.0 as usize) else { return };
         if server.ignore_invalid_headers {
             head.drop_odd_names(server.underscores_in_headers);
         }

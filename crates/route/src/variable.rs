@@ -11,7 +11,7 @@ use sekisho_http::{Head, Known, Status, date, target};
 use crate::address::push_ip;
 use crate::capture::Captures;
 use crate::credentials;
-use crate::exchange::{Exchange, Request};
+use crate::route_state::{RouteState, Request};
 use crate::access_checks::LimitStatus;
 use crate::log::{push_time_iso8601, push_time_local};
 use crate::place;
@@ -45,12 +45,12 @@ pub fn expand(
     template: &Template,
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     sent: Option<&Sent<'_>>,
     out: &mut Vec<u8>,
 ) {
     let nested = Cell::new(NESTED_MAX);
-    Scope { table, request, exchange, sent, captures: &exchange.captures, nested: &nested }
+    Scope { table, request, route_state, sent, captures: &route_state.captures, nested: &nested }
         .expand(template, out);
 }
 
@@ -59,11 +59,11 @@ pub fn push_variable(
     variable: &Variable,
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
     out: &mut Vec<u8>,
 ) {
     let nested = Cell::new(NESTED_MAX);
-    Scope { table, request, exchange, sent: None, captures: &exchange.captures, nested: &nested }
+    Scope { table, request, route_state, sent: None, captures: &route_state.captures, nested: &nested }
         .variable(variable, out);
 }
 
@@ -101,9 +101,9 @@ pub(crate) const NESTED_MAX: u16 = 64;
 pub(crate) struct Scope<'a> {
     pub(crate) table: &'a Table,
     pub(crate) request: &'a Request<'a>,
-    pub(crate) exchange: &'a Exchange,
+    pub(crate) route_state: &'a RouteState,
     pub(crate) sent: Option<&'a Sent<'a>>,
-    /// The exchange's, or those of a `map`'s key within that `map`'s value.
+    /// The route state's, or those of a `map`'s key within that `map`'s value.
     pub(crate) captures: &'a Captures,
     /// How many nested values are left.
     pub(crate) nested: &'a Cell<u16>,
@@ -111,12 +111,12 @@ pub(crate) struct Scope<'a> {
 
 impl Scope<'_> {
     pub(crate) fn settings(&self) -> &Settings {
-        &self.table.location(self.exchange.location).settings
+        &self.table.location(self.route_state.location).settings
     }
 
     /// What the location's `alias` stands for.
     pub(crate) fn alias_from(&self) -> place::AliasFrom {
-        self.table.alias_from(self.exchange.location)
+        self.table.alias_from(self.route_state.location)
     }
 
     pub(crate) fn expand(&self, template: &Template, out: &mut Vec<u8>) {
@@ -143,7 +143,7 @@ impl Scope<'_> {
     /// Remembers that something other than the head has had a say, if the variable is such a thing.
     fn note_use_of(&self, variable: &Variable) {
         if !is_of_head(variable) {
-            self.exchange.is_particular.set(true);
+            self.route_state.is_particular.set(true);
         }
     }
 
@@ -151,14 +151,14 @@ impl Scope<'_> {
     #[expect(clippy::too_many_lines, reason = "one line for each variable")]
     pub(crate) fn variable(&self, variable: &Variable, out: &mut Vec<u8>) {
         use Variable as V;
-        let Self { request: Request { head, connection, wall, request_id, .. }, exchange, .. } =
+        let Self { request: Request { head, connection, wall, request_id, .. }, route_state, .. } =
             self;
         let sent = self.sent.copied().unwrap_or_default();
         self.note_use_of(variable);
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match variable {
-            V::Arg(name) => put(argument(&exchange.query, name.as_bytes()).unwrap_or_default()),
-            V::Args | V::QueryString => put(&exchange.query),
+            V::Arg(name) => put(argument(&route_state.query, name.as_bytes()).unwrap_or_default()),
+            V::Args | V::QueryString => put(&route_state.query),
             V::Assigned(id) => self.assigned(*id, out),
             V::BinaryRemoteAddr => match connection.remote.map(|remote| remote.ip()) {
                 Some(IpAddr::V4(address)) => put(&address.octets()),
@@ -175,22 +175,22 @@ impl Scope<'_> {
             V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
             // There is no view of symbolic links here: the real path is taken to be the given one.
             V::DocumentRoot | V::RealpathRoot => place::write_root(self, out),
-            V::DocumentUri | V::Uri => put(&exchange.path),
+            V::DocumentUri | V::Uri => put(&route_state.path),
             V::Geo(at) => self.geo(*at, out),
-            V::Host if exchange.host.is_empty() => self.push_server_name(out),
-            V::Host => put(&exchange.host),
+            V::Host if route_state.host.is_empty() => self.push_server_name(out),
+            V::Host => put(&route_state.host),
             V::Hostname => put(self.table.machine().hostname.as_bytes()),
             V::Http(name) => push_request_field(head, name.as_bytes(), out),
             V::Https => put(if connection.is_tls { b"on" } else { b"" }),
             V::InvalidReferer => self.push_invalid_referer(out),
-            V::IsArgs => put(if exchange.query.is_empty() { b"" } else { b"?" }),
+            V::IsArgs => put(if route_state.query.is_empty() { b"" } else { b"?" }),
             V::LimitConnStatus => {
-                put(exchange.access_progress.connections.map_or("", LimitStatus::name).as_bytes());
+                put(route_state.access_progress.connections.map_or("", LimitStatus::name).as_bytes());
             }
             V::LimitReqStatus => {
-                put(exchange.access_progress.rate.map_or("", LimitStatus::name).as_bytes());
+                put(route_state.access_progress.rate.map_or("", LimitStatus::name).as_bytes());
             }
-            V::LimitRate => push_number(exchange.limit_rate.unwrap_or_default(), out),
+            V::LimitRate => push_number(route_state.limit_rate.unwrap_or_default(), out),
             V::Map(id) => {
                 if let Some(map) = self.table.config().http.maps.get(id.0 as usize) {
                     self.map_once(*id, map, out);
@@ -201,7 +201,7 @@ impl Scope<'_> {
             }
             V::NamedCapture(name) => {
                 let own = self.captures.named(name);
-                put(own.or_else(|| exchange.captures.named(name)).unwrap_or_default());
+                put(own.or_else(|| route_state.captures.named(name)).unwrap_or_default());
             }
             V::NginxVersion => put(env!("CARGO_PKG_VERSION").as_bytes()),
             V::Pid => push_number(u64::from(self.table.machine().pid), out),
@@ -225,16 +225,16 @@ impl Scope<'_> {
                 put(head.version().as_str().as_bytes());
             }
             V::RequestCompletion => put(if sent.completed { b"OK" } else { b"" }),
-            V::RequestFilename if exchange.file.is_empty() => {
+            V::RequestFilename if route_state.file.is_empty() => {
                 let mut file = Vec::new();
-                place::write_file(self, &exchange.path, &mut file);
+                place::write_file(self, &route_state.path, &mut file);
                 put(&file);
             }
-            V::RequestFilename => put(&exchange.file),
+            V::RequestFilename => put(&route_state.file),
             V::RequestId => push_request_id(request_id.0, out),
             V::RequestLength => push_number(sent.request_bytes, out),
-            V::RequestMethod => put(match exchange.method.name() {
-                Some(name) if exchange.method != head.method() => name.as_bytes(),
+            V::RequestMethod => put(match route_state.method.name() {
+                Some(name) if route_state.method != head.method() => name.as_bytes(),
                 _ => head.method_name(),
             }),
             V::GzipRatio => push_ratio(sent.plain_bytes, sent.body_bytes, out),
@@ -276,7 +276,7 @@ impl Scope<'_> {
 
     /// `$status`
     pub(crate) fn push_status(&self, out: &mut Vec<u8>) {
-        match self.sent.and_then(|sent| sent.status).or(self.exchange.status) {
+        match self.sent.and_then(|sent| sent.status).or(self.route_state.status) {
             Some(status) => push_number(u64::from(status.code()), out),
             None => out.extend_from_slice(b"000"),
         }
@@ -289,17 +289,17 @@ impl Scope<'_> {
             Some(Variable::NamedCapture(name)) => Some(name.as_str()),
             _ => None,
         };
-        let is_of_map = !std::ptr::eq(self.captures, &raw const self.exchange.captures);
+        let is_of_map = !std::ptr::eq(self.captures, &raw const self.route_state.captures);
         let of_map = group.filter(|_| is_of_map).and_then(|name| self.captures.named(name));
-        let set = self.exchange.assigned.value(id.0).zip(self.exchange.assigned.stamp(id.0));
+        let set = self.route_state.assigned.value(id.0).zip(self.route_state.assigned.stamp(id.0));
         let newer = group
             .zip(set)
-            .and_then(|(name, (_, matches))| self.exchange.captures.named_since(matches, name));
+            .and_then(|(name, (_, matches))| self.route_state.captures.named_since(matches, name));
         match (of_map.or(newer).or(set.map(|(value, _)| value)), &known.otherwise) {
             (Some(value), _) => out.extend_from_slice(value),
             (None, Some(otherwise)) => self.variable(otherwise, out),
             (None, None) if self.settings().rewriting.warns_of_unset => {
-                self.exchange.remarks.borrow_mut().unset(id, &known.name);
+                self.route_state.log_entries.borrow_mut().unset(id, &known.name);
             }
             (None, None) => {}
         }
@@ -307,7 +307,7 @@ impl Scope<'_> {
 
     /// The name of the server as the configuration has it.
     pub(crate) fn push_server_name(&self, out: &mut Vec<u8>) {
-        let (before, name, after) = match self.table.server(self.exchange.server).names.first() {
+        let (before, name, after) = match self.table.server(self.route_state.server).names.first() {
             None => return,
             Some(ServerName::Exact(name)) => ("", name, ""),
             Some(ServerName::LeadingWildcard(name)) => ("*", name, ""),
@@ -347,12 +347,12 @@ impl Scope<'_> {
         if map.is_volatile {
             return self.map(map, out);
         }
-        if let Some(value) = self.exchange.found.borrow().value(id) {
+        if let Some(value) = self.route_state.found.borrow().value(id) {
             return out.extend_from_slice(value);
         }
         let start = out.len();
         self.map(map, out);
-        self.exchange.found.borrow_mut().set(id, &out[start..]);
+        self.route_state.found.borrow_mut().set(id, &out[start..]);
     }
 
     /// The value of a `map`, looked up.

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 
 use sekisho_config::{Cgi, Variable};
 use sekisho_http::{Head, Known};
-use sekisho_route::{Exchange, Request, Table, expand, push_variable};
+use sekisho_route::{RouteState, Request, Table, expand, push_variable};
 
 /// Fields that become no variable: what `Proxy` would do (httpoxy), what has a variable of its own, and
 /// what is between the client and this server alone.
@@ -112,7 +112,7 @@ pub struct Facts<'a> {
     /// The request.
     pub request: &'a Request<'a>,
     /// What was decided: an [`Action::Cgi`](sekisho_route::Action::Cgi).
-    pub exchange: &'a Exchange,
+    pub route_state: &'a RouteState,
     /// Whether the program gets a body.
     pub has_body: bool,
     /// How long it is, where that is known already.
@@ -126,7 +126,7 @@ pub struct Facts<'a> {
 /// Writes the environment for a program over what `out` holds.
 pub fn environment(facts: &Facts<'_>, out: &mut Environment) {
     out.clear();
-    let cgi = facts.table.location(facts.exchange.location).settings.cgi.as_deref();
+    let cgi = facts.table.location(facts.route_state.location).settings.cgi.as_deref();
     let mut writer = Writer { facts, cgi, out };
     writer.server();
     writer.request();
@@ -155,9 +155,9 @@ impl Writer<'_> {
             None => self.text("SERVER_PORT", if connection.is_tls { b"443" } else { b"80" }),
         }
         // The host that was asked for, which has been checked; else what the configuration calls it.
-        if !self.facts.exchange.host.is_empty() {
-            self.text("SERVER_NAME", &self.facts.exchange.host);
-        } else if self.facts.table.server(self.facts.exchange.server).names.is_empty() {
+        if !self.facts.route_state.host.is_empty() {
+            self.text("SERVER_NAME", &self.facts.route_state.host);
+        } else if self.facts.table.server(self.facts.route_state.server).names.is_empty() {
             self.variable("SERVER_NAME", &Variable::ServerAddr);
         } else {
             self.variable("SERVER_NAME", &Variable::ServerName);
@@ -172,7 +172,7 @@ impl Writer<'_> {
     }
 
     fn request(&mut self) {
-        let Facts { request, exchange, has_body, body_bytes, user, .. } = *self.facts;
+        let Facts { request, route_state, has_body, body_bytes, user, .. } = *self.facts;
         self.variable("REMOTE_ADDR", &Variable::RemoteAddr);
         // No name is looked up; RFC 3875 §4.1.9 has the address stand in.
         self.variable("REMOTE_HOST", &Variable::RemoteAddr);
@@ -182,7 +182,7 @@ impl Writer<'_> {
         self.variable("REQUEST_METHOD", &Variable::RequestMethod);
         self.variable("REQUEST_URI", &Variable::RequestUri);
         self.variable("DOCUMENT_URI", &Variable::DocumentUri);
-        self.text("QUERY_STRING", &exchange.query);
+        self.text("QUERY_STRING", &route_state.query);
         if let Some(user) = user {
             self.text("AUTH_TYPE", user.scheme.as_bytes());
             self.text("REMOTE_USER", user.user);
@@ -196,16 +196,16 @@ impl Writer<'_> {
     }
 
     fn program(&mut self) {
-        let exchange = self.facts.exchange;
-        self.text("SCRIPT_FILENAME", &exchange.file);
-        self.text("SCRIPT_NAME", exchange.script_name());
+        let route_state = self.facts.route_state;
+        self.text("SCRIPT_FILENAME", &route_state.file);
+        self.text("SCRIPT_NAME", route_state.script_name());
         self.variable("DOCUMENT_ROOT", &Variable::DocumentRoot);
-        let info = exchange.path_info();
+        let info = route_state.path_info();
         if !info.is_empty() {
             self.text("PATH_INFO", info);
-            let Facts { table, request, exchange, .. } = *self.facts;
+            let Facts { table, request, route_state, .. } = *self.facts;
             self.write("PATH_TRANSLATED", |out| {
-                push_variable(&Variable::DocumentRoot, table, request, exchange, out);
+                push_variable(&Variable::DocumentRoot, table, request, route_state, out);
                 if out.last() == Some(&b'/') {
                     out.pop();
                 }
@@ -227,11 +227,11 @@ impl Writer<'_> {
 
     /// `cgi_set_var`
     fn configured(&mut self) {
-        let Facts { table, request, exchange, .. } = *self.facts;
+        let Facts { table, request, route_state, .. } = *self.facts;
         let Some(cgi) = self.cgi else { return };
         for (name, value) in cgi.variables.iter() {
             self.out.push(name.as_bytes(), |out| {
-                expand(value, table, request, exchange, None, out);
+                expand(value, table, request, route_state, None, out);
             });
         }
     }
@@ -241,8 +241,8 @@ impl Writer<'_> {
     }
 
     fn variable(&mut self, name: &str, variable: &Variable) {
-        let Facts { table, request, exchange, .. } = *self.facts;
-        self.write(name, |out| push_variable(variable, table, request, exchange, out));
+        let Facts { table, request, route_state, .. } = *self.facts;
+        self.write(name, |out| push_variable(variable, table, request, route_state, out));
     }
 
     fn write(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {

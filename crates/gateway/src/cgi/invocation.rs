@@ -2,7 +2,7 @@
 //! says so by a variable, and nothing of it is ever an option (C8, V23).
 
 use sekisho_config::{Part, Programs, Template};
-use sekisho_route::{Exchange, Request, Table, expand};
+use sekisho_route::{RouteState, Request, Table, expand};
 
 use super::cause::Cause;
 
@@ -23,17 +23,17 @@ pub struct Invocation {
 pub fn invocation(
     table: &Table,
     request: &Request<'_>,
-    exchange: &Exchange,
+    route_state: &RouteState,
 ) -> Result<Invocation, Cause> {
-    let settings = &table.location(exchange.location).settings;
+    let settings = &table.location(route_state.location).settings;
     let Some(cgi) = settings.cgi.as_deref() else { return Err(Cause::NotStarted) };
     let value = |template: &Template| {
         let mut value = Vec::new();
-        expand(template, table, request, exchange, None, &mut value);
+        expand(template, table, request, route_state, None, &mut value);
         value
     };
     let argument = |template: &Template| Some(value(template)).filter(|it| is_safe(template, it));
-    let file = &exchange.file;
+    let file = &route_state.file;
     let mut args = Vec::new();
     let mut program = file.clone();
     let interpreter = cgi.interpreter_of(file);

@@ -9,7 +9,7 @@ use sekisho_gateway::cgi::{
 };
 use sekisho_http::{Head, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, Exchange, Files, AccessChecks, Handover, Look, Request, RequestIdSeed, Table,
+    Action, ConnectionFacts, RouteState, Files, AccessChecks, Handover, Look, Request, RequestIdSeed, Table,
     WallTime,
 };
 
@@ -46,7 +46,7 @@ const FILES: List = List(&["/srv/cgi/a.cgi", "/srv/b.py", "/opt/app"]);
 struct Asked {
     head: Head,
     connection: ConnectionFacts,
-    exchange: Exchange,
+    route_state: RouteState,
 }
 
 impl Asked {
@@ -64,13 +64,13 @@ impl Asked {
             requests: 1,
             is_tls: false,
         };
-        Self { head, connection, exchange: Exchange::default() }
+        Self { head, connection, route_state: RouteState::default() }
     }
 
     fn decide(&mut self, table: &Table) {
-        let Self { head, connection, exchange } = self;
+        let Self { head, connection, route_state } = self;
         let request = request(head, connection);
-        let action = table.decide(&request, exchange, &mut { FILES });
+        let action = table.decide(&request, route_state, &mut { FILES });
         assert_eq!(action, Action::Cgi);
     }
 
@@ -86,11 +86,11 @@ impl Asked {
     ) -> Environment {
         let request = request(&self.head, &self.connection);
         let mut out = Environment::default();
-        let exchange = &self.exchange;
+        let route_state = &self.route_state;
         let facts = Facts {
             table,
             request: &request,
-            exchange,
+            route_state,
             has_body: body_bytes.is_some(),
             body_bytes,
             software: "sekisho/1",
@@ -101,7 +101,7 @@ impl Asked {
     }
 
     fn invocation(&self, table: &Table) -> Invocation {
-        invocation(table, &request(&self.head, &self.connection), &self.exchange).expect("cgi")
+        invocation(table, &request(&self.head, &self.connection), &self.route_state).expect("cgi")
     }
 }
 
@@ -296,7 +296,7 @@ fn what_a_request_says_is_never_an_option() {
         let mut asked = Asked::new(&format!("GET {target}"), &[("Host", "h")]);
         asked.decide(&table);
         let request = request(&asked.head, &asked.connection);
-        let made = invocation(&table, &request, &asked.exchange).map(|made| made.args);
+        let made = invocation(&table, &request, &asked.route_state).map(|made| made.args);
         let expected =
             expected.map(|args| args.iter().map(|arg| arg.as_bytes().to_vec()).collect());
         assert_eq!(made, expected.ok_or(Cause::BadArgument), "{directives} {target}");
@@ -309,11 +309,11 @@ fn a_local_redirect_is_told_as_a_get() {
     let table = table("location / { cgi on; }");
     let mut asked = Asked::new("POST /cgi/a.cgi?old", &[("Host", "h"), ("Content-Type", "a/b")]);
     asked.decide(&table);
-    let Asked { head, connection, exchange } = &mut asked;
+    let Asked { head, connection, route_state } = &mut asked;
     let target = b"/b.py/%41?new=1";
     let request = request(head, connection);
     let action =
-        table.redirect_internally(Handover::Location, target, &request, exchange, &mut { FILES });
+        table.redirect_internally(Handover::Location, target, &request, route_state, &mut { FILES });
     assert_eq!(action, Action::Cgi);
     let environment = asked.environment(&table, None);
     for (name, value) in [

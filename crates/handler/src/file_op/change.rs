@@ -21,11 +21,11 @@ use crate::file_cache::files_changed;
 
 /// MKCOL
 pub(super) fn make_folder(call: &Call<'_>, file_ops: &FileOps) -> Result<Job, Failure> {
-    let exchange = call.exchange;
-    let file = exchange.file.clone();
+    let route_state = call.route_state;
+    let file = route_state.file.clone();
     let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
     let symlinks = call.settings().disable_symlinks;
-    let spot = Spot::find(&file, exchange.root_bytes, symlinks, false).map_err(fail)?;
+    let spot = Spot::find(&file, route_state.root_bytes, symlinks, false).map_err(fail)?;
     if spot.name.is_empty() {
         return Err(Failure::of(Status::METHOD_NOT_ALLOWED));
     }
@@ -34,7 +34,7 @@ pub(super) fn make_folder(call: &Call<'_>, file_ops: &FileOps) -> Result<Job, Fa
         return Err(Failure::because(Status::CONFLICT, "MKCOL was refused: no slash at the end"));
     }
     Conditions::of(call.request.head).check(spot.look().map_err(fail)?.as_ref())?;
-    let location = encoded(&exchange.path);
+    let location = encoded(&route_state.path);
     let (mode, sync) = (file_ops.access.folder, file_ops.sync);
     Ok(Job::new(move || {
         let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
@@ -122,10 +122,10 @@ impl Change {
         to: &Destination,
         table: Arc<Table>,
     ) -> Result<Self, Failure> {
-        let (exchange, head) = (call.exchange, call.request.head);
+        let (route_state, head) = (call.route_state, call.request.head);
         let overwrites = overwrites(head)?;
-        let (root, symlinks) = (exchange.root_bytes, call.settings().disable_symlinks);
-        let file = exchange.file.clone();
+        let (root, symlinks) = (route_state.root_bytes, call.settings().disable_symlinks);
+        let file = route_state.file.clone();
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "open", &file);
         let from = Spot::find(&file, root, symlinks, false).map_err(fail)?;
         let fail_there = |errno| Failure::by(errno, Status::CONFLICT, "open", &to.file);

@@ -22,18 +22,18 @@ const NOTES_MAX: usize = 10_000;
 
 /// Looks whether it may go, and how.
 pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Result<Job, Failure> {
-    let exchange = call.exchange;
-    if !is_deep_enough(&exchange.path, file_ops.delete_depth_min) {
+    let route_state = call.route_state;
+    if !is_deep_enough(&route_state.path, file_ops.delete_depth_min) {
         return Err(Failure::because(
             Status::CONFLICT,
             "DELETE was refused: less deep than min_delete_depth",
         ));
     }
     let depth = call.request.head.named(b"depth");
-    let file = exchange.file.clone();
+    let file = route_state.file.clone();
     let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
     let symlinks = call.settings().disable_symlinks;
-    let spot = Spot::find(&file, exchange.root_bytes, symlinks, false).map_err(fail)?;
+    let spot = Spot::find(&file, route_state.root_bytes, symlinks, false).map_err(fail)?;
     if spot.name.is_empty() {
         // The root itself is the configuration's.
         return Err(Failure::because(Status::FORBIDDEN, "DELETE was refused: it names the root"));

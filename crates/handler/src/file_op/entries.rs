@@ -45,7 +45,7 @@ pub(super) struct EntryCheck {
 impl EntryCheck {
     /// For a folder that is deleted.
     pub(super) fn of_delete(call: &Call<'_>, table: Arc<Table>, stop: &Stop) -> Self {
-        Self::new(call, table, vec![call.exchange.path.clone()], false, stop)
+        Self::new(call, table, vec![call.route_state.path.clone()], false, stop)
     }
 
     /// For a folder that is copied or moved to this path.
@@ -55,7 +55,7 @@ impl EntryCheck {
         destination: &[u8],
         stop: &Stop,
     ) -> Self {
-        let paths = vec![call.exchange.path.clone(), destination.to_vec()];
+        let paths = vec![call.route_state.path.clone(), destination.to_vec()];
         Self::new(call, table, paths, true, stop)
     }
 
@@ -66,7 +66,7 @@ impl EntryCheck {
         follows_links: bool,
         stop: &Stop,
     ) -> Self {
-        let location = call.exchange.location;
+        let location = call.route_state.location;
         let is_needed = paths.iter().any(|path| table.has_entries_to_check(location, path));
         Self { table, location, paths, follows_links, is_needed, stop: stop.clone() }
     }

@@ -30,8 +30,8 @@ struct Put {
 
 /// Looks whether the file may be put there at all, before its body is taken.
 pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failure> {
-    let (exchange, head) = (call.exchange, call.request.head);
-    if exchange.file.last() == Some(&b'/') || exchange.path.last() == Some(&b'/') {
+    let (route_state, head) = (call.route_state, call.request.head);
+    if route_state.file.last() == Some(&b'/') || route_state.path.last() == Some(&b'/') {
         return Err(Failure::because(
             Status::CONFLICT,
             "PUT was refused: the path ends with a slash",
@@ -45,11 +45,11 @@ pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failu
         ));
     }
     let settings = call.settings();
-    let file = exchange.file.clone();
+    let file = route_state.file.clone();
     let fail = |errno| Failure::by(errno, Status::CONFLICT, "store", &file);
     let symlinks = settings.disable_symlinks;
     let spot =
-        Spot::find(&file, exchange.root_bytes, symlinks, file_ops.creates_folders).map_err(fail)?;
+        Spot::find(&file, route_state.root_bytes, symlinks, file_ops.creates_folders).map_err(fail)?;
     if spot.name.is_empty() {
         return Err(Failure::because(Status::CONFLICT, "PUT was refused: it names a folder"));
     }
@@ -66,7 +66,7 @@ pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failu
     }
     sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
     let rules = Rules { modified: modified(head), ..Rules::of(file_ops) };
-    let (path, has_etag) = (exchange.path.clone(), settings.etag);
+    let (path, has_etag) = (route_state.path.clone(), settings.etag);
     let put = Put { temp: None, spot, conditions, rules, file, path, has_etag };
     Ok(Intake::new(Box::new(put), call.direct_bytes(file_ops)))
 }

@@ -126,7 +126,7 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Sta
     programs.refuse(name.as_bytes())?;
     let note = Note { length, name, metadata: metadata.to_vec(), is_done: false };
     let mut location = Vec::new();
-    target::encode_path(&call.exchange.path, &mut location);
+    target::encode_path(&call.route_state.path, &mut location);
     if !location.ends_with(b"/") {
         location.push(b'/');
     }
@@ -200,9 +200,9 @@ struct Shelf {
 
 impl Shelf {
     fn find(call: &Call<'_>, file_ops: &FileOps, id: &str) -> Result<Self, Failure> {
-        let exchange = call.exchange;
-        let path = exchange.file.strip_suffix(b"/").unwrap_or(&exchange.file).to_vec();
-        let root_bytes = exchange.root_bytes.min(path.len());
+        let route_state = call.route_state;
+        let path = route_state.file.strip_suffix(b"/").unwrap_or(&route_state.file).to_vec();
+        let root_bytes = route_state.root_bytes.min(path.len());
         let any = [&path, &b"/x"[..]].concat();
         let spot = Spot::find(&any, root_bytes, call.settings().disable_symlinks, false)
             .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "open store", &path))?;

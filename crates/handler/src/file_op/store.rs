@@ -87,7 +87,7 @@ pub(super) fn begin(
         stored.form = Some(Form::new(&boundary, limits));
         return Ok(Intake::new(Box::new(stored), None));
     }
-    let name = raw_name(head, &call.exchange.query, store);
+    let name = raw_name(head, &call.route_state.query, store);
     if name.is_none() && is_urlencoded(content_type) {
         // The fields of a form, and no file: `enctype="multipart/form-data"` was forgotten.
         return Err(Failure::because(
@@ -101,11 +101,11 @@ pub(super) fn begin(
 
 impl Place {
     fn find(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<Self, Failure> {
-        let (exchange, settings) = (call.exchange, call.settings());
-        let folder = exchange.file.strip_suffix(b"/").unwrap_or(&exchange.file).to_vec();
+        let (route_state, settings) = (call.route_state, call.settings());
+        let folder = route_state.file.strip_suffix(b"/").unwrap_or(&route_state.file).to_vec();
         let any = [&folder, &b"/x"[..]].concat();
         let symlinks = settings.disable_symlinks;
-        let root_bytes = exchange.root_bytes.min(folder.len());
+        let root_bytes = route_state.root_bytes.min(folder.len());
         let spot = Spot::find(&any, root_bytes, symlinks, file_ops.creates_folders)
             .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "open store", &folder))?;
         super::sweep::visit(&spot.folder, file_ops.resumable, call.request.wall.unix_secs);
@@ -429,7 +429,7 @@ fn is_urlencoded(content_type: &[u8]) -> bool {
 /// Where a browser that has sent a form goes on: where it came from, if that is on this server. `None` for
 /// whoever does not ask for a page.
 fn way_back(call: &Call<'_>) -> Option<Vec<u8>> {
-    let (head, exchange) = (call.request.head, call.exchange);
+    let (head, route_state) = (call.request.head, call.route_state);
     let accept = head.known(Known::Accept)?;
     let has = |what: &[u8]| memchr::memmem::find(accept, what).is_some();
     if !has(b"text/html") || has(b"application/json") {
@@ -446,7 +446,7 @@ fn way_back(call: &Call<'_>) -> Option<Vec<u8>> {
     });
     referer.or_else(|| {
         let mut address = Vec::new();
-        target::encode_path(&exchange.path, &mut address);
+        target::encode_path(&route_state.path, &mut address);
         // `//name` would be another host.
         (!address.starts_with(b"//")).then_some(address)
     })

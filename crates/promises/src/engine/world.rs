@@ -20,7 +20,7 @@ const LATE_SEND_MAX: Duration = Duration::from_secs(5);
 /// Where the exchange in work stands, as the shell sees it.
 #[expect(clippy::struct_excessive_bools, reason = "facts about one exchange, each independent")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Exchange {
+struct RequestRecord {
     is_open: bool,
     is_answered: bool,
     is_finished: bool,
@@ -43,7 +43,7 @@ struct World {
     now: Moment,
     inbox: Vec<u8>,
     wire: Vec<u8>,
-    exchange: Exchange,
+    record: RequestRecord,
     answers: Vec<Answer>,
     continues: usize,
     stage: Stage,
@@ -79,7 +79,7 @@ impl World {
             now: Moment::ZERO,
             inbox: Vec::new(),
             wire: Vec::new(),
-            exchange: Exchange::default(),
+            record: RequestRecord::default(),
             answers: Vec::new(),
             continues: 0,
             stage: Stage::Open,
@@ -121,7 +121,7 @@ impl World {
             }
             16 => self.engine.shut_down_gracefully(self.now),
             17 if arg & 3 == 0 => self.engine.abort(CloseReason::Forced),
-            17 if self.exchange.is_open && !self.exchange.is_answered => {
+            17 if self.record.is_open && !self.record.is_answered => {
                 let policy = Arc::clone(&self.policies[usize::from(arg & 1)]);
                 self.engine.set_policy(&policy);
             }
@@ -165,8 +165,8 @@ impl World {
 
     /// A body that was asked for and is not held back is taken as far as it is there.
     fn wanted_body_comes(&self) {
-        let Exchange { is_answered, is_refused, is_lost, has_body_ended, body_max, .. } =
-            self.exchange;
+        let RequestRecord { is_answered, is_refused, is_lost, has_body_ended, body_max, .. } =
+            self.record;
         let is_over = is_answered || is_refused || is_lost || has_body_ended;
         if body_max.is_some() && !is_over && !self.is_held && self.engine.stage() == Stage::Open {
             assert!(self.inbox.is_empty(), "the body does not come");
@@ -182,46 +182,46 @@ impl World {
     }
 
     fn see(&mut self, event: &Event, taken: usize, is_expiry: bool) {
-        let exchange = &mut self.exchange;
-        assert!(!exchange.is_lost, "{event:?} after the client was lost");
+        let record = &mut self.record;
+        assert!(!record.is_lost, "{event:?} after the client was lost");
         match event {
             Event::Request => {
-                assert!(!exchange.is_open || exchange.is_finished, "a request within another");
+                assert!(!record.is_open || record.is_finished, "a request within another");
                 let head = &self.scratch.head;
                 let waits =
                     head.version() == Version::Http11 && head.known(Known::Expect).is_some();
                 self.continues += usize::from(waits);
                 let is_head = head.method() == Method::Head;
-                *exchange = Exchange { is_open: true, is_head, ..Exchange::default() };
+                *record = RequestRecord { is_open: true, is_head, ..RequestRecord::default() };
                 // What was held back of the last body is no business of this one.
                 self.is_held = false;
             }
             Event::Refused(refusal) => {
                 assert!(refusal.status.is_error());
-                if !exchange.is_open || exchange.is_finished {
+                if !record.is_open || record.is_finished {
                     let is_head = !is_expiry && self.scratch.head.method() == Method::Head;
-                    *exchange = Exchange { is_open: true, is_head, ..Exchange::default() };
+                    *record = RequestRecord { is_open: true, is_head, ..RequestRecord::default() };
                 }
-                assert!(!exchange.is_answered, "refused after an answer (T7)");
-                assert!(!exchange.is_refused, "refused twice");
-                exchange.is_refused = true;
+                assert!(!record.is_answered, "refused after an answer (T7)");
+                assert!(!record.is_refused, "refused twice");
+                record.is_refused = true;
             }
             Event::Body(range) => {
                 assert!(range.start < range.end && range.end <= taken);
-                exchange.body_bytes += range.len() as u64;
-                let max = exchange.body_max.expect("only a body that was asked for comes");
-                assert!(exchange.body_bytes <= max, "more body than asked for");
-                assert!(!exchange.is_refused && !exchange.has_body_ended && !exchange.is_finished);
+                record.body_bytes += range.len() as u64;
+                let max = record.body_max.expect("only a body that was asked for comes");
+                assert!(record.body_bytes <= max, "more body than asked for");
+                assert!(!record.is_refused && !record.has_body_ended && !record.is_finished);
                 assert!(!self.is_held, "body bytes while they were held back");
             }
             Event::BodyEnd => {
-                assert!(exchange.body_max.is_some() && !exchange.is_refused);
-                assert!(!exchange.has_body_ended, "the body ended twice");
-                exchange.has_body_ended = true;
+                assert!(record.body_max.is_some() && !record.is_refused);
+                assert!(!record.has_body_ended, "the body ended twice");
+                record.has_body_ended = true;
             }
             Event::ClientLost => {
-                assert!(exchange.is_open && !exchange.is_finished, "nobody to be told");
-                exchange.is_lost = true;
+                assert!(record.is_open && !record.is_finished, "nobody to be told");
+                record.is_lost = true;
             }
         }
     }
@@ -268,9 +268,9 @@ impl World {
             _ => BodyLength::Known(u64::from(arg >> 5) * 3),
         };
         let is_wanted = self.stage == Stage::Open
-            && self.exchange.is_open
-            && !self.exchange.is_answered
-            && !self.exchange.is_lost;
+            && self.record.is_open
+            && !self.record.is_answered
+            && !self.record.is_lost;
         let before = self.scratch.out.len();
         let response = Response { status, fields: b"S: s\r\n", length };
         let sends = self.engine.respond(&response, &mut self.scratch, self.now);
@@ -281,18 +281,18 @@ impl World {
             return;
         }
         let status = if status.code() < 200 { 500 } else { status.code() };
-        self.exchange.is_answered = true;
-        (self.exchange.sends_body, self.exchange.left) = match sends {
+        self.record.is_answered = true;
+        (self.record.sends_body, self.record.left) = match sends {
             Sends::Nothing => (false, Some(0)),
             Sends::Exactly(length) => (true, Some(length)),
             Sends::Stream => (true, None),
         };
-        let is_head = self.exchange.is_head;
+        let is_head = self.record.is_head;
         self.answers.push(Answer { status, is_head, ..Answer::default() });
     }
 
     fn is_sending(&self) -> bool {
-        let Exchange { is_answered, is_finished, is_lost, sends_body, .. } = self.exchange;
+        let RequestRecord { is_answered, is_finished, is_lost, sends_body, .. } = self.record;
         is_answered && !is_finished && !is_lost && sends_body && self.stage == Stage::Open
     }
 
@@ -304,13 +304,13 @@ impl World {
             assert_eq!(self.scratch.out.len(), before, "body bytes that nobody waits for");
             return;
         }
-        let len = self.exchange.left.map_or(len, |left| len.min(left as usize));
+        let len = self.record.left.map_or(len, |left| len.min(left as usize));
         self.sent(&bytes[..len]);
         self.is_told &= len == 0;
     }
 
     fn sent(&mut self, bytes: &[u8]) {
-        if let Some(left) = &mut self.exchange.left {
+        if let Some(left) = &mut self.record.left {
             *left -= bytes.len() as u64;
         }
         self.answers.last_mut().expect("an answer").body.extend_from_slice(bytes);
@@ -318,7 +318,7 @@ impl World {
 
     /// The transport sends a part of a file itself, behind all that was written.
     fn send_file(&mut self, len: u64) {
-        let Some(left) = self.exchange.left else { return };
+        let Some(left) = self.record.left else { return };
         let len = len.min(left);
         if len == 0 || !self.is_sending() || !self.scratch.out.is_empty() {
             return;
@@ -333,7 +333,7 @@ impl World {
     }
 
     fn finish(&mut self) {
-        let Exchange { is_answered, is_finished, is_lost, left, .. } = self.exchange;
+        let RequestRecord { is_answered, is_finished, is_lost, left, .. } = self.record;
         let before = self.scratch.out.len();
         self.engine.finish(&mut self.scratch, self.now);
         if self.stage != Stage::Open || !is_answered || is_finished || is_lost {
@@ -343,28 +343,28 @@ impl World {
         if left.is_some_and(|left| left > 0) {
             // It must not look complete.
             assert!(self.engine.will_close(), "an answer that is cut short ends the connection");
-            self.exchange.is_lost = true;
+            self.record.is_lost = true;
             return;
         }
-        self.exchange.is_finished = true;
+        self.record.is_finished = true;
         self.answers.last_mut().expect("an answer").is_finished = true;
     }
 
     fn take_body(&mut self, max: Option<u64>) {
-        let Exchange { is_open, is_answered, is_refused, is_lost, body_max, .. } = self.exchange;
+        let RequestRecord { is_open, is_answered, is_refused, is_lost, body_max, .. } = self.record;
         if !is_open || is_answered || is_refused || is_lost || body_max.is_some() {
             return;
         }
-        self.exchange.body_max = Some(max.unwrap_or(u64::MAX));
+        self.record.body_max = Some(max.unwrap_or(u64::MAX));
         if self.engine.take_body(max, &mut self.scratch, self.now).is_err() {
-            self.exchange.body_max = None;
-            self.exchange.is_refused = true;
+            self.record.body_max = None;
+            self.record.is_refused = true;
             self.answer();
         }
     }
 
     fn hold(&mut self, held: bool) {
-        if self.exchange.is_open && !self.exchange.is_finished {
+        if self.record.is_open && !self.record.is_finished {
             self.is_held = held;
             self.engine.hold_body(held, self.now);
         }
@@ -372,10 +372,10 @@ impl World {
 
     /// A whole small answer for whoever waits for one, and the rest of one that has begun.
     fn answer(&mut self) {
-        if !self.exchange.is_answered {
+        if !self.record.is_answered {
             self.respond(0b0111_0000);
         }
-        self.body(self.exchange.left.unwrap_or(5) as usize);
+        self.body(self.record.left.unwrap_or(5) as usize);
         self.finish();
     }
 
@@ -430,7 +430,7 @@ impl World {
             assert!(next.is_some(), "output waits for ever: {:?}", self.engine);
         }
         if self.engine.is_idle() {
-            assert!(!self.exchange.is_open || self.exchange.is_finished);
+            assert!(!self.record.is_open || self.record.is_finished);
         }
     }
 
@@ -455,14 +455,14 @@ impl World {
         while !matches!(self.engine.stage(), Stage::Closed(_)) {
             turns = turns.checked_sub(1).expect("the session ends");
             self.hold(false);
-            let before = (self.inbox.len(), self.exchange);
+            let before = (self.inbox.len(), self.record);
             self.receive(usize::MAX);
             self.look();
             self.answer();
             self.look();
             self.transmit(usize::MAX);
             self.look();
-            if before != (self.inbox.len(), self.exchange) {
+            if before != (self.inbox.len(), self.record) {
                 continue;
             }
             if let Some(deadline) = self.engine.next_deadline() {

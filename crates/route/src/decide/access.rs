@@ -29,11 +29,11 @@ enum Asked {
 }
 
 impl<F: Files> Decision<'_, F> {
-    /// The access checks of the exchange's location, in nginx's order: rates, places, addresses, passwords. Then
+    /// The access checks of the request's location, in nginx's order: rates, places, addresses, passwords. Then
     /// what lies behind them.
     pub(super) fn at_access_checks(&mut self) -> Next<F::File> {
         let settings = self.settings();
-        if let Some(status) = self.exchange.access_progress.refusal.take() {
+        if let Some(status) = self.route_state.access_progress.refusal.take() {
             return Next::Fail(status);
         }
         if let Some(limits) = settings.limits.as_deref()
@@ -60,12 +60,12 @@ impl<F: Files> Decision<'_, F> {
 
     /// `None` lets the request pass.
     fn access(&mut self, access: &Access) -> Option<Next<F::File>> {
-        self.exchange.is_particular.set(true);
+        self.route_state.is_particular.set(true);
         let client = self.request.connection.remote.as_ref().map(SocketAddr::ip);
         let rule = access.rules.iter().find(|rule| rule.who.is_meant(client));
         let is_denied = match (rule.map(|rule| rule.allows), access.is_any_enough) {
             (Some(true), true) => {
-                self.exchange.access_progress.is_challenged = false;
+                self.route_state.access_progress.is_challenged = false;
                 return None;
             }
             (Some(false), false) => return Some(self.forbid()),
@@ -79,21 +79,21 @@ impl<F: Files> Decision<'_, F> {
             Asked::No if is_denied => Some(self.forbid()),
             Asked::No => None,
             Asked::Right => {
-                self.exchange.access_progress.is_challenged = false;
+                self.route_state.access_progress.is_challenged = false;
                 None
             }
             Asked::Refused => Some(match access.delay {
                 Some(delay) => {
                     let message = format_args!("delaying unauthorized request");
-                    self.files.report(self.exchange.location, Level::Info, message);
-                    self.exchange.access_progress.refusal = Some(Status::UNAUTHORIZED);
+                    self.files.report(self.route_state.location, Level::Info, message);
+                    self.route_state.access_progress.refusal = Some(Status::UNAUTHORIZED);
                     Next::Done(Action::Wait(Wait::For(delay)))
                 }
                 None => Next::Fail(Status::UNAUTHORIZED),
             }),
             Asked::Fail(status) => Some(Next::Fail(status)),
             Asked::Later => {
-                let waits = &mut self.exchange.access_progress.waits;
+                let waits = &mut self.route_state.access_progress.waits;
                 *waits = waits.saturating_add(1);
                 Some(if *waits > WAITS_MAX {
                     Next::Fail(Status::INTERNAL_SERVER_ERROR)
@@ -106,30 +106,30 @@ impl<F: Files> Decision<'_, F> {
 
     fn forbid(&mut self) -> Next<F::File> {
         let message = format_args!("access forbidden by rule");
-        self.files.report(self.exchange.location, Level::Error, message);
+        self.files.report(self.route_state.location, Level::Error, message);
         Next::Fail(Status::FORBIDDEN)
     }
 
     fn ask_password(&mut self, rule: &PasswordRule) -> Asked {
-        let mut value = mem::take(&mut self.exchange.value);
+        let mut value = mem::take(&mut self.route_state.value);
         self.expand(&rule.realm, &mut value);
         let is_off = value == b"off";
         if !is_off {
-            value.clone_into(&mut self.exchange.access_progress.realm);
+            value.clone_into(&mut self.route_state.access_progress.realm);
         }
-        self.exchange.value = value;
+        self.route_state.value = value;
         if is_off {
             return Asked::No;
         }
         let asked = self.check_credentials(rule);
-        let access_progress = &mut self.exchange.access_progress;
+        let access_progress = &mut self.route_state.access_progress;
         access_progress.is_challenged |= matches!(asked, Asked::Refused);
         access_progress.is_verified = matches!(asked, Asked::Right);
         asked
     }
 
     fn check_credentials(&mut self, rule: &PasswordRule) -> Asked {
-        let location = self.exchange.location;
+        let location = self.route_state.location;
         let field = self.request.head.known(Known::Authorization).unwrap_or_default();
         // Whoever has a password to offer pays for its copy, and nobody else.
         let mut plain = Vec::new();
@@ -139,7 +139,7 @@ impl<F: Files> Decision<'_, F> {
             return Asked::Refused;
         };
         let (user, password) = (&plain[..colon], &plain[colon + 1..]);
-        let mut file = mem::take(&mut self.exchange.value);
+        let mut file = mem::take(&mut self.route_state.value);
         self.expand(&rule.file.path, &mut file);
         if file.first() != Some(&b'/') {
             file.splice(..0, rule.file.folder.iter().copied());
@@ -148,7 +148,7 @@ impl<F: Files> Decision<'_, F> {
         let shown = user.escape_ascii();
         let asked = match verdict {
             Password::Right => {
-                user.clone_into(&mut self.exchange.access_progress.user);
+                user.clone_into(&mut self.route_state.access_progress.user);
                 Asked::Right
             }
             Password::Later => Asked::Later,
@@ -166,7 +166,7 @@ impl<F: Files> Decision<'_, F> {
                 Asked::Refused
             }
         };
-        self.exchange.value = file;
+        self.route_state.value = file;
         asked
     }
 }

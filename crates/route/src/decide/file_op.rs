@@ -16,7 +16,7 @@ use crate::variable::Scope;
 /// What names of our own begin with: unfinished uploads. They are not there for clients.
 pub const OWN_PREFIX: &[u8] = b".sekisho-";
 
-/// What shall be done with files. The file is `exchange.file`.
+/// What shall be done with files. The file is `route_state.file`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FileOp {
     /// The body becomes the file.
@@ -29,9 +29,9 @@ pub enum FileOp {
     Copy(Box<Destination>),
     /// It is given another name.
     Move(Box<Destination>),
-    /// The body, or what is in it, is stored in the folder `exchange.file`.
+    /// The body, or what is in it, is stored in the folder `route_state.file`.
     Store(Box<Store>),
-    /// An unfinished upload in the folder `exchange.file` is asked for, goes on or is given up.
+    /// An unfinished upload in the folder `route_state.file` is asked for, goes on or is given up.
     Resume(Box<Store>),
 }
 
@@ -40,7 +40,7 @@ pub enum FileOp {
 pub struct Destination {
     /// The decoded, resolved path.
     pub path: Vec<u8>,
-    /// The file it stands for; its first `exchange.root_bytes` are those of `exchange.file`.
+    /// The file it stands for; its first `route_state.root_bytes` are those of `route_state.file`.
     pub file: Vec<u8>,
 }
 
@@ -78,15 +78,15 @@ impl<F: Files> Decision<'_, F> {
     pub(super) fn file_op(&mut self) -> Option<Next<F::File>> {
         let settings = self.settings();
         let file_ops = settings.file_ops.as_deref()?;
-        if has_own_name(&self.exchange.path) {
+        if has_own_name(&self.route_state.path) {
             return Some(Next::Fail(Status::NOT_FOUND));
         }
         if file_ops.resumable.is_some() && self.is_about_unfinished() {
-            let is_change = self.exchange.method != Method::Head;
+            let is_change = self.route_state.method != Method::Head;
             let refusal = if is_change { self.foreign(file_ops) } else { None };
             return refusal.or_else(|| Some(self.resume(file_ops)));
         }
-        let next = match self.exchange.method {
+        let next = match self.route_state.method {
             Method::Options => match self.method_verdict() {
                 Ok(()) => return None,
                 Err(next) => next,
@@ -111,7 +111,7 @@ impl<F: Files> Decision<'_, F> {
         if origin::is_allowed(self.request.head, &file_ops.origins) {
             return None;
         }
-        self.remark(
+        self.log_entry(
             Level::Error,
             "a change was refused: it comes from another site (upload_origins)".to_owned(),
         );
@@ -123,12 +123,12 @@ impl<F: Files> Decision<'_, F> {
         if !mapped.is_safe {
             return Err(Status::FORBIDDEN);
         }
-        if has_own_name(&self.exchange.file[mapped.root_bytes..]) {
+        if has_own_name(&self.route_state.file[mapped.root_bytes..]) {
             return Err(Status::NOT_FOUND);
         }
         match method {
             Method::Put => {
-                self.may_become(&self.exchange.path, &self.exchange.file).map(|()| FileOp::Put)
+                self.may_become(&self.route_state.path, &self.route_state.file).map(|()| FileOp::Put)
             }
             Method::Delete => Ok(FileOp::Delete),
             Method::Mkcol => {
@@ -144,11 +144,11 @@ impl<F: Files> Decision<'_, F> {
     /// What comes from a client must not become a program here: who may store files may not run them.
     fn may_become(&self, path: &[u8], file: &[u8]) -> Result<(), Status> {
         let is_program = self.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(file));
-        if !is_program && !self.table.is_run(self.exchange.location, path, file) {
+        if !is_program && !self.table.is_run(self.route_state.location, path, file) {
             return Ok(());
         }
         let file = file.escape_ascii();
-        self.remark(
+        self.log_entry(
             Level::Error,
             format!("\"{file}\" is not stored: it would be run as a program"),
         );
@@ -164,21 +164,21 @@ impl<F: Files> Decision<'_, F> {
         if let Some(authority) = target.authority {
             // As in nginx, a port makes no other host: clients leave it out, or add it.
             let mut host = Vec::new();
-            if target::host(authority, &mut host).is_err() || host != self.exchange.host {
+            if target::host(authority, &mut host).is_err() || host != self.route_state.host {
                 return Err(Status::BAD_REQUEST);
             }
         }
-        let merge_slashes = self.table.server(self.exchange.server).merge_slashes;
+        let merge_slashes = self.table.server(self.route_state.server).merge_slashes;
         let mut path = Vec::new();
         target::resolve(target.path, merge_slashes, &mut path).map_err(|_| Status::BAD_REQUEST)?;
         // A folder goes to a folder, a file to a file (nginx: 409).
-        if (path.last() == Some(&b'/')) != (self.exchange.path.last() == Some(&b'/')) {
+        if (path.last() == Some(&b'/')) != (self.route_state.path.last() == Some(&b'/')) {
             return Err(Status::CONFLICT);
         }
         let (file, mapped) = self.mapped_elsewhere(&mut path)?;
         let root = source.root_bytes;
         let is_same_root =
-            mapped.root_bytes == root && file.get(..root) == self.exchange.file.get(..root);
+            mapped.root_bytes == root && file.get(..root) == self.route_state.file.get(..root);
         if !mapped.is_safe || !is_same_root || has_own_name(&file[root..]) {
             return Err(Status::FORBIDDEN);
         }
@@ -188,13 +188,13 @@ impl<F: Files> Decision<'_, F> {
 
     /// The file that another path of this location stands for.
     fn mapped_elsewhere(&mut self, path: &mut Vec<u8>) -> Result<(Vec<u8>, Mapped), Status> {
-        let captures = mem::take(&mut self.exchange.captures);
-        mem::swap(&mut self.exchange.path, path);
-        let is_here = self.find_location() == self.exchange.location;
+        let captures = mem::take(&mut self.route_state.captures);
+        mem::swap(&mut self.route_state.path, path);
+        let is_here = self.find_location() == self.route_state.location;
         let mut file = Vec::new();
-        let mapped = self.scoped(|scope| place::write_file(scope, &scope.exchange.path, &mut file));
-        mem::swap(&mut self.exchange.path, path);
-        self.exchange.captures = captures;
+        let mapped = self.scoped(|scope| place::write_file(scope, &scope.route_state.path, &mut file));
+        mem::swap(&mut self.route_state.path, path);
+        self.route_state.captures = captures;
         if is_here { Ok((file, mapped)) } else { Err(Status::FORBIDDEN) }
     }
 
@@ -207,7 +207,7 @@ impl<F: Files> Decision<'_, F> {
     /// The method that is acted on, where the client may name another than its own (tus 1.0,
     /// `X-HTTP-Method-Override`): what limits methods must see this one.
     pub(super) fn meant_method(&self) -> Method {
-        let method = self.exchange.method;
+        let method = self.route_state.method;
         let head = self.request.head;
         let is_overridden = method == Method::Post
             && self.settings().file_ops.as_deref().is_some_and(|file_ops| file_ops.resumable.is_some())
@@ -219,11 +219,11 @@ impl<F: Files> Decision<'_, F> {
     /// The last part of the path names the upload; the store is where the rest leads.
     fn resume(&mut self, file_ops: &FileOps) -> Next<F::File> {
         let Some(template) = &file_ops.store else { return Next::Fail(Status::NOT_FOUND) };
-        let whole = self.exchange.path.clone();
+        let whole = self.route_state.path.clone();
         let folder_bytes = whole.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-        self.exchange.path.truncate(folder_bytes);
+        self.route_state.path.truncate(folder_bytes);
         let found = self.write_store(template);
-        self.exchange.path.clone_from(&whole);
+        self.route_state.path.clone_from(&whole);
         match found {
             Ok(address) => {
                 let name = whole[folder_bytes..].to_vec();
@@ -239,9 +239,9 @@ impl<F: Files> Decision<'_, F> {
             .parts
             .iter()
             .all(|part| matches!(part, Part::Literal(_) | Part::Variable(Variable::DocumentRoot)));
-        let path = &self.exchange.path;
+        let path = &self.route_state.path;
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let is_name = is_same_for_all && !self.table.is_path_of(self.exchange.location, path);
+        let is_name = is_same_for_all && !self.table.is_path_of(self.route_state.location, path);
         let name = if is_name { name.to_vec() } else { Vec::new() };
         match self.write_store(template) {
             Ok(address) => Next::Done(Action::FileOp(FileOp::Store(Box::new(Store { address, name })))),
@@ -249,14 +249,14 @@ impl<F: Files> Decision<'_, F> {
         }
     }
 
-    /// Writes the folder's name into `exchange.file`; says what it is called from outside.
+    /// Writes the folder's name into `route_state.file`; says what it is called from outside.
     fn write_store(&mut self, template: &Template) -> Result<Option<Vec<u8>>, Status> {
-        let mut file = mem::take(&mut self.exchange.file);
+        let mut file = mem::take(&mut self.route_state.file);
         let mapped = self.scoped(|scope| place::write_store(scope, template, &mut file));
         let is_own = has_own_name(&file[mapped.root_bytes..]);
         let address = self.scoped(|scope| address_of(scope, &file));
-        self.exchange.file = file;
-        self.exchange.root_bytes = mapped.root_bytes;
+        self.route_state.file = file;
+        self.route_state.root_bytes = mapped.root_bytes;
         if mapped.is_safe && !is_own { Ok(address) } else { Err(Status::NOT_FOUND) }
     }
 
@@ -267,7 +267,7 @@ impl<F: Files> Decision<'_, F> {
         let methods: Vec<Method> = methods(settings)
             .filter(|method| allowed.is_none_or(|allowed| allowed.contains(method)))
             .collect();
-        redirect::write_methods(&methods, &mut self.exchange.allow);
+        redirect::write_methods(&methods, &mut self.route_state.allow);
     }
 }
 
@@ -279,7 +279,7 @@ fn address_of(scope: &Scope<'_>, folder: &[u8]) -> Option<Vec<u8>> {
     let (mut address, rest) = match (&scope.settings().place, scope.alias_from()) {
         (Place::Root(_), _) => (Vec::new(), folder.strip_prefix(root.as_slice())?),
         (_, AliasFrom::Prefix(bytes)) => {
-            let prefix = scope.exchange.path.get(..bytes)?;
+            let prefix = scope.route_state.path.get(..bytes)?;
             (prefix.to_vec(), folder.strip_prefix(root.as_slice())?)
         }
         _ => return None,

@@ -28,14 +28,14 @@ enum Pace {
 impl<'a, F: Files> Decision<'a, F> {
     /// `None` lets the request pass.
     pub(super) fn limits(&mut self, limits: &Limits) -> Option<Next<F::File>> {
-        self.exchange.is_particular.set(true);
-        if self.exchange.access_progress.rate.is_none() && !limits.rates.is_empty() {
+        self.route_state.is_particular.set(true);
+        if self.route_state.access_progress.rate.is_none() && !limits.rates.is_empty() {
             let next = self.rates(limits);
             if next.is_some() {
                 return next;
             }
         }
-        if self.exchange.access_progress.connections.is_none() && !limits.connections.is_empty() {
+        if self.route_state.access_progress.connections.is_none() && !limits.connections.is_empty() {
             return self.connections(limits);
         }
         None
@@ -53,7 +53,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 let message = format_args!(
                     "delaying request{dry_run}, excess: {whole}.{part:03}, by zone \"{zone}\""
                 );
-                self.files.report(self.exchange.location, one_lower(bound.level), message);
+                self.files.report(self.route_state.location, one_lower(bound.level), message);
                 if bound.is_dry_run {
                     (LimitStatus::DelayedDryRun, None)
                 } else {
@@ -63,7 +63,7 @@ impl<'a, F: Files> Decision<'a, F> {
             }
             Pace::Refused(at, excess) => {
                 let zone = self.zone_name(&limits.rates[at]);
-                let location = self.exchange.location;
+                let location = self.route_state.location;
                 if let Some(excess) = excess {
                     let (whole, part) = (excess / 1000, excess % 1000);
                     let message = format_args!(
@@ -81,7 +81,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 }
             }
         };
-        self.exchange.access_progress.rate = Some(status);
+        self.route_state.access_progress.rate = Some(status);
         next
     }
 
@@ -125,7 +125,7 @@ impl<'a, F: Files> Decision<'a, F> {
         work: impl FnOnce(&mut F, &[u8]) -> T,
     ) -> Option<T> {
         let zone = self.table.config().http.zones.get(limit.zone.0 as usize)?;
-        let mut key = mem::take(&mut self.exchange.value);
+        let mut key = mem::take(&mut self.route_state.value);
         self.expand(&zone.key, &mut key);
         let done = match key.len() {
             0 => None,
@@ -135,7 +135,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 None
             }
         };
-        self.exchange.value = key;
+        self.route_state.value = key;
         done
     }
 
@@ -145,7 +145,7 @@ impl<'a, F: Files> Decision<'a, F> {
             let Some(zone) = self.table.config().http.zones.get(limit.zone.0 as usize) else {
                 continue;
             };
-            let mut key = mem::take(&mut self.exchange.value);
+            let mut key = mem::take(&mut self.route_state.value);
             self.expand(&zone.key, &mut key);
             let taken = match key.len() {
                 0 => None,
@@ -155,13 +155,13 @@ impl<'a, F: Files> Decision<'a, F> {
                     None
                 }
             };
-            self.exchange.value = key;
-            let location = self.exchange.location;
+            self.route_state.value = key;
+            let location = self.route_state.location;
             let name = &zone.name;
             match taken {
                 None => continue,
                 Some(Taken::Yes) => {
-                    self.exchange.access_progress.connections = Some(LimitStatus::Passed);
+                    self.route_state.access_progress.connections = Some(LimitStatus::Passed);
                     continue;
                 }
                 Some(Taken::No) => {
@@ -176,10 +176,10 @@ impl<'a, F: Files> Decision<'a, F> {
             }
             self.files.release_permits();
             if bound.is_dry_run {
-                self.exchange.access_progress.connections = Some(LimitStatus::RejectedDryRun);
+                self.route_state.access_progress.connections = Some(LimitStatus::RejectedDryRun);
                 return None;
             }
-            self.exchange.access_progress.connections = Some(LimitStatus::Rejected);
+            self.route_state.access_progress.connections = Some(LimitStatus::Rejected);
             return Some(Next::Fail(bound.status));
         }
         None
@@ -188,7 +188,7 @@ impl<'a, F: Files> Decision<'a, F> {
     fn report_long_key(&mut self, zone: &str, most: usize, bytes: usize) {
         let message =
             format_args!("the key of zone \"{zone}\" has more than {most} bytes: {bytes}");
-        self.files.report(self.exchange.location, Level::Error, message);
+        self.files.report(self.route_state.location, Level::Error, message);
     }
 
     fn zone_name(&self, limit: &RateLimit) -> &'a str {

@@ -13,7 +13,7 @@ impl<F: Files> Decision<'_, F> {
     /// There is no file; as in nginx, a neighbour is served all the same, unless what is missing would be a
     /// program.
     pub(super) fn neighbour_alone(&mut self) -> Next<F::File> {
-        let is_program = |cgi: &Cgi| cgi.is_program(&self.exchange.file);
+        let is_program = |cgi: &Cgi| cgi.is_program(&self.route_state.file);
         if self.settings().cgi.as_deref().is_some_and(is_program) {
             return Next::Fail(Status::NOT_FOUND);
         }
@@ -24,13 +24,13 @@ impl<F: Files> Decision<'_, F> {
         }
     }
 
-    /// The neighbour of `exchange.file` that is to be served in its place, if there is one. Remembers in the
+    /// The neighbour of `route_state.file` that is to be served in its place, if there is one. Remembers in the
     /// exchange which coding it has, and whether another client might have got something else.
     pub(super) fn neighbour(&mut self) -> Option<F::File> {
-        self.exchange.coding = None;
+        self.route_state.coding = None;
         let settings = self.settings();
         let compression = &*settings.compression;
-        let below = self.exchange.file.get(self.exchange.root_bytes..).unwrap_or_default();
+        let below = self.route_state.file.get(self.route_state.root_bytes..).unwrap_or_default();
         if !compression.has_neighbours() || has_own_name(below) {
             return None;
         }
@@ -48,18 +48,18 @@ impl<F: Files> Decision<'_, F> {
         let others = Coding::ALL.into_iter().filter(|coding| !accepted.contains(*coding));
         for coding in accepted.iter().chain(others) {
             let neighbour = compression.of(coding).neighbour;
-            if neighbour == Neighbour::Off || (self.exchange.has_neighbours && !is_taken(coding)) {
+            if neighbour == Neighbour::Off || (self.route_state.has_neighbours && !is_taken(coding)) {
                 continue;
             }
-            let bytes = self.exchange.file.len();
-            self.exchange.file.extend_from_slice(coding.extension().as_bytes());
-            let root_bytes = self.exchange.root_bytes;
-            let file = self.files.look_for_neighbour(&self.exchange.file, root_bytes, settings);
-            self.exchange.file.truncate(bytes);
+            let bytes = self.route_state.file.len();
+            self.route_state.file.extend_from_slice(coding.extension().as_bytes());
+            let root_bytes = self.route_state.root_bytes;
+            let file = self.files.look_for_neighbour(&self.route_state.file, root_bytes, settings);
+            self.route_state.file.truncate(bytes);
             let Some(file) = file else { continue };
-            self.exchange.has_neighbours |= neighbour == Neighbour::On;
+            self.route_state.has_neighbours |= neighbour == Neighbour::On;
             if is_taken(coding) {
-                self.exchange.coding = Some(coding);
+                self.route_state.coding = Some(coding);
                 return Some(file);
             }
         }

@@ -32,13 +32,13 @@ impl<F: Files> Decision<'_, F> {
         }
     }
 
-    /// A regular file, `exchange.file`, has been found at the whole path: run it if it is a program
+    /// A regular file, `route_state.file`, has been found at the whole path: run it if it is a program
     /// here, or else serve it.
     pub(super) fn found_file(&mut self, file: F::File) -> Next<F::File> {
         if let Some(cgi) = self.settings().cgi.as_deref()
-            && cgi.is_program(&self.exchange.file)
+            && cgi.is_program(&self.route_state.file)
         {
-            return self.run_program(self.exchange.path.len());
+            return self.run_program(self.route_state.path.len());
         }
         if let Some(next) = self.file_op() {
             return next;
@@ -54,17 +54,17 @@ impl<F: Files> Decision<'_, F> {
         if self.count_redirect().is_err() {
             return Next::Fail(Status::BAD_GATEWAY);
         }
-        self.exchange.is_internal = handover == Handover::Accel;
-        if self.exchange.method != Method::Head {
-            self.exchange.method = Method::Get;
+        self.route_state.is_internal = handover == Handover::Accel;
+        if self.route_state.method != Method::Head {
+            self.route_state.method = Method::Get;
         }
         if handover == Handover::Accel && target.first() == Some(&b'@') {
             let name = std::str::from_utf8(target).ok();
-            let named = |name| self.table.named_location(self.exchange.server, name);
+            let named = |name| self.table.named_location(self.route_state.server, name);
             let Some(location) = name.and_then(named) else {
                 return Next::Fail(Status::BAD_GATEWAY);
             };
-            self.exchange.location = location;
+            self.route_state.location = location;
             return Next::Location;
         }
         // A fragment would be the client's to look for; there is none to tell it to.
@@ -75,27 +75,27 @@ impl<F: Files> Decision<'_, F> {
         else {
             return Next::Fail(Status::BAD_GATEWAY);
         };
-        let merge_slashes = self.table.server(self.exchange.server).merge_slashes;
+        let merge_slashes = self.table.server(self.route_state.server).merge_slashes;
         // The path stays as it was when the new one is none: an error page may want it.
-        let mut path = mem::take(&mut self.exchange.value);
+        let mut path = mem::take(&mut self.route_state.value);
         let is_path = target::resolve(target.path, merge_slashes, &mut path).is_ok();
         if is_path {
-            mem::swap(&mut self.exchange.path, &mut path);
-            self.exchange.query.clear();
-            self.exchange.query.extend_from_slice(target.query.unwrap_or_default());
+            mem::swap(&mut self.route_state.path, &mut path);
+            self.route_state.query.clear();
+            self.route_state.query.extend_from_slice(target.query.unwrap_or_default());
         }
-        self.exchange.value = path;
+        self.route_state.value = path;
         if is_path { Next::Path } else { Next::Fail(Status::BAD_GATEWAY) }
     }
 
     /// `cgi_pass`: the program is given, the location's prefix is its name.
     fn pass(&mut self, pass: &CgiPass) -> Next<F::File> {
-        let mut file = mem::take(&mut self.exchange.file);
+        let mut file = mem::take(&mut self.route_state.file);
         let mapped = self.scoped(|scope| place::write_value(scope, &pass.program, &mut file));
-        self.exchange.file = file;
-        match self.look_at_program(self.exchange.file.len(), mapped) {
+        self.route_state.file = file;
+        match self.look_at_program(self.route_state.file.len(), mapped) {
             Look::File(()) => {
-                let path = &self.exchange.path;
+                let path = &self.route_state.path;
                 // A prefix that ends within a segment cannot be told from the rest.
                 let is_split = matches!(path.get(pass.prefix_bytes..), Some([] | [b'/', ..]));
                 self.run_program(if is_split { pass.prefix_bytes } else { path.len() })
@@ -109,8 +109,8 @@ impl<F: Files> Decision<'_, F> {
     /// `cgi on`: the file at the path, or one that the path goes on behind.
     fn any_program(&mut self) -> Next<F::File> {
         let mapped = self.map_path();
-        match self.look_at_program(self.exchange.file.len(), mapped) {
-            Look::File(()) => self.run_program(self.exchange.path.len()),
+        match self.look_at_program(self.route_state.file.len(), mapped) {
+            Look::File(()) => self.run_program(self.route_state.path.len()),
             Look::Directory => self.folder_of_programs(mapped),
             Look::Missing => match self.walk(mapped, |_| true) {
                 Walk::Program(bytes) => self.run_walked(bytes),
@@ -125,7 +125,7 @@ impl<F: Files> Decision<'_, F> {
     /// A directory among programs: its index if it has one (F3); else there is no program, and what is no
     /// regular file is not there (C1).
     fn folder_of_programs(&mut self, mapped: Mapped) -> Next<F::File> {
-        if self.exchange.path.last() == Some(&b'/') {
+        if self.route_state.path.last() == Some(&b'/') {
             self.index(mapped)
         } else if self.settings().autoindex || self.has_index(mapped) {
             self.redirect_to_directory()
@@ -137,19 +137,19 @@ impl<F: Files> Decision<'_, F> {
     /// Whether the directory that was asked for without its slash has an index file.
     fn has_index(&mut self, mapped: Mapped) -> bool {
         let settings = self.settings();
-        let directory_bytes = self.exchange.file.len();
+        let directory_bytes = self.route_state.file.len();
         settings.index.iter().any(|template| {
-            let mut name = mem::take(&mut self.exchange.value);
+            let mut name = mem::take(&mut self.route_state.value);
             self.expand(template, &mut name);
-            self.exchange.file.push(b'/');
-            self.exchange.file.extend_from_slice(&name);
-            self.exchange.value = name;
+            self.route_state.file.push(b'/');
+            self.route_state.file.extend_from_slice(&name);
+            self.route_state.value = name;
             let mut named = mapped;
-            named.is_safe &= target::is_resolved(&self.exchange.file[named.root_bytes..]);
+            named.is_safe &= target::is_resolved(&self.route_state.file[named.root_bytes..]);
             // One that is absolute is not looked for.
-            let is_there = self.exchange.value.first() == Some(&b'/')
+            let is_there = self.route_state.value.first() == Some(&b'/')
                 || matches!(self.look_at_file(named), Look::File(_));
-            self.exchange.file.truncate(directory_bytes);
+            self.route_state.file.truncate(directory_bytes);
             is_there
         })
     }
@@ -170,13 +170,13 @@ impl<F: Files> Decision<'_, F> {
     /// Looks down the path for the regular file that has the rest of the path behind it: there is at
     /// most one, as files have nothing below them. Goes only as deep as there are directories.
     fn walk(&mut self, mapped: Mapped, is_candidate: impl Fn(&[u8]) -> bool) -> Walk {
-        let file_bytes = self.exchange.file.len();
+        let file_bytes = self.route_state.file.len();
         // Only where file name and path are the same can one be cut with the other.
-        let pairs = self.exchange.file.iter().rev().zip(self.exchange.path.iter().rev());
+        let pairs = self.route_state.file.iter().rev().zip(self.route_state.path.iter().rev());
         let shared = pairs.take_while(|(a, b)| a == b).count();
         let first = (mapped.root_bytes + 1).max(file_bytes - shared + 1);
         for end in first..=file_bytes {
-            let file = &self.exchange.file;
+            let file = &self.route_state.file;
             let is_end = file.get(end).is_none_or(|next| *next == b'/');
             if !is_end || file[end - 1] == b'/' || !is_candidate(&file[..end]) {
                 continue;
@@ -193,8 +193,8 @@ impl<F: Files> Decision<'_, F> {
     }
 
     fn look_at_program(&mut self, bytes: usize, mapped: Mapped) -> Look<()> {
-        self.exchange.root_bytes = mapped.root_bytes;
-        let file = &self.exchange.file[..bytes];
+        self.route_state.root_bytes = mapped.root_bytes;
+        let file = &self.route_state.file[..bytes];
         if !mapped.is_safe || has_own_name(file.get(mapped.root_bytes..).unwrap_or_default()) {
             return Look::Missing;
         }
@@ -204,13 +204,13 @@ impl<F: Files> Decision<'_, F> {
 
     /// Runs the program that the first `bytes` of the file name are.
     fn run_walked(&mut self, bytes: usize) -> Next<F::File> {
-        let behind = self.exchange.file.len() - bytes;
-        self.exchange.file.truncate(bytes);
-        self.run_program(self.exchange.path.len() - behind)
+        let behind = self.route_state.file.len() - bytes;
+        self.route_state.file.truncate(bytes);
+        self.run_program(self.route_state.path.len() - behind)
     }
 
     fn run_program(&mut self, script_bytes: usize) -> Next<F::File> {
-        self.exchange.script_bytes = script_bytes;
+        self.route_state.script_bytes = script_bytes;
         Next::Done(Action::Cgi)
     }
 }

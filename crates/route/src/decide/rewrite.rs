@@ -11,7 +11,7 @@ use sekisho_http::{Status, target};
 
 use super::{Decision, Next};
 use crate::action::{Action, Files, Kind};
-use crate::exchange::Exchange;
+use crate::route_state::RouteState;
 use crate::place::{self, Mapped};
 use crate::redirect;
 
@@ -63,11 +63,11 @@ impl<'a, F: Files> Decision<'a, F> {
             (true, None) => Some(match self.count_redirect() {
                 Ok(()) => Next::Search,
                 Err(next) => {
-                    let path = self.exchange.path.escape_ascii();
+                    let path = self.route_state.path.escape_ascii();
                     let text = format!(
                         "rewrite or internal redirection cycle while processing \"{path}\""
                     );
-                    self.remark(Level::Error, text);
+                    self.log_entry(Level::Error, text);
                     next
                 }
             }),
@@ -79,7 +79,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let logs = self.settings().rewriting.log;
         let mut run = Run { path: Origin::Asked, encodes: true, logs };
         let flow = self.steps(&script.steps, &mut run);
-        if self.exchange.captures.is_exhausted() {
+        if self.route_state.captures.is_exhausted() {
             return (false, Some(self.undecided()));
         }
         let is_path = run.path == Origin::Asked || self.settle_path();
@@ -93,9 +93,9 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// A path that cannot be used gives way to the last one that could; whether it had not to.
     fn settle_path(&mut self) -> bool {
-        let is_path = target::is_dotless(&self.exchange.path);
+        let is_path = target::is_dotless(&self.route_state.path);
         if !is_path {
-            let Exchange { path, last_path, .. } = &mut *self.exchange;
+            let RouteState { path, last_path, .. } = &mut *self.route_state;
             mem::swap(path, last_path);
         }
         is_path
@@ -124,27 +124,27 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     fn set(&mut self, assignee: Assignee, value: &Template, run: &Run) -> Flow<F::File> {
-        let mut text = mem::take(&mut self.exchange.value);
+        let mut text = mem::take(&mut self.route_state.value);
         let is_short = self.fill(value, run.encodes, &mut text);
-        let exchange = &mut *self.exchange;
+        let route_state = &mut *self.route_state;
         match assignee {
             _ if !is_short => {}
             Assignee::Variable(id) => {
-                exchange.assigned.set_at(id.0, &text, exchange.captures.count());
+                route_state.assigned.set_at(id.0, &text, route_state.captures.count());
             }
-            Assignee::Args => text.clone_into(&mut exchange.query),
+            Assignee::Args => text.clone_into(&mut route_state.query),
             Assignee::LimitRate => {
                 // nginx logs what is no size, and leaves the rate alone.
                 let size = std::str::from_utf8(&text).ok();
                 let size = size.and_then(|text| sekisho_config::value::size(text).ok());
-                exchange.limit_rate = size.or(exchange.limit_rate);
+                route_state.limit_rate = size.or(route_state.limit_rate);
                 if size.is_none() {
                     let text = format!("invalid $limit_rate \"{}\"", text.escape_ascii());
-                    exchange.remarks.get_mut().add(Level::Error, text);
+                    route_state.log_entries.get_mut().add(Level::Error, text);
                 }
             }
         }
-        self.exchange.value = text;
+        self.route_state.value = text;
         if is_short { Flow::GoOn } else { self.too_long() }
     }
 
@@ -154,7 +154,7 @@ impl<'a, F: Files> Decision<'a, F> {
             Some(false) => Flow::GoOn,
             Some(true) => {
                 if let Some(location) = branch.location {
-                    self.exchange.location = location;
+                    self.route_state.location = location;
                 }
                 self.steps(&branch.steps, run)
             }
@@ -163,7 +163,7 @@ impl<'a, F: Files> Decision<'a, F> {
 
     /// Whether a condition holds; `None` where a value is too long to know.
     fn holds(&mut self, condition: &Condition, run: &Run) -> Option<bool> {
-        let mut value = mem::take(&mut self.exchange.value);
+        let mut value = mem::take(&mut self.route_state.value);
         value.clear();
         let verdict = match condition {
             Condition::Is(variable) => {
@@ -179,7 +179,7 @@ impl<'a, F: Files> Decision<'a, F> {
             }
             Condition::Matches { variable, pattern, is_negated } => {
                 self.scoped(|scope| scope.variable(variable, &mut value));
-                let is_match = self.exchange.captures.matches_or_forgets(pattern, &value);
+                let is_match = self.route_state.captures.matches_or_forgets(pattern, &value);
                 self.log_match(run, &pattern.source, &value, is_match);
                 Some(is_match != *is_negated)
             }
@@ -187,7 +187,7 @@ impl<'a, F: Files> Decision<'a, F> {
                 Some(self.is_file(*test, path, &mut value, run) != *is_negated)
             }
         };
-        self.exchange.value = value;
+        self.route_state.value = value;
         verdict
     }
 
@@ -217,13 +217,13 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     fn rewrite(&mut self, rewrite: &Rewrite, run: &mut Run) -> Flow<F::File> {
-        let Exchange { captures, path, .. } = &mut *self.exchange;
+        let RouteState { captures, path, .. } = &mut *self.route_state;
         let is_match = captures.matches_or_forgets(&rewrite.pattern, path);
-        self.log_match(run, &rewrite.pattern.source, &self.exchange.path, is_match);
+        self.log_match(run, &rewrite.pattern.source, &self.route_state.path, is_match);
         if !is_match {
             return Flow::GoOn;
         }
-        self.exchange.is_internal = true;
+        self.route_state.is_internal = true;
         run.encodes = false;
         match &rewrite.replacement {
             Replacement::Address { address, has_args, status } => {
@@ -250,7 +250,7 @@ impl<'a, F: Files> Decision<'a, F> {
     /// The path is another, and the location stays the same.
     fn stay(&mut self, run: &mut Run) {
         run.path = Origin::InPlace;
-        self.exchange.is_rewritten = true;
+        self.route_state.is_rewritten = true;
     }
 
     /// The client is redirected. `keeps`: the arguments of the request are added, to others or not.
@@ -261,23 +261,23 @@ impl<'a, F: Files> Decision<'a, F> {
         status: Status,
         run: &Run,
     ) -> Flow<F::File> {
-        let mut value = mem::take(&mut self.exchange.value);
+        let mut value = mem::take(&mut self.route_state.value);
         let is_short = self.fill(address, true, &mut value);
         decode_harmless(&mut value);
         if let Some(has_args) = keeps
-            && !self.exchange.query.is_empty()
+            && !self.route_state.query.is_empty()
         {
             value.push(if has_args { b'&' } else { b'?' });
-            value.extend_from_slice(&self.exchange.query);
+            value.extend_from_slice(&self.route_state.query);
         }
         if run.logs {
             let text = format!("rewritten redirect: \"{}\"", value.escape_ascii());
-            self.remark(Level::Notice, text);
+            self.log_entry(Level::Notice, text);
         }
         redirect::keep_host(self.settings(), address, &mut value);
         // Whatever a variable held, it cannot split the field (V48).
-        redirect::write_address(self.table, self.request, self.exchange, &value);
-        self.exchange.value = value;
+        redirect::write_address(self.table, self.request, self.route_state, &value);
+        self.route_state.value = value;
         if is_short { Flow::Leave(Next::Redirect(status)) } else { self.too_long() }
     }
 
@@ -289,33 +289,33 @@ impl<'a, F: Files> Decision<'a, F> {
         keeps_args: bool,
         run: &Run,
     ) -> Result<(), Flow<F::File>> {
-        let mut new = mem::take(&mut self.exchange.value);
+        let mut new = mem::take(&mut self.route_state.value);
         let mut is_short = self.fill(path, false, &mut new);
         if let Some(args) = args {
             let mut query = Vec::new();
             is_short &= self.fill(args, true, &mut query);
-            if keeps_args && !self.exchange.query.is_empty() {
+            if keeps_args && !self.route_state.query.is_empty() {
                 query.push(b'&');
-                query.extend_from_slice(&self.exchange.query);
+                query.extend_from_slice(&self.route_state.query);
             }
-            self.exchange.query = query;
+            self.route_state.query = query;
         } else if !keeps_args {
-            self.exchange.query.clear();
+            self.route_state.query.clear();
         }
         if run.logs {
-            let (path, args) = (new.escape_ascii(), self.exchange.query.escape_ascii());
-            self.remark(Level::Notice, format!("rewritten data: \"{path}\", args: \"{args}\""));
+            let (path, args) = (new.escape_ascii(), self.route_state.query.escape_ascii());
+            self.log_entry(Level::Notice, format!("rewritten data: \"{path}\", args: \"{args}\""));
         }
-        let is_short = is_short && self.exchange.query.len() <= VALUE_BYTES_MAX;
+        let is_short = is_short && self.route_state.query.len() <= VALUE_BYTES_MAX;
         if !is_short || new.is_empty() {
-            self.exchange.value = new;
+            self.route_state.value = new;
             if !is_short {
                 return Err(self.too_long());
             }
-            self.remark(Level::Error, "the rewritten URI has a zero length".to_owned());
+            self.log_entry(Level::Error, "the rewritten URI has a zero length".to_owned());
             return Err(Flow::Leave(Next::Fail(Status::INTERNAL_SERVER_ERROR)));
         }
-        let Exchange { path, last_path, value, .. } = &mut *self.exchange;
+        let RouteState { path, last_path, value, .. } = &mut *self.route_state;
         mem::swap(path, &mut new);
         // The old path, if it was a good one, is kept for the case that the new one comes to nothing.
         if target::is_dotless(&new) {
@@ -336,18 +336,18 @@ impl<'a, F: Files> Decision<'a, F> {
         let Some(text) = &answer.text else {
             return self.bare(status);
         };
-        let mut value = mem::take(&mut self.exchange.value);
+        let mut value = mem::take(&mut self.route_state.value);
         self.expand(text, &mut value);
         let next = if status.is_redirect() {
             redirect::keep_host(self.settings(), text, &mut value);
-            redirect::write_address(self.table, self.request, self.exchange, &value);
+            redirect::write_address(self.table, self.request, self.route_state, &value);
             Next::Redirect(status)
         } else {
-            self.exchange.text.clear();
-            self.exchange.text.extend_from_slice(&value);
-            Next::Done(Action::Text(self.exchange.status.unwrap_or(status)))
+            self.route_state.text.clear();
+            self.route_state.text.extend_from_slice(&value);
+            Next::Done(Action::Text(self.route_state.status.unwrap_or(status)))
         };
-        self.exchange.value = value;
+        self.route_state.value = value;
         next
     }
 
@@ -380,22 +380,22 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     fn too_long(&self) -> Flow<F::File> {
-        self.remark(Level::Error, format!("a value is longer than {VALUE_BYTES_MAX} bytes"));
+        self.log_entry(Level::Error, format!("a value is longer than {VALUE_BYTES_MAX} bytes"));
         Flow::Leave(Next::Fail(Status::INTERNAL_SERVER_ERROR))
     }
 
     fn log_match(&self, run: &Run, pattern: &str, text: &[u8], is_match: bool) {
         if run.logs {
             let verdict = if is_match { "matches" } else { "does not match" };
-            self.remark(
+            self.log_entry(
                 Level::Notice,
                 format!("\"{}\" {verdict} \"{}\"", pattern.escape_debug(), text.escape_ascii()),
             );
         }
     }
 
-    pub(super) fn remark(&self, level: Level, text: String) {
-        self.exchange.remarks.borrow_mut().add(level, text);
+    pub(super) fn log_entry(&self, level: Level, text: String) {
+        self.route_state.log_entries.borrow_mut().add(level, text);
     }
 }
 

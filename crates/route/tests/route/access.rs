@@ -38,7 +38,7 @@ const SLOW: &str = "c2xvdzpzZWNyZXQ=";
 fn challenge(asked: &Asked, table: &Table) -> Option<String> {
     let mut fields = Vec::new();
     let status = Status::UNAUTHORIZED;
-    added_fields(table, &asked.request(), &asked.exchange, status, None, &mut fields);
+    added_fields(table, &asked.request(), &asked.route_state, status, None, &mut fields);
     let fields = String::from_utf8(fields).expect("text");
     let line = fields.lines().find(|line| line.starts_with("WWW-Authenticate"));
     line.map(|line| line["WWW-Authenticate: ".len()..].to_owned())

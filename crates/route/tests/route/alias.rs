@@ -102,8 +102,8 @@ fn what_follows_the_trusted_directory_begins_with_a_slash() {
     ] {
         let mut asked = Asked::new(line, FILES);
         assert!(asked.decide(&table).starts_with("file "), "{line}");
-        let exchange = &asked.exchange;
-        assert_eq!(&exchange.file[..exchange.root_bytes], root.as_bytes(), "{line}");
+        let route_state = &asked.route_state;
+        assert_eq!(&route_state.file[..route_state.root_bytes], root.as_bytes(), "{line}");
     }
 }
 

@@ -43,10 +43,10 @@ fn asked(kinds: [Neighbour; 3], path: &str, accept: &str) -> String {
     let fields = [("Host", "example.org"), ("Accept-Encoding", accept)];
     let mut asked = Asked::with_fields(&format!("GET {path}"), &fields, FILES);
     let outcome = asked.decide(&table);
-    let coding = asked.exchange.coding.map_or("-", Coding::name);
-    let varies = if asked.exchange.has_neighbours { " varies" } else { "" };
+    let coding = asked.route_state.coding.map_or("-", Coding::name);
+    let varies = if asked.route_state.has_neighbours { " varies" } else { "" };
     // The name of the file that was asked for stays.
-    assert!(!asked.exchange.file.ends_with(b".gz"), "{outcome}");
+    assert!(!asked.route_state.file.ends_with(b".gz"), "{outcome}");
     format!("{outcome} {coding}{varies}")
 }
 

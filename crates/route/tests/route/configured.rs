@@ -103,12 +103,12 @@ fn the_default_log_line_is_the_combined_one() {
     let table = configured("server { listen 8080; location / { return 200 x; } }");
     let mut asked = Asked::new("GET /x", &[]);
     asked.decide(&table);
-    let logs = &table.location(asked.exchange.location).settings.access_logs;
+    let logs = &table.location(asked.route_state.location).settings.access_logs;
     let mut out = Vec::new();
     let log = logs.first().expect("an access log by default");
     let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
-    let (request, exchange) = (asked.request(), &asked.exchange);
-    sekisho_route::log_line(&format, &table, &request, exchange, None, &mut times, &mut out);
+    let (request, route_state) = (asked.request(), &asked.route_state);
+    sekisho_route::log_line(&format, &table, &request, route_state, None, &mut times, &mut out);
     let expected =
         "192.0.2.1 - - [06/Nov/1994:10:49:37 +0200] \"GET /x HTTP/1.1\" 000 0 \"-\" \"-\"";
     assert_eq!(out.escape_ascii().to_string(), expected.escape_debug().to_string());

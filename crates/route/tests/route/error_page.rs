@@ -52,7 +52,7 @@ fn the_status_is_kept_unless_it_is_changed() {
             "error_page 404 {overwrite} {target}"
         );
         if expected.starts_with("error") || expected.starts_with("redirect") {
-            assert_eq!(asked.exchange.status, None, "{expected}");
+            assert_eq!(asked.route_state.status, None, "{expected}");
         }
     }
 }
@@ -111,7 +111,7 @@ fn the_page_is_asked_for_with_get_and_head_stays_head() {
     );
     let mut asked = Asked::new("DELETE /x", FILES);
     asked.decide(&table);
-    assert_eq!(asked.exchange.method, sekisho_http::Method::Get);
+    assert_eq!(asked.route_state.method, sekisho_http::Method::Get);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_405_that_became_a_page_still_has_its_allow() {
     let table = pages(vec![page("405", "", "/a.txt")], Vec::new());
     let mut asked = Asked::new("PUT /x", FILES);
     assert_eq!(asked.decide(&table), "file /srv/a.txt as 405");
-    assert_eq!(asked.exchange.allow, b"GET, HEAD, OPTIONS");
+    assert_eq!(asked.route_state.allow, b"GET, HEAD, OPTIONS");
 }
 
 #[test]
@@ -202,11 +202,11 @@ fn a_refusal_does_not_build_upon_the_request_before() {
     assert_eq!(asked.decide(&table), "error 404");
     let mut request = asked.request();
     request.request_id.0 += 1;
-    let (mut exchange, mut files) = (sekisho_route::Exchange::default(), FakeFiles::new(FILES));
-    table.decide(&asked.request(), &mut exchange, &mut files);
-    let action = table.decide_error(status(413), &request, &mut exchange, &mut files);
+    let (mut route_state, mut files) = (sekisho_route::RouteState::default(), FakeFiles::new(FILES));
+    table.decide(&asked.request(), &mut route_state, &mut files);
+    let action = table.decide_error(status(413), &request, &mut route_state, &mut files);
     assert_eq!(action, sekisho_route::Action::File("/srv/a.txt".into()));
-    assert_eq!(exchange.query, b"");
+    assert_eq!(route_state.query, b"");
 }
 
 #[test]

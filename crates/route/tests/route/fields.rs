@@ -18,7 +18,7 @@ fn fields(
     );
     asked.decide(&table);
     let mut out = Vec::new();
-    added_fields(&table, &asked.request(), &asked.exchange, status(code), modified, &mut out);
+    added_fields(&table, &asked.request(), &asked.route_state, status(code), modified, &mut out);
     String::from_utf8(out).expect("text")
 }
 
@@ -32,7 +32,7 @@ fn fields_after(
     let mut asked = Asked::new("GET /a.txt", &["/srv/a.txt"]);
     asked.decide(&table);
     let mut out = lines.as_bytes().to_vec();
-    added_fields(&table, &asked.request(), &asked.exchange, status(200), modified, &mut out);
+    added_fields(&table, &asked.request(), &asked.route_state, status(200), modified, &mut out);
     String::from_utf8(out).expect("text")
 }
 
@@ -168,11 +168,11 @@ fn the_media_type_follows_the_extension() {
     ] {
         let mut asked = Asked::new("GET /", &[]);
         asked.decide(&table);
-        asked.exchange.path = path.into();
-        assert_eq!(media_type(&table, &asked.exchange), expected, "{path}");
+        asked.route_state.path = path.into();
+        assert_eq!(media_type(&table, &asked.route_state), expected, "{path}");
     }
     let mut asked = Asked::new("GET /", &[]);
     asked.decide(&table);
-    asked.exchange.path = format!("/a.{}", "x".repeat(10_000)).into();
-    assert_eq!(media_type(&table, &asked.exchange), default);
+    asked.route_state.path = format!("/a.{}", "x".repeat(10_000)).into();
+    assert_eq!(media_type(&table, &asked.route_state), default);
 }

@@ -146,10 +146,10 @@ fn a_found_index_changes_the_path_and_is_looked_for_once() {
     let table = server(vec![prefix("/", |_| {})]).table();
     let mut asked = Asked::new("GET /dir/?q", FILES);
     assert_eq!(asked.decide(&table), "file /srv/dir/index.html");
-    assert_eq!(asked.exchange.path, b"/dir/index.html");
-    assert_eq!(asked.exchange.file, b"/srv/dir/index.html");
-    assert_eq!(asked.exchange.query, b"q");
-    assert_eq!(&asked.exchange.file[..asked.exchange.root_bytes], b"/srv");
+    assert_eq!(asked.route_state.path, b"/dir/index.html");
+    assert_eq!(asked.route_state.file, b"/srv/dir/index.html");
+    assert_eq!(asked.route_state.query, b"q");
+    assert_eq!(&asked.route_state.file[..asked.route_state.root_bytes], b"/srv");
     assert_eq!(asked.files.looks, 1);
 }
 
@@ -161,9 +161,9 @@ fn an_exchange_is_as_good_as_new_for_the_next_request() {
     let mut first = Asked::new("POST /x?y", FILES);
     assert_eq!(first.decide(&table), "file /srv/a.txt as 404");
     let mut second = Asked::new("GET /", FILES);
-    second.exchange = first.exchange;
+    second.route_state = first.route_state;
     assert_eq!(second.decide(&table), "file /srv/index.html");
-    assert_eq!(second.exchange.query, b"");
+    assert_eq!(second.route_state.query, b"");
 }
 
 /// F7: `try_files`
@@ -232,8 +232,8 @@ fn the_file_that_try_files_found_gives_the_media_type() {
     .table();
     let mut asked = Asked::new("GET /x", &["/srv/x.png"]);
     assert_eq!(asked.decide(&table), "file /srv/x.png");
-    assert_eq!(asked.exchange.path, b"/x.png");
-    assert_eq!(sekisho_route::media_type(&table, &asked.exchange), "image/png");
+    assert_eq!(asked.route_state.path, b"/x.png");
+    assert_eq!(sekisho_route::media_type(&table, &asked.route_state), "image/png");
     assert_eq!(asked.files.looks, 1);
 }
 
@@ -319,7 +319,7 @@ fn a_root_may_depend_on_the_request() {
     let files = ["/sites/example.org/htdocs/a", "/sites/x-1/arg", "/etc/arg"];
     let mut asked = Asked::new("GET /a", &files);
     assert_eq!(asked.decide(&table), "file /sites/example.org/htdocs/a");
-    assert_eq!(&asked.exchange.file[..asked.exchange.root_bytes], b"/sites");
+    assert_eq!(&asked.route_state.file[..asked.route_state.root_bytes], b"/sites");
     // F2: only the configuration's own words are trusted.
     check(
         &table,

@@ -47,7 +47,7 @@ impl<'t> Clients<'t> {
 
 fn variable(asked: &Asked, table: &Table, variable: &sekisho_config::Variable) -> String {
     let mut out = Vec::new();
-    push_variable(variable, table, &asked.request(), &asked.exchange, &mut out);
+    push_variable(variable, table, &asked.request(), &asked.route_state, &mut out);
     String::from_utf8(out).expect("text")
 }
 

@@ -183,7 +183,7 @@ fn errors_of_programs_have_pages() {
     let mut asked = Asked::new("POST /a.cgi", FILES);
     assert_eq!(asked.decide(&table), "cgi /srv/a.cgi /a.cgi|");
     assert_eq!(asked.decide_error(504, &table), "cgi /srv/a.cgi /a.cgi|/error as 504");
-    assert_eq!(asked.exchange.method.name(), Some("GET"));
+    assert_eq!(asked.route_state.method.name(), Some("GET"));
     // The page has failed, too: that is the end.
     assert_eq!(asked.decide_error(502, &table), "error 502");
     let mut asked = Asked::new("POST /a.cgi", FILES);
@@ -218,7 +218,7 @@ fn a_program_hands_over_to_another_target() {
             let mut asked = Asked::new("POST /c/?q", FILES);
             asked.decide(&table);
             assert_eq!(asked.hand_over(handover, target, &table), expected, "{target}");
-            assert_eq!(asked.exchange.method.name(), Some("GET"));
+            assert_eq!(asked.route_state.method.name(), Some("GET"));
         }
     }
     let differing = [
@@ -232,7 +232,7 @@ fn a_program_hands_over_to_another_target() {
         let mut asked = Asked::new("HEAD /c/", FILES);
         asked.decide(&table);
         assert_eq!(asked.hand_over(handover, target, &table), expected, "{target}");
-        assert_eq!(asked.exchange.method.name(), Some("HEAD"));
+        assert_eq!(asked.route_state.method.name(), Some("HEAD"));
     }
     // An `internal` location stays closed after an open one has been reached by a hand-over.
     let mut asked = Asked::new("GET /c/", FILES);

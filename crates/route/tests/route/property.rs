@@ -123,17 +123,17 @@ proptest! {
         ));
         let mut asked = Asked::new(&format!("GET {path}"), FILES);
         let outcome = asked.decide(&table);
-        let exchange = &asked.exchange;
-        prop_assert!(target::is_dotless(&exchange.path), "{outcome}");
+        let route_state = &asked.route_state;
+        prop_assert!(target::is_dotless(&route_state.path), "{outcome}");
         let is_redirect = outcome.starts_with("redirect");
-        prop_assert!(!is_redirect || exchange.text.iter().all(u8::is_ascii_graphic), "{outcome}");
+        prop_assert!(!is_redirect || route_state.text.iter().all(u8::is_ascii_graphic), "{outcome}");
         prop_assert!(asked.files.looks < 1000);
     }
 
     /// F2, V21: a path and its normal form are routed alike; and the files that are asked for (the view of
     /// files checks each) never climb out of their root.
     #[test]
-    fn a_path_and_its_normal_form_are_routed_alike(path in hostile_path(), keeps in any::<bool>()) {
+    fn a_path_and_its_normal_form_are_routed_equally(path in hostile_path(), keeps in any::<bool>()) {
         let table = busy_table(keeps);
         let outcome = Asked::new(&format!("GET {path}"), FILES).decide(&table);
         let parts = target::split(path.as_bytes()).expect("a path");

@@ -1,7 +1,7 @@
 //! Scripts: `rewrite`, `set`, `if`, `break` and `return`, with nginx's meaning.
 
 use sekisho_config::Level;
-use sekisho_route::{LineFormat, Remark, Table, TimeTexts, log_line};
+use sekisho_route::{LineFormat, LogEntry, Table, TimeTexts, log_line};
 
 use crate::configured::configured;
 use crate::support::{Asked, ask, check};
@@ -147,7 +147,7 @@ fn a_circle_ends_in_500() {
     let mut asked = Asked::new("GET /a", &[]);
     assert_eq!(asked.decide(&table), "error 500");
     let text = "rewrite or internal redirection cycle while processing \"/axxxxxxxxxxx\"";
-    assert_eq!(asked.exchange.take_remarks(), [Remark { level: Level::Error, text: text.into() }]);
+    assert_eq!(asked.route_state.take_log_entries(), [LogEntry { level: Level::Error, text: text.into() }]);
     check(&table, &[], &[("GET /n", "text 200 /nxxxxxxxxxx..........."), ("GET /m", "error 500")]);
 }
 
@@ -187,8 +187,8 @@ fn an_if_of_a_location_takes_over() {
         asked.decide(&table);
         let mut out = Vec::new();
         let status = sekisho_http::Status::OK;
-        let (request, exchange) = (asked.request(), &asked.exchange);
-        sekisho_route::added_fields(&table, &request, exchange, status, None, &mut out);
+        let (request, route_state) = (asked.request(), &asked.route_state);
+        sekisho_route::added_fields(&table, &request, route_state, status, None, &mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(fields("GET /x"), "X-Kind: outer\r\n");
@@ -299,7 +299,7 @@ fn a_path_with_dots_is_never_used() {
     );
     let mut asked = Asked::new("GET /break/b?to=..", files);
     asked.decide(&table);
-    assert_eq!(asked.exchange.path, b"/break/b");
+    assert_eq!(asked.route_state.path, b"/break/b");
 }
 
 /// V48: no address splits the answer.
@@ -443,14 +443,14 @@ fn variables_live_as_long_as_the_request() {
     assert_eq!(asked.decide(&table), "text 200 a field A");
     let mut asked = Asked::with_fields("GET /x?kind=b&x=set", &[("X", "field")], &[]);
     assert_eq!(asked.decide(&table), "text 200 b set other");
-    let log = &table.location(asked.exchange.location).settings.access_logs[0];
+    let log = &table.location(asked.route_state.location).settings.access_logs[0];
     let mut line = Vec::new();
     let (format, mut times) = (LineFormat::new(&log.format), TimeTexts::new());
-    let (request, exchange) = (asked.request(), &asked.exchange);
-    log_line(&format, &table, &request, exchange, None, &mut times, &mut line);
+    let (request, route_state) = (asked.request(), &asked.route_state);
+    log_line(&format, &table, &request, route_state, None, &mut times, &mut line);
     assert_eq!(line, b"b/set/other/-");
     // Used again for the next request, nothing is left of the one before.
-    let mut next = Asked { exchange: asked.exchange, ..Asked::new("GET /x", &[]) };
+    let mut next = Asked { route_state: asked.route_state, ..Asked::new("GET /x", &[]) };
     assert_eq!(next.decide(&table), "text 200   other");
     check(
         &table,
@@ -463,7 +463,7 @@ fn variables_live_as_long_as_the_request() {
     );
     let mut asked = Asked::new("GET /rate", &[]);
     asked.decide(&table);
-    assert_eq!(asked.exchange.limit_rate, Some(4096));
+    assert_eq!(asked.route_state.limit_rate, Some(4096));
 }
 
 /// F7: a server's script is run again after an internal redirect, and a rewritten path may be internal.
@@ -493,8 +493,8 @@ fn scripts_and_internal_redirects_meet() {
     asked.decide(&table);
     let mut out = Vec::new();
     let status = sekisho_http::Status::OK;
-    let (request, exchange) = (asked.request(), &asked.exchange);
-    sekisho_route::added_fields(&table, &request, exchange, status, None, &mut out);
+    let (request, route_state) = (asked.request(), &asked.route_state);
+    sekisho_route::added_fields(&table, &request, route_state, status, None, &mut out);
     assert_eq!(out, b"X: ,,\r\n", "the index is looked for as if it had been asked for");
 }
 
@@ -544,12 +544,12 @@ fn limit_except_comes_before_the_script() {
 /// `rewrite_log` and `uninitialized_variable_warn`
 #[test]
 fn steps_and_unset_variables_are_remarked_on() {
-    let remarks = |table: &Table, line| {
+    let log_entries = |table: &Table, line| {
         let mut asked = Asked::new(line, &[]);
         asked.decide(table);
-        let remarks = asked.exchange.take_remarks();
-        assert_eq!(asked.exchange.take_remarks(), [], "they are said once");
-        remarks
+        let log_entries = asked.route_state.take_log_entries();
+        assert_eq!(asked.route_state.take_log_entries(), [], "they are said once");
+        log_entries
             .into_iter()
             .map(|one| format!("{} {}", one.level.name(), one.text))
             .collect::<Vec<_>>()
@@ -562,7 +562,7 @@ fn steps_and_unset_variables_are_remarked_on() {
         }"#;
     let logs = server(&format!("rewrite_log on; {lines}"));
     assert_eq!(
-        remarks(&logs, "GET /q%C3%A9"),
+        log_entries(&logs, "GET /q%C3%A9"),
         [
             "notice \"^x$\" does not match \"\"",
             "notice \"^/a(.*)$\" does not match \"/q\\xc3\\xa9\"",
@@ -571,7 +571,7 @@ fn steps_and_unset_variables_are_remarked_on() {
         ]
     );
     assert_eq!(
-        remarks(&logs, "GET /ab?x"),
+        log_entries(&logs, "GET /ab?x"),
         [
             "notice \"^x$\" matches \"x\"",
             "notice \"^/a(.*)$\" matches \"/ab\"",
@@ -580,12 +580,12 @@ fn steps_and_unset_variables_are_remarked_on() {
         ]
     );
     assert_eq!(
-        remarks(&logs, "GET /r?x").last().unwrap(),
+        log_entries(&logs, "GET /r?x").last().unwrap(),
         "notice rewritten redirect: \"http://x/?x\""
     );
-    assert_eq!(remarks(&server(lines), "GET /ab"), ["warn using uninitialized \"y\" variable"]);
+    assert_eq!(log_entries(&server(lines), "GET /ab"), ["warn using uninitialized \"y\" variable"]);
     let quiet = server(&format!("uninitialized_variable_warn off; {lines}"));
-    assert_eq!(remarks(&quiet, "GET /ab"), [""; 0]);
+    assert_eq!(log_entries(&quiet, "GET /ab"), [""; 0]);
 }
 
 /// A value that doubles itself ends in 500, and soon.

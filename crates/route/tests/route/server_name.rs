@@ -98,7 +98,7 @@ fn a_bad_host_is_a_400_of_the_default_server() {
     for host in ["a..b", "a b", "", "a/b", "a:b"] {
         let mut asked = Asked::with_fields("GET /", &[("Host", host)], &["/srv/400.html"]);
         assert_eq!(asked.decide(&table), "file /srv/400.html as 400", "{host:?}");
-        assert_eq!(asked.exchange.host, b"");
+        assert_eq!(asked.route_state.host, b"");
     }
 }
 
@@ -119,7 +119,7 @@ fn a_listen_address_that_is_not_there_is_our_own_error() {
     let table = server(Vec::new()).table();
     let mut asked = Asked::new("GET /", &[]);
     let head = std::mem::take(&mut asked.head);
-    let chosen = table.choose_server(1, &head, &mut asked.exchange);
+    let chosen = table.choose_server(1, &head, &mut asked.route_state);
     assert_eq!(chosen.map_err(sekisho_http::Status::code), Err(500));
-    assert!(!asked.exchange.is_routed());
+    assert!(!asked.route_state.is_routed());
 }

@@ -11,7 +11,7 @@ use sekisho_config::{
 };
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, FileOp, Exchange, Files, Handover, Kind, Look, Request, RequestIdSeed,
+    Action, ConnectionFacts, FileOp, RouteState, Files, Handover, Kind, Look, Request, RequestIdSeed,
     Seen, Store, Table, Wait, WallTime,
 };
 
@@ -464,7 +464,7 @@ impl Files for FakeFiles {
 pub(crate) struct Asked {
     pub(crate) head: Head,
     pub(crate) connection: ConnectionFacts,
-    pub(crate) exchange: Exchange,
+    pub(crate) route_state: RouteState,
     pub(crate) files: FakeFiles,
 }
 
@@ -492,7 +492,7 @@ impl Asked {
             requests: 3,
             is_tls: false,
         };
-        Self { head, connection, exchange: Exchange::default(), files: FakeFiles::new(files) }
+        Self { head, connection, route_state: RouteState::default(), files: FakeFiles::new(files) }
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
@@ -502,58 +502,58 @@ impl Asked {
     /// The outcome in one line: `file /srv/a`, `error 404`, `redirect 301 /b/`, …
     pub(crate) fn decide(&mut self, table: &Table) -> String {
         let request = request(&self.head, &self.connection);
-        let action = table.decide(&request, &mut self.exchange, &mut self.files);
+        let action = table.decide(&request, &mut self.route_state, &mut self.files);
         self.outcome(&action)
     }
 
     /// What the decision comes to when it has waited.
     pub(crate) fn resume(&mut self, table: &Table) -> String {
         let request = request(&self.head, &self.connection);
-        let action = table.resume(&request, &mut self.exchange, &mut self.files);
+        let action = table.resume(&request, &mut self.route_state, &mut self.files);
         self.outcome(&action)
     }
 
     pub(crate) fn decide_error(&mut self, code: u16, table: &Table) -> String {
         let request = request(&self.head, &self.connection);
-        let (exchange, files) = (&mut self.exchange, &mut self.files);
-        let action = table.decide_error(status(code), &request, exchange, files);
+        let (route_state, files) = (&mut self.route_state, &mut self.files);
+        let action = table.decide_error(status(code), &request, route_state, files);
         self.outcome(&action)
     }
 
     /// What a program that answered with a hand-over leads to.
     pub(crate) fn hand_over(&mut self, handover: Handover, target: &str, table: &Table) -> String {
         let request = request(&self.head, &self.connection);
-        let (exchange, files) = (&mut self.exchange, &mut self.files);
+        let (route_state, files) = (&mut self.route_state, &mut self.files);
         let action =
-            table.redirect_internally(handover, target.as_bytes(), &request, exchange, files);
+            table.redirect_internally(handover, target.as_bytes(), &request, route_state, files);
         self.outcome(&action)
     }
 
     fn outcome(&self, action: &Action<String>) -> String {
-        let exchange = &self.exchange;
-        let text = exchange.text.escape_ascii();
-        let as_error = exchange.status.map(|status| format!(" as {status}")).unwrap_or_default();
+        let route_state = &self.route_state;
+        let text = route_state.text.escape_ascii();
+        let as_error = route_state.status.map(|status| format!(" as {status}")).unwrap_or_default();
         match action {
             Action::File(file) => format!("file {file}{as_error}"),
             Action::Cgi => {
-                let (name, info) = (exchange.script_name(), exchange.path_info());
-                let file = exchange.file.escape_ascii();
+                let (name, info) = (route_state.script_name(), route_state.path_info());
+                let file = route_state.file.escape_ascii();
                 format!("cgi {file} {}|{}{as_error}", name.escape_ascii(), info.escape_ascii())
             }
             Action::FileOp(file_op) => {
-                let (root, rest) = exchange.file.split_at(exchange.root_bytes);
+                let (root, rest) = route_state.file.split_at(route_state.root_bytes);
                 let (root, rest) = (root.escape_ascii(), rest.escape_ascii());
                 format!("{} {root}|{rest}", file_op_name(file_op))
             }
             Action::Status(form) => format!("status {form:?}"),
-            Action::Listing => format!("listing {}{as_error}", exchange.file.escape_ascii()),
+            Action::Listing => format!("listing {}{as_error}", route_state.file.escape_ascii()),
             Action::Redirect(status) => format!("redirect {status} {text}"),
             Action::Text(status) => format!("text {status} {text}"),
             Action::Error(status) if status.code() == 405 => {
-                format!("error 405 {}", exchange.allow.escape_ascii())
+                format!("error 405 {}", route_state.allow.escape_ascii())
             }
             Action::Error(status) => format!("error {status}"),
-            Action::Options => format!("options {}", exchange.allow.escape_ascii()),
+            Action::Options => format!("options {}", route_state.allow.escape_ascii()),
             Action::Close => "close".into(),
             Action::Wait(Wait::Password) => "wait for a password".into(),
             Action::Wait(Wait::For(length)) => format!("wait {}ms", length.as_millis()),

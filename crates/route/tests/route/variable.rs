@@ -12,12 +12,12 @@ use crate::support::{
 
 fn value(template: &str, table: &Table, asked: &Asked, sent: Option<&Sent<'_>>) -> String {
     let mut out = Vec::new();
-    let (request, exchange) = (asked.request(), &asked.exchange);
-    expand(&t(template), table, &request, exchange, sent, &mut out);
+    let (request, route_state) = (asked.request(), &asked.route_state);
+    expand(&t(template), table, &request, route_state, sent, &mut out);
     // A compiled format says the same.
     let format = LogFormat { name: "test".into(), escape: Escape::None, line: t(template) };
     let (format, mut times, mut line) = (LineFormat::new(&format), TimeTexts::new(), Vec::new());
-    log_line(&format, table, &request, exchange, sent, &mut times, &mut line);
+    log_line(&format, table, &request, route_state, sent, &mut times, &mut line);
     assert_eq!(line, out, "{template}");
     out.escape_ascii().to_string()
 }
@@ -161,7 +161,7 @@ fn times_west_of_greenwich_are_negative() {
     let mut request = asked.request();
     request.wall.utc_offset_secs = -12_600;
     let mut out = Vec::new();
-    expand(&t("$time_local $time_iso8601"), &table, &request, &asked.exchange, None, &mut out);
+    expand(&t("$time_local $time_iso8601"), &table, &request, &asked.route_state, None, &mut out);
     assert_eq!(out, b"06/Nov/1994:05:19:37 -0330 1994-11-06T05:19:37-03:30");
 }
 
@@ -263,8 +263,8 @@ fn line(format: &str, escape: Escape, fields: &[(&str, &str)]) -> String {
     let format = LogFormat { name: "test".into(), escape, line: t(format) };
     let mut out = b"kept ".to_vec();
     let (format, mut times) = (LineFormat::new(&format), TimeTexts::new());
-    let (request, exchange) = (asked.request(), &asked.exchange);
-    log_line(&format, &table, &request, exchange, Some(&sent()), &mut times, &mut out);
+    let (request, route_state) = (asked.request(), &asked.route_state);
+    log_line(&format, &table, &request, route_state, Some(&sent()), &mut times, &mut out);
     String::from_utf8(out)
         .expect("a log line is UTF-8")
         .strip_prefix("kept ")
@@ -304,7 +304,7 @@ fn the_time_of_a_line_is_that_of_the_request() {
         request.wall.unix_secs = 784_111_777 + secs;
         request.wall.utc_offset_secs = offset;
         let mut out = Vec::new();
-        log_line(&format, &table, &request, &asked.exchange, None, &mut times, &mut out);
+        log_line(&format, &table, &request, &asked.route_state, None, &mut times, &mut out);
         assert_eq!(out.escape_ascii().to_string(), expected);
     }
 }
@@ -322,7 +322,7 @@ fn a_request_without_a_target_or_without_a_line_is_written_as_it_is() {
         let format =
             LogFormat { name: "test".into(), escape: Escape::Default, line: t("$request") };
         let (format, mut times, mut out) = (LineFormat::new(&format), TimeTexts::new(), Vec::new());
-        log_line(&format, &table, &asked.request(), &asked.exchange, None, &mut times, &mut out);
+        log_line(&format, &table, &asked.request(), &asked.route_state, None, &mut times, &mut out);
         assert_eq!(String::from_utf8(out).expect("ASCII"), expected);
     }
 }
@@ -363,7 +363,7 @@ fn a_condition_is_false_when_empty_or_zero() {
     {
         let mut asked = Asked::new(&format!("GET /?{query}"), &[]);
         asked.decide(&table);
-        let wants = wants_line(&t("$arg_x"), &table, &asked.request(), &asked.exchange, None);
+        let wants = wants_line(&t("$arg_x"), &table, &asked.request(), &asked.route_state, None);
         assert_eq!(wants, expected, "{query}");
     }
 }
@@ -378,7 +378,7 @@ fn what_a_map_found_first_holds() {
     );
     let mut asked = Asked::new("GET /a", &[]);
     assert_eq!(asked.decide(&table), "text 200 aaab");
-    let mut next = Asked { exchange: asked.exchange, ..Asked::new("GET /c", &[]) };
+    let mut next = Asked { route_state: asked.route_state, ..Asked::new("GET /c", &[]) };
     assert_eq!(next.decide(&table), "text 200 cccb", "nothing is left of the request before");
 }
 

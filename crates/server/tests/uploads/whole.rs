@@ -419,10 +419,10 @@ fn race(disable_symlinks: &str) {
     let swaps = AtomicUsize::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let exchange = rustix::fs::RenameFlags::EXCHANGE;
+            let route_state = rustix::fs::RenameFlags::EXCHANGE;
             while !is_over.load(Ordering::Relaxed) {
                 let cwd = rustix::fs::CWD;
-                rustix::fs::renameat_with(cwd, &link, cwd, &swap, exchange).expect("exchanged");
+                rustix::fs::renameat_with(cwd, &link, cwd, &swap, route_state).expect("exchanged");
                 swaps.fetch_add(1, Ordering::Relaxed);
             }
         });

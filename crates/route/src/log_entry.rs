@@ -4,7 +4,7 @@ use sekisho_config::{AssignedId, Level};
 
 /// A line for the error log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Remark {
+pub struct LogEntry {
     /// Its level.
     pub level: Level,
     /// What it says; never more than one line.
@@ -12,17 +12,17 @@ pub struct Remark {
 }
 
 /// How many remarks one request may cause.
-const REMARKS_MAX: usize = 1000;
+const LOG_ENTRIES_MAX: usize = 1000;
 
 /// The remarks of an exchange.
 #[derive(Debug, Default)]
-pub(crate) struct Remarks {
-    lines: Vec<Remark>,
+pub(crate) struct LogEntries {
+    lines: Vec<LogEntry>,
     /// Variables whose use without a value has been remarked on.
     unset: Vec<AssignedId>,
 }
 
-impl Remarks {
+impl LogEntries {
     pub(crate) fn clear(&mut self) {
         self.lines.clear();
         self.unset.clear();
@@ -32,13 +32,13 @@ impl Remarks {
         self.lines.is_empty()
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Remark> {
+    pub(crate) fn take(&mut self) -> Vec<LogEntry> {
         std::mem::take(&mut self.lines)
     }
 
     pub(crate) fn add(&mut self, level: Level, text: String) {
-        if self.lines.len() < REMARKS_MAX {
-            self.lines.push(Remark { level, text });
+        if self.lines.len() < LOG_ENTRIES_MAX {
+            self.lines.push(LogEntry { level, text });
         }
     }
 

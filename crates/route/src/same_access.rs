@@ -8,7 +8,7 @@ use crate::table::Table;
 impl Table {
     /// Whether a client that was let in to something in this location would be let in to this path, too: the same
     /// location answers for it, and neither a script nor a password there goes by the path.
-    pub fn is_alike(&self, server: ServerId, location: LocationId, path: &[u8]) -> bool {
+    pub fn has_same_access(&self, server: ServerId, location: LocationId, path: &[u8]) -> bool {
         let own = &self.location(location).settings;
         let outer = &self.location(self.server(server).root).settings;
         self.location_of(server, path) == location
@@ -34,7 +34,7 @@ impl Table {
         let server = self.location(location).server;
         self.may_have_locations_below(server, folder)
             || self.location(location).settings.cgi.is_some()
-            || !self.is_alike(server, location, folder)
+            || !self.has_same_access(server, location, folder)
     }
 
     /// Whether an operation on a folder, allowed by a location, may take this entry of it along: the same
@@ -42,7 +42,7 @@ impl Table {
     pub fn is_entry_of(&self, location: LocationId, path: &[u8]) -> bool {
         let server = self.location(location).server;
         let is_folder = path.ends_with(b"/");
-        self.is_alike(server, location, path) && (is_folder || !self.is_run(location, path, path))
+        self.has_same_access(server, location, path) && (is_folder || !self.is_run(location, path, path))
     }
 }
 

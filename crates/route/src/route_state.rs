@@ -10,7 +10,7 @@ use sekisho_http::{Coding, Head, Method, Status};
 use crate::assigned::Assignments;
 use crate::capture::Captures;
 use crate::access_checks::AccessProgress;
-use crate::remark::{Remark, Remarks};
+use crate::log_entry::{LogEntry, LogEntries};
 
 /// What is known about a request and its connection, for decisions and variables.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub struct WallTime {
 /// storage stays, so that an ordinary decision allocates nothing.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
-pub struct Exchange {
+pub struct RouteState {
     /// The chosen server.
     pub server: ServerId,
     /// The location that decided; the server's own (`Server::root`) where none was looked for.
@@ -76,7 +76,7 @@ pub struct Exchange {
     pub file: Vec<u8>,
     /// How much of `file` names a directory of the configuration; see [`Files::look`](crate::Files).
     pub root_bytes: usize,
-    /// How much of `path` names the program that is run; see [`Exchange::script_name`].
+    /// How much of `path` names the program that is run; see [`RouteState::script_name`].
     pub(crate) script_bytes: usize,
     /// Set by `error_page`: what the status of a file or listing shall be.
     pub status: Option<Status>,
@@ -103,7 +103,7 @@ pub struct Exchange {
     /// What `map`s have been looked up.
     pub(crate) found: RefCell<Assignments>,
     /// What is to be logged about the decision.
-    pub(crate) remarks: RefCell<Remarks>,
+    pub(crate) log_entries: RefCell<LogEntries>,
     /// Whether a script has changed the path and stayed in the location.
     pub(crate) is_rewritten: bool,
     /// The last path that could be used, while a script makes another.
@@ -120,13 +120,13 @@ pub struct Exchange {
     pub(crate) is_error_page: bool,
     /// Internal redirects so far.
     pub(crate) redirects: u8,
-    /// Whether something other than the head and the files has had a say; see [`Exchange::is_repeatable`].
+    /// Whether something other than the head and the files has had a say; see [`RouteState::is_repeatable`].
     pub(crate) is_particular: Cell<bool>,
     /// Room for a value that is being expanded.
     pub(crate) value: Vec<u8>,
 }
 
-impl Default for Exchange {
+impl Default for RouteState {
     fn default() -> Self {
         Self {
             server: ServerId(0),
@@ -149,7 +149,7 @@ impl Default for Exchange {
             captures: Captures::default(),
             assigned: Assignments::default(),
             found: RefCell::default(),
-            remarks: RefCell::default(),
+            log_entries: RefCell::default(),
             is_rewritten: false,
             last_path: Vec::new(),
             access_progress: AccessProgress::default(),
@@ -164,7 +164,7 @@ impl Default for Exchange {
     }
 }
 
-impl Exchange {
+impl RouteState {
     /// Empties it for the next request; the storage stays.
     pub fn clear(&mut self) {
         self.server = ServerId(0);
@@ -193,7 +193,7 @@ impl Exchange {
         self.captures.clear();
         self.assigned.clear();
         self.found.get_mut().clear();
-        self.remarks.get_mut().clear();
+        self.log_entries.get_mut().clear();
         self.is_rewritten = false;
         self.access_progress.clear();
         self.is_routed = false;
@@ -244,14 +244,14 @@ impl Exchange {
     }
 
     /// Whether there is anything to be logged about the request.
-    pub fn has_remarks(&self) -> bool {
-        !self.remarks.borrow().is_empty()
+    pub fn has_log_entries(&self) -> bool {
+        !self.log_entries.borrow().is_empty()
     }
 
     /// What is to be logged about the request so far; it is said once.
-    pub fn take_remarks(&mut self) -> Vec<Remark> {
+    pub fn take_log_entries(&mut self) -> Vec<LogEntry> {
         // Whoever asks the same again shall have it said again.
         self.is_particular.set(true);
-        self.remarks.get_mut().take()
+        self.log_entries.get_mut().take()
     }
 }
