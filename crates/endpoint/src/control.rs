@@ -43,7 +43,7 @@ pub enum What {
     Measure(Measure),
     /// What is held in memory: [`Memory`].
     #[prost(message, tag = "8")]
-    Weigh(Weigh),
+    MeasureMemory(MeasureMemory),
 }
 
 /// Every session.
@@ -102,7 +102,7 @@ pub struct Measure {
 
 /// Memory.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Weigh {}
+pub struct MeasureMemory {}
 
 /// Some of the sessions, in one record.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -302,7 +302,7 @@ pub struct Label {
 pub struct Memory {
     /// What is known to be held, all of it from the allocator.
     #[prost(message, repeated, tag = "1")]
-    pub held: Vec<Held>,
+    pub held: Vec<MemoryEntry>,
     /// What the program has from the allocator; zero where that is not told.
     #[prost(uint64, tag = "2")]
     pub heap_bytes: u64,
@@ -323,7 +323,7 @@ pub struct Memory {
     pub resident_shared_bytes: u64,
     /// How many native sessions have memory mapped that they share with their client, and how much.
     #[prost(message, optional, tag = "8")]
-    pub shared: Option<Held>,
+    pub shared: Option<MemoryEntry>,
     /// How many workers did not answer in time.
     #[prost(uint32, tag = "9")]
     pub silent_workers: u32,
@@ -331,7 +331,7 @@ pub struct Memory {
 
 /// What is held of one kind.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Held {
+pub struct MemoryEntry {
     /// What it is.
     #[prost(string, tag = "1")]
     pub kind: String,

@@ -221,14 +221,14 @@ impl Endpoint {
     }
 
     /// How many sessions there are, and what they hold in memory.
-    pub fn weigh(&self) -> (usize, usize) {
+    pub fn memory_usage(&self) -> (usize, usize) {
         let sessions = self.sessions.borrow();
-        let bytes = sessions.values().map(|session| session.held_bytes());
+        let bytes = sessions.values().map(|session| session.memory_bytes());
         (sessions.len(), bytes.sum())
     }
 
     /// How many input buffers are kept for later, and how many bytes they have.
-    pub fn weigh_buffers(&self) -> (usize, usize) {
+    pub fn buffer_memory_usage(&self) -> (usize, usize) {
         let buffers = self.buffers.borrow();
         (buffers.len(), buffers.iter().map(Vec::capacity).sum())
     }

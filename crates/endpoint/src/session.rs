@@ -129,7 +129,7 @@ impl State {
 impl Session {
     /// What it has in memory: itself, its connection, and what is to leave. One that is being changed just
     /// now is taken for an idle one.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let own = size_of::<Self>() + size_of::<Connection<UnixStream>>();
         let out = self.state.try_borrow().map_or(0, |state| state.scratch.out.capacity());
         own + out + self.held.get()

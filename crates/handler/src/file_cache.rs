@@ -118,7 +118,7 @@ impl OpenFile {
     }
 
     /// What it has in memory.
-    fn held_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         let fields = self.etag.len() + self.modified_field.len() + self.etag_field.len();
         let compressed: usize = self.compressed.borrow().iter().map(form_bytes).sum();
         size_of::<Self>() + self.content.as_ref().map_or(0, |it| it.len()) + compressed + fields
@@ -329,10 +329,10 @@ impl FileCache {
     }
 
     /// How many entries there are, and what they hold in memory.
-    pub fn weigh(&self) -> (usize, usize) {
+    pub fn memory_usage(&self) -> (usize, usize) {
         let bytes = self.entries.iter().map(|(key, entry)| {
             let found = match &entry.found {
-                Found::File(file) => file.held_bytes(),
+                Found::File(file) => file.memory_bytes(),
                 Found::Directory | Found::Error(_) => 0,
             };
             size_of::<(Box<[u8]>, Rc<Entry>)>() + key.len() + size_of::<Entry>() + found

@@ -40,7 +40,7 @@ use crate::memory;
 use crate::task::{Outbox, Progress, Task, BodySink};
 use intake::{Intake, Sink};
 
-pub use direct::held;
+pub use direct::memory_usage;
 pub use sweep::leftovers;
 
 /// What is to be done, and for whom.

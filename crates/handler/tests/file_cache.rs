@@ -212,7 +212,7 @@ fn a_content_is_compressed_once_for_each_state_of_its_file() {
 }
 
 #[test]
-fn compressed_forms_are_bounded_and_weigh() {
+fn compressed_forms_are_bounded_and_counted() {
     let mut fixture = Fixture::with("open_file_cache max=10000;");
     // Hardly compressible: each form is nearly as long as the content.
     let mut seed = 1_u64;

@@ -71,7 +71,7 @@ impl LineBuffers {
     }
 
     /// How many buffers there are, and what they hold in memory.
-    pub fn weigh(&self) -> (usize, usize) {
+    pub fn memory_usage(&self) -> (usize, usize) {
         let used = self.buffers.iter().map(|buffer| &buffer.lines);
         let bytes = used.chain(&self.spare).map(Vec::capacity).sum();
         (self.buffers.len() + self.spare.len(), bytes)
@@ -187,7 +187,7 @@ mod tests {
             }
         }
         buffers.hand_over();
-        assert!(buffers.weigh().0 <= SPARE_MAX);
+        assert!(buffers.memory_usage().0 <= SPARE_MAX);
         for name in &names {
             assert_eq!(scene.written(name), format!("{name}\n{name}\n"));
         }

@@ -214,7 +214,7 @@ impl Logs {
     }
 
     /// How many sinks there are, and what their queues hold in memory.
-    pub fn weigh(&self) -> (usize, usize) {
+    pub fn memory_usage(&self) -> (usize, usize) {
         let sinks = lock(&self.sinks);
         let bytes = sinks.values().map(|(_, outlet)| lock(&outlet.queue).lines.capacity());
         (sinks.len(), bytes.sum())
@@ -440,14 +440,14 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_weighed() {
+    fn waiting_lines_are_counted_as_memory() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let logs = Logs::new();
         let target = LogTarget::File(dir.path().join("a.log"));
         let sink = logs.open(&target, None, None).expect("it opens");
-        assert_eq!(logs.weigh(), (1, 0));
+        assert_eq!(logs.memory_usage(), (1, 0));
         sink.line(&[b'x'; 1000]);
-        assert!(logs.weigh().1 >= 1000);
+        assert!(logs.memory_usage().1 >= 1000);
     }
 
     #[test]
@@ -619,7 +619,7 @@ mod tests {
         logs.start().expect("a thread");
         for _ in 0..3 {
             sink.line(&[b'x'; 10_000]);
-            while logs.weigh().1 > 0 {
+            while logs.memory_usage().1 > 0 {
                 std::thread::yield_now();
             }
         }

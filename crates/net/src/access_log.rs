@@ -48,7 +48,7 @@ impl AccessLog {
     }
 
     /// How many buffers there are, and what they hold in memory.
-    pub(crate) fn weigh(&self) -> (usize, usize) {
-        self.buffers.borrow().weigh()
+    pub(crate) fn memory_usage(&self) -> (usize, usize) {
+        self.buffers.borrow().memory_usage()
     }
 }

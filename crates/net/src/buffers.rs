@@ -112,7 +112,7 @@ impl Buffers {
     }
 
     /// What it holds in memory.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.input.capacity()
             + self.scratch.out.capacity()
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn buffers_weigh_what_they_have_grown_to() {
         let mut buffers = Buffers::default();
-        assert!(buffers.held_bytes() > 16 * 1024, "{}", buffers.held_bytes());
-        let before = buffers.held_bytes();
+        assert!(buffers.memory_bytes() > 16 * 1024, "{}", buffers.memory_bytes());
+        let before = buffers.memory_bytes();
         buffers.scratch.out.reserve_exact(100_000);
-        assert_eq!(buffers.held_bytes(), before + buffers.scratch.out.capacity());
+        assert_eq!(buffers.memory_bytes(), before + buffers.scratch.out.capacity());
     }
 }

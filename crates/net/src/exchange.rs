@@ -140,11 +140,11 @@ impl Exchange {
         self.outbox.fields.clear();
         self.is_cancelled = false;
         self.is_over = false;
-        self.held_bytes() <= size_of::<Self>() + KEEP_BYTES
+        self.memory_bytes() <= size_of::<Self>() + KEEP_BYTES
     }
 
     /// What it holds in memory.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.head.capacity()
             + self.body.capacity()

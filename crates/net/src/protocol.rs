@@ -233,10 +233,10 @@ impl Protocol {
     }
 
     /// What it holds in memory beside itself.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Http1(_) => 0,
-            Self::Http2(connection) => connection.held_bytes(),
+            Self::Http2(connection) => connection.memory_bytes(),
         }
     }
 

@@ -21,9 +21,9 @@ use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::protocol::{Protocol, ProtocolKind};
 use crate::session::{SessionSlot, Wish};
-use crate::tally::Tally;
+use crate::request_stats::RequestStats;
 use crate::transport::{Socket, Transport};
-use crate::weigh::Held;
+use crate::memory_usage::MemoryUsage;
 use crate::worker::{ListenerContext, Worker};
 
 /// The longest target that is shown.
@@ -46,7 +46,7 @@ pub enum WorkerQuery {
     /// What happened so far?
     Measure(oneshot::Sender<WorkerMetrics>),
     /// What is held in memory?
-    Weigh(oneshot::Sender<Vec<Held>>),
+    MeasureMemory(oneshot::Sender<Vec<MemoryUsage>>),
 }
 
 /// A connection from within the process.
@@ -132,7 +132,7 @@ pub struct Running {
 #[derive(Clone, Debug, Default)]
 pub struct WorkerMetrics {
     /// Of all requests so far.
-    pub tally: Tally,
+    pub stats: RequestStats,
     /// Sessions that are idle, that work, and that end.
     pub sessions: [u64; 3],
     /// Bytes that came from those who are here and that they took.
@@ -172,8 +172,8 @@ impl Worker {
             WorkerQuery::Measure(answer) => {
                 let _ = answer.send(self.measure());
             }
-            WorkerQuery::Weigh(answer) => {
-                let _ = answer.send(self.weigh());
+            WorkerQuery::MeasureMemory(answer) => {
+                let _ = answer.send(self.memory_usage());
             }
         }
     }
@@ -220,7 +220,7 @@ impl Worker {
 
     fn measure(&self) -> WorkerMetrics {
         let mut measured = WorkerMetrics {
-            tally: self.tally.borrow().clone(),
+            stats: self.stats.borrow().clone(),
             programs_alone: self.runs.alone(),
             ..WorkerMetrics::default()
         };

@@ -47,7 +47,7 @@ impl Exchange {
         if self.status == Status::FORBIDDEN {
             worker.shared.sandbox_recheck.notify_one();
         }
-        worker.tally.borrow_mut().add(self.status, now.since(self.since));
+        worker.stats.borrow_mut().add(self.status, now.since(self.since));
         let site = &accepted.bound_site.site;
         let settings = &site.location(self.route.location).settings;
         if settings.access_logs.is_empty() && !self.route.has_log_entries() {

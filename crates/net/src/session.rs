@@ -321,7 +321,7 @@ impl Sessions {
     }
 
     /// What the slots and the queue of their deadlines hold in memory.
-    pub fn held_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         // A place of the slab is a slot, or the number of the next free one.
         let slots = self.slots.capacity() * (size_of::<SessionSlot>() + size_of::<usize>());
         slots + self.queue.capacity() * size_of::<Reverse<(Moment, u32, u64)>>()

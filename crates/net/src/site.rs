@@ -39,7 +39,7 @@ pub struct Site {
     pub log: ErrorLogger,
     /// What the configuration and all that was made of it holds in memory, as the allocator told while it
     /// was loaded.
-    pub held_bytes: u64,
+    pub memory_bytes: u64,
 }
 
 impl Site {
@@ -77,7 +77,7 @@ impl Site {
         let zones = zones.of(&http.zones);
         let table = Arc::new(Table::new(config).with_machine(machine));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { serial, table, policies, access_logs, error_loggers, zones, log, held_bytes: 0 })
+        Ok(Self { serial, table, policies, access_logs, error_loggers, zones, log, memory_bytes: 0 })
     }
 
     /// Its number: no other site of this process has the same.

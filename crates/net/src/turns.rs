@@ -60,22 +60,22 @@ impl Turns {
     }
 
     /// What the connections hold in memory, without their buffers.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let connections = self.connections.borrow();
         let own = connections.capacity() * size_of::<Option<Box<Connection>>>();
         let each = |connection: &Connection| {
-            size_of::<Connection>() + connection.link.protocol.held_bytes()
+            size_of::<Connection>() + connection.link.protocol.memory_bytes()
         };
         own + connections.iter().flatten().map(|connection| each(connection)).sum::<usize>()
     }
 
     /// How many connections have buffers, and what these hold in memory.
-    pub(crate) fn weigh_buffers(&self) -> (usize, usize) {
+    pub(crate) fn buffer_memory_usage(&self) -> (usize, usize) {
         let connections = self.connections.borrow();
         let all = connections.iter().flatten();
         all.fold((0, 0), |(count, bytes), connection| {
-            let buffers = connection.link.buffers.as_ref().map_or(0, |it| it.held_bytes());
-            let exchanges = connection.exchanges.iter().map(Exchange::held_bytes).sum::<usize>();
+            let buffers = connection.link.buffers.as_ref().map_or(0, |it| it.memory_bytes());
+            let exchanges = connection.exchanges.iter().map(Exchange::memory_bytes).sum::<usize>();
             let held = buffers + exchanges;
             (count + usize::from(held > 0), bytes + held)
         })
@@ -148,7 +148,7 @@ impl Worker {
         events: &mut Vec<Event>,
         due: &mut Vec<Token>,
     ) -> Poll<()> {
-        self.pulse.turn();
+        self.heartbeat.turn();
         let is_more = self.turns.look(cx, events);
         self.turns.wake_queue.collect(cx.waker(), due);
         if !events.is_empty() || !due.is_empty() {
@@ -183,7 +183,7 @@ impl Worker {
 
     /// Lets a connection have its first turn. One that has its answer and its end in it never takes a place.
     pub(crate) fn begin(self: &Rc<Self>, connection: Connection) {
-        self.pulse.turn();
+        self.heartbeat.turn();
         self.heap.note_activity();
         let token = self.sessions.borrow().token(connection.link.key);
         self.give_turn(Box::new(connection), token);

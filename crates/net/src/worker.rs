@@ -32,11 +32,11 @@ use crate::exchange::Exchange;
 use crate::query::WorkerQuery;
 use crate::listen::{self, Acceptor, Listener};
 use crate::mishap::{self, Vital};
-use crate::pulse::Pulse;
+use crate::heartbeat::Heartbeat;
 use crate::session::{Sessions, Wish};
 use crate::site::Site;
 use crate::splice::Pipe;
-use crate::tally::Tally;
+use crate::request_stats::RequestStats;
 use crate::turns::Turns;
 
 /// How many sets of buffers a worker keeps for later.
@@ -84,7 +84,7 @@ pub struct Shared {
     /// Who knows how the server is.
     pub status: OnceLock<UnboundedSender<Question>>,
     /// What the requests of workers that have ended came to.
-    pub past: Mutex<Tally>,
+    pub past: Mutex<RequestStats>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.
@@ -177,7 +177,7 @@ pub struct Worker {
     /// Signalled when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,
     /// Whether the loop turns, for those who look from outside.
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     /// Signalled when something has panicked without which this worker is of no use.
     pub broken: Notify,
     /// What is wished of every session, also of those that come.
@@ -189,7 +189,7 @@ pub struct Worker {
     /// Programs that go on without their client.
     pub runs: Runs,
     /// What the requests here came to.
-    pub tally: RefCell<Tally>,
+    pub stats: RefCell<RequestStats>,
     /// What all workers share.
     pub shared: Arc<Shared>,
     /// Distinguishes request ids: random at the start, counted on.
@@ -228,12 +228,12 @@ impl Worker {
     pub fn run(
         start: Instant,
         shared: Arc<Shared>,
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<Heartbeat>,
         commands: mpsc::UnboundedReceiver<WorkerCommand>,
     ) -> io::Result<()> {
         mishap::begin_worker();
-        pulse.begin();
-        let (falls_asleep, wakes) = (Arc::clone(&pulse), Arc::clone(&pulse));
+        heartbeat.begin();
+        let (falls_asleep, wakes) = (Arc::clone(&heartbeat), Arc::clone(&heartbeat));
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -259,13 +259,13 @@ impl Worker {
             exchange_pool: RefCell::default(),
             timer: RefCell::new(None),
             vacated: Notify::new(),
-            pulse,
+            heartbeat,
             broken: Notify::new(),
             wish: Cell::new(Wish::GoOn),
             sessions_max: Cell::new(usize::MAX),
             verdicts: RefCell::default(),
             runs: Runs::default(),
-            tally: RefCell::default(),
+            stats: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),
             listener_count: Cell::new(0),
@@ -321,7 +321,7 @@ impl Worker {
                     break Err(io::Error::other(format!("it panicked: {said}")));
                 }
             }
-            self.pulse.turn();
+            self.heartbeat.turn();
             if self.wish.get() == Wish::Force {
                 self.runs.force();
             }
@@ -332,7 +332,7 @@ impl Worker {
         timer.abort();
         turns.abort();
         let past = &self.shared.past;
-        past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.tally.borrow());
+        past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.stats.borrow());
         ended
     }
 

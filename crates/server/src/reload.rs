@@ -93,7 +93,7 @@ impl Server {
         let count = worker_count(&config);
         let mut site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
             .map_err(Problem::new)?;
-        site.held_bytes = heap_bytes().saturating_sub(heap_before);
+        site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let rules = rules(&config)?;
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
         let endpoint_sockets = self

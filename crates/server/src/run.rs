@@ -150,7 +150,7 @@ impl Server {
             endpoint_sockets.remove_files_but(&inherited);
         })?;
         let Opened { mut site, pid_file, handover, control_socket, rules, notes } = opened;
-        site.held_bytes = heap_bytes().saturating_sub(heap_before);
+        site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let started = Clock::machine_now();
         let workers = Workers::new(started);
         if let Some(name) = user::own_name(&config) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sekisho_config::Level;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::drain::{Fact, Order as DrainOrder};
-use sekisho_net::Pulse;
+use sekisho_net::Heartbeat;
 
 use crate::run::{Server, worker_count};
 use crate::workers::{WorkerHandle, Seen, Workers};
@@ -83,17 +83,17 @@ impl Watch {
     }
 }
 
-/// Feels the pulse of one worker.
+/// Checks the heartbeat of one worker.
 fn check_heartbeat(handle: &mut WorkerHandle, is_late: bool, now: Moment) -> Option<Finding> {
-    let turns = handle.pulse.turns();
-    let goes_on = handle.seen.is_some_and(|seen| seen.turns != turns);
-    if handle.pulse.is_asleep() || goes_on {
+    let loop_count = handle.heartbeat.loop_count();
+    let goes_on = handle.seen.is_some_and(|seen| seen.loop_count != loop_count);
+    if handle.heartbeat.is_asleep() || goes_on {
         handle.seen = None;
         let since = handle.stuck.take()?;
         return Some(Finding::GoesOn(handle.name(), since));
     }
-    let waited = handle.pulse.waited();
-    let seen = handle.seen.get_or_insert(Seen { turns, at: now, waited });
+    let waited = handle.heartbeat.waited();
+    let seen = handle.seen.get_or_insert(Seen { loop_count, at: now, waited });
     if is_late {
         (seen.at, seen.waited) = (now, waited);
     }
@@ -101,13 +101,13 @@ fn check_heartbeat(handle: &mut WorkerHandle, is_late: bool, now: Moment) -> Opt
     if handle.stuck.is_some() || own < STUCK_AFTER {
         return None;
     }
-    if Pulse::is_traced() {
+    if Heartbeat::is_traced() {
         // Who stops threads to look at them is no reason to replace them.
         handle.seen = None;
         return None;
     }
     handle.stuck = Some(seen.at);
-    Some(Finding::Stuck(handle.name(), handle.pulse.state()))
+    Some(Finding::Stuck(handle.name(), handle.heartbeat.state()))
 }
 
 impl Server {

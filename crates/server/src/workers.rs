@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sekisho_lifecycle::Moment;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
-use sekisho_net::{WorkerCommand, Pulse, Site, Sockets, Worker, mishap};
+use sekisho_net::{WorkerCommand, Heartbeat, Site, Sockets, Worker, mishap};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::sandbox::Domain;
@@ -26,7 +26,7 @@ pub(crate) struct WorkerHandle {
     /// When a retired one is ended by force.
     force_at: Option<Moment>,
     pub(crate) begun: Moment,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     /// How it was found at the last look, where it was not asleep.
     pub(crate) seen: Option<Seen>,
     /// Since when it is known to be stuck.
@@ -37,7 +37,7 @@ pub(crate) struct WorkerHandle {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     /// How often its loop had turned.
-    pub(crate) turns: u64,
+    pub(crate) loop_count: u64,
     /// When it was first found so.
     pub(crate) at: Moment,
     /// How long it had waited for a processor by then.
@@ -281,15 +281,15 @@ impl Workers {
         self.begun += 1;
         let (commands, inbox) = unbounded_channel();
         let (started, shared) = (self.started, Arc::clone(&self.shared));
-        let pulse = Arc::<Pulse>::default();
-        let own_pulse = Arc::clone(&pulse);
+        let heartbeat = Arc::<Heartbeat>::default();
+        let own_heartbeat = Arc::clone(&heartbeat);
         let mut exit_notifier =
             ExitNotifier { id, outcome: None, to: self.ended.0.clone(), shared: Arc::clone(&shared) };
         shared.workers.fetch_add(1, Ordering::AcqRel);
         let body = move || {
             let ended = privilege::give_up_rest_in_thread()
                 .map_err(io::Error::from)
-                .and_then(|()| Worker::run(started, shared, own_pulse, inbox));
+                .and_then(|()| Worker::run(started, shared, own_heartbeat, inbox));
             exit_notifier.explain(ended);
         };
         let thread = std::thread::Builder::new().name(format!("worker-{id}"));
@@ -300,7 +300,7 @@ impl Workers {
         let thread =
             thread.map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
         let (force_at, seen, stuck) = (None, None, None);
-        Ok(WorkerHandle { id, slot: usize::MAX, commands, thread, force_at, begun: now, pulse, seen, stuck })
+        Ok(WorkerHandle { id, slot: usize::MAX, commands, thread, force_at, begun: now, heartbeat, seen, stuck })
     }
 }
 

@@ -143,9 +143,9 @@ impl Direct {
 }
 
 /// How many bodies of this worker go to the disk past the page cache, and how many bytes all of them have in memory.
-pub fn held() -> (usize, usize) {
+pub fn memory_usage() -> (usize, usize) {
     let count = TAKEN.with(|taken| taken.load(Ordering::Relaxed));
-    (count, count * (CHUNK_BYTES + ALIGNMENT) + intake::held_bytes())
+    (count, count * (CHUNK_BYTES + ALIGNMENT) + intake::memory_bytes())
 }
 
 /// Whether bytes written past the cache go to a disk sooner, and without harm: where that is known.

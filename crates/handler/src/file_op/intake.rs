@@ -61,7 +61,7 @@ thread_local! {
 }
 
 /// How many bytes of this worker's uploads wait in memory to be written.
-pub(super) fn held_bytes() -> usize {
+pub(super) fn memory_bytes() -> usize {
     HELD.with(|held| held.load(Ordering::Relaxed))
 }
 
@@ -406,7 +406,7 @@ mod tests {
                 if count == 0 {
                     // This would never return if the loop had to write.
                     held_back += 1;
-                    assert!(held_bytes() <= 2 * BUFFER_BYTES_MAX, "{}", held_bytes());
+                    assert!(memory_bytes() <= 2 * BUFFER_BYTES_MAX, "{}", memory_bytes());
                     go.send(()).expect("it waits");
                     written.extend(seen.recv().expect("written"));
                     return match intake.advance(cx) {
@@ -430,7 +430,7 @@ mod tests {
         written.extend(seen.try_iter().flatten());
         assert!(written == body);
         drop(intake);
-        assert_eq!(held_bytes(), 0, "memory is given back");
+        assert_eq!(memory_bytes(), 0, "memory is given back");
     }
 
     /// F5: a small body is written when it is complete, in the job that finishes it; what does not grow is given back.

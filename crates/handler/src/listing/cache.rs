@@ -73,7 +73,7 @@ impl Cache {
     }
 
     /// How many listings there are, and what they hold in memory.
-    pub fn weigh(&self) -> (usize, usize) {
+    pub fn memory_usage(&self) -> (usize, usize) {
         let entry = size_of::<(Box<[u8]>, Rc<Kept>)>() + size_of::<Kept>();
         let bytes = self.kept.iter().map(|(key, kept)| entry + key.len() + kept.body.len());
         (self.kept.len(), bytes.sum())

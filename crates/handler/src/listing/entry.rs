@@ -67,7 +67,7 @@ impl Run {
     }
 
     /// What it holds in memory.
-    fn held_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.names.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 }
@@ -182,19 +182,19 @@ impl Reading {
 
     /// It is a large one: what it holds is taken from the budget from now on.
     pub(super) fn account(&mut self) -> Result<(), ReadError> {
-        let bytes = self.held_bytes();
+        let bytes = self.memory_bytes();
         self.share = memory::listings().take(bytes);
         if self.share.is_some() { Ok(()) } else { Err(ReadError::OverBudget) }
     }
 
-    fn held_bytes(&self) -> usize {
-        size_of::<Self>() + self.buffer.capacity() + self.sorted_bytes + self.run.held_bytes()
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.buffer.capacity() + self.sorted_bytes + self.run.memory_bytes()
     }
 
     /// Reads some more; whether that was all.
     pub(super) fn step(&mut self) -> Result<bool, ReadError> {
         let is_done = self.read()?;
-        let bytes = self.held_bytes();
+        let bytes = self.memory_bytes();
         let has_room = self.share.as_mut().is_none_or(|share| share.resize(bytes));
         if has_room { Ok(is_done) } else { Err(ReadError::OverBudget) }
     }
@@ -249,7 +249,7 @@ impl Reading {
             run.sort(self.order);
             run.names.shrink_to_fit();
             run.entries.shrink_to_fit();
-            self.sorted_bytes += run.held_bytes();
+            self.sorted_bytes += run.memory_bytes();
             self.sorted.push(Arc::new(run));
         }
         Ok(is_done)

@@ -109,7 +109,7 @@ impl Http2Connection {
         self.engine.shrink();
     }
 
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.engine.capacity()
     }
 }

@@ -96,7 +96,7 @@ impl Control {
             What::Measure(measure) => {
                 Ok(self.measure(measure, response).await?.unwrap_or_default().encode_to_vec())
             }
-            What::Weigh(_) => Ok(memory::gather(&self.host).await.encode_to_vec()),
+            What::MeasureMemory(_) => Ok(memory::gather(&self.host).await.encode_to_vec()),
         }
     }
 

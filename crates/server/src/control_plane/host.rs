@@ -172,7 +172,7 @@ impl Host {
 
     /// What the configuration in use holds in memory.
     pub(super) fn configuration_bytes(&self) -> u64 {
-        self.site.borrow().as_ref().map_or(0, |site| site.held_bytes)
+        self.site.borrow().as_ref().map_or(0, |site| site.memory_bytes)
     }
 
     /// Every endpoint.

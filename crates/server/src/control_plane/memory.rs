@@ -3,22 +3,22 @@
 
 use std::fs;
 
-use sekisho_endpoint::control::{Held, Memory};
+use sekisho_endpoint::control::{MemoryEntry, Memory};
 
 use super::host::Host;
 
 /// Asks everybody.
 pub(super) async fn gather(host: &Host) -> Memory {
-    let (workers, silent_workers) = host.worker_registry.weigh().await;
-    let mut held: Vec<Held> = Vec::new();
+    let (workers, silent_workers) = host.worker_registry.memory_usage().await;
+    let mut held: Vec<MemoryEntry> = Vec::new();
     for of in workers.into_iter().flat_map(|(_, held)| held) {
         add(&mut held, of.kind, (of.count, of.bytes));
     }
     for endpoint in host.endpoints() {
-        add(&mut held, "native sessions", endpoint.weigh());
-        add(&mut held, "native buffers kept", endpoint.weigh_buffers());
+        add(&mut held, "native sessions", endpoint.memory_usage());
+        add(&mut held, "native buffers kept", endpoint.buffer_memory_usage());
     }
-    add(&mut held, "log buffers", host.logs.weigh());
+    add(&mut held, "log buffers", host.logs.memory_usage());
     add(&mut held, "configuration", (1, host.configuration_bytes() as usize));
     let (heap_bytes, heap_free_bytes) = sekisho_sys::heap().unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -38,11 +38,11 @@ pub(super) async fn gather(host: &Host) -> Memory {
 }
 
 /// Adds to what is known of this kind.
-fn add(held: &mut Vec<Held>, kind: &str, (count, bytes): (usize, usize)) {
+fn add(held: &mut Vec<MemoryEntry>, kind: &str, (count, bytes): (usize, usize)) {
     let (count, bytes) = (count as u64, bytes as u64);
     match held.iter_mut().find(|of| of.kind == kind) {
         Some(of) => (of.count, of.bytes) = (of.count + count, of.bytes + bytes),
-        None => held.push(Held { kind: kind.to_owned(), count, bytes }),
+        None => held.push(MemoryEntry { kind: kind.to_owned(), count, bytes }),
     }
 }
 
@@ -54,8 +54,8 @@ fn status_bytes(status: &str, name: &str) -> u64 {
 }
 
 /// Memory that we share with clients, by its name in `/proc/self/maps`.
-fn shared(maps: &str) -> Held {
-    let mut shared = Held { kind: "shared memory".to_owned(), count: 0, bytes: 0 };
+fn shared(maps: &str) -> MemoryEntry {
+    let mut shared = MemoryEntry { kind: "shared memory".to_owned(), count: 0, bytes: 0 };
     for line in maps.lines().filter(|line| line.contains("/memfd:sekisho")) {
         let (range, _) = line.split_once(' ').unwrap_or_default();
         let (from, to) = range.split_once('-').unwrap_or_default();

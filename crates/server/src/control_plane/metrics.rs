@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sekisho_endpoint::control::{Family, Label, Metrics, Sample};
 use sekisho_lifecycle::{DeadlineKind, Session as State};
-use sekisho_net::tally::{BUCKETS_MICROS, Tally};
+use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
 
 use super::host::Host;
 
@@ -16,11 +16,11 @@ pub(super) async fn gather(host: &Host) -> Metrics {
     let shared = &host.shared;
     let counters = &shared.counters;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-    let mut tally = shared.past.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut stats = shared.past.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (mut here, mut received, mut sent) = ([0; 3], 0, 0);
     let mut alone = 0;
     for (_, measured) in &workers {
-        tally.merge(&measured.tally);
+        stats.merge(&measured.stats);
         here.iter_mut().zip(measured.sessions).for_each(|(all, more)| *all += more);
         received += measured.moved.0;
         sent += measured.moved.1;
@@ -64,8 +64,8 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             count(&counters.requests),
             endpoint.requests as f64,
         ),
-        responses(&tally),
-        latency(&tally),
+        responses(&stats),
+        latency(&stats),
         one(
             "sekisho_received_bytes_total",
             "Bytes that came from HTTP clients",
@@ -162,25 +162,25 @@ fn by_state(http: [u64; 3], native: [u64; 3]) -> Family {
     family("sekisho_sessions", "Sessions that are here", "gauge", samples)
 }
 
-fn responses(tally: &Tally) -> Family {
+fn responses(stats: &RequestStats) -> Family {
     let classes = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-    let pairs = classes.into_iter().zip(tally.statuses);
+    let pairs = classes.into_iter().zip(stats.statuses);
     let samples = pairs.map(|(class, count)| sample("", &[("class", class)], count as f64));
     let help = "Answers to HTTP requests, by status";
     family("sekisho_responses_total", help, "counter", samples.collect())
 }
 
-fn latency(tally: &Tally) -> Family {
+fn latency(stats: &RequestStats) -> Family {
     let mut samples = Vec::new();
     let mut below = 0;
-    for (end, count) in BUCKETS_MICROS.iter().zip(tally.latencies) {
+    for (end, count) in BUCKETS_MICROS.iter().zip(stats.latencies) {
         below += count;
         let end = (*end as f64 / 1e6).to_string();
         samples.push(sample("_bucket", &[("le", &end)], below as f64));
     }
-    samples.push(sample("_bucket", &[("le", "+Inf")], tally.count() as f64));
-    samples.push(sample("_sum", &[], tally.latency_sum.as_secs_f64()));
-    samples.push(sample("_count", &[], tally.count() as f64));
+    samples.push(sample("_bucket", &[("le", "+Inf")], stats.count() as f64));
+    samples.push(sample("_sum", &[], stats.latency_sum.as_secs_f64()));
+    samples.push(sample("_count", &[], stats.count() as f64));
     let help = "From a request's first byte to the end of its answer";
     family("sekisho_request_seconds", help, "histogram", samples)
 }

@@ -8,7 +8,7 @@ use sekisho_net::WorkerCommand;
 use sekisho_net::ProtocolKind;
 use sekisho_net::query::{WorkerQuery, WorkerMetrics, Peer, SessionView, InternalConnection, SessionFilter};
 use sekisho_net::session::Wish;
-use sekisho_net::weigh::Held;
+use sekisho_net::memory_usage::MemoryUsage;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -88,8 +88,8 @@ impl WorkerRegistry {
     }
 
     /// What they hold in memory, and how many workers did not answer in time.
-    pub(super) async fn weigh(&self) -> (Vec<(String, Vec<Held>)>, u32) {
-        self.ask(WorkerQuery::Weigh).await
+    pub(super) async fn memory_usage(&self) -> (Vec<(String, Vec<MemoryUsage>)>, u32) {
+        self.ask(WorkerQuery::MeasureMemory).await
     }
 
     /// What they have counted.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use sekisho_endpoint::control::{Held, Memory, Weigh, What};
+use sekisho_endpoint::control::{MemoryEntry, Memory, MeasureMemory, What};
 use serde_json::{Value, json};
 
 use super::session::Server;
@@ -19,7 +19,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Failure> {
-    let memory: Memory = server.ask(What::Weigh(Weigh {}))?;
+    let memory: Memory = server.ask(What::MeasureMemory(MeasureMemory {}))?;
     if memory.silent_workers > 0 {
         eprintln!("sekisho: {} workers did not answer in time", memory.silent_workers);
     }
@@ -57,7 +57,7 @@ fn write(memory: &Memory, out: &mut dyn Write) -> io::Result<()> {
         row("heap in use", None, memory.heap_bytes)?;
         row("heap free", None, memory.heap_free_bytes)?;
     }
-    if let Some(Held { kind, count, bytes }) = &memory.shared {
+    if let Some(MemoryEntry { kind, count, bytes }) = &memory.shared {
         row(kind, Some(*count), *bytes)?;
     }
     row("resident", None, memory.resident_bytes)?;
@@ -68,7 +68,7 @@ fn write(memory: &Memory, out: &mut dyn Write) -> io::Result<()> {
 
 /// `{"held": [{"kind", "count", "bytes"}], "sum_bytes", "rest_bytes", …}`
 fn as_json(memory: &Memory) -> Value {
-    let held = |of: &Held| json!({ "kind": of.kind, "count": of.count, "bytes": of.bytes });
+    let held = |of: &MemoryEntry| json!({ "kind": of.kind, "count": of.count, "bytes": of.bytes });
     let (sum, rest) = explained(memory);
     let is_told = memory.heap_bytes > 0;
     json!({
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn the_sum_and_the_rest_are_what_the_heap_has() {
         // O7
-        let held = |kind: &str, bytes| Held { kind: kind.to_owned(), count: 2, bytes };
+        let held = |kind: &str, bytes| MemoryEntry { kind: kind.to_owned(), count: 2, bytes };
         let held = vec![held("a", 30), held("b", 12)];
         let memory = Memory { held, heap_bytes: 100, ..Memory::default() };
         let value = as_json(&memory);

@@ -4,15 +4,15 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The pulse of one worker.
+/// The heartbeat of one worker.
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct Heartbeat {
     is_asleep: AtomicBool,
-    turns: AtomicU64,
+    loop_count: AtomicU64,
     thread: AtomicI32,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// The calling thread is the worker.
     pub(crate) fn begin(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
@@ -27,7 +27,7 @@ impl Pulse {
 
     /// The loop turns. Only the worker's own thread says so.
     pub(crate) fn turn(&self) {
-        self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.loop_count.store(self.loop_count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Whether it waits for something to do, or for its thread to begin.
@@ -36,8 +36,8 @@ impl Pulse {
     }
 
     /// How often its loop has turned.
-    pub fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Relaxed)
+    pub fn loop_count(&self) -> u64 {
+        self.loop_count.load(Ordering::Relaxed)
     }
 
     /// How long the thread has waited for a processor so far: what the machine kept from it is not its fault.

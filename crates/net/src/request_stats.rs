@@ -13,7 +13,7 @@ pub const BUCKETS_MICROS: [u64; 12] = [
 
 /// Requests, counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct RequestStats {
     /// Answers by the first digit of their status; others at 0.
     pub statuses: [u64; 6],
     /// How many took at most so long and longer than the bucket before; the last has the rest.
@@ -22,7 +22,7 @@ pub struct Tally {
     pub latency_sum: Duration,
 }
 
-impl Tally {
+impl RequestStats {
     /// A request is over.
     pub fn add(&mut self, status: Status, took: Duration) {
         self.statuses[class(status)] += 1;
@@ -66,16 +66,16 @@ mod tests {
     #[test]
     fn each_request_is_in_one_bucket_and_one_class() {
         // O7
-        let mut tally = Tally::default();
-        tally.add_at_once(Status::OK);
-        tally.add(Status::NOT_FOUND, Duration::from_micros(100));
-        tally.add(Status::BAD_GATEWAY, Duration::from_micros(101));
-        tally.add(Status::OK, Duration::from_secs(61));
-        assert_eq!(tally.statuses, [0, 0, 2, 0, 1, 1]);
-        assert_eq!((tally.latencies[0], tally.latencies[1], tally.latencies[12]), (2, 1, 1));
-        let mut both = tally.clone();
-        both.merge(&tally);
+        let mut stats = RequestStats::default();
+        stats.add_at_once(Status::OK);
+        stats.add(Status::NOT_FOUND, Duration::from_micros(100));
+        stats.add(Status::BAD_GATEWAY, Duration::from_micros(101));
+        stats.add(Status::OK, Duration::from_secs(61));
+        assert_eq!(stats.statuses, [0, 0, 2, 0, 1, 1]);
+        assert_eq!((stats.latencies[0], stats.latencies[1], stats.latencies[12]), (2, 1, 1));
+        let mut both = stats.clone();
+        both.merge(&stats);
         assert_eq!((both.count(), both.statuses[2]), (8, 4));
-        assert_eq!(both.latency_sum, tally.latency_sum * 2);
+        assert_eq!(both.latency_sum, stats.latency_sum * 2);
     }
 }
