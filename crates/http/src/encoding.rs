@@ -59,13 +59,13 @@ impl Accepted {
     /// Those that the head's client takes, the one it likes best first; among equals the server's order
     /// holds. What the client takes less gladly than the bare content is left out.
     pub fn of(head: &Head) -> Self {
-        let mut wishes = Wishes::default();
+        let mut weights = Weights::default();
         for value in head.all_known(Known::AcceptEncoding) {
             for member in value.split(|byte| *byte == b',') {
-                wishes.take(member.trim_ascii());
+                weights.take(member.trim_ascii());
             }
         }
-        wishes.accepted()
+        weights.accepted()
     }
 
     /// One after the other.
@@ -86,13 +86,13 @@ impl Accepted {
 
 /// Weights in thousandths, as far as they were said. The first word on a coding holds.
 #[derive(Default)]
-struct Wishes {
+struct Weights {
     named: [Option<u16>; Coding::COUNT],
     identity: Option<u16>,
     any: Option<u16>,
 }
 
-impl Wishes {
+impl Weights {
     fn take(&mut self, member: &[u8]) {
         let (name, parameters) = match member.iter().position(|byte| *byte == b';') {
             Some(mark) => (member[..mark].trim_ascii_end(), Some(&member[mark + 1..])),
@@ -174,7 +174,7 @@ mod tests {
 
     /// F1: RFC 9110 §12.5.3.
     #[test]
-    fn a_client_gets_what_it_takes_in_the_order_of_its_wishes() {
+    fn a_client_gets_what_it_accepts_in_the_order_of_its_weights() {
         let table: &[(&[&str], &str)] = &[
             (&[], ""),
             (&[""], ""),

@@ -70,7 +70,7 @@ pub struct Agreed {
 impl Agreed {
     /// What comes of the server's limits and the client's wishes, of which zero is none.
     pub fn new(policy: &Policy, frame_bytes_max: u32, channel_bytes: u32) -> Self {
-        let or_all = |wish: u32| if wish == 0 { u32::MAX } else { wish };
+        let or_all = |wanted: u32| if wanted == 0 { u32::MAX } else { wanted };
         Self {
             frame_bytes_max: policy.frame_bytes_max.min(or_all(frame_bytes_max)),
             channel_bytes: policy

@@ -21,7 +21,7 @@ use crate::exchange::{Exchange, Exchanges};
 use crate::link::Link;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
-use crate::session::{SessionSlot, Token, Wish};
+use crate::session::{SessionSlot, Token, ShutdownRequest};
 use crate::transport::{Socket, Transport};
 use crate::trial;
 use crate::worker::{ListenerContext, Worker};
@@ -99,7 +99,7 @@ impl<T: Transport> Connection<T> {
         let now = worker.clock.now();
         let protocol = Protocol::http1(bound_site.site.first_policy(listen), now);
         let id = worker.next_connection();
-        let slot = SessionSlot::new(id, listener_context.id, now, remote, worker.wish.get().max(listener_context.wish.get()));
+        let slot = SessionSlot::new(id, listener_context.id, now, remote, worker.shutdown.get().max(listener_context.shutdown.get()));
         let key = worker.sessions.borrow_mut().enter(slot);
         let is_one_too_many = matches!(admitted, Err(TooMany));
         Self {
@@ -124,13 +124,13 @@ impl<T: Transport> Connection<T> {
         if orders.has_errand {
             self.run_command(now);
         }
-        let wish = orders.wish;
-        match wish {
-            Wish::GoOn => {}
-            Wish::Drain => self.drain(now),
+        let shutdown = orders.shutdown;
+        match shutdown {
+            ShutdownRequest::Continue => {}
+            ShutdownRequest::Drain => self.drain(now),
             // A task can still give its answer; everything else ends here (O4).
-            Wish::Force if self.cancel_tasks(Cause::Shutdown, now) => self.drain(now),
-            Wish::Force => {
+            ShutdownRequest::Force if self.cancel_tasks(Cause::Shutdown, now) => self.drain(now),
+            ShutdownRequest::Force => {
                 // A client that has its answer and lingers loses nothing.
                 let is_open = self.link.protocol.stage() == Stage::Open;
                 if is_open && !self.link.protocol.is_idle() {
@@ -152,11 +152,11 @@ impl<T: Transport> Connection<T> {
                 return self.close(reason, now);
             }
             // Data that came in the same turn has won (T3).
-            if !self.expire(cx, wish, now) {
+            if !self.expire(cx, shutdown, now) {
                 break;
             }
         }
-        self.rest(wish, now)
+        self.rest(shutdown, now)
     }
 
     /// Whether no request is in work, so that it can be refused.
@@ -166,8 +166,8 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Lets the deadline that is due act, if one is; whether anything happened.
-    fn expire(&mut self, cx: &mut Context<'_>, wish: Wish, now: Moment) -> bool {
-        let due = self.next_deadline(wish).filter(|(deadline, _)| deadline.at.is_due(now));
+    fn expire(&mut self, cx: &mut Context<'_>, shutdown: ShutdownRequest, now: Moment) -> bool {
+        let due = self.next_deadline(shutdown).filter(|(deadline, _)| deadline.at.is_due(now));
         let Some((Deadline { kind, .. }, owner)) = due else { return false };
         match owner {
             Owner::Exchange(id) => {
@@ -240,10 +240,10 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The turn is over: what is not needed goes back, and what is waited for is noted.
-    fn rest(&mut self, wish: Wish, now: Moment) -> Poll<()> {
+    fn rest(&mut self, shutdown: ShutdownRequest, now: Moment) -> Poll<()> {
         let protocol = &self.link.protocol;
         let has_all = protocol.stage() == Stage::Lingering || protocol.is_idle();
-        if wish == Wish::Force && has_all {
+        if shutdown == ShutdownRequest::Force && has_all {
             // It has its answer, and its reading of it is not waited for.
             return self.close(CloseReason::Forced, now);
         }
@@ -254,14 +254,14 @@ impl<T: Transport> Connection<T> {
             self.link.worker.give_back_buffers(buffers);
             self.link.protocol.shrink();
         }
-        let mut next = self.next_deadline(wish);
+        let mut next = self.next_deadline(shutdown);
         if let Some((deadline, Owner::Drain)) = next
             && deadline.at.is_due(now)
         {
             self.link.shut_down_gracefully(now);
             return self.close(CloseReason::Draining, now);
         }
-        if wish == Wish::Force {
+        if shutdown == ShutdownRequest::Force {
             // Its answer is on the way; a client that does not take it is not waited for.
             let last = Deadline { at: now + FORCE_PATIENCE, kind: DeadlineKind::Shutdown };
             let earlier = next.filter(|(deadline, _)| deadline.at < last.at);
@@ -285,7 +285,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The earliest deadline in effect, and who acts when it falls: the one table of them.
-    fn next_deadline(&self, wish: Wish) -> Option<(Deadline, Owner)> {
+    fn next_deadline(&self, shutdown: ShutdownRequest) -> Option<(Deadline, Owner)> {
         let protocol = self.link.protocol.next_deadline().map(|it| (it, Owner::Protocol));
         // A pause of ours ends only where the transport would take what it holds back.
         let is_full = self.transport.is_full();
@@ -295,7 +295,7 @@ impl<T: Transport> Connection<T> {
             counts.then_some((deadline, Owner::Exchange(exchange.id)))
         });
         let ends_idle = self.link.protocol.closes_when_quiet() && self.link.protocol.is_idle();
-        let drain = (wish == Wish::Drain && ends_idle).then(|| {
+        let drain = (shutdown == ShutdownRequest::Drain && ends_idle).then(|| {
             // A session that drains and is idle ends at once, unless its client was here a moment ago: then
             // the next request may be on its way, and a close would reset it.
             let at = self.active + DRAIN_QUIET;
@@ -381,7 +381,7 @@ impl<T: Transport> Connection<T> {
         self.sent.saturating_add(self.file_sent)
     }
 
-    /// A graceful end is wished: the answer that comes next says that it is the last.
+    /// A graceful shutdown was requested: the answer that comes next says that it is the last.
     fn drain(&mut self, now: Moment) {
         // A response whose head has promised to go on is not the last one.
         let is_last = if self.link.protocol.is_multiplexed() {

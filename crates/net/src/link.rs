@@ -14,7 +14,7 @@ use sekisho_route::{ConnectionFacts, Request, RequestIdSeed};
 use crate::buffers::Buffers;
 use crate::exchange::Accepted;
 use crate::protocol::Protocol;
-use crate::session::{Key, Wish};
+use crate::session::{Key, ShutdownRequest};
 use crate::worker::{ListenerContext, Worker};
 
 /// A connection without its transport and its requests.
@@ -65,12 +65,12 @@ impl Link {
         Accepted { bound_site: self.listener_context.bound_site(), request_id }
     }
 
-    /// A request begins (L2). Where the session is wished to end, this is its last one.
+    /// A request begins (L2). Where the session was asked to end, this is its last one.
     pub(crate) fn admit(&mut self, now: Moment) {
         self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
         let mut sessions = self.worker.sessions.borrow_mut();
         sessions.after(self.key, Fact::RequestReceived);
-        let manner = sessions.wish(self.key).manner();
+        let manner = sessions.shutdown(self.key).manner();
         if let Some(manner) = manner {
             sessions.after(self.key, Fact::ShutdownAsked(manner));
         }
@@ -102,7 +102,7 @@ impl Link {
 
     /// Whether the session is being ended by force.
     pub(crate) fn is_forced(&self) -> bool {
-        self.worker.sessions.borrow().wish(self.key) == Wish::Force
+        self.worker.sessions.borrow().shutdown(self.key) == ShutdownRequest::Force
     }
 }
 

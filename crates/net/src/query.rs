@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::protocol::{Protocol, ProtocolKind};
-use crate::session::{SessionSlot, Wish};
+use crate::session::{SessionSlot, ShutdownRequest};
 use crate::request_stats::RequestStats;
 use crate::transport::{Socket, Transport};
 use crate::memory_usage::MemoryUsage;
@@ -40,7 +40,7 @@ pub enum WorkerQuery {
     /// whether it is here and runs; `None` where the session is not here.
     Cancel(u64, Option<u64>, oneshot::Sender<Option<bool>>),
     /// This session shall end. The answer is whether it is here.
-    ShutDown(u64, Wish, oneshot::Sender<bool>),
+    ShutDown(u64, ShutdownRequest, oneshot::Sender<bool>),
     /// A connection from within, on behalf of a native session: it is served like any other.
     Connect(InternalConnection),
     /// What happened so far?
@@ -95,8 +95,8 @@ pub struct SessionView {
     pub age: Duration,
     /// Where it stands.
     pub state: Session,
-    /// What was wished of it.
-    pub wish: Wish,
+    /// The shutdown that was requested of it.
+    pub shutdown: ShutdownRequest,
     /// Its next deadline, and how long until then.
     pub deadline: Option<(Deadline, Duration)>,
     /// Bytes that came from it and that it took, up to its last turn.
@@ -156,10 +156,10 @@ impl Worker {
                 // The session answers in its turn.
                 self.sessions.borrow_mut().cancel(id, request, answer);
             }
-            WorkerQuery::ShutDown(id, wish, answer) => {
+            WorkerQuery::ShutDown(id, shutdown, answer) => {
                 let mut sessions = self.sessions.borrow_mut();
                 let is_here = sessions.iter().any(|slot| slot.id == id);
-                sessions.wish_where(wish, |slot| slot.id == id);
+                sessions.request_shutdown_where(shutdown, |slot| slot.id == id);
                 let _ = answer.send(is_here);
             }
             WorkerQuery::Connect(visit) => {
@@ -326,7 +326,7 @@ fn view(slot: &mut SessionSlot, now: Moment) -> SessionView {
         },
         age: now.since(slot.since),
         state: slot.session(),
-        wish: slot.wish(),
+        shutdown: slot.shutdown(),
         deadline: slot.deadline().map(|deadline| (deadline, deadline.at.since(now))),
         moved: slot.moved,
         requests: slot.requests,

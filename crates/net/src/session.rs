@@ -25,21 +25,21 @@ const QUEUE_SPARE: usize = 256;
 
 /// What the worker wants of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Wish {
+pub enum ShutdownRequest {
     /// To go on.
     #[default]
-    GoOn,
+    Continue,
     /// To end when its running request has ended.
     Drain,
     /// To end now.
     Force,
 }
 
-impl Wish {
-    /// The wish as the session table knows it.
+impl ShutdownRequest {
+    /// The request as the session table knows it.
     pub const fn manner(self) -> Option<Manner> {
         match self {
-            Self::GoOn => None,
+            Self::Continue => None,
             Self::Drain => Some(Manner::Graceful),
             Self::Force => Some(Manner::Forceful),
         }
@@ -60,8 +60,8 @@ pub struct SessionCommand {
 /// What a session is to do in its turn.
 #[derive(Debug)]
 pub struct TurnOrders {
-    /// What is wished of it.
-    pub wish: Wish,
+    /// The shutdown that was requested of it.
+    pub shutdown: ShutdownRequest,
     /// What its socket has become ready for.
     pub ready: Ready,
     /// Something is asked of it alone.
@@ -117,7 +117,7 @@ pub struct SessionSlot {
     /// Which listener it came in by.
     pub listener_id: u32,
     remote: Remote,
-    wish: Wish,
+    shutdown: ShutdownRequest,
     /// What its socket has become ready for since its last turn.
     ready: Ready,
     /// It waits until it can send.
@@ -130,7 +130,7 @@ pub struct SessionSlot {
 
 impl SessionSlot {
     /// A slot for a session that has just connected. `remote` is `None` for a Unix socket.
-    pub fn new(id: u64, listener_id: u32, since: Moment, remote: Option<SocketAddr>, wish: Wish) -> Self {
+    pub fn new(id: u64, listener_id: u32, since: Moment, remote: Option<SocketAddr>, shutdown: ShutdownRequest) -> Self {
         Self {
             id,
             since,
@@ -143,7 +143,7 @@ impl SessionSlot {
             session: Session::Vacant,
             listener_id,
             remote: Remote::new(remote),
-            wish,
+            shutdown,
             ready: Ready::NOTHING,
             waits_to_send: false,
             is_due: false,
@@ -166,9 +166,9 @@ impl SessionSlot {
         self.deadline
     }
 
-    /// What is wished of it.
-    pub fn wish(&self) -> Wish {
-        self.wish
+    /// The shutdown that was requested of it.
+    pub fn shutdown(&self) -> ShutdownRequest {
+        self.shutdown
     }
 
     /// What is asked of it alone.
@@ -406,16 +406,16 @@ impl Sessions {
         slot.map(|slot| slot.is_due = false).is_some()
     }
 
-    /// What is wished of a session.
-    pub fn wish(&self, key: Key) -> Wish {
-        self.slots[key.index()].wish
+    /// The shutdown that was requested of a session.
+    pub fn shutdown(&self, key: Key) -> ShutdownRequest {
+        self.slots[key.index()].shutdown
     }
 
     /// What a session is to do now.
     pub fn orders(&mut self, key: Key) -> TurnOrders {
         let slot = &mut self.slots[key.index()];
         let ready = std::mem::take(&mut slot.ready);
-        TurnOrders { wish: slot.wish, ready, has_errand: slot.command.is_some() }
+        TurnOrders { shutdown: slot.shutdown, ready, has_errand: slot.command.is_some() }
     }
 
     /// What is asked of a session alone; it is told once.
@@ -454,16 +454,16 @@ impl Sessions {
         self.due.wake_loop();
     }
 
-    /// Wishes something of every session and wakes it. A wish is never weakened (L10).
-    pub fn wish_all(&mut self, wish: Wish) {
-        self.wish_where(wish, |_| true);
+    /// Requests a shutdown of every session and wakes it. A request is never weakened (L10).
+    pub fn request_shutdown_of_all(&mut self, shutdown: ShutdownRequest) {
+        self.request_shutdown_where(shutdown, |_| true);
     }
 
     /// Wishes something of some sessions and wakes them.
-    pub fn wish_where(&mut self, wish: Wish, is_meant: impl Fn(&SessionSlot) -> bool) {
+    pub fn request_shutdown_where(&mut self, shutdown: ShutdownRequest, is_meant: impl Fn(&SessionSlot) -> bool) {
         for (index, slot) in &mut self.slots {
-            if wish > slot.wish && is_meant(slot) {
-                slot.wish = wish;
+            if shutdown > slot.shutdown && is_meant(slot) {
+                slot.shutdown = shutdown;
                 self.due.add(index as u32, slot);
             }
         }
@@ -528,7 +528,7 @@ mod tests {
     }
 
     fn slot(id: u64) -> SessionSlot {
-        SessionSlot::new(id, 0, Moment::ZERO, None, Wish::GoOn)
+        SessionSlot::new(id, 0, Moment::ZERO, None, ShutdownRequest::Continue)
     }
 
     #[test]
@@ -626,9 +626,9 @@ mod tests {
         // L10
         let mut sessions = Sessions::default();
         let key = sessions.enter(slot(1));
-        sessions.wish_all(Wish::Force);
-        sessions.wish_all(Wish::Drain);
-        assert_eq!(sessions.wish(key), Wish::Force);
+        sessions.request_shutdown_of_all(ShutdownRequest::Force);
+        sessions.request_shutdown_of_all(ShutdownRequest::Drain);
+        assert_eq!(sessions.shutdown(key), ShutdownRequest::Force);
     }
 
     #[test]
@@ -650,9 +650,9 @@ mod tests {
     #[test]
     fn only_those_who_are_meant_are_asked_to_go() {
         let mut sessions = Sessions::default();
-        let stays = sessions.enter(SessionSlot::new(1, 1, Moment::ZERO, None, Wish::GoOn));
-        let goes = sessions.enter(SessionSlot::new(2, 2, Moment::ZERO, None, Wish::GoOn));
-        sessions.wish_where(Wish::Drain, |slot| slot.listener_id == 2);
-        assert_eq!((sessions.wish(stays), sessions.wish(goes)), (Wish::GoOn, Wish::Drain));
+        let stays = sessions.enter(SessionSlot::new(1, 1, Moment::ZERO, None, ShutdownRequest::Continue));
+        let goes = sessions.enter(SessionSlot::new(2, 2, Moment::ZERO, None, ShutdownRequest::Continue));
+        sessions.request_shutdown_where(ShutdownRequest::Drain, |slot| slot.listener_id == 2);
+        assert_eq!((sessions.shutdown(stays), sessions.shutdown(goes)), (ShutdownRequest::Continue, ShutdownRequest::Drain));
     }
 }

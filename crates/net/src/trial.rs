@@ -20,10 +20,10 @@ mod armed {
             return;
         }
         let mut fields = head.fields();
-        let Some((_, wish)) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"x-trial")) else {
+        let Some((_, fault)) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"x-trial")) else {
             return;
         };
-        match wish {
+        match fault {
             b"panic" => panic!("a trial"),
             b"borrowed" => {
                 let _sessions = link.worker.sessions.borrow_mut();
@@ -41,7 +41,7 @@ mod armed {
             }
             _ => {
                 let stall =
-                    wish.strip_prefix(b"stall=").and_then(|it| std::str::from_utf8(it).ok());
+                    fault.strip_prefix(b"stall=").and_then(|it| std::str::from_utf8(it).ok());
                 if let Some(millis) = stall.and_then(|text| text.parse().ok()) {
                     #[expect(clippy::disallowed_methods, reason = "to be stuck is the trial")]
                     std::thread::sleep(Duration::from_millis(millis));

@@ -33,7 +33,7 @@ use crate::query::WorkerQuery;
 use crate::listen::{self, Acceptor, Listener};
 use crate::mishap::{self, Vital};
 use crate::heartbeat::Heartbeat;
-use crate::session::{Sessions, Wish};
+use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
 use crate::splice::Pipe;
 use crate::request_stats::RequestStats;
@@ -94,8 +94,8 @@ pub struct ListenerContext {
     pub id: u32,
     /// Where.
     pub address: ListenAddress,
-    /// What is wished of the sessions that come in here from now on.
-    pub wish: Cell<Wish>,
+    /// The shutdown that was requested of the sessions that come in here from now on.
+    pub shutdown: Cell<ShutdownRequest>,
     bound_site: RefCell<Rc<BoundSite>>,
 }
 
@@ -180,8 +180,8 @@ pub struct Worker {
     pub(crate) heartbeat: Arc<Heartbeat>,
     /// Signalled when something has panicked without which this worker is of no use.
     pub broken: Notify,
-    /// What is wished of every session, also of those that come.
-    pub wish: Cell<Wish>,
+    /// The shutdown that was requested of every session, also of those that come.
+    pub shutdown: Cell<ShutdownRequest>,
     /// How many sessions may be here.
     pub sessions_max: Cell<usize>,
     /// Passwords that were right or wrong a moment ago.
@@ -261,7 +261,7 @@ impl Worker {
             vacated: Notify::new(),
             heartbeat,
             broken: Notify::new(),
-            wish: Cell::new(Wish::GoOn),
+            shutdown: Cell::new(ShutdownRequest::Continue),
             sessions_max: Cell::new(usize::MAX),
             verdicts: RefCell::default(),
             runs: Runs::default(),
@@ -295,13 +295,13 @@ impl Worker {
                         self.serve(&site, listeners, &mut open_listeners);
                     }
                     Some(WorkerCommand::Drain) => {
-                        self.wish_all(Wish::Drain);
+                        self.request_shutdown_of_all(ShutdownRequest::Drain);
                         for open_listener in open_listeners.drain(..) {
                             self.empty(open_listener);
                         }
                     }
                     Some(WorkerCommand::Retire) => {
-                        self.wish_all(Wish::Drain);
+                        self.request_shutdown_of_all(ShutdownRequest::Drain);
                         close(&mut open_listeners).await;
                     }
                     Some(WorkerCommand::Answer(query)) => {
@@ -309,20 +309,20 @@ impl Worker {
                         self.attend(query, &listener_contexts.collect::<Vec<_>>());
                     }
                     Some(WorkerCommand::Stop) | None => {
-                        self.wish_all(Wish::Force);
+                        self.request_shutdown_of_all(ShutdownRequest::Force);
                         for open_listener in open_listeners.drain(..) {
                             self.empty(open_listener);
                         }
                     }
                 },
-                () = self.vacated.notified(), if self.wish.get() > Wish::GoOn => {}
+                () = self.vacated.notified(), if self.shutdown.get() > ShutdownRequest::Continue => {}
                 () = self.broken.notified() => {
                     let said = mishap::take().unwrap_or_default();
                     break Err(io::Error::other(format!("it panicked: {said}")));
                 }
             }
             self.heartbeat.turn();
-            if self.wish.get() == Wish::Force {
+            if self.shutdown.get() == ShutdownRequest::Force {
                 self.runs.force();
             }
             if self.is_over() {
@@ -339,12 +339,12 @@ impl Worker {
     fn is_over(&self) -> bool {
         let may_wait = self.emptying.get() > 0;
         let is_empty = self.sessions.borrow().is_empty() && self.runs.alone() == 0;
-        self.wish.get() > Wish::GoOn && !may_wait && is_empty
+        self.shutdown.get() > ShutdownRequest::Continue && !may_wait && is_empty
     }
 
-    fn wish_all(&self, wish: Wish) {
-        self.wish.set(self.wish.get().max(wish));
-        self.sessions.borrow_mut().wish_all(wish);
+    fn request_shutdown_of_all(&self, shutdown: ShutdownRequest) {
+        self.shutdown.set(self.shutdown.get().max(shutdown));
+        self.sessions.borrow_mut().request_shutdown_of_all(shutdown);
     }
 
     /// Takes over a site: listeners that stay keep their sessions and get the new site; others close.
@@ -381,7 +381,7 @@ impl Worker {
                 let listener_context = Rc::new(ListenerContext {
                     id: self.next_listener_id(),
                     address: listener.address.clone(),
-                    wish: Cell::new(Wish::GoOn),
+                    shutdown: Cell::new(ShutdownRequest::Continue),
                     bound_site: RefCell::new(Rc::clone(&bound_site)),
                 });
                 open_listeners.push(OpenListener { listener_context, sockets: Vec::new() });
@@ -406,20 +406,20 @@ impl Worker {
     /// An address is no longer listened on: its sessions drain, and are ended when their time is over.
     fn close_listener(self: &Rc<Self>, open_listener: OpenListener, grace: Option<Duration>) {
         let listener_context = Rc::clone(&open_listener.listener_context);
-        self.wish_at(&listener_context, Wish::Drain);
+        self.request_shutdown_at(&listener_context, ShutdownRequest::Drain);
         self.empty(open_listener);
         if let Some(grace) = grace {
             let worker = Rc::clone(self);
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(grace).await;
-                worker.wish_at(&listener_context, Wish::Force);
+                worker.request_shutdown_at(&listener_context, ShutdownRequest::Force);
             });
         }
     }
 
-    fn wish_at(&self, listener_context: &ListenerContext, wish: Wish) {
-        listener_context.wish.set(wish);
-        self.sessions.borrow_mut().wish_where(wish, |slot| slot.listener_id == listener_context.id);
+    fn request_shutdown_at(&self, listener_context: &ListenerContext, shutdown: ShutdownRequest) {
+        listener_context.shutdown.set(shutdown);
+        self.sessions.borrow_mut().request_shutdown_where(shutdown, |slot| slot.listener_id == listener_context.id);
     }
 
     /// Serves who waits at a listener, and closes it.

@@ -13,7 +13,7 @@ pub fn check(data: &[u8]) {
         marks(value);
         reads_parameters(value);
     }
-    wishes(data);
+    weights(data);
     writes_parameters(data);
 }
 
@@ -43,7 +43,7 @@ fn codings(value: &[u8]) {
 }
 
 /// A list is written from the input, two bytes for each member, and must come to what its numbers say.
-fn wishes(data: &[u8]) {
+fn weights(data: &[u8]) {
     const NAMES: [&str; 8] = ["zstd", "br", "gzip", "x-gzip", "*", "identity", "GZip", "deflate"];
     let mut said: [Option<u16>; 5] = [None; 5];
     let mut lists = [String::new(), String::new()];

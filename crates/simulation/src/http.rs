@@ -161,7 +161,7 @@ impl World {
 
     /// Somebody comes; nobody is let in any more when the server is about to end.
     fn connect(&mut self, at: usize, play: &mut Play) -> bool {
-        if self.house.wish > house::Wish::GoOn || self.house.outcome.is_some() {
+        if self.house.shutdown > house::ModelShutdown::Continue || self.house.outcome.is_some() {
             return false;
         }
         play.say(|| format!("client {at} connects"));

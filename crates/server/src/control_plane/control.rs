@@ -14,7 +14,7 @@ use sekisho_endpoint::{
     WriteError, control,
 };
 use sekisho_net::query::SessionFilter;
-use sekisho_net::session::Wish;
+use sekisho_net::session::ShutdownRequest;
 use tokio::sync::oneshot;
 
 use super::ServerRequest;
@@ -165,8 +165,8 @@ impl Control {
             let manner = if command.forceful { Manner::Forceful } else { Manner::Graceful };
             endpoint.shut_down(session.id, manner)
         } else {
-            let wish = if command.forceful { Wish::Force } else { Wish::Drain };
-            self.host.worker_registry.shut_down(session.id, wish).await
+            let shutdown = if command.forceful { ShutdownRequest::Force } else { ShutdownRequest::Drain };
+            self.host.worker_registry.shut_down(session.id, shutdown).await
         };
         if is_here { done(session) } else { none() }
     }

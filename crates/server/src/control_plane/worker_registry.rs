@@ -7,7 +7,7 @@ use sekisho_endpoint::control;
 use sekisho_net::WorkerCommand;
 use sekisho_net::ProtocolKind;
 use sekisho_net::query::{WorkerQuery, WorkerMetrics, Peer, SessionView, InternalConnection, SessionFilter};
-use sekisho_net::session::Wish;
+use sekisho_net::session::ShutdownRequest;
 use sekisho_net::memory_usage::MemoryUsage;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -72,8 +72,8 @@ impl WorkerRegistry {
     }
 
     /// Ends a session; whether anybody has it.
-    pub(super) async fn shut_down(&self, session: u64, wish: Wish) -> bool {
-        let (answers, _) = self.ask(|answer| WorkerQuery::ShutDown(session, wish, answer)).await;
+    pub(super) async fn shut_down(&self, session: u64, shutdown: ShutdownRequest) -> bool {
+        let (answers, _) = self.ask(|answer| WorkerQuery::ShutDown(session, shutdown, answer)).await;
         answers.into_iter().any(|(_, is_here)| is_here)
     }
 
@@ -123,10 +123,10 @@ fn shown(view: SessionView, worker: &str) -> control::Session {
         },
         admin: false,
         state: view.state.to_string(),
-        asked: match view.wish {
-            Wish::GoOn => "",
-            Wish::Drain => "graceful",
-            Wish::Force => "forceful",
+        asked: match view.shutdown {
+            ShutdownRequest::Continue => "",
+            ShutdownRequest::Drain => "graceful",
+            ShutdownRequest::Force => "forceful",
         }
         .to_owned(),
         age_millis: millis(view.age),

@@ -1,4 +1,4 @@
-//! What all sessions of the model server share: the configuration of the day, the wish for an end, and the
+//! What all sessions of the model server share: the configuration of the day, the shutdown that was requested, and the
 //! books of what was lent out. At the end of the world the books must be even.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +13,11 @@ use super::program::Runner;
 use super::{Play, Who};
 use crate::{Fault, Tally};
 
-/// What is wished of every session. The greater one is never weakened (L10).
+/// The shutdown that was requested of every session. The greater one is never weakened (L10).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Wish {
+pub(super) enum ModelShutdown {
     /// Nothing.
-    GoOn,
+    Continue,
     /// To end with the next answer.
     Drain,
     /// To end now.
@@ -31,9 +31,9 @@ pub(super) struct House {
     site: usize,
     /// How many sessions there may be at a time.
     pub(super) sessions_max: usize,
-    /// What is wished.
-    pub(super) wish: Wish,
-    /// Since when an end is wished.
+    /// The shutdown that was requested.
+    pub(super) shutdown: ModelShutdown,
+    /// Since when a shutdown was requested.
     pub(super) ends_since: Option<Moment>,
     /// Since when by force.
     pub(super) forced_since: Option<Moment>,
@@ -65,7 +65,7 @@ impl House {
             sites: plan.sites.clone(),
             site: 0,
             sessions_max: plan.sessions_max,
-            wish: Wish::GoOn,
+            shutdown: ModelShutdown::Continue,
             ends_since: None,
             forced_since: None,
             buffers: 0,
@@ -114,7 +114,7 @@ impl House {
         self.runs.insert(id, runner);
     }
 
-    /// Tells the shutdown what happened, and does what it orders. Says whether sessions have a new wish.
+    /// Tells the shutdown what happened, and does what it orders. Says whether sessions have a new shutdown request.
     pub(super) fn tell(&mut self, fact: Fact, play: &mut Play) -> bool {
         let order = self.drain.after(fact, play.now);
         if let Some(at) = self.drain.next_deadline() {
@@ -124,10 +124,10 @@ impl House {
             Order::Nothing => false,
             Order::ShutDownAll(manner) => {
                 play.say(|| format!("all sessions shall end: {manner:?}"));
-                let wish = if manner == Manner::Graceful { Wish::Drain } else { Wish::Force };
-                self.wish = self.wish.max(wish);
+                let shutdown = if manner == Manner::Graceful { ModelShutdown::Drain } else { ModelShutdown::Force };
+                self.shutdown = self.shutdown.max(shutdown);
                 self.ends_since.get_or_insert(play.now);
-                if wish == Wish::Force {
+                if shutdown == ModelShutdown::Force {
                     self.forced_since.get_or_insert(play.now);
                 }
                 true

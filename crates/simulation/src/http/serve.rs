@@ -9,7 +9,7 @@ use sekisho_lifecycle::{CloseReason, Engine, Manner};
 
 use super::Play;
 use super::ask::{How, Said, Script, Token};
-use super::house::{House, Wish};
+use super::house::{House, ModelShutdown};
 use super::plan::Guest;
 use super::program::Made;
 use super::server_session::{File, ServerSession};
@@ -73,9 +73,9 @@ impl ServerSession {
         (self.is_answered, self.is_finished, self.is_body_taken) = (false, false, false);
         self.timeline.head_is_over();
         self.tell(Fact::RequestReceived, play);
-        if house.wish > Wish::GoOn {
+        if house.shutdown > ModelShutdown::Continue {
             let manner =
-                if house.wish == Wish::Drain { Manner::Graceful } else { Manner::Forceful };
+                if house.shutdown == ModelShutdown::Drain { Manner::Graceful } else { Manner::Forceful };
             self.tell(Fact::ShutdownAsked(manner), play);
             self.engine.shut_down_gracefully(now);
         }

@@ -11,7 +11,7 @@ use sekisho_lifecycle::{
     CloseReason, Deadline, DeadlineKind, Engine, Manner, Moment, Session, Stage,
 };
 
-use super::house::{House, Wish};
+use super::house::{House, ModelShutdown};
 use super::plan::Guest;
 use super::record::Record;
 use super::timeline::Timeline;
@@ -142,14 +142,14 @@ impl ServerSession {
         house: &mut House,
         play: &mut Play,
     ) {
-        let wish = house.wish;
-        match wish {
-            Wish::GoOn => {}
-            Wish::Drain if play.has(Fault::IdleForgotten) && self.engine.is_idle() => {}
-            Wish::Drain => self.drain(play),
-            Wish::Force if self.cancel_task(house, play) => self.drain(play),
-            Wish::Force if play.has(Fault::ForceWaits) => self.drain(play),
-            Wish::Force => return self.close(CloseReason::Forced, link, house, play),
+        let shutdown = house.shutdown;
+        match shutdown {
+            ModelShutdown::Continue => {}
+            ModelShutdown::Drain if play.has(Fault::IdleForgotten) && self.engine.is_idle() => {}
+            ModelShutdown::Drain => self.drain(play),
+            ModelShutdown::Force if self.cancel_task(house, play) => self.drain(play),
+            ModelShutdown::Force if play.has(Fault::ForceWaits) => self.drain(play),
+            ModelShutdown::Force => return self.close(CloseReason::Forced, link, house, play),
         }
         if std::mem::take(&mut self.is_one_too_many) {
             // Told once; from here on it is an ordinary connection that closes.
@@ -166,7 +166,7 @@ impl ServerSession {
             }
         }
         let has_all = self.engine.stage() == Stage::Lingering || self.engine.is_idle();
-        if wish == Wish::Force && has_all {
+        if shutdown == ModelShutdown::Force && has_all {
             return self.close(CloseReason::Forced, link, house, play);
         }
         if self.busy.as_ref().is_some_and(|busy| self.is_done(busy)) {
@@ -188,7 +188,7 @@ impl ServerSession {
         if play.has(Fault::DeadlineEarly) {
             next = next.map(|at| Moment::from_nanos(at.as_nanos().saturating_sub(1_000_000)));
         }
-        if wish == Wish::Drain && self.engine.is_idle() && !play.has(Fault::IdleForgotten) {
+        if shutdown == ModelShutdown::Drain && self.engine.is_idle() && !play.has(Fault::IdleForgotten) {
             let quiet_at = self.active + DRAIN_QUIET;
             if quiet_at.is_due(play.now) {
                 self.engine.shut_down_gracefully(play.now);
@@ -196,7 +196,7 @@ impl ServerSession {
             }
             next = next.filter(|at| *at < quiet_at).or(Some(quiet_at));
         }
-        if wish == Wish::Force {
+        if shutdown == ModelShutdown::Force {
             let last = play.now + FORCE_PATIENCE;
             next = next.filter(|at| *at < last).or(Some(last));
         }
@@ -565,7 +565,7 @@ impl ServerSession {
         play.demand(is_quiet || unread == 0, || {
             format!("{reason:?}, and {unread} bytes of the next request were there (T3)")
         });
-        let is_asked = house.wish >= Wish::Drain;
+        let is_asked = house.shutdown >= ModelShutdown::Drain;
         play.demand(
             is_asked || !matches!(reason, CloseReason::Draining | CloseReason::Forced),
             || format!("{reason:?}, and nobody asked for an end"),
