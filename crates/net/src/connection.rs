@@ -1,5 +1,5 @@
 //! A client's connection: a transport, a protocol engine and the requests in work. Between its turns (see
-//! `turns.rs`) it is a record of known size; buffers and exchanges are borrowed from the worker while there is
+//! `scheduler.rs`) it is a record of known size; buffers and exchanges are borrowed from the worker while there is
 //! something to do.
 
 use std::net::{IpAddr, SocketAddr};
@@ -269,7 +269,7 @@ impl<T: Transport> Connection<T> {
         }
         let token = Token::new(self.link.key, self.link.id);
         let worker = Rc::clone(&self.link.worker);
-        if worker.turns.watch(&mut self.transport, token).is_err() {
+        if worker.scheduler.watch(&mut self.transport, token).is_err() {
             // Nobody would tell of what comes.
             return self.close(CloseReason::TransportLost, now);
         }

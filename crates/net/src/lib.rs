@@ -33,7 +33,7 @@ mod splice;
 pub mod request_stats;
 pub mod transport;
 mod trial;
-mod turns;
+mod scheduler;
 pub mod memory_usage;
 mod work;
 pub mod worker;

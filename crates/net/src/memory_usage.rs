@@ -29,8 +29,8 @@ impl Worker {
         let sessions = self.sessions.borrow();
         vec![
             MemoryUsage::new("session records", (sessions.len(), sessions.memory_bytes())),
-            MemoryUsage::new("connections", (sessions.len(), self.turns.memory_bytes())),
-            MemoryUsage::new("buffers in use", self.turns.buffer_memory_usage()),
+            MemoryUsage::new("connections", (sessions.len(), self.scheduler.memory_bytes())),
+            MemoryUsage::new("buffers in use", self.scheduler.buffer_memory_usage()),
             MemoryUsage::new("buffers kept", (pool.len(), kept)),
             MemoryUsage::new("file cache", self.files.borrow().memory_usage()),
             MemoryUsage::new("access log buffers", self.access_log.memory_usage()),

@@ -68,9 +68,9 @@ mod tests {
     /// Sends all there is on a virtual clock, and says how long that took and in how many turns.
     fn send_all(rate: u64, after: u64, size: u64) -> (Duration, usize) {
         let mut pace = Pace::new(rate, after, START).expect("a limit");
-        let (mut now, mut left, mut turns) = (START, size, 0);
+        let (mut now, mut left, mut scheduler) = (START, size, 0);
         while left > 0 {
-            turns += 1;
+            scheduler += 1;
             let allowed = pace.allow(left, now);
             pace.sent(allowed);
             left -= allowed;
@@ -84,7 +84,7 @@ mod tests {
                 now = next;
             }
         }
-        (now - START, turns)
+        (now - START, scheduler)
     }
 
     #[test]
@@ -98,12 +98,12 @@ mod tests {
             (7, 0, 100, 100.0 / 7.0),
             (1 << 40, 0, 1 << 41, 2.0),
         ] {
-            let (took, turns) = send_all(rate, after, size);
+            let (took, scheduler) = send_all(rate, after, size);
             assert!(
                 (took.as_secs_f64() - seconds).abs() < 0.001,
                 "{rate} {after} {size}: {took:?}"
             );
-            assert!(turns <= 30 + 20 * seconds as usize, "{turns} turns");
+            assert!(scheduler <= 30 + 20 * seconds as usize, "{scheduler} turns");
         }
     }
 

@@ -348,7 +348,7 @@ impl Sessions {
             return false;
         }
         slot.queued = Some(at);
-        self.forget_those_who_left();
+        self.drop_stale_entries();
         let slot = &self.slots[key.index()];
         let is_first = self.queue.peek().is_none_or(|Reverse((first, _, _))| at < *first);
         self.queue.push(Reverse((at, key.0, slot.id)));
@@ -357,7 +357,7 @@ impl Sessions {
 
     /// Entries of those who left stay until they come up, unless they have become many: then all go at once,
     /// so that the queue is no longer than some times the number of those who are here.
-    fn forget_those_who_left(&mut self) {
+    fn drop_stale_entries(&mut self) {
         if self.queue.len() > QUEUE_SPARE + 4 * self.slots.len() {
             let slots = &self.slots;
             self.queue.retain(|Reverse((at, index, id))| {

@@ -37,7 +37,7 @@ use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
 use crate::splice::Pipe;
 use crate::request_stats::RequestStats;
-use crate::turns::Turns;
+use crate::scheduler::Scheduler;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -158,7 +158,7 @@ pub struct Worker {
     /// Who is here.
     pub sessions: RefCell<Sessions>,
     /// Their connections, and whose turn it is.
-    pub(crate) turns: Turns,
+    pub(crate) scheduler: Scheduler,
     /// Opened files.
     pub files: RefCell<FileCache>,
     /// Listings that are asked for very often.
@@ -249,7 +249,7 @@ impl Worker {
         let worker = Rc::new(Self {
             clock: Clock::new(start),
             sessions: RefCell::default(),
-            turns: Turns::new()?,
+            scheduler: Scheduler::new()?,
             files: RefCell::default(),
             listings: RefCell::default(),
             pipe: RefCell::default(),
@@ -277,7 +277,7 @@ impl Worker {
         runtime.block_on(async {
             let ended = worker.obey(commands).await;
             // Each of them holds the worker: one that ends in the middle would leave them all behind.
-            worker.turns.drop_all();
+            worker.scheduler.drop_all();
             // Nor would the last lines be written then.
             worker.access_log.hand_over();
             ended
@@ -286,7 +286,7 @@ impl Worker {
 
     async fn obey(self: &Rc<Self>, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) -> io::Result<()> {
         let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
-        let turns = tokio::task::spawn_local(Rc::clone(self).keep_turns());
+        let scheduler = tokio::task::spawn_local(Rc::clone(self).run_scheduler());
         let mut open_listeners: Vec<OpenListener> = Vec::new();
         let ended = loop {
             tokio::select! {
@@ -330,7 +330,7 @@ impl Worker {
             }
         };
         timer.abort();
-        turns.abort();
+        scheduler.abort();
         let past = &self.shared.past;
         past.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.stats.borrow());
         ended

@@ -32,7 +32,7 @@ const EVENTS_MAX: usize = 256;
 const MANY: usize = 1024;
 /// The sessions' connections, and what calls them.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct Scheduler {
     /// In the runtime's type for pipes, through which any descriptor can be waited for.
     epoll: Receiver,
     wake_queue: Arc<WakeQueue>,
@@ -42,7 +42,7 @@ pub(crate) struct Turns {
     spare: RefCell<Option<SessionWaker>>,
 }
 
-impl Turns {
+impl Scheduler {
     /// Within the runtime that shall wait for it.
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -134,7 +134,7 @@ impl Turns {
 
 impl Worker {
     /// Gives the sessions their turns, for as long as the worker is there.
-    pub(crate) async fn keep_turns(self: Rc<Self>) {
+    pub(crate) async fn run_scheduler(self: Rc<Self>) {
         let _vital = Vital(Rc::clone(&self));
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut due = Vec::new();
@@ -149,8 +149,8 @@ impl Worker {
         due: &mut Vec<Token>,
     ) -> Poll<()> {
         self.heartbeat.turn();
-        let is_more = self.turns.look(cx, events);
-        self.turns.wake_queue.collect(cx.waker(), due);
+        let is_more = self.scheduler.look(cx, events);
+        self.scheduler.wake_queue.collect(cx.waker(), due);
         if !events.is_empty() || !due.is_empty() {
             self.heap.note_activity();
         }
@@ -166,7 +166,7 @@ impl Worker {
         drop(sessions);
         for token in due.drain(..) {
             if self.sessions.borrow_mut().begin_turn(token)
-                && let Some(connection) = self.turns.take(token.key())
+                && let Some(connection) = self.scheduler.take(token.key())
             {
                 self.give_turn(connection, token);
             }
@@ -176,7 +176,7 @@ impl Worker {
         }
         self.access_log.hand_over();
         if self.sessions.borrow().is_empty() {
-            self.turns.give_back_memory();
+            self.scheduler.give_back_memory();
         }
         Poll::Pending
     }
@@ -194,7 +194,7 @@ impl Worker {
     /// One turn of a connection, up to where it must wait, or to its end.
     fn give_turn(&self, mut connection: Box<Connection>, token: Token) {
         let held = connection.link.buffers.as_mut().and_then(|buffers| buffers.session_waker.take());
-        let session_waker = held.unwrap_or_else(|| self.turns.session_waker());
+        let session_waker = held.unwrap_or_else(|| self.scheduler.session_waker());
         session_waker.hold(token);
         let mut cx = Context::from_waker(session_waker.waker());
         let turn = || connection.go_on(&mut cx).is_ready();
@@ -207,10 +207,10 @@ impl Worker {
         mishap::note_turn(false);
         match &mut connection.link.buffers {
             Some(buffers) if !is_over => buffers.session_waker = Some(session_waker),
-            _ => *self.turns.spare.borrow_mut() = Some(session_waker),
+            _ => *self.scheduler.spare.borrow_mut() = Some(session_waker),
         }
         if !is_over {
-            self.turns.put(token.key(), connection);
+            self.scheduler.put(token.key(), connection);
         }
     }
 }
