@@ -23,7 +23,7 @@ use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
 use crate::session::{SessionSlot, Token, ShutdownRequest};
 use crate::transport::{Socket, Transport};
-use crate::trial;
+use crate::fault_injection;
 use crate::worker::{ListenerContext, Worker};
 
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
@@ -320,7 +320,7 @@ impl<T: Transport> Connection<T> {
         let Self { link, exchanges, .. } = self;
         let Some(exchange) = exchanges.get_mut(at) else { return };
         if matches!(ask, Ask::Request) {
-            trial::strike(link, &exchange.head);
+            fault_injection::inject(link, &exchange.head);
         }
         exchange.drop_task();
         exchange.answer(link, ask, now);

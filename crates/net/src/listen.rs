@@ -19,7 +19,7 @@ use tokio::net::UdpSocket;
 
 use crate::connection::Connection;
 use crate::handshake;
-use crate::mishap::Vital;
+use crate::panic_report::Vital;
 use crate::socket_file;
 use crate::transport::Socket as Stream;
 use crate::worker::{ListenerContext, Worker};

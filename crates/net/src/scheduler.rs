@@ -21,7 +21,7 @@ use tokio::net::unix::pipe::Receiver;
 use crate::wake::{SessionWaker, WakeQueue};
 use crate::connection::Connection;
 use crate::exchange::Exchange;
-use crate::mishap::{self, Vital};
+use crate::panic_report::{self, Vital};
 use crate::session::{Key, Token};
 use crate::transport::{Ready, Transport};
 use crate::worker::Worker;
@@ -198,13 +198,13 @@ impl Worker {
         session_waker.hold(token);
         let mut cx = Context::from_waker(session_waker.waker());
         let turn = || connection.go_on(&mut cx).is_ready();
-        mishap::note_turn(true);
+        panic_report::note_turn(true);
         // A panic ends this connection, and no other.
         let is_over = std::panic::catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|_| {
             connection.give_up_after_panic();
             true
         });
-        mishap::note_turn(false);
+        panic_report::note_turn(false);
         match &mut connection.link.buffers {
             Some(buffers) if !is_over => buffers.session_waker = Some(session_waker),
             _ => *self.scheduler.spare.borrow_mut() = Some(session_waker),

@@ -31,7 +31,7 @@ use crate::counters::Counters;
 use crate::exchange::Exchange;
 use crate::query::WorkerQuery;
 use crate::listen::{self, Acceptor, Listener};
-use crate::mishap::{self, Vital};
+use crate::panic_report::{self, Vital};
 use crate::heartbeat::Heartbeat;
 use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
@@ -231,7 +231,7 @@ impl Worker {
         heartbeat: Arc<Heartbeat>,
         commands: mpsc::UnboundedReceiver<WorkerCommand>,
     ) -> io::Result<()> {
-        mishap::begin_worker();
+        panic_report::begin_worker();
         heartbeat.begin();
         let (falls_asleep, wakes) = (Arc::clone(&heartbeat), Arc::clone(&heartbeat));
         let runtime = Builder::new_current_thread()
@@ -317,7 +317,7 @@ impl Worker {
                 },
                 () = self.vacated.notified(), if self.shutdown.get() > ShutdownRequest::Continue => {}
                 () = self.broken.notified() => {
-                    let said = mishap::take().unwrap_or_default();
+                    let said = panic_report::take().unwrap_or_default();
                     break Err(io::Error::other(format!("it panicked: {said}")));
                 }
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sekisho_lifecycle::Moment;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
-use sekisho_net::{WorkerCommand, Heartbeat, Site, Sockets, Worker, mishap};
+use sekisho_net::{WorkerCommand, Heartbeat, Site, Sockets, Worker, panic_report};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::sandbox::Domain;
@@ -325,7 +325,7 @@ impl Drop for ExitNotifier {
         self.shared.workers.fetch_sub(1, Ordering::AcqRel);
         let error = match self.outcome.take() {
             Some(outcome) => outcome.err().map(|error| error.to_string()),
-            None => Some(format!("it panicked: {}", mishap::take().unwrap_or_default())),
+            None => Some(format!("it panicked: {}", panic_report::take().unwrap_or_default())),
         };
         // Nobody listens when the process ends at the same time.
         let _ = self.to.send(Ended { id: self.id, error });

@@ -449,7 +449,7 @@ fn a_panic_takes_no_line_with_it() {
     neighbour.get("/n/before");
     let mut unlucky = server.connect();
     // In one turn: what was answered in it before the panic has its line.
-    let last = format!("GET /n/x HTTP/1.1\r\n{HOST}X-Trial: panic\r\n\r\n");
+    let last = format!("GET /n/x HTTP/1.1\r\n{HOST}X-Inject-Fault: panic\r\n\r\n");
     unlucky.send(pipelined(5) + &last);
     unlucky.read_to_end();
     neighbour.get("/n/after");

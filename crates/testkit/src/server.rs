@@ -284,8 +284,8 @@ fn spawn(tree: &Tree, binary: &str, arguments: &[&str]) -> Child {
         .arg(tree.path(CONFIG))
         .args(arguments)
         .args(own)
-        // What a test asks of a server beside requests (`X-Trial`); only a test build listens to it.
-        .env("SEKISHO_TRIAL", "on")
+        // What a test asks of a server beside requests (`X-Inject-Fault`); only a test build listens to it.
+        .env("SEKISHO_INJECT_FAULTS", "on")
         .stdin(Stdio::null())
         .stdout(output("stdout.log"))
         .stderr(output(STDERR))

@@ -47,7 +47,7 @@ impl Limited {
         };
         let enter = match &group {
             Some(group) => format!("echo $$ >{}", group.procs()),
-            None => format!("export SEKISHO_TRIAL_MEMORY={}", form.limit_bytes()),
+            None => format!("export SEKISHO_INJECT_FAULTS_MEMORY={}", form.limit_bytes()),
         };
         tree.script("wrapper", &format!("#!/bin/sh\n{enter}\nexec {BINARY} \"$@\"\n"));
         let binary = tree.path("wrapper").display().to_string();

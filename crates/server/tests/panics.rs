@@ -31,7 +31,7 @@ fn metric(server: &Server, name: &str) -> u64 {
 /// Sends a request that makes the server stumble.
 #[track_caller]
 fn stumble(client: &mut Client, how: &str) {
-    client.send(format!("GET /a.txt HTTP/1.1\r\nHost: x\r\nX-Trial: {how}\r\n\r\n"));
+    client.send(format!("GET /a.txt HTTP/1.1\r\nHost: x\r\nX-Inject-Fault: {how}\r\n\r\n"));
 }
 
 /// O10, V47: 1,000 of them, and 10,000 in the long form; the neighbours on the same worker notice nothing.
@@ -74,7 +74,7 @@ fn a_panic_ends_its_own_connection_and_nothing_else() {
     println!("{count} panics: {} descriptors, memory grown by {grown} bytes", server.fds());
     assert!(grown < 4 << 20, "{grown} bytes more");
     let log = server.log("error.log");
-    let line = log.lines().find(|line| line.contains("panic, the connection ends: a trial"));
+    let line = log.lines().find(|line| line.contains("panic, the connection ends: an injected fault"));
     assert!(line.is_some_and(|line| line.contains("[alert]") && line.contains("request id: ")));
     assert!(!server.stderr().contains("panic"), "what there is to say is in the log");
 }
@@ -86,7 +86,7 @@ fn a_panic_beside_the_connections_does_not_pass_without_a_word() {
     let mut client = server.connect();
     stumble(&mut client, "task");
     assert_eq!(client.read_response().text(), "hello");
-    eventually("the word", LONG, || server.stderr().contains("a trial of a task"));
+    eventually("the word", LONG, || server.stderr().contains("an injected fault of a task"));
     assert_eq!(client.get("/a.txt").text(), "hello");
 }
 
@@ -109,7 +109,7 @@ fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
             });
         }
         let log = server.log("error.log");
-        assert!(log.contains("a worker cannot go on: it panicked: a trial of the worker"), "{log}");
+        assert!(log.contains("a worker cannot go on: it panicked: an injected fault of the worker"), "{log}");
         assert_eq!(metric(&server, "sekisho_workers"), workers as u64);
         // It ends as ever.
         let mut server = server;
