@@ -1,12 +1,12 @@
 //! Compressing answers on the fly. What is small is compressed whole ([`whole`]); the rest is a task that
-//! makes its answer piece by piece ([`Pressed`]), each larger piece on a thread of the blocking pool.
+//! makes its answer piece by piece ([`CompressTask`]), each larger piece on a thread of the blocking pool.
 //!
 //! What it may cost is bounded for the process: all streams together may take their budget
 //! ([`memory::compression`]), each has one piece in hand, and no more pieces are in work than there are
 //! processors. Beyond that, and while memory is short, answers leave as they are. Nothing is ever decompressed here.
 
 mod encoder;
-mod pressed;
+mod streaming;
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use crate::memory;
 
 pub use encoder::Encoder;
-pub use pressed::{Pressed, Source};
+pub use streaming::{CompressTask, Source};
 
 /// What is in memory and not longer than this is compressed whole, where it stands.
 pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
@@ -29,7 +29,7 @@ static PIECES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
 
 /// All that is needed to compress one answer piece by piece.
 #[derive(Debug)]
-pub struct Press {
+pub struct Compressor {
     encoder: Encoder,
     is_quick: bool,
     /// How long the body is to be.
@@ -37,14 +37,14 @@ pub struct Press {
     share: Share,
 }
 
-impl Press {
+impl Compressor {
     /// For a body of this length, where it is known, of which so many bytes are held in memory meanwhile; `None`
     /// while too many are in use, or memory is short.
     pub fn take(coding: Coding, level: u8, length: Option<u64>, held: usize) -> Option<Self> {
         if memory::is_short() {
             return None;
         }
-        let bytes = stream_kib(coding, level) * 1024 + pressed::PIECE_BYTES + held;
+        let bytes = stream_kib(coding, level) * 1024 + streaming::PIECE_BYTES + held;
         let share = memory::compression().take(bytes)?;
         let encoder = Encoder::new(coding, level, length).ok()?;
         Some(Self { encoder, is_quick: is_quick(coding, level), length, share })

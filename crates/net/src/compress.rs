@@ -1,7 +1,7 @@
-//! Where answers are compressed on their way out: the router chooses, the handlers' presses do it, and the head
+//! Where answers are compressed on their way out: the router chooses, the handlers compress, and the head
 //! says so.
 
-use sekisho_handler::compress::{self, Press, Pressed, Source};
+use sekisho_handler::compress::{self, Compressor, CompressTask, Source};
 use sekisho_handler::{Piece, Reply, Task};
 use sekisho_http::{Coding, Method, Status};
 use sekisho_route::compression::{Answer, choose, mark_compressed, mark_varying, weaken_tag};
@@ -93,9 +93,9 @@ impl Compression<'_> {
             return false;
         }
         if self.request.head.method() != Method::Head {
-            let Some(press) = Press::take(coding, level, length, 0) else { return false };
+            let Some(compress_reply) = Compressor::take(coding, level, length, 0) else { return false };
             let Some(inner) = task.take() else { return false };
-            *task = Some(Box::new(Pressed::new(Source::Task(inner), press)));
+            *task = Some(Box::new(CompressTask::new(Source::Task(inner), compress_reply)));
         }
         mark_compressed(fields, coding);
         true
@@ -129,15 +129,15 @@ impl Compression<'_> {
 
 /// A task that compresses a piece; `None` while too many others do, or memory is short.
 fn stream(piece: &Piece, coding: Coding, level: u8) -> Option<Box<dyn Task>> {
-    let press = |held| Press::take(coding, level, Some(piece.len()), held);
-    let (press, source) = match piece {
+    let compressor = |held| Compressor::take(coding, level, Some(piece.len()), held);
+    let (compress_reply, source) = match piece {
         Piece::File(file, range) if file.content().is_none() => {
-            (press(0)?, Source::File(file.shared_descriptor()?, range.clone()))
+            (compress_reply(0)?, Source::File(file.shared_descriptor()?, range.clone()))
         }
         piece => {
             let bytes = piece.in_memory()?;
-            (press(bytes.len())?, Source::Bytes(bytes.to_vec(), 0))
+            (compress_reply(bytes.len())?, Source::Bytes(bytes.to_vec(), 0))
         }
     };
-    Some(Box::new(Pressed::new(source, press)))
+    Some(Box::new(CompressTask::new(source, compressor)))
 }

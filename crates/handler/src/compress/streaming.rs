@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Share};
 
-use super::{Encoder, PIECES, Press};
+use super::{Encoder, PIECES, Compressor};
 use crate::task::{Outbox, Progress, Task, rest};
 
 /// How much of a file one piece has.
@@ -40,7 +40,7 @@ pub enum Source {
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Pressed {
+pub struct CompressTask {
     source: Source,
     stage: Stage,
     is_quick: bool,
@@ -98,18 +98,18 @@ enum Then {
     End,
 }
 
-impl Pressed {
+impl CompressTask {
     /// Begins with it.
-    pub fn new(source: Source, press: Press) -> Self {
+    pub fn new(source: Source, compressor: Compressor) -> Self {
         Self {
             source,
-            stage: Stage::Ready(press.encoder),
-            is_quick: press.is_quick,
-            length: press.length,
+            stage: Stage::Ready(compressor.encoder),
+            is_quick: compressor.is_quick,
+            length: compressor.length,
             is_dirty: false,
             plain_bytes: 0,
             turn_bytes: 0,
-            _share: press.share,
+            _share: compressor.share,
         }
     }
 
@@ -128,7 +128,7 @@ impl Pressed {
     }
 
     /// Compresses a piece: where it stands, or in the pool. Whether there is something to give.
-    fn press(
+    fn compressor(
         &mut self,
         mut encoder: Encoder,
         bytes: Vec<u8>,
@@ -180,7 +180,7 @@ impl Pressed {
                 return None;
             }
         };
-        self.press(encoder, bytes, then, out).then_some(Poll::Ready(Progress::Body))
+        self.compressor(encoder, bytes, then, out).then_some(Poll::Ready(Progress::Body))
     }
 
     /// Takes the next piece of a file or of bytes.
@@ -247,7 +247,7 @@ fn read_exactly(descriptor: &OwnedFd, start: u64, bytes: usize) -> io::Result<Ve
     Ok(content)
 }
 
-impl Task for Pressed {
+impl Task for CompressTask {
     fn name(&self) -> &'static str {
         match &self.source {
             Source::Task(task) => task.name(),
