@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_weighed() {
+    fn expressions_are_evaluated() {
         for (expression, is) in [
             ("MIT", true),
             ("MIT/Apache-2.0", true),

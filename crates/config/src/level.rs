@@ -13,7 +13,7 @@ use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, FileOps, Endpoint, ErrorLog, ErrorPage,
     Expires, FileCache, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
-    Main, Place, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
+    Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
     Symlinks, Template, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
@@ -529,7 +529,7 @@ impl Level {
 
 fn blank_settings() -> Settings {
     Settings {
-        place: Place::Root(Arc::default()),
+        path_mapping: PathMapping::Root(Arc::default()),
         index: Arc::default(),
         try_files: None,
         autoindex: false,

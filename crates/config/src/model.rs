@@ -24,7 +24,7 @@ use crate::expression::Expression;
 
 pub use access::{
     Access, AddressRule, Bound, LimitExcept, Limits, Links, PasswordRule, ConnectionLimit, Rate,
-    RateLimit, Referers, Signature, UserFile, Who, Zone, ZoneId, ZoneKind,
+    RateLimit, Referers, Signature, UserFile, AddressMatch, Zone, ZoneId, ZoneKind,
 };
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use compression::{
@@ -297,7 +297,7 @@ pub struct Location {
 pub struct Settings {
     // Where files are.
     /// `root` or `alias`
-    pub place: Place,
+    pub path_mapping: PathMapping,
     /// `index`
     pub index: Arc<[Template]>,
     /// `try_files` (a location's own)
@@ -422,7 +422,7 @@ pub struct Settings {
 
 /// Where a location's files are.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum PathMapping {
     /// `root`: the whole path is added. Relative paths have been joined to the prefix.
     Root(Arc<Template>),
     /// `alias`: what follows the location's prefix is added; with a regex location the alias is the

@@ -84,7 +84,7 @@ pub enum Severity {
 
 /// Where something is, ready to be shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SourcePosition {
     /// The file's name.
     pub file: String,
     /// From 1.
@@ -97,7 +97,7 @@ pub struct Place {
     range: (usize, usize),
 }
 
-impl Place {
+impl SourcePosition {
     fn of(files: &[SourceFile], span: Span) -> Option<Self> {
         let file = files.get(span.file as usize)?;
         let line = file.line_of(span.start);
@@ -140,13 +140,13 @@ pub struct Report {
     /// What is wrong.
     pub message: String,
     /// Where, unless it is nowhere in particular.
-    pub place: Option<Place>,
+    pub place: Option<SourcePosition>,
     /// Further facts.
     pub notes: Vec<String>,
     /// What might help.
     pub help: Option<String>,
     /// Another place that has to do with it, and what is there.
-    pub related: Option<(Place, String)>,
+    pub related: Option<(SourcePosition, String)>,
     /// File and byte, so that reports are shown in the order of the text.
     order: Option<(u32, u32)>,
 }
@@ -171,7 +171,7 @@ impl Report {
     }
 
     fn new(severity: Severity, files: &[SourceFile], span: Option<Span>, message: String) -> Self {
-        let place = span.and_then(|span| Place::of(files, span));
+        let place = span.and_then(|span| SourcePosition::of(files, span));
         let mut notes = Vec::new();
         let mut file = span.and_then(|span| files.get(span.file as usize));
         // Includes are nested within a bound; each step leads to an earlier file.
@@ -202,7 +202,7 @@ impl Report {
     /// The same with another place that has to do with it.
     #[must_use]
     pub fn related(mut self, files: &[SourceFile], span: Span, label: impl Into<String>) -> Self {
-        self.related = Place::of(files, span).map(|place| (place, label.into()));
+        self.related = SourcePosition::of(files, span).map(|place| (place, label.into()));
         self
     }
 
@@ -243,7 +243,7 @@ impl Report {
 
 fn shown_at<'a>(
     group: Group<'a>,
-    place: &'a Place,
+    place: &'a SourcePosition,
     kind: AnnotationKind,
     label: Option<&'a str>,
 ) -> Group<'a> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sekisho_config::{
     Config, ErrorStatus, ErrorTarget, Expires, Fallback, FileCache, HeadLimits, IfModifiedSince,
-    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, Place, Return,
+    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, PathMapping, Return,
     ServerId, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Variable, Workers,
     load,
 };
@@ -60,10 +60,10 @@ fn text(template: &Template) -> String {
 }
 
 fn place(settings: &Settings) -> String {
-    match &settings.place {
-        Place::Root(path) => format!("root {}", text(path)),
-        Place::Alias(path) => format!("alias {}", text(path)),
-        Place::AliasOfParent { alias, prefix_bytes } => {
+    match &settings.path_mapping {
+        PathMapping::Root(path) => format!("root {}", text(path)),
+        PathMapping::Alias(path) => format!("alias {}", text(path)),
+        PathMapping::AliasOfParent { alias, prefix_bytes } => {
             format!("alias {} for {prefix_bytes}", text(alias))
         }
     }
@@ -466,8 +466,8 @@ fn a_relative_root_begins_at_the_prefix_whatever_that_is_called() {
     let options = Options::new("/srv/$money and \u{e9}");
     let outcome = load("/c".as_ref(), &options, &Memory::of("/c", text));
     let config = outcome.config.expect("a configuration");
-    let root = |index: usize| match &config.http.locations[index].settings.place {
-        Place::Root(template) => template.parts.clone(),
+    let root = |index: usize| match &config.http.locations[index].settings.path_mapping {
+        PathMapping::Root(template) => template.parts.clone(),
         other => panic!("{other:?}"),
     };
     let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());

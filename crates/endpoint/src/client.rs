@@ -22,7 +22,7 @@ struct Shared<S> {
     core: Core,
     stream: S,
     /// Who is registered with the transport.
-    driver: Option<Who>,
+    driver: Option<Waiter>,
     /// Those who wait for something that is no call's: the handshake, an extension, the end.
     others: Vec<(u64, Waker)>,
     next_other: u64,
@@ -30,7 +30,7 @@ struct Shared<S> {
 
 /// Who waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Who {
+enum Waiter {
     Call(usize),
     Other(u64),
 }
@@ -132,7 +132,7 @@ impl<S: Stream> Client<S> {
         let who = {
             let mut shared = lock(&self.shared);
             shared.next_other += 1;
-            Who::Other(shared.next_other)
+            Waiter::Other(shared.next_other)
         };
         wait(&self.shared, who, check).await
     }
@@ -162,7 +162,7 @@ impl<S: Stream> Call<S> {
 
     async fn wait_for<T>(&self, take: impl Fn(&mut Core, usize) -> Option<T>) -> T {
         let key = self.key;
-        wait(&self.shared, Who::Call(key), |core| take(core, key)).await
+        wait(&self.shared, Waiter::Call(key), |core| take(core, key)).await
     }
 }
 
@@ -170,25 +170,25 @@ impl<S: Stream> Drop for Call<S> {
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
         shared.say(|core| core.abandon(self.key));
-        shared.hand_on(Who::Call(self.key));
+        shared.hand_on(Waiter::Call(self.key));
     }
 }
 
 /// Waits for something. Whoever loses patience and goes hands the reading on.
 async fn wait<S: Stream, T>(
     shared: &Mutex<Shared<S>>,
-    who: Who,
+    who: Waiter,
     mut check: impl FnMut(&mut Core) -> Option<T>,
 ) -> T {
-    struct Place<'a, S: Stream>(&'a Mutex<Shared<S>>, Who);
-    impl<S: Stream> Drop for Place<'_, S> {
+    struct WaitGuard<'a, S: Stream>(&'a Mutex<Shared<S>>, Waiter);
+    impl<S: Stream> Drop for WaitGuard<'_, S> {
         fn drop(&mut self) {
             let mut shared = lock(self.0);
             drop(shared.unregister(self.1));
             shared.hand_on(self.1);
         }
     }
-    let _place = Place(shared, who);
+    let _guard = WaitGuard(shared, who);
     poll_fn(|cx| poll(shared, cx, who, &mut check)).await
 }
 
@@ -196,7 +196,7 @@ async fn wait<S: Stream, T>(
 fn poll<S: Stream, T>(
     shared: &Mutex<Shared<S>>,
     cx: &mut Context<'_>,
-    who: Who,
+    who: Waiter,
     check: &mut impl FnMut(&mut Core) -> Option<T>,
 ) -> Poll<T> {
     let shared = &mut *lock(shared);
@@ -235,7 +235,7 @@ impl<S: Stream> Shared<S> {
     fn drive(
         &mut self,
         cx: &mut Context<'_>,
-        who: Who,
+        who: Waiter,
         is_enough: &mut impl FnMut(&mut Core) -> bool,
     ) {
         self.driver = Some(who);
@@ -272,25 +272,25 @@ impl<S: Stream> Shared<S> {
         }
     }
 
-    fn unregister(&mut self, who: Who) -> Option<Waker> {
+    fn unregister(&mut self, who: Waiter) -> Option<Waker> {
         match who {
-            Who::Call(key) => self.core.mail.get_mut(key)?.waker.take(),
-            Who::Other(id) => {
+            Waiter::Call(key) => self.core.mail.get_mut(key)?.waker.take(),
+            Waiter::Other(id) => {
                 let at = self.others.iter().position(|(other, _)| *other == id)?;
                 Some(self.others.swap_remove(at).1)
             }
         }
     }
 
-    fn register(&mut self, waker: Waker, who: Who) {
+    fn register(&mut self, waker: Waker, who: Waiter) {
         match who {
-            Who::Call(key) => self.core.mail[key].waker = Some(waker),
-            Who::Other(id) => self.others.push((id, waker)),
+            Waiter::Call(key) => self.core.mail[key].waker = Some(waker),
+            Waiter::Other(id) => self.others.push((id, waker)),
         }
     }
 
     /// Whoever read for all has what it wanted, or is gone: somebody else takes over.
-    fn hand_on(&mut self, who: Who) {
+    fn hand_on(&mut self, who: Waiter) {
         if self.driver != Some(who) {
             return;
         }
@@ -301,13 +301,13 @@ impl<S: Stream> Shared<S> {
     /// Somebody who waits is to read from now on. If it goes before it has come to it, it hands that on.
     fn appoint(&mut self) {
         if let Some((id, waker)) = self.others.pop() {
-            self.driver = Some(Who::Other(id));
+            self.driver = Some(Waiter::Other(id));
             return waker.wake();
         }
         let next =
             self.core.mail.iter_mut().find_map(|(key, mail)| Some((key, mail.waker.take()?)));
         if let Some((key, waker)) = next {
-            self.driver = Some(Who::Call(key));
+            self.driver = Some(Waiter::Call(key));
             waker.wake();
         }
     }

@@ -159,10 +159,10 @@ impl<S: Stream> Connection<S> {
         let absolute = |range: Range<usize>| range.start + offered..range.end + offered;
         match event {
             Event::Hello(greeting) => {
-                let verdict = self.endpoint.admit(&self.session, greeting);
+                let result = self.endpoint.admit(&self.session, greeting);
                 self.greeting = None;
                 let State { engine, scratch, .. } = &mut *self.session.state.borrow_mut();
-                match verdict {
+                match result {
                     Ok(()) => engine.admit(self.session.id, scratch, now),
                     Err((code, text)) => {
                         self.endpoint.count(|counters| counters.refused += 1);

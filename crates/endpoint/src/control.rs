@@ -1,7 +1,7 @@
 //! The service `control` as its callers see it (E9): its number and its messages. The server in this
 //! project offers it; what it does is described in `docs/control.md`.
 //!
-//! A request is an [`Ask`]. A field that a later version adds is skipped by an earlier one; a number once
+//! A request is an [`ControlRequest`]. A field that a later version adds is skipped by an earlier one; a number once
 //! given is never given to something else.
 
 use prost::{Message, Oneof};
@@ -11,7 +11,7 @@ pub const NUMBER: u32 = 1;
 
 /// What is asked.
 #[derive(Clone, PartialEq, Message)]
-pub struct Ask {
+pub struct ControlRequest {
     /// One of these.
     #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub what: Option<What>,
@@ -32,10 +32,10 @@ pub enum What {
     /// A session shall end: [`Outcome`].
     #[prost(message, tag = "4")]
     ShutDown(ShutDown),
-    /// The configuration shall be read again: [`Verdict`].
+    /// The configuration shall be read again: [`CommandResult`].
     #[prost(message, tag = "5")]
     Reload(Reload),
-    /// The server shall end: [`Verdict`], before it does.
+    /// The server shall end: [`CommandResult`], before it does.
     #[prost(message, tag = "6")]
     Stop(Stop),
     /// What happened so far: [`Metrics`], once or again and again.
@@ -238,7 +238,7 @@ pub enum Finding {
 
 /// How a change of the whole server went.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Verdict {
+pub struct CommandResult {
     /// Whether it was, or will be, done.
     #[prost(bool, tag = "1")]
     pub is_good: bool,
@@ -343,7 +343,7 @@ pub struct MemoryEntry {
     pub bytes: u64,
 }
 
-impl From<What> for Ask {
+impl From<What> for ControlRequest {
     fn from(what: What) -> Self {
         Self { what: Some(what) }
     }

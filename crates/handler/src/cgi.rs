@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Cgi, Level};
 use sekisho_gateway::cgi::{
-    Authenticated, Cause, Ending, Environment, Fact, Facts, Invocation, Length, Orders, Program,
+    Authenticated, Cause, Ending, Environment, Fact, Facts, Invocation, Length, ProgramOrders, Program,
     Rules, environment, invocation,
 };
 use sekisho_http::Status;
@@ -122,7 +122,7 @@ pub fn start(
     };
     let job = Job { cgi, invocation, environment: variables, rules, claim };
     let mut task = CgiTask {
-        stage: Stage::Ended,
+        stage: CgiStage::Ended,
         context,
         file: route_state.file.clone(),
         status: route_state.status,
@@ -141,7 +141,7 @@ pub fn start(
     } else {
         // A slow client holds no program, and the program knows the length before it starts (C7).
         let body = RequestBody::new(settings.client_body_buffer_size, call.body_bytes);
-        task.stage = Stage::Gathering { job, body };
+        task.stage = CgiStage::Gathering { job, body };
     }
     match task.ending {
         // It has failed already: the client need not send its body first (H6).
@@ -173,7 +173,7 @@ struct Job {
 /// A program at work on a request.
 #[derive(Debug)]
 struct CgiTask {
-    stage: Stage,
+    stage: CgiStage,
     context: Rc<dyn HandlerContext>,
     /// The script, for the log.
     file: Vec<u8>,
@@ -199,7 +199,7 @@ impl From<Gathered> for Input {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum CgiStage {
     /// The body is gathered; there is no program yet, and no place for one is taken.
     Gathering { job: Job, body: RequestBody },
     /// Waits for a place.
@@ -218,7 +218,7 @@ impl CgiTask {
             }
             Some(ticket) => {
                 let until = job.cgi.queue_timeout.map(|length| now + length);
-                self.stage = Stage::Queued { job, input, ticket, until };
+                self.stage = CgiStage::Queued { job, input, ticket, until };
             }
             None => self.fail(Cause::QueueFull),
         }
@@ -240,7 +240,7 @@ impl CgiTask {
                 if self.has_body_ended {
                     run.end_input();
                 }
-                self.stage = Stage::Running(Box::new(run));
+                self.stage = CgiStage::Running(Box::new(run));
             }
             Err((cause, error)) => {
                 if let Some(id) = id {
@@ -249,7 +249,7 @@ impl CgiTask {
                 let program = job.invocation.program.escape_ascii();
                 self.context
                     .report(Level::Error, format_args!("cgi \"{program}\": {cause}: {error}"));
-                self.stage = Stage::Ended;
+                self.stage = CgiStage::Ended;
                 self.ending = Some(Ending::Fail(cause));
             }
         }
@@ -257,7 +257,7 @@ impl CgiTask {
 
     fn fail(&mut self, cause: Cause) {
         self.note(cause);
-        self.stage = Stage::Ended;
+        self.stage = CgiStage::Ended;
         self.ending = Some(Ending::Fail(cause));
     }
 
@@ -265,7 +265,7 @@ impl CgiTask {
         let file = self.file.escape_ascii();
         self.context
             .report(Level::Crit, format_args!("cgi \"{file}\": cannot keep a body: {error}"));
-        self.stage = Stage::Ended;
+        self.stage = CgiStage::Ended;
         self.ending = Some(Ending::Fail(Cause::NoResources));
     }
 
@@ -282,7 +282,7 @@ impl CgiTask {
     }
 
     /// Keeps what the machine orders until the connection takes it.
-    fn apply(&mut self, orders: Orders, output: &[u8]) {
+    fn apply(&mut self, orders: ProgramOrders, output: &[u8]) {
         if let Some(release) = orders.head {
             let mut head = release.head;
             if !head.has_content_type && release.length != Length::Empty {
@@ -329,7 +329,7 @@ impl CgiTask {
     /// Whether silence is the client's fault: its body has not come, or it does not take the answer.
     fn tell_who_is_awaited(&mut self, now: Moment) {
         let is_body_awaited = !self.has_body_ended;
-        if let Stage::Running(run) = &mut self.stage {
+        if let CgiStage::Running(run) = &mut self.stage {
             run.hold(self.is_held);
             run.await_client(self.is_held || (is_body_awaited && run.has_taken_all()), now);
         }
@@ -347,16 +347,16 @@ impl Task for CgiTask {
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
         let taken = match &mut self.stage {
-            Stage::Gathering { body, .. } => match body.take(cx, bytes) {
+            CgiStage::Gathering { body, .. } => match body.take(cx, bytes) {
                 Ok(taken) => taken,
                 Err(error) => {
                     self.fail_to_keep(&error);
                     bytes.len()
                 }
             },
-            Stage::Queued { .. } => 0,
-            Stage::Running(run) => run.write(cx, bytes, now),
-            Stage::Ended => bytes.len(),
+            CgiStage::Queued { .. } => 0,
+            CgiStage::Running(run) => run.write(cx, bytes, now),
+            CgiStage::Ended => bytes.len(),
         };
         self.tell_who_is_awaited(now);
         taken
@@ -365,9 +365,9 @@ impl Task for CgiTask {
     fn end_body(&mut self, _cx: &mut Context<'_>, now: Moment) {
         self.has_body_ended = true;
         match &mut self.stage {
-            Stage::Gathering { body, .. } => body.end(),
-            Stage::Running(run) => run.end_input(),
-            Stage::Queued { .. } | Stage::Ended => {}
+            CgiStage::Gathering { body, .. } => body.end(),
+            CgiStage::Running(run) => run.end_input(),
+            CgiStage::Queued { .. } | CgiStage::Ended => {}
         }
         self.tell_who_is_awaited(now);
     }
@@ -377,30 +377,30 @@ impl Task for CgiTask {
             if let Some(progress) = self.next(out) {
                 return Poll::Ready(progress);
             }
-            match std::mem::replace(&mut self.stage, Stage::Ended) {
-                Stage::Running(mut run) => {
+            match std::mem::replace(&mut self.stage, CgiStage::Ended) {
+                CgiStage::Running(mut run) => {
                     let stepped = run.step(cx, now);
                     let is_pending = stepped.is_none();
                     if let Some((orders, length)) = stepped {
                         self.apply(orders, &run.output()[..length]);
                     }
-                    self.stage = Stage::Running(run);
+                    self.stage = CgiStage::Running(run);
                     if is_pending {
                         return Poll::Pending;
                     }
                 }
-                Stage::Gathering { mut job, mut body } => match body.poll_gathered(cx) {
+                CgiStage::Gathering { mut job, mut body } => match body.poll_gathered(cx) {
                     Poll::Ready(Ok(gathered)) => {
                         job.environment.set_content_length(gathered.len());
                         self.queue(job, Input::from(gathered), now);
                     }
                     Poll::Ready(Err(error)) => self.fail_to_keep(&error),
                     Poll::Pending => {
-                        self.stage = Stage::Gathering { job, body };
+                        self.stage = CgiStage::Gathering { job, body };
                         return Poll::Pending;
                     }
                 },
-                Stage::Queued { job, input, ticket, until } => {
+                CgiStage::Queued { job, input, ticket, until } => {
                     // Before the look: what happens in between is not missed.
                     ticket.wake(cx.waker());
                     match ticket.standing() {
@@ -410,12 +410,12 @@ impl Task for CgiTask {
                             self.fail(Cause::QueueTimeout);
                         }
                         Standing::Waiting => {
-                            self.stage = Stage::Queued { job, input, ticket, until };
+                            self.stage = CgiStage::Queued { job, input, ticket, until };
                             return Poll::Pending;
                         }
                     }
                 }
-                Stage::Ended => return Poll::Pending,
+                CgiStage::Ended => return Poll::Pending,
             }
         }
     }
@@ -427,13 +427,13 @@ impl Task for CgiTask {
 
     fn next_deadline(&self) -> Option<Deadline> {
         let (at, kind) = match &self.stage {
-            Stage::Running(run) if run.is_heard_for() => {
+            CgiStage::Running(run) if run.awaits_output() => {
                 (run.next_deadline(), DeadlineKind::Silence)
             }
-            Stage::Running(run) => (run.next_deadline(), DeadlineKind::Program),
-            Stage::Queued { until, .. } => (*until, DeadlineKind::Wait),
+            CgiStage::Running(run) => (run.next_deadline(), DeadlineKind::Program),
+            CgiStage::Queued { until, .. } => (*until, DeadlineKind::Wait),
             // The client's own deadlines run while its body is awaited.
-            Stage::Gathering { .. } | Stage::Ended => return None,
+            CgiStage::Gathering { .. } | CgiStage::Ended => return None,
         };
         at.map(|at| Deadline { at, kind })
     }
@@ -442,19 +442,19 @@ impl Task for CgiTask {
         let fact =
             if cause == cancel::Cause::ClientLost { Fact::ClientLost } else { Fact::Cancelled };
         match &mut self.stage {
-            Stage::Running(run) => {
+            CgiStage::Running(run) => {
                 let orders = run.tell(fact, now);
                 self.apply(orders, &[]);
             }
-            Stage::Gathering { .. } | Stage::Queued { .. } => self.fail(Cause::Cancelled),
-            Stage::Ended => {}
+            CgiStage::Gathering { .. } | CgiStage::Queued { .. } => self.fail(Cause::Cancelled),
+            CgiStage::Ended => {}
         }
     }
 }
 
 impl Drop for CgiTask {
     fn drop(&mut self) {
-        if let Stage::Running(run) = std::mem::replace(&mut self.stage, Stage::Ended) {
+        if let CgiStage::Running(run) = std::mem::replace(&mut self.stage, CgiStage::Ended) {
             run.go_on_alone();
         }
     }

@@ -114,23 +114,23 @@ pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
     answer.status
 }
 
-fn begin(call: &Call<'_>, file_ops: &FileOps, context: &Rc<dyn HandlerContext>) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, file_ops: &FileOps, context: &Rc<dyn HandlerContext>) -> Result<FileOpStage, Failure> {
     if call.has_body && !takes_body(call.file_op) {
         // nginx's answer: whatever the body is meant to say, it is not understood.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
     }
     match call.file_op {
-        FileOp::Put => Ok(Stage::Receiving(put::begin(call, file_ops)?)),
-        FileOp::Delete => Ok(Stage::Ready(delete::job(call, file_ops, context.table())?)),
-        FileOp::Mkcol => Ok(Stage::Ready(change::make_folder(call, file_ops)?)),
-        FileOp::Copy(to) => Ok(Stage::Ready(change::copy(call, file_ops, to, context.table())?)),
-        FileOp::Move(to) => Ok(Stage::Ready(change::rename(call, file_ops, to, context.table())?)),
+        FileOp::Put => Ok(FileOpStage::Receiving(put::begin(call, file_ops)?)),
+        FileOp::Delete => Ok(FileOpStage::Ready(delete::job(call, file_ops, context.table())?)),
+        FileOp::Mkcol => Ok(FileOpStage::Ready(change::make_folder(call, file_ops)?)),
+        FileOp::Copy(to) => Ok(FileOpStage::Ready(change::copy(call, file_ops, to, context.table())?)),
+        FileOp::Move(to) => Ok(FileOpStage::Ready(change::rename(call, file_ops, to, context.table())?)),
         FileOp::Store(place) if file_ops.resumable.is_some() && resume::is_spoken(call.request.head) => {
             resume::create(call, file_ops, &Programs::of(call, place, context.table()))
         }
         FileOp::Store(place) => {
             let programs = Programs::of(call, place, context.table());
-            Ok(Stage::Receiving(store::begin(call, file_ops, place, programs)?))
+            Ok(FileOpStage::Receiving(store::begin(call, file_ops, place, programs)?))
         }
         FileOp::Resume(place) => resume::resume(call, file_ops, place),
     }
@@ -324,7 +324,7 @@ impl std::fmt::Debug for Job {
 /// A file operation being done.
 #[derive(Debug)]
 struct FileOpTask {
-    stage: Stage,
+    stage: FileOpStage,
     /// The body is complete, though nobody may have been ready to take it.
     has_body_ended: bool,
     context: Rc<dyn HandlerContext>,
@@ -337,7 +337,7 @@ struct FileOpTask {
 ///      └────────────┴────────────┴───────────┴──────────────────►
 /// ```
 #[derive(Debug)]
-enum Stage {
+enum FileOpStage {
     /// It is being found out where the body goes.
     Preparing(JoinHandle<Result<Prepared, Failure>>),
     /// The body comes.
@@ -356,7 +356,7 @@ enum Stage {
     Over,
 }
 
-impl Stage {
+impl FileOpStage {
     /// Finds out beside the event loop what is to be done.
     fn prepare(work: impl FnOnce() -> Result<Prepared, Failure> + Send + 'static) -> Self {
         match tokio::runtime::Handle::try_current() {
@@ -377,27 +377,27 @@ impl Stage {
 impl FileOpTask {
     fn work(&mut self, job: Job) {
         self.stage = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => Stage::Working(runtime.spawn_blocking(job.work), job.stop),
-            Err(_) => Stage::Ended((job.work)()),
+            Ok(runtime) => FileOpStage::Working(runtime.spawn_blocking(job.work), job.stop),
+            Err(_) => FileOpStage::Ended((job.work)()),
         };
     }
 
     fn fail(&mut self, failure: Failure) {
-        self.stage = Stage::Ended(Err(failure));
+        self.stage = FileOpStage::Ended(Err(failure));
     }
 
     /// Goes on with what was found out, and with what has come of the body.
     fn advance(&mut self, cx: &mut Context<'_>) {
-        if let Stage::Preparing(work) = &mut self.stage
+        if let FileOpStage::Preparing(work) = &mut self.stage
             && let Poll::Ready(prepared) = Pin::new(work).poll(cx)
         {
             self.stage =
-                Stage::prepared(prepared.unwrap_or_else(|error| Err(intake::lost(&error))));
+                FileOpStage::prepared(prepared.unwrap_or_else(|error| Err(intake::lost(&error))));
             if self.has_body_ended {
                 self.settle();
             }
         }
-        if let Stage::Receiving(intake) = &mut self.stage
+        if let FileOpStage::Receiving(intake) = &mut self.stage
             && let Poll::Ready(Err(failure)) = intake.advance(cx)
         {
             self.fail(failure);
@@ -406,8 +406,8 @@ impl FileOpTask {
 
     /// No more of the body comes.
     fn settle(&mut self) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Receiving(intake) => Stage::Settling(intake),
+        self.stage = match std::mem::replace(&mut self.stage, FileOpStage::Over) {
+            FileOpStage::Receiving(intake) => FileOpStage::Settling(intake),
             other => other,
         };
     }
@@ -421,8 +421,8 @@ impl Task for FileOpTask {
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], _now: Moment) -> usize {
         self.advance(cx);
         match &mut self.stage {
-            Stage::Preparing(_) => return 0,
-            Stage::Receiving(intake) => match intake.take(cx, bytes) {
+            FileOpStage::Preparing(_) => return 0,
+            FileOpStage::Receiving(intake) => match intake.take(cx, bytes) {
                 Ok(count) => return count,
                 Err(failure) => self.fail(failure),
             },
@@ -435,25 +435,25 @@ impl Task for FileOpTask {
     fn body_sink(&mut self, cx: &mut Context<'_>) -> BodySink<'_> {
         self.advance(cx);
         // Whether that fails is looked at first: what is lent cannot be given up.
-        if let Stage::Receiving(intake) = &mut self.stage
+        if let FileOpStage::Receiving(intake) = &mut self.stage
             && let Err(failure) = intake.body_sink(cx)
         {
             self.fail(failure);
         }
         match &mut self.stage {
-            Stage::Receiving(intake) => BodySink::Memory(intake.room()),
+            FileOpStage::Receiving(intake) => BodySink::Memory(intake.room()),
             // What is done in a moment is done and answered, also if the client sends no more.
-            Stage::Preparing(_)
-            | Stage::Settling(_)
-            | Stage::Ready(Job { stop: None, .. })
-            | Stage::Working(_, None) => BodySink::Memory(&mut []),
+            FileOpStage::Preparing(_)
+            | FileOpStage::Settling(_)
+            | FileOpStage::Ready(Job { stop: None, .. })
+            | FileOpStage::Working(_, None) => BodySink::Memory(&mut []),
             _ => BodySink::Ordinary,
         }
     }
 
     fn direct_bytes_done(&mut self, bytes: Result<u64, Errno>) {
         // There is no other way here than memory, which takes everything.
-        if let (Stage::Receiving(intake), Ok(bytes)) = (&mut self.stage, bytes) {
+        if let (FileOpStage::Receiving(intake), Ok(bytes)) = (&mut self.stage, bytes) {
             intake.filled(bytes);
         }
     }
@@ -465,50 +465,50 @@ impl Task for FileOpTask {
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _now: Moment) -> Poll<Progress> {
         self.advance(cx);
-        if let Stage::Receiving(intake) = &mut self.stage
+        if let FileOpStage::Receiving(intake) = &mut self.stage
             && let Err(failure) = intake.pause(cx)
         {
             self.fail(failure);
         }
         loop {
-            match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Settling(mut intake) => match intake.settle(cx) {
+            match std::mem::replace(&mut self.stage, FileOpStage::Over) {
+                FileOpStage::Settling(mut intake) => match intake.settle(cx) {
                     Poll::Pending => {
-                        self.stage = Stage::Settling(intake);
+                        self.stage = FileOpStage::Settling(intake);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(work)) => {
-                        self.stage = Stage::Ready(Job { work, stop: None });
+                        self.stage = FileOpStage::Ready(Job { work, stop: None });
                     }
                     Poll::Ready(Err(failure)) => self.fail(failure),
                 },
-                Stage::Ready(job) => self.work(job),
-                Stage::Working(mut handle, stop) => match Pin::new(&mut handle).poll(cx) {
+                FileOpStage::Ready(job) => self.work(job),
+                FileOpStage::Working(mut handle, stop) => match Pin::new(&mut handle).poll(cx) {
                     Poll::Pending => {
-                        self.stage = Stage::Working(handle, stop);
+                        self.stage = FileOpStage::Working(handle, stop);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(outcome)) => self.stage = Stage::Ended(outcome),
+                    Poll::Ready(Ok(outcome)) => self.stage = FileOpStage::Ended(outcome),
                     Poll::Ready(Err(error)) => self.fail(intake::lost(&error)),
                 },
-                Stage::Ended(Ok(answer)) => {
+                FileOpStage::Ended(Ok(answer)) => {
                     out.fields.extend_from_slice(&answer.fields);
                     let length = answer.body.len() as u64;
-                    self.stage = Stage::Answered(answer.body);
+                    self.stage = FileOpStage::Answered(answer.body);
                     return Poll::Ready(Progress::Head(answer.status, Some(length)));
                 }
-                Stage::Ended(Err(failure)) => {
+                FileOpStage::Ended(Err(failure)) => {
                     failure.report(&*self.context);
                     out.fields.extend_from_slice(&failure.fields);
                     return Poll::Ready(Progress::Fail(failure.status));
                 }
-                Stage::Answered(body) if body.is_empty() => return Poll::Ready(Progress::Done),
-                Stage::Answered(mut body) => {
+                FileOpStage::Answered(body) if body.is_empty() => return Poll::Ready(Progress::Done),
+                FileOpStage::Answered(mut body) => {
                     out.body.append(&mut body);
-                    self.stage = Stage::Answered(body);
+                    self.stage = FileOpStage::Answered(body);
                     return Poll::Ready(Progress::Body);
                 }
-                stage @ (Stage::Preparing(_) | Stage::Receiving(_) | Stage::Over) => {
+                stage @ (FileOpStage::Preparing(_) | FileOpStage::Receiving(_) | FileOpStage::Over) => {
                     self.stage = stage;
                     return Poll::Pending;
                 }
@@ -518,12 +518,12 @@ impl Task for FileOpTask {
 
     fn cancel(&mut self, _cause: Cause, _now: Moment) {
         match &self.stage {
-            Stage::Preparing(_) | Stage::Receiving(_) | Stage::Settling(_) | Stage::Ready(_) => {
+            FileOpStage::Preparing(_) | FileOpStage::Receiving(_) | FileOpStage::Settling(_) | FileOpStage::Ready(_) => {
                 self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
             }
             // What is being done already is done in a moment, or ends where it stands, and is answered for.
-            Stage::Working(_, Some(stop)) => stop.tell(),
-            Stage::Working(_, None) | Stage::Ended(_) | Stage::Answered(_) | Stage::Over => {}
+            FileOpStage::Working(_, Some(stop)) => stop.tell(),
+            FileOpStage::Working(_, None) | FileOpStage::Ended(_) | FileOpStage::Answered(_) | FileOpStage::Over => {}
         }
     }
 }

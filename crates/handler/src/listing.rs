@@ -28,10 +28,10 @@ use archive::{ArchiveTask, Kind};
 pub use cache::Cache;
 use entry::{Entries, Folder, ReadError, Reading};
 use form::{Form, Writer};
-use order::{By, Order};
+use order::{By, SortOrder};
 use page::{Offers, Page};
 use shared::{Key, Readings, SharedReading};
-use task::{ListingTask, Stage};
+use task::{ListingTask, ListingStage};
 
 use crate::reply::{Piece, Reply};
 use crate::task::Task;
@@ -121,7 +121,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
     }
     let is_head = call.method == Method::Head;
     if let Some(kind) = archive {
-        let place = Place::of(call);
+        let place = ListedFolder::of(call);
         let Some(share) = memory::listings().begin(archive::BUFFER_BYTES) else {
             fields.extend_from_slice(RETRY_AFTER);
             return refuse(place.over_budget("archive"), fields);
@@ -134,15 +134,15 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             let writer = Writer::new(form, page(call));
             let mut fields = Vec::new();
             write_fields(&writer.form, settings, &mut fields);
-            let stage = if is_head { Stage::Head(None) } else { Stage::Reading(reading) };
-            let place = Place::of(call);
+            let stage = if is_head { ListingStage::Head(None) } else { ListingStage::Reading(reading) };
+            let place = ListedFolder::of(call);
             let is_resting = false;
             let task = ListingTask { stage, writer, place, status, fields, is_head, is_resting };
             Listed::Task(Box::new(task))
         }
         Ok(Found::Small(mut reading, stat)) => {
             let mut writer = Writer::new(form, page(call));
-            let place = Place::of(call);
+            let place = ListedFolder::of(call);
             let is_kept = name.is_some() && !cache::is_racy(&stat, call.wall_secs);
             let is_task = !is_kept && reading.count() > AT_ONCE_UNKEPT_MAX;
             if is_task && reading.account().is_err() {
@@ -153,7 +153,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             if is_task {
                 let mut fields = Vec::new();
                 write_fields(&writer.form, settings, &mut fields);
-                let stage = Stage::Head(Some(Box::new(entries)));
+                let stage = ListingStage::Head(Some(Box::new(entries)));
                 let is_resting = false;
                 let task =
                     ListingTask { stage, writer, place, status, fields, is_head, is_resting };
@@ -185,7 +185,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             if error == ReadError::OverBudget {
                 fields.extend_from_slice(RETRY_AFTER);
             }
-            refuse(Place::of(call).failure(error), fields)
+            refuse(ListedFolder::of(call).failure(error), fields)
         }
     }
 }
@@ -217,9 +217,9 @@ fn read(call: &Call<'_>, form: &Form, readings: &Readings) -> Result<Found, Read
 }
 
 /// The page stands as people count, the other forms as nginx's, unless the address says otherwise.
-fn order(call: &Call<'_>, form: &Form) -> Order {
+fn order(call: &Call<'_>, form: &Form) -> SortOrder {
     let otherwise = if *form == Form::Html { By::Name } else { By::Bytes };
-    Order::asked_for(call.query, otherwise)
+    SortOrder::asked_for(call.query, otherwise)
 }
 
 fn page(call: &Call<'_>) -> Page {
@@ -309,7 +309,7 @@ fn is_lack(errno: Errno) -> bool {
 
 /// Where the folder is, for what is read beside its entries.
 #[derive(Debug)]
-struct Place {
+struct ListedFolder {
     file: Vec<u8>,
     root_bytes: usize,
     symlinks: Symlinks,
@@ -320,7 +320,7 @@ struct Place {
     wall_secs: i64,
 }
 
-impl Place {
+impl ListedFolder {
     fn of(call: &Call<'_>) -> Self {
         Self {
             file: call.file.to_vec(),

@@ -1,6 +1,6 @@
 //! Passwords of `auth_basic`: files of users, read when they change, and verdicts, remembered for a moment.
 //! A password is never written anywhere, and a hash that takes its time is never computed on a worker's own
-//! thread: it is a [`Question`], which a [`Task`](crate::Task) of [`crate::wait`] answers.
+//! thread: it is a [`PasswordQuery`], which a [`Task`](crate::Task) of [`crate::wait`] answers.
 
 mod form;
 mod md5_crypt;
@@ -28,9 +28,9 @@ use crate::file_cache::Identity;
 /// How many files of users are held at once: their names may come from variables.
 const FILES_MAX: usize = 64;
 /// How many verdicts of each kind a worker remembers.
-const VERDICTS_MAX: usize = 1024;
+const PASSWORD_CACHE_MAX: usize = 1024;
 /// How long. A client that is kept alive pays for its password once in this time.
-const VERDICT_AGE: Duration = Duration::from_secs(30);
+const PASSWORD_CACHE_AGE: Duration = Duration::from_secs(30);
 /// Longer passwords are wrong, as for crypt(3).
 const PASSWORD_MAX: usize = 512;
 
@@ -73,22 +73,22 @@ impl UserFiles {
 }
 
 /// What a worker remembers of passwords.
-pub struct Verdicts {
+pub struct PasswordCache {
     secret: [u8; 32],
     right: Recent,
     wrong: Recent,
 }
 
-impl fmt::Debug for Verdicts {
+impl fmt::Debug for PasswordCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verdicts")
+        f.debug_struct("PasswordCache")
             .field("right", &self.right.by_key.len())
             .field("wrong", &self.wrong.by_key.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Default for Verdicts {
+impl Default for PasswordCache {
     fn default() -> Self {
         // Random: the keys of the standard library's hasher.
         let mut secret = Sha256::new();
@@ -107,7 +107,7 @@ impl Default for Verdicts {
 /// the file: whether a password fits what is stored does not change.
 pub type Key = [u8; 32];
 
-impl Verdicts {
+impl PasswordCache {
     fn key(&self, stored: &[u8], user: &[u8], password: &[u8]) -> Key {
         let mut hash = Sha256::new().chain_update(self.secret);
         for part in [stored, user, password] {
@@ -119,7 +119,7 @@ impl Verdicts {
 
     fn find(&self, key: &Key, now: Moment) -> Option<bool> {
         let is_fresh = |recent: &Recent| {
-            recent.by_key.get(key).is_some_and(|since| !(*since + VERDICT_AGE).is_due(now))
+            recent.by_key.get(key).is_some_and(|since| !(*since + PASSWORD_CACHE_AGE).is_due(now))
         };
         if is_fresh(&self.right) {
             return Some(true);
@@ -145,7 +145,7 @@ impl Recent {
             return;
         }
         self.order.push_back(key);
-        if self.order.len() > VERDICTS_MAX
+        if self.order.len() > PASSWORD_CACHE_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.by_key.remove(&oldest);
@@ -154,7 +154,7 @@ impl Recent {
 }
 
 /// What is asked, with what is known already.
-pub struct Question {
+pub struct PasswordQuery {
     path: Vec<u8>,
     wall_secs: i64,
     users: Option<Arc<Users>>,
@@ -163,13 +163,13 @@ pub struct Question {
     key: Option<Key>,
 }
 
-impl fmt::Debug for Question {
+impl fmt::Debug for PasswordQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Question").finish_non_exhaustive()
     }
 }
 
-impl Drop for Question {
+impl Drop for PasswordQuery {
     fn drop(&mut self) {
         self.password.fill(0);
         std::hint::black_box(&self.password);
@@ -182,7 +182,7 @@ pub enum Answer {
     /// This.
     Known(Password),
     /// It takes its time.
-    Later(Question),
+    Later(PasswordQuery),
     /// The file cannot be used.
     Trouble(Password, io::Error),
     /// What is stored for this user cannot be used.
@@ -192,7 +192,7 @@ pub enum Answer {
 /// Whether the password is the user's by this file, as far as that is known at once.
 pub fn ask(
     files: &UserFiles,
-    verdicts: &Verdicts,
+    password_cache: &PasswordCache,
     [path, user, password]: [&[u8]; 3],
     now: Moment,
     wall_secs: i64,
@@ -205,7 +205,7 @@ pub fn ask(
         return trouble(error);
     }
     let question = |users, key| {
-        Answer::Later(Question {
+        Answer::Later(PasswordQuery {
             path: path.to_vec(),
             wall_secs,
             users,
@@ -220,23 +220,23 @@ pub fn ask(
         User::Unknown(stand_in) => (stand_in, false),
         User::Nobody => return Answer::Known(Password::Unknown),
     };
-    let verdict = |is_right| match (is_known, is_right) {
+    let result = |is_right| match (is_known, is_right) {
         (false, _) => Password::Unknown,
         (true, true) => Password::Right,
         (true, false) => Password::Wrong,
     };
     if password.len() > PASSWORD_MAX || password.contains(&0) {
-        return Answer::Known(verdict(false));
+        return Answer::Known(result(false));
     }
     if let Some(why) = stored.why_unusable().filter(|_| is_known) {
         return Answer::Unusable(why);
     }
     if stored.is_quick() {
-        return Answer::Known(verdict(stored.is(password)));
+        return Answer::Known(result(stored.is(password)));
     }
-    let key = verdicts.key(stored.text(), user, password);
-    match verdicts.find(&key, now) {
-        Some(is_right) => Answer::Known(verdict(is_right)),
+    let key = password_cache.key(stored.text(), user, password);
+    match password_cache.find(&key, now) {
+        Some(is_right) => Answer::Known(result(is_right)),
         None => question(Some(users), Some(key)),
     }
 }
@@ -251,16 +251,16 @@ fn trouble(error: io::Error) -> Answer {
 pub struct Worked {
     path: Vec<u8>,
     read: Option<io::Result<Arc<Users>>>,
-    verdict: Option<(Key, bool)>,
+    result: Option<(Key, bool)>,
 }
 
-impl Question {
+impl PasswordQuery {
     /// Reads the file if it must be read, or else computes the hash: to be called where nobody waits.
     pub fn work(mut self) -> Worked {
         let path = std::mem::take(&mut self.path);
         let (Some(users), Some(key)) = (&self.users, self.key) else {
             let read = Users::read(Path::new(std::ffi::OsStr::from_bytes(&path)), self.wall_secs);
-            return Worked { path, read: Some(read.map(Arc::new)), verdict: None };
+            return Worked { path, read: Some(read.map(Arc::new)), result: None };
         };
         // One who is unknown costs as much as one who is known and wrong.
         let is_right = match users.find(&self.user) {
@@ -271,18 +271,18 @@ impl Question {
             }
             User::Nobody => false,
         };
-        Worked { path, read: None, verdict: Some((key, is_right)) }
+        Worked { path, read: None, result: Some((key, is_right)) }
     }
 }
 
 impl Worked {
     /// Remembers it, so that the same question has an answer at once.
-    pub fn keep(self, files: &UserFiles, verdicts: &mut Verdicts, now: Moment) {
+    pub fn keep(self, files: &UserFiles, password_cache: &mut PasswordCache, now: Moment) {
         if let Some(read) = self.read {
             files.keep(self.path, read);
         }
-        if let Some((key, is_right)) = self.verdict {
-            verdicts.keep(key, is_right, now);
+        if let Some((key, is_right)) = self.result {
+            password_cache.keep(key, is_right, now);
         }
     }
 }

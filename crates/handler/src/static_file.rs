@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use sekisho_config::{IfModifiedSince, Settings};
-use sekisho_http::conditional::{self, Since, Validators, Verdict};
+use sekisho_http::conditional::{self, Since, Validators, PreconditionResult};
 use sekisho_http::range::{self, Ranges};
 use sekisho_http::{Coding, Head, Known, Method, Status};
 
@@ -54,15 +54,15 @@ pub fn reply(
     let validators =
         Validators { etag: settings.etag.then(|| file.etag()), modified: file.modified() };
     match conditional::evaluate(head, &validators, since(settings)) {
-        Verdict::Proceed => {}
-        Verdict::NotModified => {
+        PreconditionResult::Proceed => {}
+        PreconditionResult::NotModified => {
             fields.extend_from_slice(file.modified_field());
             if settings.etag {
                 fields.extend_from_slice(file.etag_field());
             }
             return Reply::empty(Status::NOT_MODIFIED);
         }
-        Verdict::PreconditionFailed => {
+        PreconditionResult::PreconditionFailed => {
             return answer::page(Status::PRECONDITION_FAILED, product, fields);
         }
     }
@@ -126,12 +126,12 @@ fn coded(
         let validators =
             Validators { etag: settings.etag.then_some(&etag), modified: file.modified() };
         match conditional::evaluate(head, &validators, since(settings)) {
-            Verdict::Proceed => {}
-            Verdict::NotModified => {
+            PreconditionResult::Proceed => {}
+            PreconditionResult::NotModified => {
                 fields.extend_from_slice(&lines);
                 return Reply::empty(Status::NOT_MODIFIED);
             }
-            Verdict::PreconditionFailed => {
+            PreconditionResult::PreconditionFailed => {
                 return answer::page(Status::PRECONDITION_FAILED, product, fields);
             }
         }

@@ -29,7 +29,7 @@ const POLICY: &str = "Content-Security-Policy: default-src 'none'; \
 
 /// Asks how the server is.
 #[derive(Debug)]
-pub struct Question {
+pub struct StatusQuery {
     /// In which form.
     pub form: StatusForm,
     /// Where the answer goes.
@@ -40,13 +40,13 @@ pub struct Question {
 #[derive(Debug)]
 struct StatusTask {
     form: StatusForm,
-    stage: Stage,
+    stage: StatusStage,
     by: Moment,
     is_head: bool,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum StatusStage {
     Waiting(oneshot::Receiver<Vec<u8>>),
     Answered(Vec<u8>),
     Over,
@@ -55,15 +55,15 @@ enum Stage {
 
 /// Asks, and makes a page of the answer.
 pub fn start(
-    asked: Option<&UnboundedSender<Question>>,
+    asked: Option<&UnboundedSender<StatusQuery>>,
     form: StatusForm,
     is_head: bool,
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
     let asked = asked.ok_or(Status::SERVICE_UNAVAILABLE)?;
     let (answer, answered) = oneshot::channel();
-    asked.send(Question { form, answer }).map_err(|_| Status::SERVICE_UNAVAILABLE)?;
-    Ok(Box::new(StatusTask { form, stage: Stage::Waiting(answered), by: now + LIMIT, is_head }))
+    asked.send(StatusQuery { form, answer }).map_err(|_| Status::SERVICE_UNAVAILABLE)?;
+    Ok(Box::new(StatusTask { form, stage: StatusStage::Waiting(answered), by: now + LIMIT, is_head }))
 }
 
 impl Task for StatusTask {
@@ -72,8 +72,8 @@ impl Task for StatusTask {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Waiting(mut answered) => match Pin::new(&mut answered).poll(cx) {
+        match std::mem::replace(&mut self.stage, StatusStage::Over) {
+            StatusStage::Waiting(mut answered) => match Pin::new(&mut answered).poll(cx) {
                 Poll::Ready(Ok(text)) => {
                     let media_type = match self.form {
                         StatusForm::Page => "text/html; charset=utf-8",
@@ -87,7 +87,7 @@ impl Task for StatusTask {
                         out.fields.extend_from_slice(POLICY.as_bytes());
                     }
                     let length = text.len() as u64;
-                    self.stage = if self.is_head { Stage::Over } else { Stage::Answered(text) };
+                    self.stage = if self.is_head { StatusStage::Over } else { StatusStage::Answered(text) };
                     Poll::Ready(Progress::Head(Status::OK, Some(length)))
                 }
                 Poll::Ready(Err(_)) => Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
@@ -95,27 +95,27 @@ impl Task for StatusTask {
                     Poll::Ready(Progress::Fail(Status::GATEWAY_TIMEOUT))
                 }
                 Poll::Pending => {
-                    self.stage = Stage::Waiting(answered);
+                    self.stage = StatusStage::Waiting(answered);
                     Poll::Pending
                 }
             },
-            Stage::Answered(text) => {
+            StatusStage::Answered(text) => {
                 out.body.extend_from_slice(&text);
                 Poll::Ready(Progress::Body)
             }
-            Stage::Over => Poll::Ready(Progress::Done),
-            Stage::Failed => Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
+            StatusStage::Over => Poll::Ready(Progress::Done),
+            StatusStage::Failed => Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
         }
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
-        let is_waiting = matches!(self.stage, Stage::Waiting(_));
+        let is_waiting = matches!(self.stage, StatusStage::Waiting(_));
         is_waiting.then_some(Deadline { at: self.by, kind: DeadlineKind::Wait })
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {
-        if let Stage::Waiting(_) = self.stage {
-            self.stage = Stage::Failed;
+        if let StatusStage::Waiting(_) = self.stage {
+            self.stage = StatusStage::Failed;
         }
     }
 }

@@ -17,7 +17,7 @@ use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::password::{Question, Worked};
+use crate::password::{PasswordQuery, Worked};
 use crate::task::{Outbox, Progress, Task};
 
 /// How many passwords may wait to be computed; more are answered with 503.
@@ -102,7 +102,7 @@ pub trait PasswordContext: fmt::Debug {
 }
 
 /// A task that answers a question about a password.
-pub struct Asking {
+pub struct PasswordTask {
     context: Rc<dyn PasswordContext>,
     work: Pin<Box<dyn Future<Output = Result<Worked, JoinError>>>>,
     until: Moment,
@@ -119,17 +119,17 @@ impl Drop for Waiting {
     }
 }
 
-impl fmt::Debug for Asking {
+impl fmt::Debug for PasswordTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asking").field("until", &self.until).finish_non_exhaustive()
+        f.debug_struct("PasswordTask").field("until", &self.until).finish_non_exhaustive()
     }
 }
 
-impl Asking {
+impl PasswordTask {
     /// Begins to answer; an error (503) when too many wait already.
     pub fn start(
         hashers: &Arc<Hashers>,
-        question: Question,
+        question: PasswordQuery,
         context: Rc<dyn PasswordContext>,
         now: Moment,
     ) -> Result<Box<dyn Task>, Status> {
@@ -155,7 +155,7 @@ impl Asking {
     }
 }
 
-impl Task for Asking {
+impl Task for PasswordTask {
     fn name(&self) -> &'static str {
         "password"
     }

@@ -26,7 +26,7 @@ pub enum Since {
 
 /// What the conditions of a request come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum PreconditionResult {
     /// Answer as if there were no conditions.
     Proceed,
     /// 304
@@ -36,22 +36,22 @@ pub enum Verdict {
 }
 
 /// The conditions in the order of RFC 9110 §13.2.2.
-pub fn evaluate(head: &Head, validators: &Validators<'_>, since: Since) -> Verdict {
+pub fn evaluate(head: &Head, validators: &Validators<'_>, since: Since) -> PreconditionResult {
     let is_read = matches!(head.method(), Method::Get | Method::Head);
 
     if head.known(Known::IfMatch).is_some() {
         if !any_tag(head, Known::IfMatch, |tag| is_strong_match(tag, validators.etag)) {
-            return Verdict::PreconditionFailed;
+            return PreconditionResult::PreconditionFailed;
         }
     } else if let Some(limit) = head.known(Known::IfUnmodifiedSince).and_then(date::parse)
         && validators.modified > limit
     {
-        return Verdict::PreconditionFailed;
+        return PreconditionResult::PreconditionFailed;
     }
 
     if head.known(Known::IfNoneMatch).is_some() {
         if any_tag(head, Known::IfNoneMatch, |tag| is_weak_match(tag, validators.etag)) {
-            return if is_read { Verdict::NotModified } else { Verdict::PreconditionFailed };
+            return if is_read { PreconditionResult::NotModified } else { PreconditionResult::PreconditionFailed };
         }
     } else if is_read
         && since != Since::Off
@@ -63,10 +63,10 @@ pub fn evaluate(head: &Head, validators: &Validators<'_>, since: Since) -> Verdi
             Since::Before => validators.modified <= date,
         };
         if is_unmodified {
-            return Verdict::NotModified;
+            return PreconditionResult::NotModified;
         }
     }
-    Verdict::Proceed
+    PreconditionResult::Proceed
 }
 
 /// Whether a `Range` may be honoured as far as `If-Range` is concerned: it names this very
@@ -154,11 +154,11 @@ mod tests {
 
     /// F1: conditionals in the order of RFC 9110 §13.2.2.
     #[test]
-    fn conditions_are_weighed_in_the_order_of_the_rfc() {
-        use Verdict::{NotModified, PreconditionFailed, Proceed};
+    fn conditions_are_evaluated_in_the_order_of_the_rfc() {
+        use PreconditionResult::{NotModified, PreconditionFailed, Proceed};
         let (m, nm) = ("If-Match", "If-None-Match");
         let (ms, us) = ("If-Modified-Since", "If-Unmodified-Since");
-        let table: &[(&[(&str, &str)], Verdict)] = &[
+        let table: &[(&[(&str, &str)], PreconditionResult)] = &[
             (&[], Proceed),
             (&[(m, "\"a\"")], Proceed),
             (&[(m, "*")], Proceed),
@@ -192,8 +192,8 @@ mod tests {
         ];
         for (fields, expected) in table {
             for method in ["GET", "HEAD"] {
-                let verdict = evaluate(&head(method, fields), &OURS, Since::Before);
-                assert_eq!(verdict, *expected, "{method} {fields:?}");
+                let result = evaluate(&head(method, fields), &OURS, Since::Before);
+                assert_eq!(result, *expected, "{method} {fields:?}");
             }
         }
     }
@@ -201,20 +201,20 @@ mod tests {
     #[test]
     fn a_writing_method_fails_where_a_reading_one_is_spared() {
         let put = |fields| evaluate(&head("PUT", fields), &OURS, Since::Before);
-        assert_eq!(put(&[("If-None-Match", "*")]), Verdict::PreconditionFailed);
-        assert_eq!(put(&[("If-Modified-Since", DATE)]), Verdict::Proceed);
+        assert_eq!(put(&[("If-None-Match", "*")]), PreconditionResult::PreconditionFailed);
+        assert_eq!(put(&[("If-Modified-Since", DATE)]), PreconditionResult::Proceed);
     }
 
     #[test]
     fn if_modified_since_compares_as_configured() {
-        use Verdict::{NotModified, Proceed};
+        use PreconditionResult::{NotModified, Proceed};
         let table = [
             (Since::Off, [Proceed, Proceed, Proceed]),
             (Since::Exact, [Proceed, NotModified, Proceed]),
             (Since::Before, [Proceed, NotModified, NotModified]),
         ];
-        for (since, verdicts) in table {
-            for (date, expected) in [EARLIER, DATE, LATER].into_iter().zip(verdicts) {
+        for (since, results) in table {
+            for (date, expected) in [EARLIER, DATE, LATER].into_iter().zip(results) {
                 let head = head("GET", &[("If-Modified-Since", date)]);
                 assert_eq!(evaluate(&head, &OURS, since), expected, "{since:?} {date}");
             }
@@ -225,9 +225,9 @@ mod tests {
     fn without_an_entity_tag_only_the_asterisk_matches() {
         let bare = Validators { etag: None, ..OURS };
         let of = |name, value| evaluate(&head("GET", &[(name, value)]), &bare, Since::Exact);
-        assert_eq!(of("If-None-Match", "\"a\""), Verdict::Proceed);
-        assert_eq!(of("If-None-Match", "*"), Verdict::NotModified);
-        assert_eq!(of("If-Match", "\"a\""), Verdict::PreconditionFailed);
+        assert_eq!(of("If-None-Match", "\"a\""), PreconditionResult::Proceed);
+        assert_eq!(of("If-None-Match", "*"), PreconditionResult::NotModified);
+        assert_eq!(of("If-Match", "\"a\""), PreconditionResult::PreconditionFailed);
     }
 
     /// F1: `If-Range`

@@ -16,7 +16,7 @@ pub enum Persistence {
     /// Kept, which HTTP/1.1 takes for granted.
     Kept,
     /// Kept, which HTTP/1.0 must be told.
-    KeptAloud,
+    KeepAliveHeader,
     /// Kept, and for how many seconds without a request.
     KeptFor(u64),
     /// Closed after this response.
@@ -77,7 +77,7 @@ pub fn head(
     }
     out.extend_from_slice(match persistence {
         Persistence::Kept => b"\r\n",
-        Persistence::KeptAloud => b"Connection: keep-alive\r\n\r\n",
+        Persistence::KeepAliveHeader => b"Connection: keep-alive\r\n\r\n",
         Persistence::KeptFor(_) => b"Connection: keep-alive\r\nKeep-Alive: timeout=",
         Persistence::Closed => b"Connection: close\r\n\r\n",
     });

@@ -35,8 +35,8 @@ enum Input {
         /// How many bytes the fate allows for.
         allowance: u64,
     },
-    /// The request is complete. `announce`: the shell is still to be told so.
-    Complete { announce: bool },
+    /// The request is complete. `report_end`: the shell is still to be told so.
+    Complete { report_end: bool },
     /// Nobody knows where the next request begins, or cares: whatever comes is thrown away.
     Ignored,
 }
@@ -201,7 +201,7 @@ impl Http1 {
         let discard_max = self.policy().body_discard_max;
         let max = max.unwrap_or(u64::MAX);
         match &mut self.input {
-            Input::Complete { announce } => *announce = true,
+            Input::Complete { report_end } => *report_end = true,
             Input::Body { decoder, fate: fate @ Fate::Open, allowance } => {
                 match decoder.left() {
                     Some(left) if left > max => {
@@ -284,7 +284,7 @@ impl Http1 {
             (None, _) if self.policy().keepalive_header_secs.is_some() => {
                 Persistence::KeptFor(self.policy().keepalive_header_secs.unwrap_or_default())
             }
-            (None, Version::Http10) => Persistence::KeptAloud,
+            (None, Version::Http10) => Persistence::KeepAliveHeader,
             (None, Version::Http11 | Version::Http2) => Persistence::Kept,
         };
         self.put(scratch, now, |out| {
@@ -616,10 +616,10 @@ impl Engine for Http1 {
             (Stage::Open, Input::Body { fate: Fate::Taken, .. }) if self.held.is_some() => {
                 Step::NOTHING
             }
-            (Stage::Open, Input::Body { .. } | Input::Complete { announce: true }) => {
+            (Stage::Open, Input::Body { .. } | Input::Complete { report_end: true }) => {
                 self.receive_body(input, now)
             }
-            (Stage::Open, Input::Complete { announce: false }) => Step::NOTHING,
+            (Stage::Open, Input::Complete { report_end: false }) => Step::NOTHING,
         }
     }
 

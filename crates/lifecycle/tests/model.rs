@@ -34,9 +34,9 @@ fn every_reachable_state_keeps_every_promise_and_can_end() {
             steps += 1;
             orders.clear();
             let mut after = before.clone();
-            let verdict = after.after(fact, &mut orders);
-            check(&before, fact, verdict, &orders, &after);
-            if verdict.is_ok() && seen.insert(key(&after)) {
+            let result = after.after(fact, &mut orders);
+            check(&before, fact, result, &orders, &after);
+            if result.is_ok() && seen.insert(key(&after)) {
                 queue.push_back(after);
             }
         }
@@ -79,25 +79,25 @@ fn facts_of(id: RequestId) -> [Fact; 7] {
     ]
 }
 
-fn check(before: &Stay, fact: Fact, verdict: Result<(), Illegal>, orders: &[Order], after: &Stay) {
-    let scene = || format!("{before:?}\n  {fact:?} {verdict:?} {orders:?}\n{after:?}");
-    if verdict.is_err() {
-        assert!(before == after && orders.is_empty(), "an illegal fact did something: {}", scene());
+fn check(before: &Stay, fact: Fact, result: Result<(), Illegal>, orders: &[Order], after: &Stay) {
+    let context = || format!("{before:?}\n  {fact:?} {result:?} {orders:?}\n{after:?}");
+    if result.is_err() {
+        assert!(before == after && orders.is_empty(), "an illegal fact did something: {}", context());
         return;
     }
     // No transition out of finished, one answer each, nothing weakened.
     for old in before.requests() {
         let new = find(after, old.id);
         check_request(before, fact, orders, old, new)
-            .unwrap_or_else(|why| panic!("{why}: {}", scene()));
+            .unwrap_or_else(|why| panic!("{why}: {}", context()));
     }
     for new in after.requests() {
         if find(before, new.id).is_none() {
-            assert!(orders.contains(&Order::Admit(new.id)), "from nowhere: {}", scene());
-            assert!(before.asked().is_none(), "admitted during shutdown: {}", scene());
+            assert!(orders.contains(&Order::Admit(new.id)), "from nowhere: {}", context());
+            assert!(before.asked().is_none(), "admitted during shutdown: {}", context());
         }
     }
-    check_session(before, fact, orders, after).unwrap_or_else(|why| panic!("{why}: {}", scene()));
+    check_session(before, fact, orders, after).unwrap_or_else(|why| panic!("{why}: {}", context()));
 }
 
 fn check_request(

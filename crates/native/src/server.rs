@@ -282,16 +282,16 @@ impl Server {
         answer: Option<answer::Answer<'_>>,
         scratch: &mut Scratch,
         now: Moment,
-    ) -> Result<Option<Verdict>, Illegal> {
+    ) -> Result<Option<AdmitResult>, Illegal> {
         let mut orders = std::mem::take(&mut self.orders);
         orders.clear();
         let told = self.stay.after(fact, &mut orders);
-        let mut verdict = None;
+        let mut admitted = None;
         for order in orders.drain(..) {
             match order {
                 Order::Allocate | Order::ReleaseSlot | Order::AdoptChannel(_) => {}
-                Order::Admit(id) => verdict = Some(Verdict::Admitted(id)),
-                Order::Refuse(refusal) => verdict = Some(Verdict::Refused(refusal)),
+                Order::Admit(id) => admitted = Some(AdmitResult::Admitted(id)),
+                Order::Refuse(refusal) => admitted = Some(AdmitResult::Refused(refusal)),
                 Order::SendAnswer(id) => self.put_answer(id, answer, scratch, now),
                 Order::AnswerUnknown(id) => {
                     let text = "the service gave no answer";
@@ -323,7 +323,7 @@ impl Server {
             self.free_slot_if_over(id);
         }
         self.arm_drain(now);
-        told.map(|()| verdict)
+        told.map(|()| admitted)
     }
 
     /// The same for facts that put nothing out; says whether the session's tables have it.
@@ -452,7 +452,7 @@ impl Server {
 
 /// What became of a request that came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+enum AdmitResult {
     Admitted(RequestId),
     Refused(Refusal),
 }

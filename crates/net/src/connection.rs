@@ -16,7 +16,7 @@ use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, RequestId, Stage};
 
 use crate::admission::{Admitted, TooMany};
-use crate::dispatch::Ask;
+use crate::dispatch::RouteInput;
 use crate::exchange::{Exchange, Exchanges};
 use crate::link::Link;
 use crate::protocol::{Event, Protocol};
@@ -306,12 +306,12 @@ impl<T: Transport> Connection<T> {
 
     /// Acts on what the engine says. Body bytes are handed over where they are received.
     pub(crate) fn handle(&mut self, event: Event, now: Moment) {
-        let (id, ask) = match event {
+        let (id, input) = match event {
             Event::Request(id) => {
                 self.link.admit(now);
-                (id, Ask::Request)
+                (id, RouteInput::Request)
             }
-            Event::Refused(id, refusal) => (id, Ask::Refused(refusal)),
+            Event::Refused(id, refusal) => (id, RouteInput::Refused(refusal)),
             Event::ClientLost(id) => return self.lose_client(id, now),
             Event::Violation(what) => return self.tell_violation(what, now),
             Event::Body(..) | Event::Kept(..) | Event::BodyEnd(_) => return,
@@ -319,11 +319,11 @@ impl<T: Transport> Connection<T> {
         let at = self.exchange_at(id);
         let Self { link, exchanges, .. } = self;
         let Some(exchange) = exchanges.get_mut(at) else { return };
-        if matches!(ask, Ask::Request) {
+        if matches!(input, RouteInput::Request) {
             fault_injection::inject(link, &exchange.head);
         }
         exchange.drop_task();
-        exchange.answer(link, ask, now);
+        exchange.answer(link, input, now);
         self.settle(at);
     }
 

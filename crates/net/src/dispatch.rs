@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use sekisho_handler::listing::Listed;
-use sekisho_handler::password::Question;
-use sekisho_handler::wait::{Asking, Delay};
+use sekisho_handler::password::PasswordQuery;
+use sekisho_handler::wait::{PasswordTask, Delay};
 use sekisho_handler::{
     OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page,
 };
@@ -26,7 +26,7 @@ use crate::worker::BoundSite;
 
 /// What is to be answered.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum RouteInput {
     /// What the client asked for.
     Request,
     /// The engine refuses.
@@ -39,7 +39,7 @@ pub(crate) enum Ask {
     Again,
 }
 
-impl Ask {
+impl RouteInput {
     /// The same, seen from before the decision had to wait.
     fn seen(&self, waited: Waited) -> Waited {
         match self {
@@ -57,7 +57,7 @@ struct Decided {
     /// Why the first look at a file came to nothing.
     looked: Option<rustix::io::Errno>,
     /// What a password waits for.
-    question: Option<Question>,
+    question: Option<PasswordQuery>,
 }
 
 /// What the handler of an action has made of it.
@@ -83,28 +83,28 @@ struct Starting<'a> {
     asked: Waited,
     /// Whether body bytes follow, and how many, if that is known.
     body: (bool, Option<u64>),
-    question: Option<Question>,
+    question: Option<PasswordQuery>,
     now: Moment,
 }
 
 impl Exchange {
     /// Finds the answer and begins to give it.
-    pub(crate) fn answer(&mut self, link: &mut Link, ask: Ask, now: Moment) {
-        let mut next = Some(ask);
+    pub(crate) fn answer(&mut self, link: &mut Link, input: RouteInput, now: Moment) {
+        let mut next = Some(input);
         // What could not be started or taken is answered in turn; the router bounds how often.
-        while let Some(ask) = next {
-            next = self.answer_once(link, &ask, now);
+        while let Some(input) = next {
+            next = self.answer_once(link, &input, now);
         }
     }
 
-    fn answer_once(&mut self, link: &mut Link, ask: &Ask, now: Moment) -> Option<Ask> {
+    fn answer_once(&mut self, link: &mut Link, input: &RouteInput, now: Moment) -> Option<RouteInput> {
         // A second answer to the same request (a handler failed) goes on where the first one stood.
         let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
         let bound_site = &accepted.bound_site;
         bound_site.site.table().drop_fields(bound_site.listen(link.local), &mut self.head);
         let facts = link.facts();
-        let asked = ask.seen(self.waited);
-        let Decided { action, looked, question } = self.decide(link, &accepted, &facts, ask, now);
+        let asked = input.seen(self.waited);
+        let Decided { action, looked, question } = self.decide(link, &accepted, &facts, input, now);
         let location = self.route.location;
         link.protocol.set_policy(self.id, bound_site.site.policy(location));
         self.begin_fields(bound_site, link, now);
@@ -113,7 +113,7 @@ impl Exchange {
         let is_over = max.is_some_and(|max| body.1.is_some_and(|bytes| bytes > max));
         let is_answer = !matches!(action, Action::Wait(_) | Action::Close);
         if is_over && asked.is_request && is_answer {
-            return self.take_body(link, max, now).err().map(Ask::Refused);
+            return self.take_body(link, max, now).err().map(RouteInput::Refused);
         }
         let is_task = matches!(action, Action::Cgi | Action::FileOp(_) | Action::Status(_));
         if asked.has_failed && is_answer && !is_task {
@@ -129,13 +129,13 @@ impl Exchange {
                 let status = reply.status;
                 let looked = looked.map(|errno| (errno, self.failed_path.as_slice()));
                 let trouble = Trouble { link, accepted, request: &request, route: &self.route };
-                trouble.note(status, ask, looked, now);
+                trouble.note(status, input, looked, now);
                 self.send_reply(link, &facts, reply, file_bytes, now);
                 None
             }
             Started::Task(task) => {
                 if let Err(refusal) = self.take_body(link, max, now) {
-                    return Some(Ask::Refused(refusal));
+                    return Some(RouteInput::Refused(refusal));
                 }
                 self.task = Some(task);
                 None
@@ -151,7 +151,7 @@ impl Exchange {
                 self.end(link, false, now);
                 None
             }
-            Started::Failed(status) => Some(Ask::Failed(status)),
+            Started::Failed(status) => Some(RouteInput::Failed(status)),
         }
     }
 
@@ -167,7 +167,7 @@ impl Exchange {
         link: &Link,
         accepted: &Accepted,
         facts: &ConnectionFacts,
-        ask: &Ask,
+        input: &RouteInput,
         now: Moment,
     ) -> Decided {
         let (worker, bound_site) = (&link.worker, &accepted.bound_site);
@@ -185,13 +185,13 @@ impl Exchange {
             places: &mut self.places,
             question: None,
         };
-        let action = match ask {
-            Ask::Request => table.decide(&request, route, &mut view),
-            Ask::Again => table.resume(&request, route, &mut view),
-            Ask::Refused(Refusal { status, .. }) | Ask::Failed(status) => {
+        let action = match input {
+            RouteInput::Request => table.decide(&request, route, &mut view),
+            RouteInput::Again => table.resume(&request, route, &mut view),
+            RouteInput::Refused(Refusal { status, .. }) | RouteInput::Failed(status) => {
                 table.decide_error(*status, &request, route, &mut view)
             }
-            Ask::Instead(how, target) => {
+            RouteInput::Instead(how, target) => {
                 table.redirect_internally(*how, target, &request, route, &mut view)
             }
         };
@@ -312,7 +312,7 @@ impl Starting<'_> {
             (Wait::For(length), _) => Ok(Delay::until(self.now + length)),
             (Wait::Password, Some(question)) => {
                 let (hashers, context) = (&self.link.worker.shared.hashers, Rc::new(self.context()));
-                Asking::start(hashers, question, context, self.now)
+                PasswordTask::start(hashers, question, context, self.now)
             }
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
         };

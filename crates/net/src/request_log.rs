@@ -8,7 +8,7 @@ use sekisho_http::{Head, Known, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{RouteState, Request, RequestIdSeed, Sent};
 
-use crate::dispatch::Ask;
+use crate::dispatch::RouteInput;
 use crate::exchange::{Accepted, Exchange};
 use crate::link::{Link, request_view};
 use crate::worker::{BoundSite, Worker};
@@ -109,15 +109,15 @@ impl Trouble<'_> {
     pub(crate) fn note(
         &self,
         status: Status,
-        ask: &Ask,
+        input: &RouteInput,
         looked: Option<(rustix::io::Errno, &[u8])>,
         now: Moment,
     ) {
-        let refusal = match ask {
-            Ask::Refused(refusal) => Some(refusal),
+        let refusal = match input {
+            RouteInput::Refused(refusal) => Some(refusal),
             // The handler that failed has said why.
-            Ask::Failed(_) => return,
-            Ask::Request | Ask::Again | Ask::Instead(..) => None,
+            RouteInput::Failed(_) => return,
+            RouteInput::Request | RouteInput::Again | RouteInput::Instead(..) => None,
         };
         if refusal.is_none() && !status.is_error() {
             return;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sekisho_config::{Level, LocationId, ConnectionLimit, RateLimit, Settings};
 use sekisho_handler::limits::{ConnectionPermit, SharedZone};
-use sekisho_handler::password::{self, Answer, Question, Worked};
+use sekisho_handler::password::{self, Answer, PasswordQuery, Worked};
 use sekisho_handler::wait::PasswordContext;
 use sekisho_handler::{OpenFile, View};
 use sekisho_route::{Files, AccessChecks, Look, Password, Rated, Request, Seen, Taken};
@@ -28,7 +28,7 @@ pub(crate) struct RouteView<'a> {
     /// The places that this request has taken.
     pub(crate) permits: &'a mut Vec<ConnectionPermit>,
     /// What a password waits for.
-    pub(crate) question: Option<Question>,
+    pub(crate) question: Option<PasswordQuery>,
 }
 
 impl RouteView<'_> {
@@ -124,22 +124,22 @@ impl AccessChecks for RouteView<'_> {
         password: &[u8],
     ) -> Password {
         let files = &self.worker.shared.user_files;
-        let verdicts = self.worker.verdicts.borrow();
+        let password_cache = self.worker.password_cache.borrow();
         let asked = [file, user, password];
-        match password::ask(files, &verdicts, asked, self.view.now, self.view.wall_secs) {
-            Answer::Known(verdict) => verdict,
+        match password::ask(files, &password_cache, asked, self.view.now, self.view.wall_secs) {
+            Answer::Known(result) => result,
             Answer::Later(question) => {
                 self.question = Some(question);
                 Password::Later
             }
-            Answer::Trouble(verdict, error) => {
+            Answer::Trouble(result, error) => {
                 // It may have been replaced by one that the sandbox does not know yet.
                 self.worker.shared.sandbox_recheck.notify_one();
-                let is_missing = verdict == Password::NoFile;
+                let is_missing = result == Password::NoFile;
                 let level = if is_missing { Level::Error } else { Level::Crit };
                 let file = file.escape_ascii();
                 self.write(location, level, format_args!("open() \"{file}\" failed: {error}"));
-                verdict
+                result
             }
             Answer::Unusable(why) => {
                 let (user, file) = (user.escape_ascii(), file.escape_ascii());
@@ -157,8 +157,8 @@ impl AccessChecks for RouteView<'_> {
 
 impl PasswordContext for WorkerContext {
     fn keep(&self, worked: Worked) {
-        let mut verdicts = self.worker.verdicts.borrow_mut();
-        worked.keep(&self.worker.shared.user_files, &mut verdicts, self.worker.clock.now());
+        let mut password_cache = self.worker.password_cache.borrow_mut();
+        worked.keep(&self.worker.shared.user_files, &mut password_cache, self.worker.clock.now());
     }
 
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {

@@ -14,7 +14,7 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{DeadlineKind, Moment};
 use sekisho_route::{Handover, RequestIdSeed};
 
-use crate::dispatch::Ask;
+use crate::dispatch::RouteInput;
 use crate::exchange::Exchange;
 use crate::link::Link;
 use crate::request_log::Client;
@@ -111,7 +111,7 @@ impl Exchange {
         if self.head_bytes > 0 {
             self.break_off(link, now);
         } else {
-            self.answer(link, Ask::Failed(status), now);
+            self.answer(link, RouteInput::Failed(status), now);
         }
     }
 
@@ -170,7 +170,7 @@ impl Exchange {
     }
 
     fn progress(&mut self, link: &mut Link, progress: Progress, now: Moment) {
-        let ask = match progress {
+        let input = match progress {
             Progress::Head(status, length) => {
                 return self.send_task_head(link, status, length, now);
             }
@@ -187,13 +187,13 @@ impl Exchange {
                 self.drop_task();
                 return self.break_off(link, now);
             }
-            Progress::Fail(status) => Ask::Failed(status),
-            Progress::Redirect(target) => Ask::Instead(Handover::Location, target),
-            Progress::HandOver(target) => Ask::Instead(Handover::Accel, target),
-            Progress::Again => Ask::Again,
+            Progress::Fail(status) => RouteInput::Failed(status),
+            Progress::Redirect(target) => RouteInput::Instead(Handover::Location, target),
+            Progress::HandOver(target) => RouteInput::Instead(Handover::Accel, target),
+            Progress::Again => RouteInput::Again,
         };
         self.drop_task();
-        self.answer(link, ask, now);
+        self.answer(link, input, now);
     }
 
     /// The running request is to end: its task is told, and still gives one answer (L31). Whether there was one

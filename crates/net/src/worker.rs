@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use sekisho_config::ListenAddress;
 use sekisho_handler::cgi::{Runs, ProcessSlots};
 use sekisho_handler::memory::HeapWatch;
-use sekisho_handler::password::{UserFiles, Verdicts};
-use sekisho_handler::status::Question;
+use sekisho_handler::password::{UserFiles, PasswordCache};
+use sekisho_handler::status::StatusQuery;
 use sekisho_handler::wait::Hashers;
 use sekisho_handler::{FileCache, listing};
 use tokio::runtime::{Builder, LocalOptions};
@@ -82,7 +82,7 @@ pub struct Shared {
     /// Who the server has become, where it has.
     pub user: OnceLock<String>,
     /// Who knows how the server is.
-    pub status: OnceLock<UnboundedSender<Question>>,
+    pub status: OnceLock<UnboundedSender<StatusQuery>>,
     /// What the requests of workers that have ended came to.
     pub past: Mutex<RequestStats>,
 }
@@ -185,7 +185,7 @@ pub struct Worker {
     /// How many sessions may be here.
     pub sessions_max: Cell<usize>,
     /// Passwords that were right or wrong a moment ago.
-    pub verdicts: RefCell<Verdicts>,
+    pub password_cache: RefCell<PasswordCache>,
     /// Programs that go on without their client.
     pub runs: Runs,
     /// What the requests here came to.
@@ -263,7 +263,7 @@ impl Worker {
             broken: Notify::new(),
             shutdown: Cell::new(ShutdownRequest::Continue),
             sessions_max: Cell::new(usize::MAX),
-            verdicts: RefCell::default(),
+            password_cache: RefCell::default(),
             runs: Runs::default(),
             stats: RefCell::default(),
             shared,

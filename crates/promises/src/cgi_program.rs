@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use sekisho_gateway::cgi::{
-    Ending, Exit, Fact, HeadRules, Length, Orders, Program, Release, Rules, Signal,
+    Ending, Exit, Fact, HeadRules, Length, ProgramOrders, Program, Release, Rules, Signal,
 };
 use sekisho_lifecycle::Moment;
 
@@ -52,7 +52,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn take(&mut self, output: &[u8], orders: &Orders, rules: Rules) {
+    fn take(&mut self, output: &[u8], orders: &ProgramOrders, rules: Rules) {
         assert!(self.ending.is_none() || (orders.head.is_none() && orders.body.is_empty()));
         if let Some(release) = &orders.head {
             assert!(self.release.is_none(), "a second head");

@@ -4,7 +4,7 @@
 //!
 //! The first byte says what is asked and of what; each line behind it is the value of a field.
 
-use sekisho_http::conditional::{Since, Validators, Verdict, evaluate, if_range_holds};
+use sekisho_http::conditional::{Since, Validators, PreconditionResult, evaluate, if_range_holds};
 use sekisho_http::{Head, Version, date};
 
 const NAMES: [&[u8]; 5] =
@@ -165,10 +165,10 @@ impl Asked {
             _ => false,
         };
         let wanted = match (failed, is_known) {
-            (true, _) => Verdict::PreconditionFailed,
-            (_, true) if self.is_read() => Verdict::NotModified,
-            (_, true) => Verdict::PreconditionFailed,
-            (false, false) => Verdict::Proceed,
+            (true, _) => PreconditionResult::PreconditionFailed,
+            (_, true) if self.is_read() => PreconditionResult::NotModified,
+            (_, true) => PreconditionResult::PreconditionFailed,
+            (false, false) => PreconditionResult::Proceed,
         };
         assert_eq!(evaluate(&head, &self.validators(), self.since), wanted, "{fields:?}");
         let holds = match value(b"If-Range") {
@@ -194,11 +194,11 @@ impl Asked {
             list.extend_from_slice(&tag);
             list.extend_from_slice(separators[at % 4]);
         }
-        let verdict =
+        let result =
             |name: &[u8]| evaluate(&self.head(&[(name, &list)]), &self.validators(), self.since);
-        assert_eq!(verdict(b"If-Match") == Verdict::Proceed, has_strong, "{}", list.escape_ascii());
+        assert_eq!(result(b"If-Match") == PreconditionResult::Proceed, has_strong, "{}", list.escape_ascii());
         assert_eq!(
-            verdict(b"If-None-Match") != Verdict::Proceed,
+            result(b"If-None-Match") != PreconditionResult::Proceed,
             has_weak,
             "{}",
             list.escape_ascii()

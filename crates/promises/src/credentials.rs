@@ -65,9 +65,9 @@ fn decodes(text: &[u8]) {
     let end = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
     for (alphabet, plus, slash) in [(STANDARD, b'+', b'/'), (URL_SAFE, b'-', b'_')] {
         let mut found = b"before".to_vec();
-        let verdict = decode_base64(text, plus, slash, &mut found);
+        let result = decode_base64(text, plus, slash, &mut found);
         let wanted = GeneralPurpose::new(&alphabet, config).decode(&text[..end]).ok();
-        let found = verdict.map(|()| found[b"before".len()..].to_vec());
+        let found = result.map(|()| found[b"before".len()..].to_vec());
         assert_eq!(found, wanted, "{}", text.escape_ascii());
     }
 }

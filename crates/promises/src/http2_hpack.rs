@@ -48,14 +48,14 @@ fn blocks(data: &[u8]) -> Vec<&[u8]> {
 fn read(decoder: &mut Decoder, block: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut bytes = 0;
-    let verdict = decoder.decode(block, &mut Vec::new(), |field| {
+    let result = decoder.decode(block, &mut Vec::new(), |field| {
         // The engine counts the list size; here a bomb is only kept from filling the memory.
         bytes += field.name.len() + field.value.len();
         if bytes < 1 << 20 {
             fields.push((field.name.to_vec(), field.value.to_vec()));
         }
     });
-    verdict.ok().map(|()| fields)
+    result.ok().map(|()| fields)
 }
 
 /// RFC 7541, read again and without haste. The newest entry is the last one.

@@ -12,15 +12,15 @@ use sekisho_http1::parse::is_host;
 pub fn check(data: &[u8]) {
     for merge in [true, false] {
         let mut found = b"left over".to_vec();
-        let verdict = target::resolve(data, merge, &mut found);
+        let result = target::resolve(data, merge, &mut found);
         let wanted = resolved(data, merge);
-        match (&verdict, &wanted) {
+        match (&result, &wanted) {
             (Ok(()), Ok(path)) => assert_eq!(&found, path, "{}", data.escape_ascii()),
             (Err(error), Err(possible)) => {
                 assert!(found.is_empty(), "what is refused leaves nothing behind");
                 assert!(possible.contains(error), "{error} for {}", data.escape_ascii());
             }
-            _ => panic!("{verdict:?}, not {wanted:?}, for {}", data.escape_ascii()),
+            _ => panic!("{result:?}, not {wanted:?}, for {}", data.escape_ascii()),
         }
     }
     any_bytes_survive(data);

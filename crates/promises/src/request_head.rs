@@ -8,25 +8,25 @@ use sekisho_http1::parse::{self, Framing, Message, is_token_byte, is_value_byte}
 use sekisho_http1::{Cause, Policy};
 
 /// A head as it was read: how long it was, and what it says.
-type Verdict = Result<Option<(usize, Result<Message, Cause>)>, Cause>;
+type ParseResult = Result<Option<(usize, Result<Message, Cause>)>, Cause>;
 
 /// Holds the parser to it.
 pub fn check(data: &[u8]) {
     let (payload, seed) = cuts::split_seed(data);
     let limits = limits(seed >> 8);
-    let mut first: Option<(Verdict, Written)> = None;
+    let mut first: Option<(ParseResult, Written)> = None;
     for pieces in cuts::ways(payload, seed) {
         let mut head = Head::default();
-        let verdict = read(&pieces, &limits, &mut head);
+        let result = read(&pieces, &limits, &mut head);
         let written = Written::of(&head);
-        if let Ok(Some((len, message))) = verdict {
+        if let Ok(Some((len, message))) = result {
             assert!(len <= limits.head_bytes_max + 2, "{len}");
             if let Ok(message) = message {
                 check_head(&head, message, &limits);
                 check_again(&head, message);
             }
         }
-        let found = (verdict, written);
+        let found = (result, written);
         match &first {
             None => first = Some(found),
             Some(first) => assert_eq!(*first, found, "the cut makes a difference"),
@@ -66,7 +66,7 @@ impl Written {
 }
 
 /// Offers the pieces as the engine does: what was not taken comes again with more behind it.
-fn read(pieces: &[&[u8]], limits: &Policy, head: &mut Head) -> Verdict {
+fn read(pieces: &[&[u8]], limits: &Policy, head: &mut Head) -> ParseResult {
     let mut framer = Framer::default();
     let mut inbox = Vec::new();
     let mut skipped = 0;
@@ -147,7 +147,7 @@ fn check_again(head: &Head, message: Message) {
         ..Policy::default()
     };
     let mut again = Head::default();
-    let verdict = read(&[&text], &generous, &mut again);
-    assert_eq!(verdict, Ok(Some((text.len(), Ok(message)))));
+    let result = read(&[&text], &generous, &mut again);
+    assert_eq!(result, Ok(Some((text.len(), Ok(message)))));
     assert_eq!(Written::of(head), Written::of(&again));
 }

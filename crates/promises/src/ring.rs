@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sekisho_ring::{Consumer, Place, Producer, Read};
+use sekisho_ring::{Consumer, RingLayout, Producer, Read};
 
 const RING: usize = 64;
-const PLACE: Place = Place { control: 0, data: 512, bytes: RING };
+const PLACE: RingLayout = RingLayout { control: 0, data: 512, bytes: RING };
 /// The control block, the ring, and a word behind it that must stay as it is.
 const WORDS: usize = 64 + RING / 8 + 1;
 const BEHIND: u64 = 0x5e71_5b0f_5e71_5b0f;

@@ -22,7 +22,7 @@ pub(crate) const WRITER_WAITS: usize = 384 / WORD;
 
 /// Where one ring lies, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RingLayout {
     /// Its control block; a multiple of eight.
     pub control: usize,
     /// Its bytes; a multiple of eight.
@@ -35,9 +35,9 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rings {
     /// From client to server.
-    pub request: Place,
+    pub request: RingLayout,
     /// From server to client.
-    pub answer: Place,
+    pub answer: RingLayout,
 }
 
 impl Rings {
@@ -46,8 +46,8 @@ impl Rings {
         let is_good = |bytes: usize| {
             bytes.is_power_of_two() && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes)
         };
-        let request = Place { control: 0, data: HEAD_BYTES, bytes: request_bytes };
-        let answer = Place {
+        let request = RingLayout { control: 0, data: HEAD_BYTES, bytes: request_bytes };
+        let answer = RingLayout {
             control: CONTROL_BYTES,
             data: HEAD_BYTES.checked_add(request_bytes)?,
             bytes: answer_bytes,
@@ -68,8 +68,8 @@ mod tests {
     #[test]
     fn rings_lie_behind_each_other_and_odd_sizes_are_refused() {
         let rings = Rings::new(4096, 8192).expect("good sizes");
-        assert_eq!(rings.request, Place { control: 0, data: 4096, bytes: 4096 });
-        assert_eq!(rings.answer, Place { control: 1024, data: 8192, bytes: 8192 });
+        assert_eq!(rings.request, RingLayout { control: 0, data: 4096, bytes: 4096 });
+        assert_eq!(rings.answer, RingLayout { control: 1024, data: 8192, bytes: 8192 });
         assert_eq!(rings.memory_bytes(), 16384);
         for (one, other) in
             [(0, 4096), (4096, 5000), (2048, 4096), (4096, usize::MAX), (1 << 29, 4096)]

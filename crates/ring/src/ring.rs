@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::copy::WORD;
-use crate::layout::{ENDED, HEAD, Place, READER_WAITS, TAIL, WRITER_WAITS};
+use crate::layout::{ENDED, HEAD, RingLayout, READER_WAITS, TAIL, WRITER_WAITS};
 use crate::memory::{Memory, Word};
 
 /// The other side has written what cannot be. There is no way back: every further call says the same.
@@ -83,7 +83,7 @@ struct Side<M> {
 
 impl<M: Memory> Producer<M> {
     /// The writing side of a ring that nothing has gone through; `None` where the memory has no such place.
-    pub fn new(memory: M, place: Place) -> Option<Self> {
+    pub fn new(memory: M, place: RingLayout) -> Option<Self> {
         let side = Side::new(memory, place)?;
         Some(Self { side, tail: 0, head: 0, is_waiting: false, is_corrupt: false })
     }
@@ -144,7 +144,7 @@ impl<M: Memory> Producer<M> {
 
 impl<M: Memory> Consumer<M> {
     /// The reading side of a ring that nothing has gone through; `None` where the memory has no such place.
-    pub fn new(memory: M, place: Place) -> Option<Self> {
+    pub fn new(memory: M, place: RingLayout) -> Option<Self> {
         let side = Side::new(memory, place)?;
         Some(Self { side, head: 0, tail: 0, is_ended: false, is_waiting: false, is_corrupt: false })
     }
@@ -207,8 +207,8 @@ impl<M: Memory> Consumer<M> {
 }
 
 impl<M: Memory> Side<M> {
-    fn new(memory: M, place: Place) -> Option<Self> {
-        let Place { control, data, bytes } = place;
+    fn new(memory: M, place: RingLayout) -> Option<Self> {
+        let RingLayout { control, data, bytes } = place;
         let is_good = control.is_multiple_of(WORD)
             && data.is_multiple_of(WORD)
             && bytes.is_power_of_two()

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Arc, Notify};
 use loom::thread;
-use sekisho_ring::{Consumer, Memory, Place, Producer, Read, Word};
+use sekisho_ring::{Consumer, Memory, RingLayout, Producer, Read, Word};
 
 struct Atom(AtomicU64);
 
@@ -38,7 +38,7 @@ impl Memory for Shared {
 }
 
 /// The smallest ring there can be.
-const PLACE: Place = Place { control: 0, data: 49 * 8, bytes: 8 };
+const PLACE: RingLayout = RingLayout { control: 0, data: 49 * 8, bytes: 8 };
 
 /// The two sides, and a wakeup for each of them.
 struct World {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use sekisho_ring::{Consumer, Corrupt, Moved, Place, Producer, Read, Rings};
+use sekisho_ring::{Consumer, Corrupt, Moved, RingLayout, Producer, Read, Rings};
 
-const PLACE: Place = Place { control: 0, data: 512, bytes: 64 };
+const PLACE: RingLayout = RingLayout { control: 0, data: 512, bytes: 64 };
 type Shared = Arc<Vec<AtomicU64>>;
 
 fn memory() -> Shared {
@@ -132,14 +132,14 @@ fn a_place_that_the_memory_does_not_have_is_refused() {
     // E7
     let memory = memory();
     for place in [
-        Place { bytes: 128, ..PLACE },
-        Place { bytes: 0, ..PLACE },
-        Place { bytes: 63, ..PLACE },
-        Place { bytes: 4, ..PLACE },
-        Place { control: 4, ..PLACE },
-        Place { data: 513, ..PLACE },
-        Place { data: usize::MAX - 7, ..PLACE },
-        Place { control: 512, ..PLACE },
+        RingLayout { bytes: 128, ..PLACE },
+        RingLayout { bytes: 0, ..PLACE },
+        RingLayout { bytes: 63, ..PLACE },
+        RingLayout { bytes: 4, ..PLACE },
+        RingLayout { control: 4, ..PLACE },
+        RingLayout { data: 513, ..PLACE },
+        RingLayout { data: usize::MAX - 7, ..PLACE },
+        RingLayout { control: 512, ..PLACE },
     ] {
         assert!(Producer::new(Arc::clone(&memory), place).is_none(), "{place:?}");
         assert!(Consumer::new(Arc::clone(&memory), place).is_none(), "{place:?}");

@@ -22,7 +22,7 @@ pub use file_op::{FileOp, Destination, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
 use crate::route_state::{RouteState, Request};
-use crate::place::{self, AliasFrom, Mapped};
+use crate::path_mapping::{self, AliasFrom, Mapped};
 use crate::redirect;
 use crate::table::Table;
 use crate::variable::{self, NESTED_MAX, Scope};
@@ -302,7 +302,7 @@ impl<'a, F: Files> Decision<'a, F> {
             AliasFrom::Whole => None,
         };
         let mut file = mem::take(&mut self.route_state.file);
-        let mut mapped = self.scoped(|scope| place::write_below_root(scope, value, &mut file));
+        let mut mapped = self.scoped(|scope| path_mapping::write_below_root(scope, value, &mut file));
         self.route_state.file = file;
         mapped.is_safe &= target::is_resolved(&self.route_state.file[mapped.root_bytes..]);
         let look = self.look_at_file(mapped);
@@ -328,7 +328,7 @@ impl<'a, F: Files> Decision<'a, F> {
         );
         if is_for_files
             && !is_known
-            && let Err(next) = self.method_verdict()
+            && let Err(next) = self.method_outcome()
         {
             return next;
         }
@@ -338,7 +338,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Some(form) = self.settings().status
             && !self.is_limited(self.settings())
         {
-            return match self.method_verdict() {
+            return match self.method_outcome() {
                 Ok(()) => Next::Done(Action::Status(form)),
                 Err(next) => next,
             };
@@ -350,7 +350,7 @@ impl<'a, F: Files> Decision<'a, F> {
             return next;
         }
         // As in nginx, what is not there is not there for POST, too; what is, does not take it.
-        match self.method_verdict() {
+        match self.method_outcome() {
             Err(next) if self.route_state.method != Method::Post => next,
             _ => {
                 let mapped = self.map_path();
@@ -382,7 +382,7 @@ impl<'a, F: Files> Decision<'a, F> {
     /// A directory was asked for without its slash.
     fn redirect_to_directory(&mut self) -> Next<F::File> {
         if self.route_state.method != Method::Post
-            && let Err(next) = self.method_verdict()
+            && let Err(next) = self.method_outcome()
         {
             return next;
         }
@@ -414,17 +414,17 @@ impl<'a, F: Files> Decision<'a, F> {
             }
             self.route_state.file.truncate(directory_bytes);
             if !is_directory {
-                match self.directory_verdict(mapped) {
+                match self.directory_outcome(mapped) {
                     Ok(()) => is_directory = true,
                     Err(status) => return Next::Fail(status),
                 }
             }
         }
-        if !is_directory && let Err(status) = self.directory_verdict(mapped) {
+        if !is_directory && let Err(status) = self.directory_outcome(mapped) {
             return Next::Fail(status);
         }
         if self.route_state.method != Method::Post {
-            if let Err(next) = self.method_verdict() {
+            if let Err(next) = self.method_outcome() {
                 return next;
             }
             if settings.autoindex {
@@ -437,7 +437,7 @@ impl<'a, F: Files> Decision<'a, F> {
         Next::Fail(if runs_all { Status::NOT_FOUND } else { Status::FORBIDDEN })
     }
 
-    fn directory_verdict(&mut self, mapped: Mapped) -> Result<(), Status> {
+    fn directory_outcome(&mut self, mapped: Mapped) -> Result<(), Status> {
         match self.look_at_file(mapped) {
             Look::Directory => Ok(()),
             Look::Missing => Err(Status::NOT_FOUND),
@@ -613,7 +613,7 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     /// Whether the method is one for files; if not, what comes instead.
-    fn method_verdict(&mut self) -> Result<(), Next<F::File>> {
+    fn method_outcome(&mut self) -> Result<(), Next<F::File>> {
         let method = self.route_state.method;
         if matches!(method, Method::Get | Method::Head) {
             return Ok(());
@@ -644,7 +644,7 @@ impl<'a, F: Files> Decision<'a, F> {
     /// Maps the path to a file name, in `route_state.file`.
     fn map_path(&mut self) -> Mapped {
         let mut file = mem::take(&mut self.route_state.file);
-        let mapped = self.scoped(|scope| place::write_file(scope, &scope.route_state.path, &mut file));
+        let mapped = self.scoped(|scope| path_mapping::write_file(scope, &scope.route_state.path, &mut file));
         self.route_state.file = file;
         self.route_state.root_bytes = mapped.root_bytes;
         mapped

@@ -17,7 +17,7 @@ pub mod access_checks;
 mod links;
 mod location;
 pub mod log;
-mod place;
+mod path_mapping;
 mod redirect;
 pub mod log_entry;
 mod server_name;

@@ -10,7 +10,7 @@ use sekisho_http::{Head, Known, Status, target};
 use crate::capture::Captures;
 use crate::route_state::RouteState;
 use crate::location::{self, Level};
-use crate::place::{self, AliasFrom};
+use crate::path_mapping::{self, AliasFrom};
 use crate::server_name::ServerNames;
 
 /// The routing table of a configuration.
@@ -99,11 +99,11 @@ impl Table {
         route_state.method = head.method();
         let names = self.names.get(listen).ok_or(Status::INTERNAL_SERVER_ERROR)?;
         let authority = target::split_authority(head.target()).map(|(authority, _)| authority);
-        let verdict = match authority.or_else(|| head.known(Known::Host)) {
+        let result = match authority.or_else(|| head.known(Known::Host)) {
             Some(value) => target::host(value, &mut route_state.host),
             None => Ok(()),
         };
-        route_state.server = match verdict {
+        route_state.server = match result {
             Ok(()) => names.find(&route_state.host, &mut route_state.captures),
             Err(_) => names.default_server(),
         };
@@ -114,7 +114,7 @@ impl Table {
             return Err(Status::INTERNAL_SERVER_ERROR);
         }
         route_state.is_routed = true;
-        verdict.map_err(|_| Status::BAD_REQUEST)
+        result.map_err(|_| Status::BAD_REQUEST)
     }
 
     /// Drops fields with odd names as the server says that the request is for (`ignore_invalid_headers`,
@@ -185,7 +185,7 @@ impl Table {
 
     /// Whether a location's files lie where no variable has a say.
     pub(crate) fn is_place_fixed(&self, id: LocationId) -> bool {
-        place::template_of(&self.location(id).settings.place).as_literal().is_some()
+        path_mapping::template_of(&self.location(id).settings.path_mapping).as_literal().is_some()
     }
 }
 

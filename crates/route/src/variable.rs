@@ -14,7 +14,7 @@ use crate::credentials;
 use crate::route_state::{RouteState, Request};
 use crate::access_checks::LimitStatus;
 use crate::log::{push_time_iso8601, push_time_local};
-use crate::place;
+use crate::path_mapping;
 use crate::table::Table;
 
 /// What is known after the answer was sent, for logs.
@@ -115,7 +115,7 @@ impl Scope<'_> {
     }
 
     /// What the location's `alias` stands for.
-    pub(crate) fn alias_from(&self) -> place::AliasFrom {
+    pub(crate) fn alias_from(&self) -> path_mapping::AliasFrom {
         self.table.alias_from(self.route_state.location)
     }
 
@@ -174,7 +174,7 @@ impl Scope<'_> {
             V::ContentType => put(head.known(Known::ContentType).unwrap_or_default()),
             V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
             // There is no view of symbolic links here: the real path is taken to be the given one.
-            V::DocumentRoot | V::RealpathRoot => place::write_root(self, out),
+            V::DocumentRoot | V::RealpathRoot => path_mapping::write_root(self, out),
             V::DocumentUri | V::Uri => put(&route_state.path),
             V::Geo(at) => self.geo(*at, out),
             V::Host if route_state.host.is_empty() => self.push_server_name(out),
@@ -227,7 +227,7 @@ impl Scope<'_> {
             V::RequestCompletion => put(if sent.completed { b"OK" } else { b"" }),
             V::RequestFilename if route_state.file.is_empty() => {
                 let mut file = Vec::new();
-                place::write_file(self, &route_state.path, &mut file);
+                path_mapping::write_file(self, &route_state.path, &mut file);
                 put(&file);
             }
             V::RequestFilename => put(&route_state.file),

@@ -30,7 +30,7 @@ use sekisho_net::{WorkerCommand, Site};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::reload::Verdict;
+use crate::reload::ReloadResult;
 use crate::{Problem, privilege};
 
 pub(crate) use operators::Operators;
@@ -63,7 +63,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) enum ServerRequest {
     /// Read the configuration again.
-    Reload(oneshot::Sender<Verdict>),
+    Reload(oneshot::Sender<ReloadResult>),
     /// End.
     Stop(Manner, oneshot::Sender<()>),
     /// The sessions of the addresses have ended, as ordered.

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sekisho_endpoint::control::{Finding, Outcome, Verdict, What};
+use sekisho_endpoint::control::{Finding, Outcome, CommandResult, What};
 use sekisho_endpoint::{CallError, Code, control};
 
 use crate::Problem;
@@ -225,13 +225,13 @@ pub(crate) fn run(ctl: &Ctl) -> ExitCode {
 }
 
 /// Asks a process for a reload; `None` when it cannot be asked.
-pub(crate) fn reload(pid: u32) -> Result<Option<Verdict>, Problem> {
-    let verdict = connect::control_socket(pid).and_then(|socket| {
+pub(crate) fn reload(pid: u32) -> Result<Option<CommandResult>, Problem> {
+    let result = connect::control_socket(pid).and_then(|socket| {
         let mut server = Server::connect(socket, Vec::new(), "reload")?;
-        server.verdict(What::Reload(control::Reload {}))
+        server.result(What::Reload(control::Reload {}))
     });
-    match verdict {
-        Ok(verdict) => Ok(Some(verdict)),
+    match result {
+        Ok(result) => Ok(Some(result)),
         Err(Failure::NoServer(_)) => Ok(None),
         Err(failure) => Err(Problem::new(format_args!("process {pid}: {}", failure.text()))),
     }
@@ -263,15 +263,15 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
         }),
         Command::Session { command } => session(command, &mut server),
         Command::Reload => {
-            let verdict = server.verdict(What::Reload(control::Reload {}))?;
-            eprint!("{}", verdict.text);
-            if !verdict.is_good {
+            let result = server.result(What::Reload(control::Reload {}))?;
+            eprint!("{}", result.text);
+            if !result.is_good {
                 return Err(Failure::Failed(String::new()));
             }
             say("reloaded")
         }
         Command::Stop { forceful } => {
-            server.verdict(What::Stop(control::Stop { forceful: *forceful }))?;
+            server.result(What::Stop(control::Stop { forceful: *forceful }))?;
             say(if *forceful { "stopping" } else { "draining" })
         }
         Command::Metrics(options) => metrics::run(options, &mut server),

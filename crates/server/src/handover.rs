@@ -47,7 +47,7 @@ const FAILED: &str = "failed";
 
 /// What can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Question {
+pub(crate) enum HandoverRequest {
     /// Give me your sockets.
     Sockets,
     /// I serve; you may go.
@@ -56,7 +56,7 @@ pub(crate) enum Question {
     Failed,
 }
 
-impl Question {
+impl HandoverRequest {
     const ALL: [Self; 3] = [Self::Sockets, Self::Ready, Self::Failed];
 
     const fn word(self) -> &'static str {
@@ -81,7 +81,7 @@ pub(crate) struct Offer {
 #[derive(Debug)]
 pub(crate) struct Call {
     /// What they want.
-    pub(crate) question: Question,
+    pub(crate) question: HandoverRequest,
     /// What they say along with it.
     pub(crate) said: String,
     /// Which process they are.
@@ -146,7 +146,7 @@ async fn hear(stream: tokio::net::UnixStream) -> Option<Call> {
     }
     let line = line[..filled].strip_suffix(b"\n")?;
     let (word, said) = split_word(line).unwrap_or((line, b""));
-    let question = Question::ALL.into_iter().find(|question| question.word().as_bytes() == word)?;
+    let question = HandoverRequest::ALL.into_iter().find(|question| question.word().as_bytes() == word)?;
     let said = String::from_utf8_lossy(said).into_owned();
     Some(Call { question, said, pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), stream })
 }
@@ -245,7 +245,7 @@ fn send(to: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) ->
 
 /// Asks a server to do something and waits for its verdict: whether it went well, and what it says.
 /// `None` when there is nobody to ask.
-pub(crate) fn ask(pid: u32, question: Question, said: &str) -> io::Result<Option<(bool, String)>> {
+pub(crate) fn ask(pid: u32, question: HandoverRequest, said: &str) -> io::Result<Option<(bool, String)>> {
     let Some(mut stream) = call(pid, question, said)? else { return Ok(None) };
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -260,7 +260,7 @@ pub(crate) fn ask(pid: u32, question: Question, said: &str) -> io::Result<Option
 /// Takes the sockets of a server.
 pub(crate) fn take_sockets(pid: u32) -> io::Result<Offer> {
     let nobody = || io::Error::other("nobody is there");
-    let stream = call(pid, Question::Sockets, "")?.ok_or_else(nobody)?;
+    let stream = call(pid, HandoverRequest::Sockets, "")?.ok_or_else(nobody)?;
     let (mut text, mut descriptors) = (Vec::new(), VecDeque::new());
     while !is_whole(&text) {
         if receive(&stream, &mut text, &mut descriptors)? == 0 || text.len() > OFFER_BYTES_MAX {
@@ -336,7 +336,7 @@ fn receive(
     Ok(message.bytes)
 }
 
-fn call(pid: u32, question: Question, said: &str) -> io::Result<Option<UnixStream>> {
+fn call(pid: u32, question: HandoverRequest, said: &str) -> io::Result<Option<UnixStream>> {
     let mut stream = match UnixStream::connect_addr(&address(pid)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
@@ -354,7 +354,7 @@ fn call(pid: u32, question: Question, said: &str) -> io::Result<Option<UnixStrea
 }
 
 /// One line, whatever is said.
-fn line_of(question: Question, said: &str) -> String {
+fn line_of(question: HandoverRequest, said: &str) -> String {
     let end = said.floor_char_boundary(SAID_BYTES_MAX);
     let said: String = said[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let space = if said.is_empty() { "" } else { " " };
@@ -420,9 +420,9 @@ mod tests {
 
     #[test]
     fn a_question_is_one_line_whatever_is_said_with_it() {
-        assert_eq!(line_of(Question::Ready, ""), "ready\n");
-        assert_eq!(line_of(Question::Failed, "a\nb\tc"), "failed a b c\n");
-        let long = line_of(Question::Failed, &"ü".repeat(LINE_BYTES_MAX));
+        assert_eq!(line_of(HandoverRequest::Ready, ""), "ready\n");
+        assert_eq!(line_of(HandoverRequest::Failed, "a\nb\tc"), "failed a b c\n");
+        let long = line_of(HandoverRequest::Failed, &"ü".repeat(LINE_BYTES_MAX));
         assert!(long.len() <= LINE_BYTES_MAX && long.ends_with("ü\n"));
     }
 }

@@ -47,7 +47,7 @@ impl PidFile {
     }
 
     /// The server is to end: whoever starts now may have the file.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release(&self) {
         // What could not be locked need not be unlocked.
         let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
     }

@@ -22,7 +22,7 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a reload went.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct ReloadResult {
     /// Whether the new configuration is in use.
     pub(crate) is_good: bool,
     /// Everything there is to say about it, warnings included.
@@ -31,26 +31,26 @@ pub(crate) struct Verdict {
 
 impl Server {
     /// Reads the configuration again and uses it, if it is good.
-    pub(crate) async fn reload(&mut self) -> Verdict {
+    pub(crate) async fn reload(&mut self) -> ReloadResult {
         if self.drain.manner().is_some() || self.upgrade.is_some() {
             let text = "not reloaded: the server is about to end\n";
             self.log(Level::Error, text.trim_end());
-            return Verdict { is_good: false, text: text.to_owned() };
+            return ReloadResult { is_good: false, text: text.to_owned() };
         }
         service_manager::tell(State::Reloading, "reading the configuration");
-        let verdict = self.try_reload().await;
+        let result = self.try_reload().await;
         service_manager::tell(
             State::Ready,
-            if verdict.is_good {
+            if result.is_good {
                 self.status()
             } else {
                 format!("{}; the last reload failed", self.status())
             },
         );
-        verdict
+        result
     }
 
-    async fn try_reload(&mut self) -> Verdict {
+    async fn try_reload(&mut self) -> ReloadResult {
         let heap_before = heap_bytes();
         let outcome = self.plan.read();
         for report in &outcome.reports {
@@ -79,7 +79,7 @@ impl Server {
                 text.push('\n');
             }
         }
-        Verdict { is_good, text }
+        ReloadResult { is_good, text }
     }
 
     /// Opens what is new, and then, when nothing can fail any more, changes over. What an operator should know of

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::control_plane::{self, ControlPlane, Rules, Operators};
-use crate::handover::{self, Call, Handover, Question};
+use crate::handover::{self, Call, Handover, HandoverRequest};
 use crate::opening::{self, Opened};
 use crate::pid_file::PidFile;
 use crate::sandbox::{Choice, Domain, Fit};
@@ -254,7 +254,7 @@ impl Server {
 
     /// Tells the process whose place we take that it may go; an error when it does not want to.
     fn relieve(&self, predecessor: u32, sockets: &Sockets) -> Result<(), Problem> {
-        let (level, message) = match handover::ask(predecessor, Question::Ready, "") {
+        let (level, message) = match handover::ask(predecessor, HandoverRequest::Ready, "") {
             Ok(Some((true, _))) => (Level::Notice, format!("took over from process {predecessor}")),
             Ok(Some((false, text))) => return Err(Problem(text)),
             Ok(None) => (Level::Error, format!("process {predecessor} is gone")),
@@ -361,7 +361,7 @@ impl Server {
     }
 
     fn worker_ended(&mut self, ended: &Ended) -> DrainOrder {
-        let duty = self.workers.let_go(ended);
+        let duty = self.workers.release(ended);
         if let Some(error) = &ended.error {
             self.log(Level::Emerg, &format!("a worker cannot go on: {error}"));
         }
@@ -411,7 +411,7 @@ impl Server {
                 self.log(Level::Notice, message);
                 if !self.is_replaced {
                     service_manager::tell(State::Stopping, message);
-                    self.pid_file.iter().for_each(PidFile::let_go);
+                    self.pid_file.iter().for_each(PidFile::release);
                 }
                 match manner {
                     // Others accept who waits.
@@ -452,13 +452,13 @@ impl Server {
             _ if self.successor() != Some(call.pid) => {
                 call.answer(false, "no upgrade of yours is under way");
             }
-            Question::Failed => {
+            HandoverRequest::Failed => {
                 let why = format!("the new process says: {}", call.said);
                 call.answer(true, "");
                 self.abandon_upgrade(&why);
             }
-            Question::Sockets => self.give_sockets(call),
-            Question::Ready => {
+            HandoverRequest::Sockets => self.give_sockets(call),
+            HandoverRequest::Ready => {
                 call.answer(true, "");
                 return self.make_way();
             }
@@ -470,9 +470,9 @@ impl Server {
     async fn serve_control_plane(&mut self, event: control_plane::ServerRequest) -> DrainOrder {
         match event {
             control_plane::ServerRequest::Reload(answer) => {
-                let verdict = self.reload().await;
+                let result = self.reload().await;
                 // Whoever does not wait for the verdict finds it in the log.
-                let _ = answer.send(verdict);
+                let _ = answer.send(result);
                 DrainOrder::Nothing
             }
             control_plane::ServerRequest::Stop(manner, answer) => {

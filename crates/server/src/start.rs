@@ -60,9 +60,9 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
 fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
     if matches!(name, SignalName::Reload) {
         let number = pid.as_raw_nonzero().get().unsigned_abs();
-        if let Some(verdict) = ctl::reload(number)? {
-            eprint!("{}", verdict.text);
-            return Ok(if verdict.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        if let Some(result) = ctl::reload(number)? {
+            eprint!("{}", result.text);
+            return Ok(if result.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         eprintln!("sekisho: process {number} cannot be asked; its error log has the verdict");
     }

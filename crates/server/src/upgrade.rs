@@ -17,7 +17,7 @@ use sekisho_lifecycle::{Manner, Moment};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::Problem;
-use crate::handover::{self, Call, Offer, Question};
+use crate::handover::{self, Call, Offer, HandoverRequest};
 use crate::pid_file::PidFile;
 use crate::run::Server;
 use crate::service_manager::{self, State};
@@ -229,7 +229,7 @@ pub(crate) fn predecessor() -> Option<u32> {
 pub(crate) fn tell_failure(problem: &Problem) {
     if let Some(from) = predecessor() {
         // What cannot be told is on stderr.
-        let _ = handover::ask(from, Question::Failed, &problem.0);
+        let _ = handover::ask(from, HandoverRequest::Failed, &problem.0);
     }
 }
 

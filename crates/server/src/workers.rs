@@ -226,7 +226,7 @@ impl Workers {
     }
 
     /// Lets one go that has ended, and says what it was.
-    pub(crate) fn let_go(&mut self, ended: &Ended) -> Duty {
+    pub(crate) fn release(&mut self, ended: &Ended) -> Duty {
         let place = |handles: &[WorkerHandle]| handles.iter().position(|handle| handle.id == ended.id);
         let (handle, duty) = if let Some(at) = place(&self.retired) {
             let handle = self.retired.remove(at);

@@ -25,7 +25,7 @@ struct Mapping<'a> {
 
 impl<'a> Mapping<'a> {
     fn of(location: &'a Location) -> Self {
-        Self { server: location.server, place: &location.settings.place }
+        Self { server: location.server, place: &location.settings.path_mapping }
     }
 
     /// Whether the same path is the same file by both.
@@ -139,7 +139,7 @@ fn run(location: &Location) -> Vec<Area<'_>> {
 
 /// The folder that the files of a location lie in, or one around it.
 fn folder_of(location: &Location) -> Option<PathBuf> {
-    match (&location.settings.place, &location.matches) {
+    match (&location.settings.path_mapping, &location.matches) {
         (
             Place::Root(root),
             LocationMatch::Prefix { path: below, .. } | LocationMatch::Exact(below),

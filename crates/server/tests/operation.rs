@@ -209,7 +209,7 @@ fn signals_are_sent_by_flag_to_whom_the_pid_file_names() {
 }
 
 #[test]
-fn reload_by_flag_exits_with_the_verdict() {
+fn reload_by_flag_exits_with_the_result() {
     // O3: also where only the running server can know it.
     let config = format!("pid {{dir}}/server.pid;\n{}", site("location / { return 200 one; }"));
     let server = Server::start(BINARY, &config);

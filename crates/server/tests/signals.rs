@@ -43,12 +43,12 @@ fn is_refused(address: SocketAddr) -> bool {
 
 /// Sends HUP and waits for the verdict in the log.
 #[track_caller]
-fn reload(server: &Server, verdict: &str) {
+fn reload(server: &Server, result: &str) {
     // As it is: under load the log is never quiet.
-    let count = || server.tree().text("error.log").matches(verdict).count();
+    let count = || server.tree().text("error.log").matches(result).count();
     let before = count();
     server.signal(Signal::HUP);
-    eventually(verdict, LONG, || count() > before);
+    eventually(result, LONG, || count() > before);
 }
 
 #[test]

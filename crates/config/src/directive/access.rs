@@ -7,7 +7,7 @@ use super::{
     Context, LEVELS, LEVELS_LIMIT_EXCEPT, LOCATION, Row, SERVER_LOCATION, active, block, set,
 };
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{AddressRule, Part, UserFile, Who};
+use crate::model::{AddressRule, Part, UserFile, AddressMatch};
 use crate::names::{HostKey, host_key, regex_of};
 use crate::parse::Word;
 use crate::value;
@@ -147,14 +147,14 @@ fn rule(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>, allows: bool) -> Re
     Ok(())
 }
 
-fn who(d: &Directive<'_>, s: &mut Scope<'_>, word: &Word) -> Result<Who, Fault> {
+fn who(d: &Directive<'_>, s: &mut Scope<'_>, word: &Word) -> Result<AddressMatch, Fault> {
     let invalid = || {
         Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))
             .help("an address, a network like 10.0.0.0/8, \"unix:\" or \"all\"".to_owned())
     };
     let text = match d.text(word)? {
-        "all" => return Ok(Who::All),
-        "unix:" => return Ok(Who::Unix),
+        "all" => return Ok(AddressMatch::All),
+        "unix:" => return Ok(AddressMatch::Unix),
         text => text,
     };
     let (address, bits) = match text.split_once('/') {
@@ -171,7 +171,7 @@ fn who(d: &Directive<'_>, s: &mut Scope<'_>, word: &Word) -> Result<Who, Fault> 
         IpAddr::V4(address) => {
             let mask = u32::MAX.checked_shl(32 - bits as u32).unwrap_or(0);
             let bits = address.to_bits();
-            (Who::V4 { address: bits & mask, mask }, bits & !mask != 0)
+            (AddressMatch::V4 { address: bits & mask, mask }, bits & !mask != 0)
         }
         IpAddr::V6(address) => {
             let mask = u128::MAX.checked_shl(128 - bits as u32).unwrap_or(0);
@@ -186,10 +186,10 @@ fn who(d: &Directive<'_>, s: &mut Scope<'_>, word: &Word) -> Result<Who, Fault> 
 }
 
 /// A network of IPv4 addresses that is written as one of IPv6 is what it means.
-fn mapped(address: u128, bits: u32, mask: u128) -> Who {
+fn mapped(address: u128, bits: u32, mask: u128) -> AddressMatch {
     match (Ipv6Addr::from_bits(address).to_ipv4_mapped(), bits) {
-        (Some(address), 96..) => Who::V4 { address: address.to_bits(), mask: mask as u32 },
-        _ => Who::V6 { address, mask },
+        (Some(address), 96..) => AddressMatch::V4 { address: address.to_bits(), mask: mask as u32 },
+        _ => AddressMatch::V6 { address, mask },
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{LEVELS, LEVELS_IF, LOCATION, Row, active, set};
 use crate::level::{CacheKind, Directive, Fault, Level, Scope};
-use crate::model::{LocationMatch, Part, Place, Symlinks, Template, Variable};
+use crate::model::{LocationMatch, Part, PathMapping, Symlinks, Template, Variable};
 use crate::parse::Word;
 use crate::value;
 
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, s| {
             not_beside(l, d, "alias")?;
             let place = place(d, s, true)?;
-            l.settings.place = Place::Root(Arc::new(place));
+            l.settings.path_mapping = PathMapping::Root(Arc::new(place));
             Ok(())
         },
     ),
@@ -157,7 +157,7 @@ fn alias(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
             warn_of_slash(s, word, one);
         }
     }
-    l.settings.place = Place::Alias(Arc::new(place(d, s, false)?));
+    l.settings.path_mapping = PathMapping::Alias(Arc::new(place(d, s, false)?));
     Ok(())
 }
 

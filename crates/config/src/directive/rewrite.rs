@@ -199,13 +199,13 @@ pub(crate) fn assigned_name(word: &Word) -> Option<String> {
 }
 
 fn branch(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
-    let (condition, verdict) = match condition(d, s) {
+    let (condition, result) = match condition(d, s) {
         Ok(condition) => (condition, Ok(())),
         // What stands within is judged all the same.
         Err(fault) => (Condition::Is(Variable::Capture(0)), Err(fault)),
     };
     l.own.steps.push(Step::If(Branch { condition, location: None, steps: Vec::new() }));
-    verdict
+    result
 }
 
 /// A word of a condition, without the parenthesis that touches it.

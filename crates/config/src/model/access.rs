@@ -27,12 +27,12 @@ pub struct AddressRule {
     /// Whether it lets in.
     pub allows: bool,
     /// Whom.
-    pub who: Who,
+    pub who: AddressMatch,
 }
 
 /// Whom an [`AddressRule`] is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Who {
+pub enum AddressMatch {
     /// `all`
     All,
     /// `unix:`: clients of Unix sockets.
@@ -53,7 +53,7 @@ pub enum Who {
     },
 }
 
-impl Who {
+impl AddressMatch {
     /// Whether a client is meant; `None` is one of a Unix socket. An IPv4 address that comes as an IPv6 one
     /// is an IPv4 address.
     pub fn is_meant(self, client: Option<IpAddr>) -> bool {

@@ -7,7 +7,7 @@ use super::{Inner, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
 use crate::model::{
-    CgiPass, LimitExcept, LocationId, LocationMatch, Part, Place, Programs, Script, ServerId, Step,
+    CgiPass, LimitExcept, LocationId, LocationMatch, Part, PathMapping, Programs, Script, ServerId, Step,
     Template,
 };
 use crate::names::{location_match, shown};
@@ -251,17 +251,17 @@ fn is_version_of(file: &[u8], name: &[u8]) -> bool {
 /// An alias stands for the prefix of the location that says it; a location within sees the rest of its own
 /// path added to it.
 fn inherit_alias(parent: &Level, level: &mut Level) {
-    let (Place::Alias(alias), LocationMatch::Prefix { path: prefix, .. }) =
-        (&parent.settings.place, &parent.matches)
+    let (PathMapping::Alias(alias), LocationMatch::Prefix { path: prefix, .. }) =
+        (&parent.settings.path_mapping, &parent.matches)
     else {
         return;
     };
-    level.settings.place = match &level.matches {
+    level.settings.path_mapping = match &level.matches {
         LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => {
             let rest = path.get(prefix.len()..).unwrap_or_default();
-            Place::Alias(Arc::new(with_more(alias, rest)))
+            PathMapping::Alias(Arc::new(with_more(alias, rest)))
         }
-        _ => Place::AliasOfParent { alias: Arc::clone(alias), prefix_bytes: prefix.len() },
+        _ => PathMapping::AliasOfParent { alias: Arc::clone(alias), prefix_bytes: prefix.len() },
     };
 }
 

@@ -88,7 +88,7 @@ pub enum Exit {
 
 /// What to do: the parts in this order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Orders {
+pub struct ProgramOrders {
     /// Send this head.
     pub head: Option<Release>,
     /// Send these bytes of the output just offered.
@@ -243,8 +243,8 @@ impl Program {
     }
 
     /// Takes a fact.
-    pub fn after(&mut self, fact: Fact<'_>, now: Moment) -> Orders {
-        let mut orders = Orders::default();
+    pub fn after(&mut self, fact: Fact<'_>, now: Moment) -> ProgramOrders {
+        let mut orders = ProgramOrders::default();
         if self.is_over() {
             return orders;
         }
@@ -279,13 +279,13 @@ impl Program {
     }
 
     /// Whether the next deadline is for the program's silence.
-    pub fn is_heard_for(&self) -> bool {
+    pub fn awaits_output(&self) -> bool {
         matches!(self.next_due(), Some((_, Due::Read)))
     }
 
     /// Acts on one deadline that has passed; another may have, too.
-    pub fn expire(&mut self, now: Moment) -> Orders {
-        let mut orders = Orders::default();
+    pub fn expire(&mut self, now: Moment) -> ProgramOrders {
+        let mut orders = ProgramOrders::default();
         let Some((_, due)) = self.next_due().filter(|(at, _)| at.is_due(now)) else {
             return orders;
         };
@@ -346,7 +346,7 @@ impl Program {
         }
     }
 
-    fn output(&mut self, bytes: &[u8], now: Moment, orders: &mut Orders) {
+    fn output(&mut self, bytes: &[u8], now: Moment, orders: &mut ProgramOrders) {
         if bytes.is_empty() {
             return;
         }
@@ -381,7 +381,7 @@ impl Program {
         mut head: ResponseHead,
         rest: Range<usize>,
         now: Moment,
-        orders: &mut Orders,
+        orders: &mut ProgramOrders,
     ) {
         match std::mem::replace(&mut head.kind, Kind::Document) {
             Kind::LocalRedirect(target) => return self.end(Ending::Redirect(target), now, orders),
@@ -401,7 +401,7 @@ impl Program {
         head: ResponseHead,
         rest: Range<usize>,
         now: Moment,
-        orders: &mut Orders,
+        orders: &mut ProgramOrders,
     ) {
         let is_without_body = head.is_without_body();
         let length = match head.content_length {
@@ -419,7 +419,7 @@ impl Program {
     }
 
     /// Body bytes leave, but no more than `Content-Length` says (C9).
-    fn send(&mut self, mut bytes: Range<usize>, now: Moment, orders: &mut Orders) {
+    fn send(&mut self, mut bytes: Range<usize>, now: Moment, orders: &mut ProgramOrders) {
         let Answer::Body(Some(left)) = &mut self.answer else {
             orders.body = bytes;
             return;
@@ -434,7 +434,7 @@ impl Program {
         }
     }
 
-    fn output_ended(&mut self, now: Moment, orders: &mut Orders) {
+    fn output_ended(&mut self, now: Moment, orders: &mut ProgramOrders) {
         if !std::mem::replace(&mut self.is_output_open, false) {
             return;
         }
@@ -463,7 +463,7 @@ impl Program {
         }
     }
 
-    fn exited(&mut self, exit: Exit, now: Moment, orders: &mut Orders) {
+    fn exited(&mut self, exit: Exit, now: Moment, orders: &mut ProgramOrders) {
         let sweep_at = match self.process {
             Process::Running | Process::Killed => now + EXIT_GRACE,
             // The rest of the group has been asked to end, and has its time.
@@ -478,7 +478,7 @@ impl Program {
     }
 
     /// There is no more output: the answer is what there is, unless the program was killed.
-    fn conclude(&mut self, exit: Option<Exit>, now: Moment, orders: &mut Orders) {
+    fn conclude(&mut self, exit: Option<Exit>, now: Moment, orders: &mut ProgramOrders) {
         let code = match exit {
             Some(Exit::Signal(signal)) => return self.fail(Cause::Died(signal), now, orders),
             Some(Exit::Code(code)) => Some(code),
@@ -496,7 +496,7 @@ impl Program {
     }
 
     /// The answer will not be complete, if it is not already over.
-    fn fail(&mut self, cause: Cause, now: Moment, orders: &mut Orders) {
+    fn fail(&mut self, cause: Cause, now: Moment, orders: &mut ProgramOrders) {
         match self.answer {
             Answer::Over => {}
             Answer::Head(_) | Answer::Held(_) => self.end(Ending::Fail(cause), now, orders),
@@ -504,20 +504,20 @@ impl Program {
         }
     }
 
-    fn end(&mut self, ending: Ending, now: Moment, orders: &mut Orders) {
+    fn end(&mut self, ending: Ending, now: Moment, orders: &mut ProgramOrders) {
         self.answer = Answer::Over;
         self.ended_at = now;
         orders.ending = Some(ending);
     }
 
-    fn terminate(&mut self, grace: Duration, now: Moment, orders: &mut Orders) {
+    fn terminate(&mut self, grace: Duration, now: Moment, orders: &mut ProgramOrders) {
         if matches!(self.process, Process::Running) {
             self.process = Process::Terminated { kill_at: now + grace };
             orders.signal = Some(Signal::Terminate);
         }
     }
 
-    fn sweep(&mut self, orders: &mut Orders) {
+    fn sweep(&mut self, orders: &mut ProgramOrders) {
         self.process = Process::Swept;
         orders.signal = Some(Signal::Sweep);
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sekisho_gateway::cgi::{Ending, Exit, Fact, HeadRules, Length, Orders, Program, Rules, Signal};
+use sekisho_gateway::cgi::{Ending, Exit, Fact, HeadRules, Length, ProgramOrders, Program, Rules, Signal};
 use sekisho_lifecycle::Moment;
 
 const RULES: Rules = Rules {
@@ -66,7 +66,7 @@ fn run(rules: Rules, script: &[(u64, Do)]) -> Vec<String> {
     log
 }
 
-fn write_down(log: &mut Vec<String>, now: Moment, orders: &Orders, text: &str) {
+fn write_down(log: &mut Vec<String>, now: Moment, orders: &ProgramOrders, text: &str) {
     let at = now.as_nanos() / 1_000_000;
     if let Some(release) = &orders.head {
         let length = match release.length {
@@ -482,8 +482,8 @@ fn a_deadline_is_never_early_and_data_wins() {
     let due = program.next_deadline().expect("a deadline");
     assert_eq!(due, Moment::from_millis(10_000));
     let before = Moment::from_nanos(due.as_nanos() - 1);
-    assert_eq!(program.expire(before), Orders::default());
+    assert_eq!(program.expire(before), ProgramOrders::default());
     program.after(Fact::Output(b"X"), due);
-    assert_eq!(program.expire(due), Orders::default());
+    assert_eq!(program.expire(due), ProgramOrders::default());
     assert_eq!(program.next_deadline(), Some(Moment::from_millis(20_000)));
 }

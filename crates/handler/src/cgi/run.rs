@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal as OsSignal, WaitId, WaitIdOptions, WaitOptions};
-use sekisho_gateway::cgi::{Exit, Fact, Orders, Program, Signal};
+use sekisho_gateway::cgi::{Exit, Fact, ProgramOrders, Program, Signal};
 use sekisho_lifecycle::Moment;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
@@ -127,8 +127,8 @@ impl Run {
     }
 
     /// Whether the next deadline is for the program's silence.
-    pub(super) fn is_heard_for(&self) -> bool {
-        self.program.is_heard_for()
+    pub(super) fn awaits_output(&self) -> bool {
+        self.program.awaits_output()
     }
 
     pub(super) fn next_deadline(&self) -> Option<Moment> {
@@ -149,7 +149,7 @@ impl Run {
     }
 
     /// Tells the machine a fact that is not about output, and carries out what concerns the process.
-    pub(super) fn tell(&mut self, fact: Fact<'_>, now: Moment) -> Orders {
+    pub(super) fn tell(&mut self, fact: Fact<'_>, now: Moment) -> ProgramOrders {
         let orders = self.program.after(fact, now);
         self.carry_out(orders.signal);
         orders
@@ -171,7 +171,7 @@ impl Run {
 
     /// One fact, if there is one, and the orders for it, with the length of the output that they are
     /// about. `None` when nothing can be done now.
-    pub(super) fn step(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<(Orders, usize)> {
+    pub(super) fn step(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<(ProgramOrders, usize)> {
         if self.program.is_over() {
             return None;
         }
@@ -182,7 +182,7 @@ impl Run {
             self.program.after(Fact::InputTaken, now);
         }
         let is_late = |program: &Program| program.next_deadline().is_some_and(|at| at.is_due(now));
-        if is_late(&self.program) && self.program.is_heard_for() && self.stdin.has_read_on() {
+        if is_late(&self.program) && self.program.awaits_output() && self.stdin.has_read_on() {
             // To read a body from its file is a sign of life, as to take it from a pipe is (T5).
             self.program.after(Fact::InputTaken, now);
         }
@@ -205,7 +205,7 @@ impl Run {
         None
     }
 
-    fn read_output(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<(Orders, usize)> {
+    fn read_output(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<(ProgramOrders, usize)> {
         let stdout = self.stdout.as_mut()?;
         if self.output.is_empty() {
             self.output.resize(OUTPUT_BYTES_FIRST, 0);

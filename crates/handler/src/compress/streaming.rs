@@ -42,7 +42,7 @@ pub enum Source {
 #[derive(Debug)]
 pub struct CompressTask {
     source: Source,
-    stage: Stage,
+    stage: CompressStage,
     is_quick: bool,
     /// How long the body is to be, before it is compressed.
     length: Option<u64>,
@@ -54,7 +54,7 @@ pub struct CompressTask {
     _share: Share,
 }
 
-enum Stage {
+enum CompressStage {
     /// Waits for the source.
     Ready(Encoder),
     /// A piece is being compressed.
@@ -65,7 +65,7 @@ enum Stage {
     Broken,
 }
 
-impl std::fmt::Debug for Stage {
+impl std::fmt::Debug for CompressStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Ready(_) => "Ready",
@@ -103,7 +103,7 @@ impl CompressTask {
     pub fn new(source: Source, compressor: Compressor) -> Self {
         Self {
             source,
-            stage: Stage::Ready(compressor.encoder),
+            stage: CompressStage::Ready(compressor.encoder),
             is_quick: compressor.is_quick,
             length: compressor.length,
             is_dirty: false,
@@ -116,7 +116,7 @@ impl CompressTask {
     /// Gives a piece to the pool.
     fn start(&mut self, encoder: Encoder, work: Work) {
         self.is_dirty = matches!(work, Work::Bytes(_, Then::More));
-        self.stage = Stage::Working(Box::pin(async move {
+        self.stage = CompressStage::Working(Box::pin(async move {
             let permit = PIECES.clone().acquire_owned().await;
             let job = move || {
                 // Held until the piece is done, also when nobody waits for it any more.
@@ -148,11 +148,11 @@ impl CompressTask {
         });
         self.is_dirty = then == Then::More;
         self.stage = match written {
-            Ok(Some(encoder)) => Stage::Ready(encoder),
-            Ok(None) => Stage::Complete,
-            Err(_) => Stage::Broken,
+            Ok(Some(encoder)) => CompressStage::Ready(encoder),
+            Ok(None) => CompressStage::Complete,
+            Err(_) => CompressStage::Broken,
         };
-        !out.body.is_empty() && !matches!(self.stage, Stage::Broken)
+        !out.body.is_empty() && !matches!(self.stage, CompressStage::Broken)
     }
 
     /// Asks the task for more. `None` when the stage has changed.
@@ -170,13 +170,13 @@ impl CompressTask {
             // It pauses: what it has said so far is for the client now.
             Poll::Pending if self.is_dirty => (Vec::new(), Then::Flush),
             Poll::Pending => {
-                self.stage = Stage::Ready(encoder);
+                self.stage = CompressStage::Ready(encoder);
                 self.turn_bytes = 0;
                 return Some(Poll::Pending);
             }
             // A head has been given: whatever else it says, there is no other end than this.
             Poll::Ready(_) => {
-                self.stage = Stage::Broken;
+                self.stage = CompressStage::Broken;
                 return None;
             }
         };
@@ -278,32 +278,32 @@ impl Task for CompressTask {
                 self.turn_bytes = 0;
                 return rest(cx);
             }
-            match std::mem::replace(&mut self.stage, Stage::Broken) {
+            match std::mem::replace(&mut self.stage, CompressStage::Broken) {
                 // The head no longer says how long it is, so nobody else would see that some is missing.
-                Stage::Complete if self.length.is_some_and(|length| length != self.plain_bytes) => {
+                CompressStage::Complete if self.length.is_some_and(|length| length != self.plain_bytes) => {
                     return Poll::Ready(Progress::Break);
                 }
-                Stage::Complete => {
-                    self.stage = Stage::Complete;
+                CompressStage::Complete => {
+                    self.stage = CompressStage::Complete;
                     return Poll::Ready(Progress::Done);
                 }
-                Stage::Broken => return Poll::Ready(Progress::Break),
-                Stage::Working(mut working) => match working.as_mut().poll(cx) {
+                CompressStage::Broken => return Poll::Ready(Progress::Break),
+                CompressStage::Working(mut working) => match working.as_mut().poll(cx) {
                     Poll::Pending => {
-                        self.stage = Stage::Working(working);
+                        self.stage = CompressStage::Working(working);
                         return Poll::Pending;
                     }
                     Poll::Ready(Err(_)) => {}
                     Poll::Ready(Ok(mut piece)) => {
                         self.plain_bytes += piece.plain_bytes;
-                        self.stage = piece.encoder.map_or(Stage::Complete, Stage::Ready);
+                        self.stage = piece.encoder.map_or(CompressStage::Complete, CompressStage::Ready);
                         if !piece.out.is_empty() {
                             std::mem::swap(&mut out.body, &mut piece.out);
                             return Poll::Ready(Progress::Body);
                         }
                     }
                 },
-                Stage::Ready(encoder) => match self.source {
+                CompressStage::Ready(encoder) => match self.source {
                     Source::Task(_) => {
                         if let Some(progress) = self.ask(cx, encoder, out, now) {
                             return progress;
@@ -324,7 +324,7 @@ impl Task for CompressTask {
     fn next_deadline(&self) -> Option<Deadline> {
         match (&self.source, &self.stage) {
             // It is asked again as soon as the piece is done.
-            (Source::Task(task), Stage::Ready(_)) => task.next_deadline(),
+            (Source::Task(task), CompressStage::Ready(_)) => task.next_deadline(),
             _ => None,
         }
     }
@@ -332,7 +332,7 @@ impl Task for CompressTask {
     fn cancel(&mut self, cause: Cause, now: Moment) {
         match &mut self.source {
             Source::Task(task) => task.cancel(cause, now),
-            Source::File(..) | Source::Bytes(..) => self.stage = Stage::Broken,
+            Source::File(..) | Source::Bytes(..) => self.stage = CompressStage::Broken,
         }
     }
 

@@ -2,7 +2,7 @@
 //! the body is taken, and once more when the file is to take its place.
 
 use rustix::fs::Stat;
-use sekisho_http::conditional::{self, Since, Validators, Verdict};
+use sekisho_http::conditional::{self, Since, Validators, PreconditionResult};
 use sekisho_http::{Head, Known, Status, Version};
 
 use crate::file_cache::etag_of;
@@ -40,7 +40,7 @@ impl Conditions {
                 let etag = etag_of(stat, stat.st_size as u64);
                 let validators =
                     Validators { etag: Some(etag.as_bytes()), modified: stat.st_mtime };
-                conditional::evaluate(head, &validators, Since::Off) == Verdict::Proceed
+                conditional::evaluate(head, &validators, Since::Off) == PreconditionResult::Proceed
             }
         };
         if holds { Ok(()) } else { Err(Status::PRECONDITION_FAILED) }

@@ -39,11 +39,11 @@ pub(super) struct Direct {
     offset: u64,
     /// Up to where room on the disk has been laid out.
     reserved: u64,
-    stage: Stage,
+    stage: DirectStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum DirectStage {
     Filling(Chunk),
     Writing(JoinHandle<(Chunk, Result<(), Errno>)>),
     /// It could not be written.
@@ -67,21 +67,21 @@ impl Direct {
             length,
             offset: 0,
             reserved: 0,
-            stage: Stage::Filling(chunk),
+            stage: DirectStage::Filling(chunk),
         })
     }
 
     /// Goes on as far as it can without waiting: ready when there is room for more.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Errno>> {
-        if let Stage::Writing(writing) = &mut self.stage {
+        if let DirectStage::Writing(writing) = &mut self.stage {
             self.stage = match ready!(Pin::new(writing).poll(cx)) {
-                Ok((chunk, Ok(()))) => Stage::Filling(chunk),
-                Ok((_, Err(errno))) => Stage::Failed(errno),
-                Err(_) => Stage::Failed(Errno::IO),
+                Ok((chunk, Ok(()))) => DirectStage::Filling(chunk),
+                Ok((_, Err(errno))) => DirectStage::Failed(errno),
+                Err(_) => DirectStage::Failed(Errno::IO),
             };
         }
         match self.stage {
-            Stage::Failed(errno) => Poll::Ready(Err(errno)),
+            DirectStage::Failed(errno) => Poll::Ready(Err(errno)),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -89,14 +89,14 @@ impl Direct {
     /// Where the next bytes are to be put; empty while what came before is being written.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match &mut self.stage {
-            Stage::Filling(chunk) => chunk.room(),
-            Stage::Writing(_) | Stage::Failed(_) => &mut [],
+            DirectStage::Filling(chunk) => chunk.room(),
+            DirectStage::Writing(_) | DirectStage::Failed(_) => &mut [],
         }
     }
 
     /// So many bytes have been put there.
     pub(super) fn filled(&mut self, count: usize) {
-        if let Stage::Filling(chunk) = &mut self.stage {
+        if let DirectStage::Filling(chunk) = &mut self.stage {
             chunk.length = (chunk.length + count).min(CHUNK_BYTES);
             if chunk.length == CHUNK_BYTES {
                 self.hand_over();
@@ -119,7 +119,7 @@ impl Direct {
         loop {
             ready!(self.advance(cx))?;
             match &self.stage {
-                Stage::Filling(chunk) if chunk.length > 0 => self.hand_over(),
+                DirectStage::Filling(chunk) if chunk.length > 0 => self.hand_over(),
                 _ => return Poll::Ready(Ok(())),
             }
         }
@@ -127,14 +127,14 @@ impl Direct {
 
     /// Lets a thread write the chunk.
     fn hand_over(&mut self) {
-        let stage = std::mem::replace(&mut self.stage, Stage::Failed(Errno::IO));
-        let Stage::Filling(mut chunk) = stage else { return };
+        let stage = std::mem::replace(&mut self.stage, DirectStage::Failed(Errno::IO));
+        let DirectStage::Filling(mut chunk) = stage else { return };
         let (file, offset) = (Arc::clone(&self.file), self.offset);
         self.offset += chunk.length as u64;
         let ahead = self.length.saturating_sub(self.reserved).min(RESERVE_BYTES);
         let reserve = (self.offset > self.reserved && ahead > 0).then_some((self.reserved, ahead));
         self.reserved += reserve.map_or(0, |(_, bytes)| bytes);
-        self.stage = Stage::Writing(self.runtime.spawn_blocking(move || {
+        self.stage = DirectStage::Writing(self.runtime.spawn_blocking(move || {
             let result = chunk.write(file.as_fd(), offset, reserve);
             chunk.length = 0;
             (chunk, result)

@@ -21,7 +21,7 @@ use super::intake::Sink;
 use super::land::{self, Rules};
 use super::note::{self, Note};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Outcome, Prepared, Programs, Stage, unfinished};
+use super::{Answer, Call, Failure, Outcome, Prepared, Programs, FileOpStage, unfinished};
 
 /// What the names of unfinished uploads begin with.
 pub(super) const PREFIX: &str = ".sekisho-partial-";
@@ -81,12 +81,12 @@ pub(super) fn create(
     call: &Call<'_>,
     file_ops: &FileOps,
     programs: &Programs,
-) -> Result<Stage, Failure> {
+) -> Result<FileOpStage, Failure> {
     speaking(begin(call, file_ops, programs))
 }
 
 /// HEAD, PATCH and DELETE: it is asked for, goes on, or is given up.
-pub(super) fn resume(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<Stage, Failure> {
+pub(super) fn resume(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<FileOpStage, Failure> {
     speaking(go_on(call, file_ops, store))
 }
 
@@ -102,7 +102,7 @@ fn check_version(head: &Head) -> Result<(), Failure> {
     Err(Failure::of(Status::PRECONDITION_FAILED).field("Tus-Version", VERSION))
 }
 
-fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Stage, Failure> {
+fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<FileOpStage, Failure> {
     let head = call.request.head;
     check_version(head)?;
     let length = number(head, b"upload-length").ok_or(Status::BAD_REQUEST)?;
@@ -132,7 +132,7 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Sta
     }
     location.extend_from_slice(id.as_bytes());
     let (has_body, max) = (call.has_body, file_ops.unfinished_max);
-    Ok(Stage::prepare(move || {
+    Ok(FileOpStage::prepare(move || {
         speaking(unfinished::admit(&shelf.folder, owner.as_bytes(), max, seconds))?;
         if let Err(failure) = shelf.write_note(&note) {
             unfinished::leave(&shelf.folder, &shelf.id);
@@ -149,18 +149,18 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Sta
     }))
 }
 
-fn go_on(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<Stage, Failure> {
+fn go_on(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<FileOpStage, Failure> {
     let head = call.request.head;
     check_version(head)?;
     let is_id = store.name.len() == ID_BYTES && store.name.iter().all(u8::is_ascii_hexdigit);
     let id = std::str::from_utf8(&store.name).ok().filter(|_| is_id).ok_or(Status::NOT_FOUND)?;
     let shelf = Shelf::find(call, file_ops, id)?;
     Ok(match head.method() {
-        Method::Head => Stage::prepare(move || speaking(shelf.tell().map(Prepared::Answer))),
-        Method::Delete => Stage::prepare(move || speaking(shelf.give_up().map(Prepared::Answer))),
+        Method::Head => FileOpStage::prepare(move || speaking(shelf.tell().map(Prepared::Answer))),
+        Method::Delete => FileOpStage::prepare(move || speaking(shelf.give_up().map(Prepared::Answer))),
         _ => {
             let piece = Piece::of(call);
-            Stage::prepare(move || speaking(shelf.append(piece)))
+            FileOpStage::prepare(move || speaking(shelf.append(piece)))
         }
     })
 }

@@ -33,13 +33,13 @@ struct Stored {
     is_file: bool,
     /// Where files wait for the others of their form.
     shelf: Option<Tree>,
-    place: Place,
+    target: StoreTarget,
     programs: Programs,
 }
 
 /// What is the same for all files.
 #[derive(Debug)]
-struct Place {
+struct StoreTarget {
     /// A name in the store, to be replaced by each file's own.
     spot: Spot,
     rules: Rules,
@@ -78,9 +78,9 @@ pub(super) fn begin(
 ) -> Result<Intake, Failure> {
     let head = call.request.head;
     let content_type = head.known(Known::ContentType).unwrap_or_default();
-    let place = Place::find(call, file_ops, store)?;
+    let target = StoreTarget::find(call, file_ops, store)?;
     let mut stored =
-        Stored { files: Vec::new(), form: None, is_file: false, shelf: None, place, programs };
+        Stored { files: Vec::new(), form: None, is_file: false, shelf: None, target, programs };
     if multipart::is_form(content_type) {
         let boundary = multipart::boundary(content_type).ok_or(Status::BAD_REQUEST)?;
         let limits = Limits { parts_max: file_ops.parts_max, head_bytes_max: PART_HEAD_BYTES_MAX };
@@ -99,7 +99,7 @@ pub(super) fn begin(
     Ok(Intake::new(Box::new(stored), call.direct_bytes(file_ops)))
 }
 
-impl Place {
+impl StoreTarget {
     fn find(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<Self, Failure> {
         let (route_state, settings) = (call.route_state, call.settings());
         let folder = route_state.file.strip_suffix(b"/").unwrap_or(&route_state.file).to_vec();
@@ -131,8 +131,8 @@ impl Place {
 impl Stored {
     /// Begins with a file; without a name that can be used, one is made up.
     fn begin_file(&mut self, name: Option<String>) -> Result<(), Failure> {
-        let place = &self.place;
-        let made_up = || format!("upload-{}-{}", place.seconds, &temp::random()[..8]);
+        let target = &self.target;
+        let made_up = || format!("upload-{}-{}", target.seconds, &temp::random()[..8]);
         let wanted = name.unwrap_or_else(made_up);
         // Two files of one form may have the same name: neither replaces the other.
         let mut name = wanted.clone();
@@ -141,11 +141,11 @@ impl Stored {
             number += 1;
             name = String::from_utf8_lossy(&file_name::numbered(wanted.as_bytes(), number)).into();
         }
-        let file = place.file(name.as_bytes());
+        let file = target.file(name.as_bytes());
         self.programs.refuse(name.as_bytes())?;
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "store", &file);
-        let spot = place.spot(&name);
-        check_conflict(spot.look().map_err(fail)?.as_ref(), place.rules.conflict)?;
+        let spot = target.spot(&name);
+        check_conflict(spot.look().map_err(fail)?.as_ref(), target.rules.conflict)?;
         self.park().map_err(fail)?;
         self.files.push(File { name, content: Content::Nothing });
         Ok(())
@@ -157,7 +157,7 @@ impl Stored {
         let temp = match std::mem::replace(&mut last.content, Content::Nothing) {
             Content::Open(temp) => temp,
             // It is empty.
-            Content::Nothing => self.place.spot.new_file()?,
+            Content::Nothing => self.target.spot.new_file()?,
             parked @ Content::Parked(_) => {
                 last.content = parked;
                 return Ok(());
@@ -165,7 +165,7 @@ impl Stored {
         };
         let tree = match self.shelf.take() {
             Some(tree) => tree,
-            None => Tree::new(&self.place.spot.folder, &Stop::default())?,
+            None => Tree::new(&self.target.spot.folder, &Stop::default())?,
         };
         let name = temp::random();
         temp.park(self.shelf.insert(tree).inside(), &name)?;
@@ -177,7 +177,7 @@ impl Stored {
     fn opened(&mut self) -> Result<Option<&mut Temp>, Errno> {
         let Some(last) = self.files.last_mut() else { return Ok(None) };
         if let Content::Nothing = last.content {
-            last.content = Content::Open(self.place.spot.new_file()?);
+            last.content = Content::Open(self.target.spot.new_file()?);
         }
         match &mut last.content {
             Content::Open(temp) => Ok(Some(temp)),
@@ -245,7 +245,7 @@ impl Sink for Stored {
 
     fn failure(&self, errno: Errno) -> Failure {
         let name = self.files.last().map_or(&b""[..], |file| file.name.as_bytes());
-        Failure::by(errno, Status::NOT_FOUND, "store", &self.place.file(name))
+        Failure::by(errno, Status::NOT_FOUND, "store", &self.target.file(name))
     }
 
     fn finish(mut self: Box<Self>) -> Outcome {
@@ -253,8 +253,8 @@ impl Sink for Stored {
             form.finish().map_err(Failure::from)?;
         }
         self.open()?;
-        let Self { files, shelf, place, .. } = *self;
-        finish(files, shelf.as_ref(), &place)
+        let Self { files, shelf, target, .. } = *self;
+        finish(files, shelf.as_ref(), &target)
     }
 }
 
@@ -268,7 +268,7 @@ impl From<Malformed> for Failure {
     }
 }
 
-fn finish(files: Vec<File>, shelf: Option<&Tree>, place: &Place) -> Outcome {
+fn finish(files: Vec<File>, shelf: Option<&Tree>, target: &StoreTarget) -> Outcome {
     if files.is_empty() {
         return Err(Failure::because(
             Status::BAD_REQUEST,
@@ -277,24 +277,24 @@ fn finish(files: Vec<File>, shelf: Option<&Tree>, place: &Place) -> Outcome {
     }
     // What can be known before anything has happened is.
     for file in &files {
-        let name = place.file(file.name.as_bytes());
-        let there = place.spot(&file.name).look();
+        let name = target.file(file.name.as_bytes());
+        let there = target.spot(&file.name).look();
         let there = there.map_err(|e| Failure::by(e, Status::NOT_FOUND, "store", &name))?;
-        check_conflict(there.as_ref(), place.rules.conflict)?;
+        check_conflict(there.as_ref(), target.rules.conflict)?;
     }
     let mut done = Done(Vec::new());
     for File { name, content } in files {
-        let (spot, file) = (place.spot(&name), place.file(name.as_bytes()));
+        let (spot, file) = (target.spot(&name), target.file(name.as_bytes()));
         let temp = match (content, shelf) {
             (Content::Open(temp), _) => Ok(temp),
             (Content::Parked(own), Some(shelf)) => Temp::of_parked(shelf.inside(), own),
             _ => Err(Errno::NOENT),
         };
         let temp = temp.map_err(|e| Failure::by(e, Status::NOT_FOUND, "store", &file))?;
-        let landed = land::land(temp, &spot, &Conditions::default(), &place.rules, &file)?;
+        let landed = land::land(temp, &spot, &Conditions::default(), &target.rules, &file)?;
         done.0.push(landed);
     }
-    Ok(answer(&std::mem::take(&mut done.0), place))
+    Ok(answer(&std::mem::take(&mut done.0), target))
 }
 
 fn check_conflict(there: Option<&Stat>, conflict: Conflict) -> Result<(), Failure> {
@@ -333,13 +333,13 @@ fn remove(folder: &OwnedFd, name: &[u8]) {
 }
 
 /// 201 with a list of what was stored; a browser is sent back to where it came from.
-fn answer(landed: &[Landed], place: &Place) -> Answer {
-    if let Some(back) = &place.back {
+fn answer(landed: &[Landed], target: &StoreTarget) -> Answer {
+    if let Some(back) = &target.back {
         return Answer::new(Status::SEE_OTHER).field("Location", back);
     }
     let location = |name: &[u8]| {
         let mut location = Vec::new();
-        target::encode_path(place.address.as_deref()?, &mut location);
+        target::encode_path(target.address.as_deref()?, &mut location);
         target::encode_path(name, &mut location);
         Some(location)
     };

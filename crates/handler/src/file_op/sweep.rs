@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use sekisho_config::{Config, FileOps, Place, Settings, Template};
+use sekisho_config::{Config, FileOps, PathMapping, Settings, Template};
 
 use super::{beneath, delete, resume, temp};
 
@@ -93,9 +93,9 @@ fn folders(settings: &Settings) -> impl Iterator<Item = (&[u8], usize, Option<Du
         !file_ops.methods.is_empty() || !file_ops.store.as_ref().is_some_and(is_fixed)
     };
     let changes = file_ops.filter(is_below);
-    let place = match &settings.place {
-        Place::Root(template) | Place::Alias(template) => template.as_literal(),
-        Place::AliasOfParent { alias, .. } => alias.as_literal(),
+    let place = match &settings.path_mapping {
+        PathMapping::Root(template) | PathMapping::Alias(template) => template.as_literal(),
+        PathMapping::AliasOfParent { alias, .. } => alias.as_literal(),
     };
     let life = file_ops.and_then(|file_ops| file_ops.resumable);
     let root = changes.and(place).map(move |path| (path, DEPTH_MAX, life));

@@ -14,7 +14,7 @@ use sekisho_http::{Status, target};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Moment, Share};
 
-use super::Place;
+use super::ListedFolder;
 use super::shared::Readings;
 use crate::task::{self, Outbox, Progress, Task};
 use tar::Tar;
@@ -47,7 +47,7 @@ impl Kind {
 /// An archive at work.
 #[derive(Debug)]
 pub(super) struct ArchiveTask {
-    stage: Stage,
+    stage: ArchiveStage,
     encoder: Encoder,
     walk: Walk,
     /// What it holds is taken from the budget.
@@ -61,7 +61,7 @@ pub(super) struct ArchiveTask {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ArchiveStage {
     Head,
     Walking,
     File {
@@ -85,7 +85,7 @@ enum Encoder {
 impl ArchiveTask {
     pub(super) fn new(
         kind: Kind,
-        place: Place,
+        place: ListedFolder,
         readings: Readings,
         share: Share,
         status: Status,
@@ -102,7 +102,7 @@ impl ArchiveTask {
             Kind::Tar => Encoder::Tar(Tar::default()),
         };
         Self {
-            stage: Stage::Head,
+            stage: ArchiveStage::Head,
             encoder,
             walk: Walk::new(place, readings, name),
             share,
@@ -118,17 +118,17 @@ impl ArchiveTask {
     /// One slice of work: what it came to, if that is something to tell.
     fn step(&mut self, out: &mut Outbox) -> Option<Progress> {
         let body = &mut out.body;
-        match std::mem::replace(&mut self.stage, Stage::Broken) {
-            Stage::Head => {
-                self.stage = if self.is_head { Stage::Over } else { Stage::Walking };
+        match std::mem::replace(&mut self.stage, ArchiveStage::Broken) {
+            ArchiveStage::Head => {
+                self.stage = if self.is_head { ArchiveStage::Over } else { ArchiveStage::Walking };
                 out.fields.append(&mut self.fields);
                 return Some(Progress::Head(self.status, None));
             }
-            Stage::Walking => self.stage = self.walk_on(body),
-            Stage::File { descriptor, at, end } => {
+            ArchiveStage::Walking => self.stage = self.walk_on(body),
+            ArchiveStage::File { descriptor, at, end } => {
                 self.stage = self.read_on(descriptor, at, end, body);
             }
-            Stage::Finishing => {
+            ArchiveStage::Finishing => {
                 self.is_resting = true;
                 let is_done = match &mut self.encoder {
                     Encoder::Zip(zip) => zip.finish(body),
@@ -137,20 +137,20 @@ impl ArchiveTask {
                         true
                     }
                 };
-                self.stage = if is_done { Stage::Over } else { Stage::Finishing };
+                self.stage = if is_done { ArchiveStage::Over } else { ArchiveStage::Finishing };
             }
-            Stage::Over => {
-                self.stage = Stage::Over;
+            ArchiveStage::Over => {
+                self.stage = ArchiveStage::Over;
                 return Some(Progress::Done);
             }
-            Stage::Broken => return Some(Progress::Break),
-            Stage::Refused => return Some(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
+            ArchiveStage::Broken => return Some(Progress::Break),
+            ArchiveStage::Refused => return Some(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
         }
         (!out.body.is_empty()).then_some(Progress::Body)
     }
 
     /// Looks for the next entry and begins with it.
-    fn walk_on(&mut self, body: &mut Vec<u8>) -> Stage {
+    fn walk_on(&mut self, body: &mut Vec<u8>) -> ArchiveStage {
         let weight = if let Encoder::Zip(zip) = &self.encoder { zip.weight() } else { 0 };
         if !self.share.resize(BUFFER_BYTES + weight + self.walk.waiting_bytes()) {
             return self.break_off(walk::OVER_BUDGET);
@@ -160,30 +160,30 @@ impl ArchiveTask {
         match self.walk.next() {
             Step::Worked => {
                 self.is_resting = true;
-                Stage::Walking
+                ArchiveStage::Walking
             }
             Step::Folder { name, modified } => {
                 match &mut self.encoder {
                     Encoder::Zip(zip) => zip.folder(&name, modified, body),
                     Encoder::Tar(_) => Tar::folder(&name, modified, body),
                 }
-                Stage::Walking
+                ArchiveStage::Walking
             }
             Step::File { name, modified, size, descriptor } => {
                 match &mut self.encoder {
                     Encoder::Zip(zip) => zip.begin_file(&name, size, modified, body),
                     Encoder::Tar(tar) => tar.begin_file(&name, size, modified, body),
                 }
-                Stage::File { descriptor, at: 0, end: size }
+                ArchiveStage::File { descriptor, at: 0, end: size }
             }
-            Step::End => Stage::Finishing,
+            Step::End => ArchiveStage::Finishing,
             Step::Failed(why) => self.break_off(why),
         }
     }
 
     /// Reads a block of a file. What the file gained since it was opened is left out; a tar that would
     /// lack what it lost is broken off, a ZIP says the true size.
-    fn read_on(&mut self, descriptor: OwnedFd, at: u64, end: u64, body: &mut Vec<u8>) -> Stage {
+    fn read_on(&mut self, descriptor: OwnedFd, at: u64, end: u64, body: &mut Vec<u8>) -> ArchiveStage {
         self.blocks += 1;
         self.is_resting = self.blocks.is_multiple_of(SLICE_BLOCKS);
         self.buffer.resize(READ_BYTES, 0);
@@ -206,7 +206,7 @@ impl ArchiveTask {
             }
             let at = at + count as u64;
             if at < end && count == wanted {
-                return Stage::File { descriptor, at, end };
+                return ArchiveStage::File { descriptor, at, end };
             }
         }
         let is_whole = match &mut self.encoder {
@@ -216,16 +216,16 @@ impl ArchiveTask {
             }
             Encoder::Tar(tar) => tar.end_file(body),
         };
-        if is_whole { Stage::Walking } else { self.break_off("a file became shorter") }
+        if is_whole { ArchiveStage::Walking } else { self.break_off("a file became shorter") }
     }
 
     /// Says why there is no more: the client must not take what has come for the whole.
-    fn break_off(&self, why: &str) -> Stage {
+    fn break_off(&self, why: &str) -> ArchiveStage {
         let place = &self.walk.place;
         let file = place.file.escape_ascii();
         let message = format_args!("archive of \"{file}\" is broken off: {why}");
         place.context.report(Level::Error, message);
-        Stage::Broken
+        ArchiveStage::Broken
     }
 }
 
@@ -247,9 +247,9 @@ impl Task for ArchiveTask {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.stage = match self.stage {
-            Stage::Over => Stage::Over,
-            Stage::Head => Stage::Refused,
-            _ => Stage::Broken,
+            ArchiveStage::Over => ArchiveStage::Over,
+            ArchiveStage::Head => ArchiveStage::Refused,
+            _ => ArchiveStage::Broken,
         };
     }
 }

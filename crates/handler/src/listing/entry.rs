@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use sekisho_config::Symlinks;
 use sekisho_lifecycle::Share;
 
-use super::order::Order;
+use super::order::SortOrder;
 use super::{is_lack, readme};
 use crate::file_cache;
 use crate::memory;
@@ -57,7 +57,7 @@ impl Run {
         &self.names[start..start + usize::from(entry.name_bytes)]
     }
 
-    fn sort(&mut self, order: Order) {
+    fn sort(&mut self, order: SortOrder) {
         let Self { names, entries } = self;
         let name = |entry: &Entry| {
             let start = entry.name_at as usize;
@@ -144,7 +144,7 @@ impl Folder {
 #[derive(Debug)]
 pub(super) struct Reading {
     folder: Folder,
-    order: Order,
+    order: SortOrder,
     buffer: Vec<u8>,
     run: Run,
     sorted: Vec<Arc<Run>>,
@@ -159,7 +159,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(folder: Folder, order: Order) -> Self {
+    pub(super) fn new(folder: Folder, order: SortOrder) -> Self {
         Self {
             folder,
             order,
@@ -268,7 +268,7 @@ impl Reading {
 #[derive(Debug)]
 pub(super) struct Sorted {
     folder: Folder,
-    order: Order,
+    order: SortOrder,
     runs: Vec<Arc<Run>>,
     readme: Option<Vec<u8>>,
     is_cut: bool,
@@ -364,7 +364,7 @@ struct Ordered {
     run: Arc<Run>,
     /// How many of it have been shown.
     shown: usize,
-    order: Order,
+    order: SortOrder,
 }
 
 impl Ord for Ordered {
@@ -402,13 +402,13 @@ mod tests {
     use std::os::unix::fs::{lchown, symlink};
     use std::path::Path;
 
-    const BY_NAME: Order = Order { by: By::Name, is_descending: false };
+    const BY_NAME: SortOrder = SortOrder { by: By::Name, is_descending: false };
 
     fn names(
         path: &Path,
         root: &Path,
         symlinks: Symlinks,
-        order: Order,
+        order: SortOrder,
     ) -> Result<Vec<String>, ReadError> {
         let root_bytes = root.as_os_str().len();
         let (folder, _) = Folder::open(path.as_os_str().as_bytes(), root_bytes, symlinks)?;
@@ -474,7 +474,7 @@ mod tests {
         }
         std::fs::create_dir(dir.path().join("z")).expect("a folder");
         let listed = |by, is_descending| {
-            let order = Order { by, is_descending };
+            let order = SortOrder { by, is_descending };
             let listed = names(dir.path(), dir.path(), Symlinks::Follow, order).expect("listed");
             assert_eq!(listed[0], "z");
             let number = |name: &String| name[1..].parse::<usize>().expect("a number");

@@ -18,12 +18,12 @@ pub(super) enum By {
 
 /// The order of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Order {
+pub(super) struct SortOrder {
     pub(super) by: By,
     pub(super) is_descending: bool,
 }
 
-impl Order {
+impl SortOrder {
     /// What the query of an address asks for (`sort=name|size|time`, `order=asc|desc`); `otherwise` where
     /// it does not say.
     pub(super) fn asked_for(query: &[u8], otherwise: By) -> Self {
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn the_query_says_the_order() {
-        let asked = |query: &[u8]| Order::asked_for(query, By::Bytes);
-        let order = |by, is_descending| Order { by, is_descending };
+        let asked = |query: &[u8]| SortOrder::asked_for(query, By::Bytes);
+        let order = |by, is_descending| SortOrder { by, is_descending };
         assert_eq!(asked(b""), order(By::Bytes, false));
         assert_eq!(asked(b"sort=size"), order(By::Size, false));
         assert_eq!(asked(b"x=1&sort=time&order=desc"), order(By::Time, true));

@@ -4,7 +4,7 @@
 use sekisho_http::date;
 
 use super::entry::Facts;
-use super::order::{By, Order};
+use super::order::{By, SortOrder};
 use super::text;
 
 const STYLE: &str = include_str!("page.css");
@@ -61,7 +61,7 @@ pub(super) struct Offers {
 pub(super) struct Page {
     /// The address of the folder.
     pub(super) path: Vec<u8>,
-    pub(super) order: Order,
+    pub(super) order: SortOrder,
     pub(super) offers: Offers,
     pub(super) exact_size: bool,
     /// How far local time is ahead of UTC; 0 where UTC is shown.
@@ -303,7 +303,7 @@ mod tests {
     fn page(path: &str) -> Page {
         Page {
             path: path.as_bytes().to_vec(),
-            order: Order { by: By::Name, is_descending: false },
+            order: SortOrder { by: By::Name, is_descending: false },
             offers: Offers::default(),
             exact_size: false,
             offset_secs: 0,
@@ -340,7 +340,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{html}");
         }
-        sorted.order = Order { by: By::Size, is_descending: true };
+        sorted.order = SortOrder { by: By::Size, is_descending: true };
         let html = begun(&sorted);
         assert!(html.contains("aria-sort=\"descending\"><a href=\"?sort=size&amp;order=asc\">"));
         assert!(html.contains("<th scope=\"col\"><a href=\"?sort=name&amp;order=asc\">"));

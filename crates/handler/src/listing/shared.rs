@@ -10,7 +10,7 @@ use rustix::fs::Stat;
 use sekisho_config::Symlinks;
 
 use super::entry::{Entries, ReadError, Reading, Sorted};
-use super::order::Order;
+use super::order::SortOrder;
 use crate::file_cache::Identity;
 use crate::hotness;
 
@@ -18,7 +18,7 @@ use crate::hotness;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Key {
     identity: Identity,
-    order: Order,
+    order: SortOrder,
     symlinks: Symlinks,
 }
 
@@ -27,7 +27,7 @@ impl Key {
     /// one whose entries are sorted by what the folder's own time does not tell of.
     pub(super) fn of(
         stat: &Stat,
-        order: Order,
+        order: SortOrder,
         symlinks: Symlinks,
         wall_secs: i64,
     ) -> Option<Self> {
@@ -41,7 +41,7 @@ impl Key {
 pub(super) struct Readings(Rc<RefCell<Vec<Known>>>);
 
 /// A reading that may be there no more.
-type Known = (Key, Weak<RefCell<Stage>>);
+type Known = (Key, Weak<RefCell<ListingStage>>);
 
 /// What has been read, for all workers. Looked at when a large listing begins or has been read.
 static FINISHED: Mutex<Vec<(Key, SharedWeak<Sorted>)>> = Mutex::new(Vec::new());
@@ -51,11 +51,11 @@ fn finished() -> MutexGuard<'static, Vec<(Key, SharedWeak<Sorted>)>> {
     FINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn find_finished(key: Option<Key>) -> Option<Stage> {
+fn find_finished(key: Option<Key>) -> Option<ListingStage> {
     let key = key?;
     let known = finished();
     let found = known.iter().find(|(other, _)| *other == key)?;
-    found.1.upgrade().map(Stage::Done)
+    found.1.upgrade().map(ListingStage::Done)
 }
 
 fn publish(key: Option<Key>, sorted: &Arc<Sorted>) {
@@ -68,12 +68,12 @@ fn publish(key: Option<Key>, sorted: &Arc<Sorted>) {
 /// turn, so it goes on whoever leaves.
 #[derive(Clone, Debug)]
 pub(super) struct SharedReading {
-    stage: Rc<RefCell<Stage>>,
+    stage: Rc<RefCell<ListingStage>>,
     key: Option<Key>,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ListingStage {
     Reading(Box<Reading>),
     Done(Arc<Sorted>),
     Failed(ReadError),
@@ -88,7 +88,7 @@ impl Readings {
             found.and_then(|(_, weak)| weak.upgrade())
         };
         // Whoever comes after a failure may have more luck.
-        let own = own.filter(|stage| !matches!(*stage.borrow(), Stage::Failed(_)));
+        let own = own.filter(|stage| !matches!(*stage.borrow(), ListingStage::Failed(_)));
         let others = || find_finished(key).map(|stage| Rc::new(RefCell::new(stage)));
         own.or_else(others).map(|stage| SharedReading { stage, key })
     }
@@ -100,7 +100,7 @@ impl Readings {
         mut reading: Reading,
     ) -> Result<SharedReading, ReadError> {
         let stage = match reading.account() {
-            Ok(()) => Stage::Reading(Box::new(reading)),
+            Ok(()) => ListingStage::Reading(Box::new(reading)),
             // Another worker may have it by now.
             Err(error) => find_finished(key).ok_or(error)?,
         };
@@ -116,29 +116,29 @@ impl SharedReading {
     /// Reads some more; a way through all entries when they are there.
     pub(super) fn step(&self) -> Result<Option<Entries>, ReadError> {
         let mut stage = self.stage.borrow_mut();
-        if let Stage::Reading(reading) = &mut *stage {
+        if let ListingStage::Reading(reading) = &mut *stage {
             match reading.step() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {}
-                Err(error) => *stage = find_finished(self.key).unwrap_or(Stage::Failed(error)),
+                Err(error) => *stage = find_finished(self.key).unwrap_or(ListingStage::Failed(error)),
             }
         }
-        let now = std::mem::replace(&mut *stage, Stage::Failed(ReadError::OverBudget));
+        let now = std::mem::replace(&mut *stage, ListingStage::Failed(ReadError::OverBudget));
         *stage = match now {
-            Stage::Reading(reading) => {
+            ListingStage::Reading(reading) => {
                 let sorted = Arc::new(reading.finish());
                 publish(self.key, &sorted);
-                Stage::Done(sorted)
+                ListingStage::Done(sorted)
             }
             other => other,
         };
         match &*stage {
-            Stage::Done(sorted) => {
-                let reading: Rc<dyn std::fmt::Debug> = Rc::<RefCell<Stage>>::clone(&self.stage);
+            ListingStage::Done(sorted) => {
+                let reading: Rc<dyn std::fmt::Debug> = Rc::<RefCell<ListingStage>>::clone(&self.stage);
                 Ok(Some(Entries::of_reading(Arc::clone(sorted), reading)))
             }
-            Stage::Failed(error) => Err(*error),
-            Stage::Reading(_) => Ok(None),
+            ListingStage::Failed(error) => Err(*error),
+            ListingStage::Reading(_) => Ok(None),
         }
     }
 }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use std::os::unix::ffi::OsStrExt;
 
-    const BY_NAME: Order = Order { by: By::Name, is_descending: false };
+    const BY_NAME: SortOrder = SortOrder { by: By::Name, is_descending: false };
     /// Long after anything that a test makes.
     const LATER: i64 = i64::MAX / 2;
 
@@ -212,7 +212,7 @@ mod tests {
         let (reading, stat) = open(dir.path());
         let changed = stat.st_ctime;
         assert!(Key::of(&stat, BY_NAME, Symlinks::Follow, changed).is_none(), "just changed");
-        let by_size = Order { by: By::Size, is_descending: false };
+        let by_size = SortOrder { by: By::Size, is_descending: false };
         assert!(Key::of(&stat, by_size, Symlinks::Follow, LATER).is_none(), "sizes change unseen");
         let key = Key::of(&stat, BY_NAME, Symlinks::Follow, LATER);
         let _first = readings.begin(key, reading).expect("there is room");

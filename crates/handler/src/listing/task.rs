@@ -10,7 +10,7 @@ use sekisho_lifecycle::cancel::Cause;
 use super::entry::{Entries, ReadError};
 use super::form::Writer;
 use super::shared::SharedReading;
-use super::{Place, RETRY_AFTER};
+use super::{ListedFolder, RETRY_AFTER};
 use crate::task::{self, Outbox, Progress, Task};
 
 /// So many entries are written before others have their turn.
@@ -19,9 +19,9 @@ const SLICE_ENTRIES: usize = 256;
 /// A listing at work.
 #[derive(Debug)]
 pub(super) struct ListingTask {
-    pub(super) stage: Stage,
+    pub(super) stage: ListingStage,
     pub(super) writer: Writer,
-    pub(super) place: Place,
+    pub(super) place: ListedFolder,
     pub(super) status: Status,
     pub(super) fields: Vec<u8>,
     /// Only the head is wanted.
@@ -31,7 +31,7 @@ pub(super) struct ListingTask {
 }
 
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum ListingStage {
     /// The folder is being read; the head has not left.
     Reading(SharedReading),
     /// The head has not left. Without entries, only the head is wanted.
@@ -48,12 +48,12 @@ pub(super) enum Stage {
 impl ListingTask {
     /// One slice of work: what it came to, if that is something to tell.
     fn step(&mut self, out: &mut Outbox) -> Option<Progress> {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Reading(reading) => {
+        match std::mem::replace(&mut self.stage, ListingStage::Over) {
+            ListingStage::Reading(reading) => {
                 self.is_resting = true;
                 match reading.step() {
-                    Ok(None) => self.stage = Stage::Reading(reading),
-                    Ok(Some(entries)) => self.stage = Stage::Head(Some(Box::new(entries))),
+                    Ok(None) => self.stage = ListingStage::Reading(reading),
+                    Ok(Some(entries)) => self.stage = ListingStage::Head(Some(Box::new(entries))),
                     Err(error) => {
                         if error == ReadError::OverBudget {
                             out.fields.extend_from_slice(RETRY_AFTER);
@@ -63,20 +63,20 @@ impl ListingTask {
                 }
                 None
             }
-            Stage::Head(entries) => {
+            ListingStage::Head(entries) => {
                 if let Some(entries) = entries.filter(|_| !self.is_head) {
-                    self.stage = Stage::Begin(entries);
+                    self.stage = ListingStage::Begin(entries);
                 }
                 out.fields.append(&mut self.fields);
                 Some(Progress::Head(self.status, None))
             }
-            Stage::Begin(entries) => {
+            ListingStage::Begin(entries) => {
                 self.writer.begin(&mut out.body);
-                self.stage = Stage::Writing(entries);
+                self.stage = ListingStage::Writing(entries);
                 self.is_resting = true;
                 Some(Progress::Body)
             }
-            Stage::Writing(mut entries) => {
+            ListingStage::Writing(mut entries) => {
                 self.is_resting = true;
                 for _ in 0..SLICE_ENTRIES {
                     match entries.next() {
@@ -88,17 +88,17 @@ impl ListingTask {
                             return Some(Progress::Body);
                         }
                         Err(_) => {
-                            self.stage = Stage::Broken;
+                            self.stage = ListingStage::Broken;
                             return None;
                         }
                     }
                 }
-                self.stage = Stage::Writing(entries);
+                self.stage = ListingStage::Writing(entries);
                 Some(Progress::Body)
             }
-            Stage::Over => Some(Progress::Done),
-            Stage::Broken => Some(Progress::Break),
-            Stage::Refused => Some(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
+            ListingStage::Over => Some(Progress::Done),
+            ListingStage::Broken => Some(Progress::Break),
+            ListingStage::Refused => Some(Progress::Fail(Status::SERVICE_UNAVAILABLE)),
         }
     }
 }
@@ -121,9 +121,9 @@ impl Task for ListingTask {
 
     fn cancel(&mut self, _: Cause, _: Moment) {
         self.stage = match self.stage {
-            Stage::Over => Stage::Over,
-            Stage::Reading(_) | Stage::Head(_) => Stage::Refused,
-            _ => Stage::Broken,
+            ListingStage::Over => ListingStage::Over,
+            ListingStage::Reading(_) | ListingStage::Head(_) => ListingStage::Refused,
+            _ => ListingStage::Broken,
         };
     }
 }

@@ -66,7 +66,7 @@ impl Http1 {
             body_arrived,
         };
         let decoder = Decoder::new(message.framing);
-        self.input = decoder.map_or(Input::Complete { announce: false }, |decoder| Input::Body {
+        self.input = decoder.map_or(Input::Complete { report_end: false }, |decoder| Input::Body {
             decoder,
             fate: Fate::Open,
             allowance: 0,
@@ -101,7 +101,7 @@ impl Http1 {
                     return self.body_fault(Cause::BodyTooLarge, fate_now, input.len(), now);
                 }
                 (Progress::End, _) => {
-                    self.input = Input::Complete { announce: fate_now == Fate::Taken };
+                    self.input = Input::Complete { report_end: fate_now == Fate::Taken };
                     self.read = None;
                 }
                 (Progress::More, _) => {}
@@ -121,8 +121,8 @@ impl Http1 {
                 _ => {}
             }
         }
-        if let Input::Complete { announce: announce @ true } = &mut self.input {
-            *announce = false;
+        if let Input::Complete { report_end: report_end @ true } = &mut self.input {
+            *report_end = false;
             return Step { taken: at, event: Some(Event::BodyEnd) };
         }
         if self.ended && matches!(self.input, Input::Body { .. }) {
@@ -154,7 +154,7 @@ impl Http1 {
         *left = left.saturating_sub(bytes);
         *allowance = allowance.saturating_sub(bytes);
         if *left == 0 {
-            self.input = Input::Complete { announce: true };
+            self.input = Input::Complete { report_end: true };
             self.read = None;
         } else {
             self.body_came(bytes as usize, now);

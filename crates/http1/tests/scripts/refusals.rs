@@ -7,7 +7,7 @@ use sekisho_http1::{Cause, Event};
 use sekisho_lifecycle::{CloseReason, Stage};
 
 /// Feeds a request, wanting its body, until something is refused; `None` if nothing is.
-fn verdict(peer: &mut Peer, bytes: &[u8], piece: usize) -> Option<(u16, Cause)> {
+fn result(peer: &mut Peer, bytes: &[u8], piece: usize) -> Option<(u16, Cause)> {
     for piece in bytes.chunks(piece) {
         let mut event = peer.sends(piece);
         while let Some(current) = event {
@@ -25,7 +25,7 @@ fn verdict(peer: &mut Peer, bytes: &[u8], piece: usize) -> Option<(u16, Cause)> 
 fn is_refused(request: &[u8], status: u16, cause: Cause) {
     for piece in [request.len(), 1, 7] {
         let mut peer = Peer::default();
-        let found = verdict(&mut peer, request, piece);
+        let found = result(&mut peer, request, piece);
         let shown = request.escape_ascii();
         assert_eq!(found, Some((status, cause)), "{shown} in pieces of {piece}");
         assert_eq!(cause.status().code(), status);
@@ -94,7 +94,7 @@ fn a_malformed_request_line_is_refused() {
 
 /// H9, V1: fields and `Host`.
 #[test]
-fn a_head_that_leaves_a_doubt_is_refused() {
+fn an_ambiguous_head_is_refused() {
     let rows: &[(&[u8], u16, Cause)] = &[
         // Fields.
         (b"Host: a\r\nA : b\r\n", 400, Cause::SpaceBeforeColon),
@@ -164,7 +164,7 @@ fn a_head_that_leaves_a_doubt_is_refused() {
 
 /// H9, V1, V4: how long the message is.
 #[test]
-fn a_length_that_leaves_a_doubt_is_refused() {
+fn an_ambiguous_length_is_refused() {
     let rows: &[(&[u8], u16, Cause)] = &[
         // Content-Length.
         (b"Host: a\r\nContent-Length: +5\r\n", 400, Cause::LengthInvalid),
@@ -241,7 +241,7 @@ fn a_length_that_leaves_a_doubt_is_refused() {
 
 /// H9, V2: the chunked coding.
 #[test]
-fn a_chunk_that_leaves_a_doubt_is_refused() {
+fn an_ambiguous_chunk_is_refused() {
     let extension = [b"5;", [b'a'; 4096].as_slice(), b"\r\n"].concat();
     let trailer = [b"0\r\nA:", [b'a'; 8192].as_slice(), b"\r\n"].concat();
     let rows: &[(&[u8], u16, Cause)] = &[
@@ -290,7 +290,7 @@ fn a_chunk_that_leaves_a_doubt_is_refused() {
 
 /// H5, H9: what is unusual but clear is taken.
 #[test]
-fn what_leaves_no_doubt_is_accepted() {
+fn what_is_unambiguous_is_accepted() {
     let rows: &[&[u8]] = &[
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -316,7 +316,7 @@ fn what_leaves_no_doubt_is_accepted() {
         for piece in [request.len(), 1] {
             let mut peer = Peer::default();
             let shown = request.escape_ascii();
-            assert_eq!(verdict(&mut peer, request, piece), None, "{shown}");
+            assert_eq!(result(&mut peer, request, piece), None, "{shown}");
             assert!(peer.seen.contains(&crate::harness::Seen::BodyEnd), "{shown}");
             assert!(peer.inbox.is_empty(), "{shown}");
         }
@@ -357,7 +357,7 @@ fn limits_hold_to_the_byte_and_before_the_head_is_complete() {
     for (request, expected) in rows {
         for piece in [request.len(), 1, 3] {
             let mut peer = Peer::new(limits.clone());
-            let found = verdict(&mut peer, request.as_bytes(), piece);
+            let found = result(&mut peer, request.as_bytes(), piece);
             assert_eq!(found, expected, "{request:?} in pieces of {piece}");
         }
     }

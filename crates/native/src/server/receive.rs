@@ -7,7 +7,7 @@ use prost::Message;
 use sekisho_lifecycle::stay::{Fact, Refusal};
 use sekisho_lifecycle::{Cause, CloseReason, DeadlineKind, Manner, Moment, Step};
 
-use super::{Ending, Lane, Phase, Server, Verdict};
+use super::{Ending, Lane, Phase, Server, AdmitResult};
 use crate::code::Code;
 use crate::event::{Event, Scratch};
 use crate::frame::{Form, Head, Kind, Side};
@@ -126,15 +126,15 @@ impl Server {
         now: Moment,
     ) -> Event {
         let Head { slot, word: service, .. } = head;
-        let verdict = self.tell(Fact::RequestReceived, None, scratch, now);
-        match verdict {
-            Ok(Some(Verdict::Admitted(id))) => {
+        let admitted = self.tell(Fact::RequestReceived, None, scratch, now);
+        match admitted {
+            Ok(Some(AdmitResult::Admitted(id))) => {
                 self.lanes.push(Lane { id, slot, service, since: now, purse: None });
                 let at = self.slots.partition_point(|(other, _)| *other < slot);
                 self.slots.insert(at, (slot, id));
                 Event::Request { id, service, body }
             }
-            Ok(Some(Verdict::Refused(Refusal::TooMany))) => {
+            Ok(Some(AdmitResult::Refused(Refusal::TooMany))) => {
                 let text = "the session has as many requests as it may have";
                 self.refuse_request(slot, Code::ResourceLimitReached, text, scratch, now)
             }

@@ -16,7 +16,7 @@ use crate::access_checks::{Password, Wait};
 const WAITS_MAX: u8 = 8;
 
 /// What was found about a password.
-enum Asked {
+enum PasswordCheck {
     /// None is asked for.
     No,
     Right,
@@ -73,16 +73,16 @@ impl<F: Files> Decision<'_, F> {
         };
         let asked = match &access.password {
             Some(rule) => self.ask_password(rule),
-            None => Asked::No,
+            None => PasswordCheck::No,
         };
         match asked {
-            Asked::No if is_denied => Some(self.forbid()),
-            Asked::No => None,
-            Asked::Right => {
+            PasswordCheck::No if is_denied => Some(self.forbid()),
+            PasswordCheck::No => None,
+            PasswordCheck::Right => {
                 self.route_state.access_progress.is_challenged = false;
                 None
             }
-            Asked::Refused => Some(match access.delay {
+            PasswordCheck::Refused => Some(match access.delay {
                 Some(delay) => {
                     let message = format_args!("delaying unauthorized request");
                     self.files.report(self.route_state.location, Level::Info, message);
@@ -91,8 +91,8 @@ impl<F: Files> Decision<'_, F> {
                 }
                 None => Next::Fail(Status::UNAUTHORIZED),
             }),
-            Asked::Fail(status) => Some(Next::Fail(status)),
-            Asked::Later => {
+            PasswordCheck::Fail(status) => Some(Next::Fail(status)),
+            PasswordCheck::Later => {
                 let waits = &mut self.route_state.access_progress.waits;
                 *waits = waits.saturating_add(1);
                 Some(if *waits > WAITS_MAX {
@@ -110,7 +110,7 @@ impl<F: Files> Decision<'_, F> {
         Next::Fail(Status::FORBIDDEN)
     }
 
-    fn ask_password(&mut self, rule: &PasswordRule) -> Asked {
+    fn ask_password(&mut self, rule: &PasswordRule) -> PasswordCheck {
         let mut value = mem::take(&mut self.route_state.value);
         self.expand(&rule.realm, &mut value);
         let is_off = value == b"off";
@@ -119,16 +119,16 @@ impl<F: Files> Decision<'_, F> {
         }
         self.route_state.value = value;
         if is_off {
-            return Asked::No;
+            return PasswordCheck::No;
         }
         let asked = self.check_credentials(rule);
         let access_progress = &mut self.route_state.access_progress;
-        access_progress.is_challenged |= matches!(asked, Asked::Refused);
-        access_progress.is_verified = matches!(asked, Asked::Right);
+        access_progress.is_challenged |= matches!(asked, PasswordCheck::Refused);
+        access_progress.is_verified = matches!(asked, PasswordCheck::Right);
         asked
     }
 
-    fn check_credentials(&mut self, rule: &PasswordRule) -> Asked {
+    fn check_credentials(&mut self, rule: &PasswordRule) -> PasswordCheck {
         let location = self.route_state.location;
         let field = self.request.head.known(Known::Authorization).unwrap_or_default();
         // Whoever has a password to offer pays for its copy, and nobody else.
@@ -136,7 +136,7 @@ impl<F: Files> Decision<'_, F> {
         let Some(colon) = credentials::decode(field, &mut plain) else {
             let message = format_args!("no user/password was provided for basic authentication");
             self.files.report(location, Level::Info, message);
-            return Asked::Refused;
+            return PasswordCheck::Refused;
         };
         let (user, password) = (&plain[..colon], &plain[colon + 1..]);
         let mut file = mem::take(&mut self.route_state.value);
@@ -144,26 +144,26 @@ impl<F: Files> Decision<'_, F> {
         if file.first() != Some(&b'/') {
             file.splice(..0, rule.file.folder.iter().copied());
         }
-        let verdict = self.files.password(location, &file, user, password);
+        let result = self.files.password(location, &file, user, password);
         let shown = user.escape_ascii();
-        let asked = match verdict {
+        let asked = match result {
             Password::Right => {
                 user.clone_into(&mut self.route_state.access_progress.user);
-                Asked::Right
+                PasswordCheck::Right
             }
-            Password::Later => Asked::Later,
-            Password::NoFile => Asked::Fail(Status::FORBIDDEN),
-            Password::Failed => Asked::Fail(Status::INTERNAL_SERVER_ERROR),
+            Password::Later => PasswordCheck::Later,
+            Password::NoFile => PasswordCheck::Fail(Status::FORBIDDEN),
+            Password::Failed => PasswordCheck::Fail(Status::INTERNAL_SERVER_ERROR),
             Password::Wrong => {
                 let message = format_args!("user \"{shown}\": password mismatch");
                 self.files.report(location, Level::Error, message);
-                Asked::Refused
+                PasswordCheck::Refused
             }
             Password::Unknown => {
                 let file = file.escape_ascii();
                 let message = format_args!("user \"{shown}\" was not found in \"{file}\"");
                 self.files.report(location, Level::Error, message);
-                Asked::Refused
+                PasswordCheck::Refused
             }
         };
         self.route_state.value = file;

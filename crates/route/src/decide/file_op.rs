@@ -4,12 +4,12 @@
 
 use std::mem;
 
-use sekisho_config::{FileOps, Level, Methods, Part, Place, Settings, Template, Variable};
+use sekisho_config::{FileOps, Level, Methods, Part, PathMapping, Settings, Template, Variable};
 use sekisho_http::{Method, Status, target};
 
 use super::{Decision, FILE_METHODS, Next, origin};
 use crate::action::{Action, Files};
-use crate::place::{self, AliasFrom, Mapped};
+use crate::path_mapping::{self, AliasFrom, Mapped};
 use crate::redirect;
 use crate::variable::Scope;
 
@@ -87,7 +87,7 @@ impl<F: Files> Decision<'_, F> {
             return refusal.or_else(|| Some(self.resume(file_ops)));
         }
         let next = match self.route_state.method {
-            Method::Options => match self.method_verdict() {
+            Method::Options => match self.method_outcome() {
                 Ok(()) => return None,
                 Err(next) => next,
             },
@@ -192,7 +192,7 @@ impl<F: Files> Decision<'_, F> {
         mem::swap(&mut self.route_state.path, path);
         let is_here = self.find_location() == self.route_state.location;
         let mut file = Vec::new();
-        let mapped = self.scoped(|scope| place::write_file(scope, &scope.route_state.path, &mut file));
+        let mapped = self.scoped(|scope| path_mapping::write_file(scope, &scope.route_state.path, &mut file));
         mem::swap(&mut self.route_state.path, path);
         self.route_state.captures = captures;
         if is_here { Ok((file, mapped)) } else { Err(Status::FORBIDDEN) }
@@ -252,7 +252,7 @@ impl<F: Files> Decision<'_, F> {
     /// Writes the folder's name into `route_state.file`; says what it is called from outside.
     fn write_store(&mut self, template: &Template) -> Result<Option<Vec<u8>>, Status> {
         let mut file = mem::take(&mut self.route_state.file);
-        let mapped = self.scoped(|scope| place::write_store(scope, template, &mut file));
+        let mapped = self.scoped(|scope| path_mapping::write_store(scope, template, &mut file));
         let is_own = has_own_name(&file[mapped.root_bytes..]);
         let address = self.scoped(|scope| address_of(scope, &file));
         self.route_state.file = file;
@@ -275,9 +275,9 @@ impl<F: Files> Decision<'_, F> {
 /// where it lies elsewhere.
 fn address_of(scope: &Scope<'_>, folder: &[u8]) -> Option<Vec<u8>> {
     let mut root = Vec::new();
-    place::write_root(scope, &mut root);
-    let (mut address, rest) = match (&scope.settings().place, scope.alias_from()) {
-        (Place::Root(_), _) => (Vec::new(), folder.strip_prefix(root.as_slice())?),
+    path_mapping::write_root(scope, &mut root);
+    let (mut address, rest) = match (&scope.settings().path_mapping, scope.alias_from()) {
+        (PathMapping::Root(_), _) => (Vec::new(), folder.strip_prefix(root.as_slice())?),
         (_, AliasFrom::Prefix(bytes)) => {
             let prefix = scope.route_state.path.get(..bytes)?;
             (prefix.to_vec(), folder.strip_prefix(root.as_slice())?)

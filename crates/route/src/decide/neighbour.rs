@@ -18,7 +18,7 @@ impl<F: Files> Decision<'_, F> {
             return Next::Fail(Status::NOT_FOUND);
         }
         let Some(file) = self.neighbour() else { return Next::Fail(Status::NOT_FOUND) };
-        match self.method_verdict() {
+        match self.method_outcome() {
             Ok(()) => Next::Done(Action::File(file)),
             Err(next) => next,
         }

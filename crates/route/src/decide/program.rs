@@ -10,7 +10,7 @@ use sekisho_http::{Method, Status, target};
 use super::file_op::has_own_name;
 use super::{Decision, Handover, Next};
 use crate::action::{Action, Files, Look};
-use crate::place::{self, Mapped};
+use crate::path_mapping::{self, Mapped};
 
 /// What a walk down a path found.
 enum Walk {
@@ -43,7 +43,7 @@ impl<F: Files> Decision<'_, F> {
         if let Some(next) = self.file_op() {
             return next;
         }
-        match self.method_verdict() {
+        match self.method_outcome() {
             Ok(()) => Next::Done(Action::File(self.neighbour().unwrap_or(file))),
             Err(next) => next,
         }
@@ -91,7 +91,7 @@ impl<F: Files> Decision<'_, F> {
     /// `cgi_pass`: the program is given, the location's prefix is its name.
     fn pass(&mut self, pass: &CgiPass) -> Next<F::File> {
         let mut file = mem::take(&mut self.route_state.file);
-        let mapped = self.scoped(|scope| place::write_value(scope, &pass.program, &mut file));
+        let mapped = self.scoped(|scope| path_mapping::write_value(scope, &pass.program, &mut file));
         self.route_state.file = file;
         match self.look_at_program(self.route_state.file.len(), mapped) {
             Look::File(()) => {

@@ -12,7 +12,7 @@ use sekisho_http::{Status, target};
 use super::{Decision, Next};
 use crate::action::{Action, Files, Kind};
 use crate::route_state::RouteState;
-use crate::place::{self, Mapped};
+use crate::path_mapping::{self, Mapped};
 use crate::redirect;
 
 /// A longer value of a script is an error (500): one that doubles itself must not take all memory.
@@ -165,7 +165,7 @@ impl<'a, F: Files> Decision<'a, F> {
     fn holds(&mut self, condition: &Condition, run: &Run) -> Option<bool> {
         let mut value = mem::take(&mut self.route_state.value);
         value.clear();
-        let verdict = match condition {
+        let result = match condition {
             Condition::Is(variable) => {
                 self.scoped(|scope| scope.variable(variable, &mut value));
                 Some(!matches!(value.as_slice(), b"" | b"0"))
@@ -188,7 +188,7 @@ impl<'a, F: Files> Decision<'a, F> {
             }
         };
         self.route_state.value = value;
-        verdict
+        result
     }
 
     fn is_file(&mut self, test: FileTest, path: &Template, file: &mut Vec<u8>, run: &Run) -> bool {
@@ -199,7 +199,7 @@ impl<'a, F: Files> Decision<'a, F> {
             let is_short = self.fill(path, true, file);
             Mapped { root_bytes: 0, is_safe: is_short && target::is_resolved(file) }
         } else {
-            self.scoped(|scope| place::write_asked(scope, path, file))
+            self.scoped(|scope| path_mapping::write_asked(scope, path, file))
         };
         if !mapped.is_safe {
             return false;
@@ -386,10 +386,10 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn log_match(&self, run: &Run, pattern: &str, text: &[u8], is_match: bool) {
         if run.logs {
-            let verdict = if is_match { "matches" } else { "does not match" };
+            let result = if is_match { "matches" } else { "does not match" };
             self.log_entry(
                 Level::Notice,
-                format!("\"{}\" {verdict} \"{}\"", pattern.escape_debug(), text.escape_ascii()),
+                format!("\"{}\" {result} \"{}\"", pattern.escape_debug(), text.escape_ascii()),
             );
         }
     }

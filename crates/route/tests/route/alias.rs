@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Fallback, Place};
+use sekisho_config::{Fallback, PathMapping};
 
 use crate::files::tries;
 use crate::support::{Asked, check, exact, prefix, regex, server, status, t};
 
 fn alias(path: &'static str) -> impl FnOnce(&mut sekisho_config::Settings) {
-    move |own| own.place = Place::Alias(Arc::new(t(path)))
+    move |own| own.path_mapping = PathMapping::Alias(Arc::new(t(path)))
 }
 
 const FILES: &[&str] = &[
@@ -142,7 +142,7 @@ fn a_nested_location_inherits_the_alias_with_its_prefix() {
         ],
     );
     let of_parent = |own: &mut sekisho_config::Settings| {
-        own.place = Place::AliasOfParent { alias: Arc::new(t("/data/img/")), prefix_bytes: 3 };
+        own.path_mapping = PathMapping::AliasOfParent { alias: Arc::new(t("/data/img/")), prefix_bytes: 3 };
     };
     let table = server(vec![prefix("/i/", |_| {}).with(vec![regex("png$", of_parent)])]).table();
     check(&table, FILES, &[("GET /i/x.png", "file /data/img/x.png")]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Fallback, Place, TryFile, TryFiles};
+use sekisho_config::{Fallback, PathMapping, TryFile, TryFiles};
 
 use crate::support::{Asked, check, exact, named, prefix, regex, returns, server, status, t};
 
@@ -290,7 +290,7 @@ fn an_index_file_is_routed_anew_where_that_may_make_a_difference() {
         prefix("/tried/", |own| {
             own.try_files = Some(tries(&["$uri.alt", "$uri/"], Fallback::Status(status(404))));
         }),
-        regex("^/caught/(.*)$", |own| own.place = Place::Root(Arc::new(t("/data/$1")))),
+        regex("^/caught/(.*)$", |own| own.path_mapping = PathMapping::Root(Arc::new(t("/data/$1")))),
     ])
     .table();
     let files = [
@@ -312,8 +312,8 @@ fn an_index_file_is_routed_anew_where_that_may_make_a_difference() {
 #[test]
 fn a_root_may_depend_on_the_request() {
     let table = server(vec![
-        prefix("/", |own| own.place = Place::Root(Arc::new(t("/sites/$host/htdocs/")))),
-        prefix("/arg", |own| own.place = Place::Root(Arc::new(t("/sites/x-$arg_r")))),
+        prefix("/", |own| own.path_mapping = PathMapping::Root(Arc::new(t("/sites/$host/htdocs/")))),
+        prefix("/arg", |own| own.path_mapping = PathMapping::Root(Arc::new(t("/sites/x-$arg_r")))),
     ])
     .table();
     let files = ["/sites/example.org/htdocs/a", "/sites/x-1/arg", "/etc/arg"];
@@ -330,6 +330,6 @@ fn a_root_may_depend_on_the_request() {
 
 #[test]
 fn a_root_that_is_the_root_works() {
-    let table = server(Vec::new()).set(|own| own.place = Place::Root(Arc::new(t("/")))).table();
+    let table = server(Vec::new()).set(|own| own.path_mapping = PathMapping::Root(Arc::new(t("/")))).table();
     check(&table, &["/a", "/index.html"], &[("GET /a", "file /a"), ("GET /", "file /index.html")]);
 }

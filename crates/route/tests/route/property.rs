@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sekisho_config::{Cgi, Fallback, Place, Programs};
+use sekisho_config::{Cgi, Fallback, PathMapping, Programs};
 use sekisho_http::target;
 use sekisho_route::Table;
 
@@ -28,13 +28,13 @@ fn busy_table(keeps_slashes: bool) -> Table {
     let spec = server(vec![
         exact("/a/b", |own| own.rewriting.script = Some(returns(200, Some("exact $uri")))),
         prefix("/a", |own| own.autoindex = true).with(vec![regex(r"(\.+)", |_| {})]),
-        final_prefix("/i", |own| own.place = Place::Alias(Arc::new(t("/data/")))),
-        prefix("/b/", |own| own.place = Place::Alias(Arc::new(t("/data")))),
+        final_prefix("/i", |own| own.path_mapping = PathMapping::Alias(Arc::new(t("/data/")))),
+        prefix("/b/", |own| own.path_mapping = PathMapping::Alias(Arc::new(t("/data")))),
         prefix("/t", |own| {
             own.try_files = Some(tries(&["$uri", "$uri/", "/$arg_x"], Fallback::Uri(t("/$arg_y"))));
         }),
         prefix("/c", |own| own.cgi = Some(all_programs())),
-        regex("^/r/(.*)x(.*)$", |own| own.place = Place::Alias(Arc::new(t("/data/$1/$2")))),
+        regex("^/r/(.*)x(.*)$", |own| own.path_mapping = PathMapping::Alias(Arc::new(t("/data/$1/$2")))),
     ])
     .set(|own| own.error_pages = [page("404 400", "", "/404")].into());
     if keeps_slashes { spec.keeps_slashes().table() } else { spec.table() }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sekisho_config::{
     Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http, Http2,
     IfModifiedSince, Listen, ListenAddress, ListenOptions, Location, LocationId, LocationMatch,
-    Main, Map, MapId, Part, Pattern, Place, Return, Rewriting, Script, Server, ServerId,
+    Main, Map, MapId, Part, Pattern, PathMapping, Return, Rewriting, Script, Server, ServerId,
     ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
 };
 use sekisho_http::{Head, Status, Version};
@@ -209,7 +209,7 @@ fn settings() -> Settings {
     let by_extension =
         types.into_iter().map(|(extension, kind)| (extension.into(), kind.into())).collect();
     Settings {
-        place: Place::Root(Arc::new(t("/srv"))),
+        path_mapping: PathMapping::Root(Arc::new(t("/srv"))),
         index: [t("index.html")].into(),
         try_files: None,
         autoindex: false,

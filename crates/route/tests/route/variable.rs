@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Escape, LogFormat, Place};
+use sekisho_config::{Escape, LogFormat, PathMapping};
 use sekisho_route::{LineFormat, Machine, Sent, Table, TimeTexts, expand, log_line, wants_line};
 
 use crate::configured::configured;
@@ -187,7 +187,7 @@ fn broken_credentials_name_nobody() {
 #[test]
 fn the_file_name_is_known_before_it_was_looked_for() {
     let table = server(vec![prefix("/i/", |own| {
-        own.place = Place::Alias(Arc::new(t("/data/$host/")));
+        own.path_mapping = PathMapping::Alias(Arc::new(t("/data/$host/")));
         own.rewriting.script =
             Some(crate::support::returns(200, Some("$request_filename $document_root")));
     })])

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prost::Message;
 use sekisho_config::Level;
 use sekisho_endpoint::control::{
-    Ask, Finding, Listed, Measure, Metrics, Outcome, Session, Sessions, What,
+    ControlRequest, Finding, Listed, Measure, Metrics, Outcome, Session, Sessions, What,
 };
 use sekisho_endpoint::{
     Channel, Code, Endpoint, Manner, Request, RequestId, Response, Service, SessionInfo, Work,
@@ -61,7 +61,7 @@ impl Control {
         if !caller.is_admin {
             return Err((Code::PermissionError, REFUSAL.to_owned()));
         }
-        let ask = Ask::decode(request.body())
+        let ask = ControlRequest::decode(request.body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
         let Some(what) = ask.what else {
             return Err((Code::UnsupportedOperation, "nothing that is known here".to_owned()));
@@ -82,16 +82,16 @@ impl Control {
             }
             What::Reload(_) => {
                 self.host.log(Level::Notice, None, format_args!("reload asked for by {who}"));
-                let verdict = self.ask_main(ServerRequest::Reload).await?;
-                let verdict = control::Verdict { is_good: verdict.is_good, text: verdict.text };
-                Ok(fitting(verdict).encode_to_vec())
+                let result = self.ask_main(ServerRequest::Reload).await?;
+                let result = control::CommandResult { is_good: result.is_good, text: result.text };
+                Ok(fitting(result).encode_to_vec())
             }
             What::Stop(stop) => {
                 let manner = if stop.forceful { Manner::Forceful } else { Manner::Graceful };
                 self.host.log(Level::Notice, None, format_args!("stop asked for by {who}"));
                 self.ask_main(|answer| ServerRequest::Stop(manner, answer)).await?;
-                let verdict = control::Verdict { is_good: true, text: String::new() };
-                Ok(verdict.encode_to_vec())
+                let result = control::CommandResult { is_good: true, text: String::new() };
+                Ok(result.encode_to_vec())
             }
             What::Measure(measure) => {
                 Ok(self.measure(measure, response).await?.unwrap_or_default().encode_to_vec())
@@ -322,11 +322,11 @@ fn no_channel(error: sekisho_endpoint::AcquireError) -> Failure {
 }
 
 /// A verdict that fits in a frame: the beginning of a long one says enough.
-fn fitting(mut verdict: control::Verdict) -> control::Verdict {
+fn fitting(mut result: control::CommandResult) -> control::CommandResult {
     const TEXT_BYTES_MAX: usize = 3072;
-    if verdict.text.len() > TEXT_BYTES_MAX {
-        verdict.text.truncate(verdict.text.floor_char_boundary(TEXT_BYTES_MAX));
-        verdict.text.push_str("\n… the error log has the rest\n");
+    if result.text.len() > TEXT_BYTES_MAX {
+        result.text.truncate(result.text.floor_char_boundary(TEXT_BYTES_MAX));
+        result.text.push_str("\n… the error log has the rest\n");
     }
-    verdict
+    result
 }

@@ -12,7 +12,7 @@ use sekisho_endpoint::{
     RequestId, SessionSlots, Services, ipc,
 };
 use sekisho_handler::memory::{self, HeapWatch};
-use sekisho_handler::status::Question;
+use sekisho_handler::status::StatusQuery;
 use sekisho_lifecycle::Manner;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_log::Logs;
@@ -83,7 +83,7 @@ pub(super) fn run(
     control_socket: Option<StdUnixListener>,
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
-    (commands, questions): (UnboundedReceiver<ControlCommand>, UnboundedReceiver<Question>),
+    (commands, questions): (UnboundedReceiver<ControlCommand>, UnboundedReceiver<StatusQuery>),
     main: UnboundedSender<ServerRequest>,
 ) {
     let mut builder = Builder::new_current_thread();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sekisho_config::StatusForm;
 use sekisho_endpoint::control::{Metrics, Sample, Session};
-use sekisho_handler::status::{Question, STYLE};
+use sekisho_handler::status::{StatusQuery, STYLE};
 use sekisho_net::query::SessionFilter;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
@@ -22,9 +22,9 @@ const KEPT: Duration = Duration::from_millis(100);
 const SESSIONS_MAX: usize = 500;
 
 /// Answers for as long as anybody asks.
-pub(super) async fn answer_all(host: Rc<Host>, mut questions: UnboundedReceiver<Question>) {
+pub(super) async fn answer_all(host: Rc<Host>, mut questions: UnboundedReceiver<StatusQuery>) {
     let mut kept: [Option<(Instant, Vec<u8>)>; 3] = Default::default();
-    while let Some(Question { form, answer }) = questions.recv().await {
+    while let Some(StatusQuery { form, answer }) = questions.recv().await {
         let now = Instant::now();
         let kept = &mut kept[form as usize];
         if kept.as_ref().is_none_or(|(since, _)| now.duration_since(*since) >= KEPT) {

@@ -2,7 +2,7 @@
 
 use prost::Message;
 use sekisho_endpoint::blocking::{Client, Ticket};
-use sekisho_endpoint::control::{Ask, Session, Sessions, Verdict, What};
+use sekisho_endpoint::control::{ControlRequest, Session, Sessions, CommandResult, What};
 use sekisho_endpoint::{CallError, Options, control};
 
 use super::Failure;
@@ -42,13 +42,13 @@ impl Server {
 
     /// Asks, and reads the one answer.
     pub(super) fn ask<T: Message + Default>(&mut self, what: What) -> Result<T, Failure> {
-        let body = Ask::from(what).encode_to_vec();
+        let body = ControlRequest::from(what).encode_to_vec();
         let answer = self.client.call(control::NUMBER, &body)?;
         read(&answer)
     }
 
     /// Asks for a change of the whole server.
-    pub(super) fn verdict(&mut self, what: What) -> Result<Verdict, Failure> {
+    pub(super) fn result(&mut self, what: What) -> Result<CommandResult, Failure> {
         self.ask(what)
     }
 
@@ -68,7 +68,7 @@ impl Server {
 
     /// Asks, to read from the channel.
     pub(super) fn request(&mut self, what: What) -> Result<Ticket, Failure> {
-        let body = Ask::from(what).encode_to_vec();
+        let body = ControlRequest::from(what).encode_to_vec();
         Ok(self.client.request(control::NUMBER, &body)?)
     }
 

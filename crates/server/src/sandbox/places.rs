@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::{
-    Access, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Place, Programs,
+    Access, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, PathMapping, Programs,
     Template, Variable,
 };
 use sekisho_sys::Right;
@@ -120,9 +120,9 @@ impl Places {
 
     fn add_location(&mut self, location: &Location) {
         let settings = &location.settings;
-        let (template, directive) = match &settings.place {
-            Place::Root(root) => (root, "root"),
-            Place::Alias(alias) | Place::AliasOfParent { alias, .. } => (alias, "alias"),
+        let (template, directive) = match &settings.path_mapping {
+            PathMapping::Root(root) => (root, "root"),
+            PathMapping::Alias(alias) | PathMapping::AliasOfParent { alias, .. } => (alias, "alias"),
         };
         let own = ground(template, None);
         let changes = settings.file_ops.as_deref().filter(|file_ops| !file_ops.methods.is_empty());
@@ -194,9 +194,9 @@ pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
     let mut add = |path: PathBuf, is_changed: bool| *all.entry(path).or_default() |= is_changed;
     for location in &config.http.locations {
         let settings = &location.settings;
-        let (Place::Root(template)
-        | Place::Alias(template)
-        | Place::AliasOfParent { alias: template, .. }) = &settings.place;
+        let (PathMapping::Root(template)
+        | PathMapping::Alias(template)
+        | PathMapping::AliasOfParent { alias: template, .. }) = &settings.path_mapping;
         if let Some(own) = ground(template, None) {
             add(own, false);
         }
@@ -223,13 +223,13 @@ pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
 
 /// Where the files of a location lie, if that is one folder.
 fn folder_of(location: &Location) -> Option<PathBuf> {
-    match (&location.settings.place, &location.matches) {
-        (Place::Root(root), LocationMatch::Server) => path(root),
-        (Place::Root(root), LocationMatch::Prefix { path: below, .. }) => {
+    match (&location.settings.path_mapping, &location.matches) {
+        (PathMapping::Root(root), LocationMatch::Server) => path(root),
+        (PathMapping::Root(root), LocationMatch::Prefix { path: below, .. }) => {
             let below = below.strip_prefix(b"/").unwrap_or(below);
             Some(path(root)?.join(OsStr::from_bytes(below)))
         }
-        (Place::Alias(alias), LocationMatch::Prefix { .. }) => path(alias),
+        (PathMapping::Alias(alias), LocationMatch::Prefix { .. }) => path(alias),
         _ => None,
     }
 }

@@ -180,7 +180,7 @@ fn slow_hashes_do_not_hold_up_others() {
 /// A client that is kept alive pays for its password once, and not for each request. A user who is unknown
 /// costs about as much as one who is known and wrong: the time does not tell them apart.
 #[test]
-fn a_verdict_is_remembered_for_a_while_and_costs_the_same_for_everybody() {
+fn a_password_check_is_cached_and_costs_the_same_for_every_client() {
     let tree = tree();
     tree.file("root/slow", "hello");
     let server = serve(tree, "auth_basic x; auth_basic_user_file slow;");

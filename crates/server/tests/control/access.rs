@@ -46,10 +46,10 @@ fn a_full_server_refuses_others_and_can_still_be_steered() {
 fn an_ordinary_session_may_not_control_the_server() {
     // E9, V50
     use prost::Message;
-    use sekisho_endpoint::control::{Ask, List, What};
+    use sekisho_endpoint::control::{ControlRequest, List, What};
     let server = Server::start(BINARY, &with_endpoint("", ""));
     let mut client = native(&server, "s", "ordinary");
-    let body = Ask::from(What::List(List {})).encode_to_vec();
+    let body = ControlRequest::from(What::List(List {})).encode_to_vec();
     let refused = client.call(1, &body).expect_err("not allowed");
     assert_eq!(refused.code(), Some(Code::PermissionError));
     assert_eq!(client.call(3, b"x").expect("it goes on"), b"x");

@@ -172,7 +172,7 @@ fn a_native_session_is_found_by_its_label_unless_several_have_it() {
 fn an_order_acts_within_milliseconds() {
     // L15, E9
     use prost::Message;
-    use sekisho_endpoint::control::{Ask, Outcome, ShutDown, What};
+    use sekisho_endpoint::control::{ControlRequest, Outcome, ShutDown, What};
     let server = serve(Tree::new(), "return 200;");
     let mut admin_client = admin(&server);
     let mut best = Duration::MAX;
@@ -183,7 +183,7 @@ fn an_order_acts_within_milliseconds() {
         let order = ShutDown { reference: format!(":{}", session["id"]), forceful: true };
         let started = sekisho_testkit::Stopwatch::start();
         let answer =
-            admin_client.call(1, &Ask::from(What::ShutDown(order)).encode_to_vec()).expect("answered");
+            admin_client.call(1, &ControlRequest::from(What::ShutDown(order)).encode_to_vec()).expect("answered");
         client.expect_closed(LONG);
         best = best.min(started.elapsed());
         assert_eq!(Outcome::decode(&answer[..]).expect("an outcome").finding, 0);
@@ -193,7 +193,7 @@ fn an_order_acts_within_milliseconds() {
 }
 
 #[test]
-fn a_reload_is_asked_for_and_its_verdict_is_the_exit_status() {
+fn a_reload_is_requested_and_its_result_is_the_exit_status() {
     // O3, E9
     let config = with_endpoint("", "return 200 old;");
     let mut server = Server::start(BINARY, &config);

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use prost::Message;
-use sekisho_endpoint::control::{Ask, List, Listed, Sessions, What};
+use sekisho_endpoint::control::{ControlRequest, List, Listed, Sessions, What};
 use sekisho_testkit::{Server, Stopwatch, eventually};
 
 use crate::common::{BINARY, LONG, site};
@@ -30,7 +30,7 @@ fn ten_thousand_sessions_are_listed_in_under_a_second() {
     let mut listed = 0;
     eventually("all of them", LONG, || {
         let started = Stopwatch::start();
-        let ask = Ask::from(What::List(List {})).encode_to_vec();
+        let ask = ControlRequest::from(What::List(List {})).encode_to_vec();
         let ticket = admin_client.request(1, &ask).expect("asked");
         let mut seen = 0;
         while let Some(record) = admin_client.next_record(&ticket).expect("a record") {

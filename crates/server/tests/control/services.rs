@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use prost::Message;
-use sekisho_endpoint::control::{Ask, Measure, Metrics, What};
+use sekisho_endpoint::control::{ControlRequest, Measure, Metrics, What};
 use sekisho_endpoint::http::{Done, Field, Head, Request};
 use sekisho_endpoint::ipc::BlockingStream;
 use sekisho_endpoint::{Code, Echo, blocking};
@@ -201,7 +201,7 @@ fn metrics_say_what_happened_once_or_as_a_stream() {
         assert!(text.lines().any(|known| known == line), "{line} in\n{text}");
     }
     let mut admin_client = admin(&server);
-    let ask = Ask::from(What::Measure(Measure { every_millis: 50 })).encode_to_vec();
+    let ask = ControlRequest::from(What::Measure(Measure { every_millis: 50 })).encode_to_vec();
     let ticket = admin_client.request(1, &ask).expect("asked");
     for _ in 0..3 {
         let record = admin_client.next_record(&ticket).expect("a record").expect("the stream goes on");

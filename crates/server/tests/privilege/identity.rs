@@ -187,15 +187,15 @@ fn a_reload_that_changes_no_new_privs_is_told_so_and_used() {
     let site = |body: &str| format!("pid {{dir}}/pid;\n{}", site(body));
     let server = Server::start_in(tree, BINARY, &format!("no_new_privs off;\n{}", site("")));
     let path = server.config_path().display().to_string();
-    for (config, verdict, said) in [
+    for (config, result, said) in [
         (site(""), " reloaded", "no_new_privs stays off: a change needs a restart"),
         (format!("sandbox on;\n{}", site("")), "reload failed", "restart the server"),
     ] {
         server.rewrite_config(&config);
         let asked = run(BINARY, &["-s", "reload", "-c", &path], LONG);
-        assert_eq!(asked.code() == 0, verdict == " reloaded", "{}", asked.stderr);
+        assert_eq!(asked.code() == 0, result == " reloaded", "{}", asked.stderr);
         let log = server.log("error.log");
-        assert!(log.contains(verdict), "{log}");
+        assert!(log.contains(result), "{log}");
         // Whoever asked for it is told, too.
         for told in [log, asked.stderr] {
             assert!(told.contains(said), "{told}");

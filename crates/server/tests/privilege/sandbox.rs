@@ -125,7 +125,7 @@ fn a_place_that_cannot_be_opened_keeps_no_server_from_its_start() {
 
 /// O9, V45: also where a program would have to be kept from everything.
 #[test]
-fn without_a_wish_there_is_none_where_programs_are_run() {
+fn by_default_there_is_none_where_programs_are_run() {
     let tree = tree();
     tree.script(
         "root/x.cgi",

@@ -205,7 +205,7 @@ impl Runner {
 
     fn obey(
         &mut self,
-        orders: &sekisho_gateway::cgi::Orders,
+        orders: &sekisho_gateway::cgi::ProgramOrders,
         bytes: &[u8],
         house: &mut House,
         play: &mut Play,

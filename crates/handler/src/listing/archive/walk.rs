@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::FileType;
 
 use super::super::entry::{Entries, Folder, ReadError, Reading};
-use super::super::order::{By, Order};
+use super::super::order::{By, SortOrder};
 use super::super::shared::{Key, Readings, SharedReading};
-use super::super::{Place, is_lack, joined};
+use super::super::{ListedFolder, is_lack, joined};
 use crate::file_cache;
 
 /// How deep folders are followed, and how many entries there may be in all.
@@ -36,7 +36,7 @@ pub(super) enum Step {
 /// A walk through a folder.
 #[derive(Debug)]
 pub(super) struct Walk {
-    pub(super) place: Place,
+    pub(super) place: ListedFolder,
     /// What everything in the archive is below.
     top: Vec<u8>,
     /// Folders that are still to be read, as paths below the place, each with a closing slash.
@@ -44,28 +44,28 @@ pub(super) struct Walk {
     waiting_bytes: usize,
     /// The folder that is being read or shown.
     folder: Vec<u8>,
-    stage: Stage,
+    stage: WalkStage,
     count: usize,
     /// What others read at the same time.
     readings: Readings,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum WalkStage {
     Between,
     Reading(SharedReading),
     Showing(Box<Entries>),
 }
 
 impl Walk {
-    pub(super) fn new(place: Place, readings: Readings, top: Vec<u8>) -> Self {
+    pub(super) fn new(place: ListedFolder, readings: Readings, top: Vec<u8>) -> Self {
         Self {
             place,
             top,
             waiting: vec![Vec::new()],
             waiting_bytes: 0,
             folder: Vec::new(),
-            stage: Stage::Between,
+            stage: WalkStage::Between,
             count: 0,
             readings,
         }
@@ -77,20 +77,20 @@ impl Walk {
     }
 
     pub(super) fn next(&mut self) -> Step {
-        match std::mem::replace(&mut self.stage, Stage::Between) {
-            Stage::Between => self.enter(),
-            Stage::Reading(reading) => match reading.step() {
+        match std::mem::replace(&mut self.stage, WalkStage::Between) {
+            WalkStage::Between => self.enter(),
+            WalkStage::Reading(reading) => match reading.step() {
                 Ok(entries) => {
                     self.stage = match entries {
-                        Some(entries) => Stage::Showing(Box::new(entries)),
-                        None => Stage::Reading(reading),
+                        Some(entries) => WalkStage::Showing(Box::new(entries)),
+                        None => WalkStage::Reading(reading),
                     };
                     Step::Worked
                 }
                 Err(ReadError::OverBudget) => Step::Failed(OVER_BUDGET),
                 Err(ReadError::System(_)) => Step::Failed("a folder cannot be read"),
             },
-            Stage::Showing(entries) => self.show(entries),
+            WalkStage::Showing(entries) => self.show(entries),
         }
     }
 
@@ -109,14 +109,14 @@ impl Walk {
             }
             Err(_) => return Step::Worked,
         };
-        let order = Order { by: By::Name, is_descending: false };
+        let order = SortOrder { by: By::Name, is_descending: false };
         // Its time decides only whether others may join, and those look at the clock themselves.
         let key = Key::of(&stat, order, self.place.symlinks, self.place.wall_secs);
         let shared = self.readings.find(key);
         let shared =
             shared.map_or_else(|| self.readings.begin(key, Reading::new(opened, order)), Ok);
         let Ok(shared) = shared else { return Step::Failed(OVER_BUDGET) };
-        self.stage = Stage::Reading(shared);
+        self.stage = WalkStage::Reading(shared);
         self.folder = folder;
         Step::Folder { name: self.name(b""), modified: stat.st_mtime.max(0) }
     }
@@ -138,7 +138,7 @@ impl Walk {
             below.push(b'/');
             let depth = below.split(|byte| *byte == b'/').count();
             let is_link = entries.is_link();
-            self.stage = Stage::Showing(entries);
+            self.stage = WalkStage::Showing(entries);
             if is_link || !self.place.is_ours(&below) {
                 return Step::Worked;
             }
@@ -153,7 +153,7 @@ impl Walk {
             return Step::Worked;
         }
         let archived = self.name(name);
-        self.stage = Stage::Showing(entries);
+        self.stage = WalkStage::Showing(entries);
         if !self.place.is_ours(&below) {
             return Step::Worked;
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Http, LocationId, LocationMatch, Part, Place, Template, Variable};
+use sekisho_config::{Http, LocationId, LocationMatch, Part, PathMapping, Template, Variable};
 use sekisho_http::target;
 
 use crate::variable::Scope;
@@ -32,17 +32,17 @@ impl AliasFrom {
         while let Some((id, outer)) = waiting.pop() {
             let Some(location) = http.locations.get(id.0 as usize) else { continue };
             waiting.extend(location.locations.iter().map(|&nested| (nested, Some(id))));
-            let alias = match &location.settings.place {
-                Place::Root(_) => continue,
-                Place::Alias(alias) => alias,
-                Place::AliasOfParent { prefix_bytes, .. } => {
+            let alias = match &location.settings.path_mapping {
+                PathMapping::Root(_) => continue,
+                PathMapping::Alias(alias) => alias,
+                PathMapping::AliasOfParent { prefix_bytes, .. } => {
                     all[id.0 as usize] = Self::Prefix(*prefix_bytes);
                     continue;
                 }
             };
             let inherited = outer.filter(|outer| {
-                let place = &http.locations[outer.0 as usize].settings.place;
-                matches!(place, Place::Alias(other) if Arc::ptr_eq(alias, other))
+                let place = &http.locations[outer.0 as usize].settings.path_mapping;
+                matches!(place, PathMapping::Alias(other) if Arc::ptr_eq(alias, other))
             });
             all[id.0 as usize] = match (inherited, &location.matches) {
                 (Some(outer), _) => all[outer.0 as usize],
@@ -70,8 +70,8 @@ pub(crate) struct Mapped {
 
 /// Writes `$document_root`.
 pub(crate) fn write_root(scope: &Scope<'_>, out: &mut Vec<u8>) {
-    match &scope.settings().place {
-        Place::Root(template) => {
+    match &scope.settings().path_mapping {
+        PathMapping::Root(template) => {
             let start = out.len();
             scope.nested(template, out);
             if out.len() > start {
@@ -95,10 +95,10 @@ pub(crate) fn write_file(scope: &Scope<'_>, path: &[u8], out: &mut Vec<u8>) -> M
 /// Writes root or alias and `rest` behind it, over what `out` holds.
 pub(crate) fn write_below_root(scope: &Scope<'_>, rest: &[u8], out: &mut Vec<u8>) -> Mapped {
     out.clear();
-    let place = &scope.settings().place;
+    let place = &scope.settings().path_mapping;
     let template = template_of(place);
     scope.nested(template, out);
-    let is_root = matches!(place, Place::Root(_));
+    let is_root = matches!(place, PathMapping::Root(_));
     if is_root || rest.first() == Some(&b'/') {
         strip_slash(out);
     }
@@ -139,7 +139,7 @@ pub(crate) fn write_asked(scope: &Scope<'_>, template: &Template, out: &mut Vec<
             Mapped { is_safe, ..mapped }
         }
         [Part::Variable(Variable::DocumentRoot | Variable::RealpathRoot), rest @ ..]
-            if template_of(&scope.settings().place).as_literal().is_some() =>
+            if template_of(&scope.settings().path_mapping).as_literal().is_some() =>
         {
             out.clear();
             write_root(scope, out);
@@ -168,7 +168,7 @@ pub(crate) fn write_store(scope: &Scope<'_>, template: &Template, out: &mut Vec<
             write_root(scope, out);
             let bytes = out.len();
             out.clear();
-            trusted_bytes(template_of(&scope.settings().place)).unwrap_or(bytes)
+            trusted_bytes(template_of(&scope.settings().path_mapping)).unwrap_or(bytes)
         }
         _ => trusted_bytes(template).unwrap_or(usize::MAX),
     };
@@ -185,11 +185,11 @@ pub(crate) fn write_store(scope: &Scope<'_>, template: &Template, out: &mut Vec<
 }
 
 /// The root or alias itself.
-pub(crate) fn template_of(place: &Place) -> &Template {
+pub(crate) fn template_of(place: &PathMapping) -> &Template {
     match place {
-        Place::Root(template)
-        | Place::Alias(template)
-        | Place::AliasOfParent { alias: template, .. } => template,
+        PathMapping::Root(template)
+        | PathMapping::Alias(template)
+        | PathMapping::AliasOfParent { alias: template, .. } => template,
     }
 }
 
