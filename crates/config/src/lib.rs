@@ -26,7 +26,7 @@ mod map;
 mod names;
 mod resolve;
 mod types;
-mod whereabouts;
+mod positions;
 
 use std::path::{Path, PathBuf};
 

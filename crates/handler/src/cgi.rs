@@ -11,7 +11,7 @@ mod slots;
 mod spawn;
 mod stderr;
 mod stdin;
-mod strays;
+mod orphans;
 
 use std::fmt;
 use std::rc::Rc;
@@ -225,10 +225,10 @@ impl CgiTask {
     }
 
     fn spawn(&mut self, mut job: Job, input: Input, ticket: Ticket, now: Moment) {
-        let strays = &ticket.process_slots().strays;
-        let id = (!job.cgi.leaves_daemons).then(|| strays.begin());
+        let orphans = &ticket.process_slots().orphans;
+        let id = (!job.cgi.leaves_daemons).then(|| orphans.begin());
         if let Some(id) = id {
-            job.environment.add(strays::VARIABLE, id.value().as_bytes());
+            job.environment.add(orphans::VARIABLE, id.value().as_bytes());
         }
         let (stderr, limits) = (&job.cgi.stderr, job.cgi.limits);
         let starting = ticket.process_slots().start();
@@ -244,7 +244,7 @@ impl CgiTask {
             }
             Err((cause, error)) => {
                 if let Some(id) = id {
-                    strays.end(id);
+                    orphans.end(id);
                 }
                 let program = job.invocation.program.escape_ascii();
                 self.context

@@ -1,7 +1,7 @@
 //! The `sekisho` program: reads its arguments, and starts, tests or signals a server.
 #![forbid(unsafe_code)]
 
-mod announce;
+mod startup_log;
 mod builtin;
 mod cli;
 mod ctl;
@@ -11,7 +11,7 @@ mod handover;
 mod opening;
 mod pid_file;
 mod privilege;
-mod reachable;
+mod path_access;
 mod reload;
 mod run;
 mod sandbox;

@@ -295,7 +295,7 @@ impl Server {
                 ServerEvent::FromControlPlane(event) => self.serve_control_plane(event).await,
                 ServerEvent::WorkerEnded(ended) => self.worker_ended(&ended),
                 ServerEvent::SandboxRecheck => {
-                    self.look_at_places();
+                    self.check_sandbox_paths();
                     DrainOrder::Nothing
                 }
                 ServerEvent::TimePassed => self.time_passed(),
@@ -381,7 +381,7 @@ impl Server {
         self.look_after_upgrade();
         self.watch_workers();
         if self.next_look.take_if(|at| at.is_due(self.clock.now())).is_some() {
-            self.look_at_places();
+            self.check_sandbox_paths();
         }
         if self.next_sweep.is_some_and(|at| at.is_due(self.clock.now())) {
             self.sweep_leftovers();

@@ -6,7 +6,7 @@
 //! them are in one domain. When the places change, there is a new domain and new workers, and the old ones
 //! finish what they have.
 
-pub(crate) mod places;
+pub(crate) mod paths;
 
 use std::fs::{self, File};
 use std::io;
@@ -24,7 +24,7 @@ use sekisho_sys::{Right, Ruleset};
 
 use crate::run::{Server, worker_count};
 use crate::{Problem, privilege};
-use places::Places;
+use paths::SandboxPaths;
 
 /// How often the places are looked at, at the most.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ static TOO_WIDE: LazyLock<[&Path; 2]> = LazyLock::new(|| [Path::new("/"), Path::
 /// Where workers may be, and the thread that starts them.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    places: Vec<Opened>,
+    paths: Vec<Opened>,
     /// Places that were named and not there.
     missing: Vec<PathBuf>,
     /// Whether TCP is forbidden, as it is where no program is run.
@@ -82,11 +82,11 @@ pub(crate) fn choose(
     fit: Fit,
 ) -> Result<Choice, Problem> {
     let wished = config.main.privilege.sandbox;
-    let places = Places::of(config);
+    let paths = SandboxPaths::of(config);
     let mut notes = Vec::new();
-    let reason = match (wished, places.boundless) {
+    let reason = match (wished, paths.boundless) {
         (Sandbox::Off, _) => return Ok(Choice { domain: None, notes }),
-        (Sandbox::Auto, _) if places.has_programs => Some("programs are run".to_owned()),
+        (Sandbox::Auto, _) if paths.has_programs => Some("programs are run".to_owned()),
         (Sandbox::Auto, Some(directive)) => {
             Some(format!("a path of \"{directive}\" begins with a variable"))
         }
@@ -112,14 +112,14 @@ pub(crate) fn choose(
             "\"sandbox on\" needs \"no_new_privs on\" from the start on: restart the server",
         ));
     }
-    if let Some(directive) = places.boundless {
+    if let Some(directive) = paths.boundless {
         let text = format!(
             "a path of \"{directive}\" begins with a variable: it can lead to no place that is not named otherwise"
         );
         notes.push((Level::Warn, text));
     }
-    let (opened, missing) = open_all(&places);
-    let is_quiet = !places.has_programs;
+    let (opened, missing) = open_all(&paths);
+    let is_quiet = !paths.has_programs;
     if let Some(current) = current.filter(|it| it.will_do(&opened, is_quiet, fit)) {
         return Ok(Choice { domain: Some(Arc::clone(current)), notes });
     }
@@ -131,8 +131,8 @@ pub(crate) fn choose(
     let missing = missing.into_iter().map(|(path, _)| path).collect();
     let domain = Domain::start(opened, missing, is_quiet)
         .map_err(|error| Problem::new(format_args!("no sandbox can be made: {error}")))?;
-    notes.push((Level::Info, format!("sandbox: {} places", domain.places.len())));
-    for place in &domain.places {
+    notes.push((Level::Info, format!("sandbox: {} places", domain.paths.len())));
+    for place in &domain.paths {
         let text = format!("sandbox: {} {}", word(place.right), place.path.display());
         notes.push((Level::Debug, text));
     }
@@ -151,13 +151,13 @@ fn word(right: Right) -> &'static str {
 
 /// What makes the sandbox of a configuration none.
 pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
-    let places = Places::of(config);
+    let paths = SandboxPaths::of(config);
     let is_wanted = match config.main.privilege.sandbox {
         Sandbox::Off => false,
-        Sandbox::Auto => !places.has_programs && places.boundless.is_none(),
+        Sandbox::Auto => !paths.has_programs && paths.boundless.is_none(),
         Sandbox::On => true,
     };
-    let everything = places.everything.filter(|_| is_wanted);
+    let everything = paths.everything.filter(|_| is_wanted);
     let report = |directive: &'static str| {
         let message = format!(
             "\"{directive}\" has a variable right behind the first slash: the sandbox is the whole disk"
@@ -180,7 +180,7 @@ impl Server {
 
     /// A file could not be had. If that is because a place is another one than it was (a folder that was replaced
     /// by a new one, or made since), the workers get a new domain, and are new ones.
-    pub(crate) fn look_at_places(&mut self) {
+    pub(crate) fn check_sandbox_paths(&mut self) {
         let now = self.clock.now();
         let is_quiet = self.drain.manner().is_none() && self.upgrade.is_none();
         let Some(domain) = self.domain.clone().filter(|_| is_quiet) else { return };
@@ -223,10 +223,10 @@ impl Domain {
         is_quiet: bool,
     ) -> io::Result<Self> {
         let ruleset = Ruleset::new(is_quiet)?;
-        let mut places = Vec::with_capacity(opened.len());
+        let mut paths = Vec::with_capacity(opened.len());
         for (place, file) in opened {
             ruleset.allow(file.as_fd(), file.metadata()?.is_dir(), place.right)?;
-            places.push(place);
+            paths.push(place);
         }
         let (starter, inbox) = mpsc::channel::<Start>();
         let (limited, outcome) = mpsc::channel();
@@ -246,12 +246,12 @@ impl Domain {
         };
         Builder::new().name("starter".into()).stack_size(128 << 10).spawn(body)?;
         outcome.recv().map_err(io::Error::other)??;
-        Ok(Self { places, missing, is_quiet, starter })
+        Ok(Self { paths, missing, is_quiet, starter })
     }
 
     /// How many places there are.
     pub(crate) fn place_count(&self) -> usize {
-        self.places.len()
+        self.paths.len()
     }
 
     /// Starts a thread in the domain.
@@ -272,9 +272,9 @@ impl Domain {
             has.identity == wanted.identity && has.right.covers(wanted.right)
         };
         let is_covered =
-            |(place, _): &(Opened, File)| self.places.iter().any(|it| allows(it, place));
+            |(place, _): &(Opened, File)| self.paths.iter().any(|it| allows(it, place));
         let is_wanted = |place: &Opened| wanted.iter().any(|(it, _)| allows(it, place));
-        let fits = self.is_quiet == is_quiet && self.places.iter().all(is_wanted);
+        let fits = self.is_quiet == is_quiet && self.paths.iter().all(is_wanted);
         (is_quiet || !self.is_quiet)
             && wanted.iter().all(is_covered)
             && (fit == Fit::Covering || fits)
@@ -285,7 +285,7 @@ impl Domain {
         let is_other = |place: &Opened| {
             identity(&place.path).is_some_and(|identity| identity != place.identity)
         };
-        self.places.iter().any(is_other) || self.missing.iter().any(|path| identity(path).is_some())
+        self.paths.iter().any(is_other) || self.missing.iter().any(|path| identity(path).is_some())
     }
 }
 
@@ -294,9 +294,9 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Opens the places that can be; the others come second.
-fn open_all(places: &Places) -> (Vec<(Opened, File)>, Vec<Missing>) {
+fn open_all(paths: &SandboxPaths) -> (Vec<(Opened, File)>, Vec<Missing>) {
     let (mut opened, mut missing) = (Vec::new(), Vec::new());
-    for (path, right) in &places.all {
+    for (path, right) in &paths.all {
         match open(path, *right) {
             Ok(found) => opened.push(found),
             Err(error) => {

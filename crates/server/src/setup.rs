@@ -8,7 +8,7 @@ use sekisho_config::{Config, Memory, Options, Outcome, Source};
 
 use crate::cli::Flags;
 use crate::disk::Disk;
-use crate::{Problem, reachable, sandbox, upgrade, writable_programs};
+use crate::{Problem, path_access, sandbox, upgrade, writable_programs};
 
 /// Where configuration lies when nobody says otherwise.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
@@ -79,7 +79,7 @@ impl Plan {
     pub(crate) fn read(&self) -> Outcome {
         let mut outcome = self.load();
         if let Some(config) = outcome.config.as_ref().filter(|_| self.builtin.is_none()) {
-            let mut warnings = reachable::warnings(config, &outcome);
+            let mut warnings = path_access::warnings(config, &outcome);
             warnings.extend(sandbox::warnings(config, &outcome));
             warnings.extend(writable_programs::warnings(config, &outcome));
             outcome.reports.extend(warnings);

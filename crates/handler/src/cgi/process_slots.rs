@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use super::slots::{Claim, ClaimId, Slots, Standing};
-use super::strays::Strays;
+use super::orphans::Orphans;
 
 /// To start a program takes about a millisecond. A machine that has not done it after this long is not waited for.
 const START_LIMIT: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ pub struct ProcessSlots {
     slots: Mutex<Slots>,
     running: Mutex<Running>,
     started: Condvar,
-    pub(super) strays: Strays,
+    pub(super) orphans: Orphans,
 }
 
 /// The process groups that run, as long as their numbers are theirs.

@@ -22,7 +22,7 @@ use super::process_slots::{Starting, Ticket};
 use super::spawn::{self, Pipes};
 use super::stderr::Stderr;
 use super::stdin::Stdin;
-use super::strays::{self, RunId};
+use super::orphans::{self, RunId};
 
 /// What the first read of a program's output takes; it grows while reads are full.
 const OUTPUT_BYTES_FIRST: usize = 4 * 1024;
@@ -73,7 +73,7 @@ pub(super) struct Run {
     stderr: Option<Stderr>,
     output: Vec<u8>,
     context: Rc<dyn HandlerContext>,
-    /// Whose strays end with it.
+    /// Whose orphans end with it.
     id: Option<RunId>,
     /// Its place; given back when it is over.
     ticket: Ticket,
@@ -297,9 +297,9 @@ impl Run {
         }
         let process_slots = self.ticket.process_slots();
         if let Some(id) = self.id.take() {
-            process_slots.strays.end(id);
+            process_slots.orphans.end(id);
         }
-        strays::look(process_slots);
+        orphans::look(process_slots);
     }
 
     /// Goes on until the process has ended, without anyone to answer to.

@@ -10,7 +10,7 @@ mod abort;
 mod bodies;
 mod environment;
 mod limits;
-mod places;
+mod locations;
 mod recipes;
 mod support;
 mod table;

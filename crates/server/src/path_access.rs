@@ -15,7 +15,7 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use sekisho_config::{Cgi, CgiStderr, Config, LogTarget, Outcome, Programs, Report};
 
-use crate::sandbox::places;
+use crate::sandbox::paths;
 use crate::user::{self, Identity};
 
 /// So many are told; the others are likely the same.
@@ -106,7 +106,7 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
 
 /// All that is needed, as far as the configuration says it outright.
 fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
-    let served = places::served(config).into_iter();
+    let served = paths::served(config).into_iter();
     let mut all: Wanted = served
         .map(|(path, is_changed)| (if is_changed { Need::Change } else { Need::Serve }, path))
         .collect();

@@ -3,10 +3,10 @@
 //!
 //! The server is the *subreaper* of its programs: a process whose parent has ended becomes a child of the
 //! server's first thread, which starts no program itself. That thread's list of children is therefore the
-//! list of strays, and it is empty as a rule: to look costs one read. A chain of parents always ends at a
-//! child of ours, so looking again when a stray has ended finds all of them.
+//! list of orphans, and it is empty as a rule: to look costs one read. A chain of parents always ends at a
+//! child of ours, so looking again when an orphan has ended finds all of them.
 //!
-//! Whose request a stray belongs to stands in its environment ([`VARIABLE`]). One without it is left alone
+//! Whose request an orphan belongs to stands in its environment ([`VARIABLE`]). One without it is left alone
 //! and only waited for: `cgi_leave_daemons`, or a program that cleaned its environment on purpose.
 
 use std::collections::HashSet;
@@ -27,10 +27,10 @@ const LIST_BYTES: usize = 4096;
 /// How much of it is read at the most; there is another look after each end.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 
-/// The strays of the whole server.
+/// The orphans of the whole server.
 #[derive(Debug, Default)]
-pub(super) struct Strays {
-    /// The list; `None` where the kernel has none, and then strays go to the first process of the machine
+pub(super) struct Orphans {
+    /// The list; `None` where the kernel has none, and then orphans go to the first process of the machine
     /// as they always did.
     list: OnceLock<Option<File>>,
     state: Mutex<State>,
@@ -41,11 +41,11 @@ struct State {
     next: u64,
     /// The runs that are not over.
     running: HashSet<u64>,
-    /// Strays whose end is waited for.
+    /// Orphans whose end is waited for.
     adopted: HashSet<Pid>,
 }
 
-/// A run whose strays are ended with it.
+/// A run whose orphans are ended with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RunId(u64);
 
@@ -56,7 +56,7 @@ impl RunId {
     }
 }
 
-impl Strays {
+impl Orphans {
     /// A program is about to be started.
     pub(super) fn begin(&self) -> RunId {
         self.list.get_or_init(open_list);
@@ -78,12 +78,12 @@ impl Strays {
     }
 }
 
-/// Looks for strays: those of runs that are over are killed, all are waited for.
+/// Looks for orphans: those of runs that are over are killed, all are waited for.
 pub(super) fn look(process_slots: &Arc<ProcessSlots>) {
-    let strays = &process_slots.strays;
-    let Some(Some(list)) = strays.list.get() else { return };
-    // From here to the end nobody reaps a stray but us, so their numbers stay their own.
-    let mut state = strays.lock();
+    let orphans = &process_slots.orphans;
+    let Some(Some(list)) = orphans.list.get() else { return };
+    // From here to the end nobody reaps an orphan but us, so their numbers stay their own.
+    let mut state = orphans.lock();
     while look_once(process_slots, list, &mut state) {}
 }
 
@@ -104,7 +104,7 @@ fn look_once(process_slots: &Arc<ProcessSlots>, list: &File, state: &mut State) 
     has_reaped
 }
 
-/// Our children that are strays, as the kernel lists them.
+/// Our children that are orphans, as the kernel lists them.
 fn children(list: &File) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut bytes = [0; LIST_BYTES];
@@ -126,7 +126,7 @@ fn children(list: &File) -> Vec<Pid> {
     found
 }
 
-/// Waits for a stray's end beside everything else; whether that can be done.
+/// Waits for an orphan's end beside everything else; whether that can be done.
 fn adopt(process_slots: &Arc<ProcessSlots>, pid: Pid, fd: OwnedFd) -> bool {
     if tokio::runtime::Handle::try_current().is_err() {
         return false;
@@ -137,7 +137,7 @@ fn adopt(process_slots: &Arc<ProcessSlots>, pid: Pid, fd: OwnedFd) -> bool {
     tokio::task::spawn_local(async move {
         let _ = ended.readable().await;
         {
-            let mut state = process_slots.strays.lock();
+            let mut state = process_slots.orphans.lock();
             reap(&ended);
             state.adopted.remove(&pid);
         }
@@ -166,7 +166,7 @@ fn run_of(pid: Pid) -> Option<u64> {
     run.parse().ok()
 }
 
-/// Becomes the subreaper where strays can be seen afterwards.
+/// Becomes the subreaper where orphans can be seen afterwards.
 fn open_list() -> Option<File> {
     let pid = std::process::id();
     let list = File::open(format!("/proc/self/task/{pid}/children")).ok()?;

@@ -45,7 +45,7 @@ const DEVICES: [&str; 6] =
 
 /// The places, and what may be done there.
 #[derive(PartialEq, Eq, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct SandboxPaths {
     pub(crate) all: BTreeMap<PathBuf, Right>,
     /// Where a path begins with a variable, so that it may lead anywhere: the directive.
     pub(crate) boundless: Option<&'static str>,
@@ -55,36 +55,36 @@ pub(crate) struct Places {
     pub(crate) has_programs: bool,
 }
 
-impl Places {
+impl SandboxPaths {
     /// Those of a configuration.
     pub(crate) fn of(config: &Config) -> Self {
-        let mut places = Self::default();
+        let mut paths = Self::default();
         let programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
-        places.has_programs = programs;
+        paths.has_programs = programs;
         for location in &config.http.locations {
-            places.add_location(location);
+            paths.add_location(location);
         }
         for clock in CLOCKS {
-            places.add(clock, Right::Read);
+            paths.add(clock, Right::Read);
         }
         let privilege = &config.main.privilege;
         let (read, write) =
             if programs { (Right::Run, Right::Use) } else { (Right::Read, Right::Write) };
         let named = privilege.read.iter().map(|path| (path, read));
         for (path, right) in named.chain(privilege.write.iter().map(|path| (path, write))) {
-            places.add(path, right);
+            paths.add(path, right);
         }
         if programs {
             let runtime = RUNTIME.iter().map(|path| (path, Right::Run));
             let machine = MACHINE.iter().map(|path| (path, Right::Read));
             let devices = DEVICES.iter().map(|path| (path, Right::Use));
             for (path, right) in runtime.chain(machine).chain(devices) {
-                places.add(path, right);
+                paths.add(path, right);
             }
             // Bodies whose length is not known are gathered there, and programs expect it.
-            places.add(std::env::temp_dir(), Right::Use);
+            paths.add(std::env::temp_dir(), Right::Use);
         }
-        places
+        paths
     }
 
     fn add(&mut self, path: impl Into<PathBuf>, right: Right) {
@@ -261,17 +261,17 @@ mod tests {
 
     use super::*;
 
-    fn places(text: &str) -> Places {
+    fn paths(text: &str) -> SandboxPaths {
         let source = Memory::of("/c", text);
         let outcome = load(Path::new("/c"), &Options::new("/p"), &source);
         let config = outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.reports));
-        Places::of(&config)
+        SandboxPaths::of(&config)
     }
 
     /// The places of a server with these lines, without those that every one has.
     fn named(lines: &str) -> (Vec<(String, Right)>, Option<&'static str>) {
-        let found = places(&format!("http {{ server {{ {lines} }} }}"));
-        let every = places("http { server { root /r; } }");
+        let found = paths(&format!("http {{ server {{ {lines} }} }}"));
+        let every = paths("http { server { root /r; } }");
         let others = found.all.iter().filter(|(path, _)| {
             !every.all.contains_key(*path) || path.as_path() == Path::new("/r")
         });
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_path_that_begins_with_a_variable_has_no_bound() {
-        let found = places("http { map $host $r { default /a; } server { root $r; } }");
+        let found = paths("http { map $host $r { default /a; } server { root $r; } }");
         assert_eq!(found.boundless, Some("root"));
         assert!(!found.has_programs);
     }
@@ -330,7 +330,7 @@ mod tests {
             ("root /r/$host;", None),
             ("root /;", None),
         ] {
-            let found = places(&format!("http {{ server {{ {lines} }} }}"));
+            let found = paths(&format!("http {{ server {{ {lines} }} }}"));
             assert_eq!(found.everything, expected, "{lines}");
         }
     }
