@@ -1,4 +1,4 @@
-//! See `crates/promises/src/cache_entry.rs`.
+//! See `crates/properties/src/cache_entry.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::cache_entry::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::cache_entry::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/cgi_program.rs`.
+//! See `crates/properties/src/cgi_program.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::cgi_program::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::cgi_program::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/chunked.rs`.
+//! See `crates/properties/src/chunked.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::chunked::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::chunked::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/conditional.rs`.
+//! See `crates/properties/src/conditional.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::conditional::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::conditional::check(data));

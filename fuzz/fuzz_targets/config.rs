@@ -1,4 +1,4 @@
-//! See `crates/promises/src/config.rs`.
+//! See `crates/properties/src/config.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::config::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::config::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/config_syntax.rs`.
+//! See `crates/properties/src/config_syntax.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::config_syntax::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::config_syntax::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/credentials.rs`.
+//! See `crates/properties/src/credentials.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::credentials::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::credentials::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/differential.rs`.
+//! See `crates/properties/src/differential.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::differential::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::differential::check(data));

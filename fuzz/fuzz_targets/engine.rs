@@ -1,4 +1,4 @@
-//! See `crates/promises/src/engine/mod.rs`.
+//! See `crates/properties/src/engine/mod.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::engine::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::engine::check(data));

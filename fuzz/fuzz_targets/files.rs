@@ -1,4 +1,4 @@
-//! See `crates/promises/src/files.rs`.
+//! See `crates/properties/src/files.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::files::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::files::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/http2_frames.rs`.
+//! See `crates/properties/src/http2_frames.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::http2_frames::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::http2_frames::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/log.rs`.
+//! See `crates/properties/src/log.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::log::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::log::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/multipart.rs`.
+//! See `crates/properties/src/multipart.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::multipart::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::multipart::check(data));

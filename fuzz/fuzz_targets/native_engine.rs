@@ -1,4 +1,4 @@
-//! See `crates/promises/src/native.rs`.
+//! See `crates/properties/src/native.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::native::world::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::native::world::check(data));

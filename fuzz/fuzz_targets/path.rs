@@ -1,4 +1,4 @@
-//! See `crates/promises/src/path.rs`.
+//! See `crates/properties/src/path.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::path::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::path::check(data));

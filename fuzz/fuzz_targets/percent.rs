@@ -1,4 +1,4 @@
-//! See `crates/promises/src/percent.rs`.
+//! See `crates/properties/src/percent.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::percent::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::percent::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/range.rs`.
+//! See `crates/properties/src/range.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::range::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::range::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/readme.rs`.
+//! See `crates/properties/src/readme.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::readme::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::readme::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/request_head.rs`.
+//! See `crates/properties/src/request_head.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::request_head::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::request_head::check(data));

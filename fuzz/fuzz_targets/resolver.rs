@@ -1,4 +1,4 @@
-//! See `crates/promises/src/resolver.rs`.
+//! See `crates/properties/src/resolver.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::resolver::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::resolver::check(data));

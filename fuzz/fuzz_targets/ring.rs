@@ -1,4 +1,4 @@
-//! See `crates/promises/src/ring.rs`.
+//! See `crates/properties/src/ring.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::ring::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::ring::check(data));

@@ -1,4 +1,4 @@
-//! See `crates/promises/src/upstream_http1.rs`.
+//! See `crates/properties/src/upstream_http1.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::upstream_http1::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::upstream_http1::check(data));

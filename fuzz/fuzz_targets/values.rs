@@ -1,4 +1,4 @@
-//! See `crates/promises/src/values.rs`.
+//! See `crates/properties/src/values.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_promises::values::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sekisho_properties::values::check(data));

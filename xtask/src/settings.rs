@@ -11,7 +11,7 @@ use crate::source::{self, Source};
 const UNREAD: &[(&str, &str)] =
     &[("daemon", "the server stays in the foreground; `-t` could warn of it")];
 /// Crates whose code is not part of the server, and the one that makes the settings.
-const OTHERS: [&str; 4] = ["crates/config/", "crates/promises/", "crates/testkit/", "xtask/"];
+const OTHERS: [&str; 4] = ["crates/config/", "crates/properties/", "crates/testkit/", "xtask/"];
 
 /// Checks every field of the model.
 pub(crate) fn check(root: &Path) -> Complaints {

@@ -17,7 +17,7 @@ const WAY_HOME_MAX: usize = 64;
 const STATES_MAX: usize = 2_000_000;
 
 #[test]
-fn every_reachable_state_keeps_every_promise_and_can_end() {
+fn every_reachable_state_holds_every_property_and_can_end() {
     // L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11, L12, L14, L27, L29, L30, L31, L32, L33
     let mut seen = HashSet::new();
     let mut queue = VecDeque::new();

@@ -25,13 +25,13 @@ fn plays(world: World) {
 /// H2, H6, H8, H11, T1, T3, T4, T6, T7, T8, T9, C3, C4, C5, C6, L5, L9, L12, O4, V3: one answer for each request, in
 /// order, whole or visibly not; every deadline at its instant; everything released.
 #[test]
-fn http_worlds_keep_every_promise() {
+fn http_simulations_hold_every_property() {
     plays(World::Http);
 }
 
 /// L6, L7, L8, L10, L11, L12, L14, L28, L30, L31, L32, L33, E2, E4, E6: the same for native sessions, their channels and
 /// their ends.
 #[test]
-fn native_worlds_keep_every_promise() {
+fn native_simulations_hold_every_property() {
     plays(World::Native);
 }

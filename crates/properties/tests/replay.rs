@@ -9,17 +9,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use changes::{Mutator, fuzz_folder, rounds, rows, seeds, words};
-use sekisho_promises::{ALL, Promise};
+use sekisho_properties::{ALL, Property};
 
 /// What so many inputs may take of the processor.
 const INPUTS: usize = 16;
 const LONGEST: Duration = Duration::from_secs(2);
 
 #[test]
-fn every_promise_has_a_target_seeds_and_a_dictionary() {
+fn every_property_has_a_target_seeds_and_a_dictionary() {
     let rows = rows();
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    assert_eq!(names, ALL.map(|promise| promise.name));
+    assert_eq!(names, ALL.map(|property| property.name));
     let manifest = fs::read_to_string(fuzz_folder().join("Cargo.toml")).expect("fuzz/Cargo.toml");
     let readme = fs::read_to_string(fuzz_folder().join("README.md")).expect("fuzz/README.md");
     for row in &rows {
@@ -30,7 +30,7 @@ fn every_promise_has_a_target_seeds_and_a_dictionary() {
         assert!(readme.contains(&format!("| `{name}` |")), "{name} is not in the README");
         let target = fuzz_folder().join(format!("fuzz_targets/{name}.rs"));
         let target = fs::read_to_string(target).unwrap_or_else(|_| panic!("{name} has no target"));
-        assert!(target.contains("sekisho_promises::"), "{name} checks something else");
+        assert!(target.contains("sekisho_properties::"), "{name} checks something else");
         for (file, seed) in seeds(name) {
             assert!(seed.len() <= row.longest, "{name}/{file} is longer than what is tried");
         }
@@ -38,12 +38,12 @@ fn every_promise_has_a_target_seeds_and_a_dictionary() {
 }
 
 fn replay(name: &str) {
-    let promise = ALL.into_iter().find(|promise| promise.name == name).expect("a promise");
+    let property = ALL.into_iter().find(|property| property.name == name).expect("a promise");
     let row = rows().into_iter().find(|row| row.name == name).expect("a row");
     let seeds: Vec<(String, Vec<u8>)> = seeds(name).into_iter().collect();
     let mut watch = Pace::start();
     for (file, seed) in &seeds {
-        hold(promise, seed, &format!("seed {file}"));
+        hold(property, seed, &format!("seed {file}"));
         watch.holds(name, file);
     }
     for round in 0..rounds() {
@@ -56,7 +56,7 @@ fn replay(name: &str) {
             let (one, other) = (mutator.draw(pool.len()), mutator.draw(pool.len()));
             let input = mutator.change(&pool[one], &pool[other]);
             let which = format!("round {round}, change {turn}");
-            hold(promise, &input, &which);
+            hold(property, &input, &which);
             watch.holds(name, &which);
             if pool.len() < pool_max {
                 pool.push(input);
@@ -68,9 +68,9 @@ fn replay(name: &str) {
     }
 }
 
-fn hold(promise: Promise, input: &[u8], which: &str) {
-    let outcome = catch_unwind(AssertUnwindSafe(|| (promise.check)(input)));
-    assert!(outcome.is_ok(), "{}, {which}: {}", promise.name, input.escape_ascii());
+fn hold(property: Property, input: &[u8], which: &str) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| (property.check)(input)));
+    assert!(outcome.is_ok(), "{}, {which}: {}", property.name, input.escape_ascii());
 }
 
 /// How long inputs take, a few at a time: to ask the kernel is dearer than most of them.
@@ -115,8 +115,8 @@ macro_rules! replays {
         })*
 
         #[test]
-        fn every_promise_is_replayed() {
-            assert_eq!([$($name),*], ALL.map(|promise| promise.name));
+        fn every_property_is_replayed() {
+            assert_eq!([$($name),*], ALL.map(|property| property.name));
         }
     };
 }

@@ -20,7 +20,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use changes::{Mutator, corpus, rounds, rows, seeds, words};
-use sekisho_promises::differential::{Understood, ours};
+use sekisho_properties::differential::{Understood, ours};
 
 /// Answers frames (a length of four bytes, then so many) with frames: for each request that is whole its method,
 /// target, fields and body, each piece as a length and its bytes.
