@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use sekisho_simulation::{Tally, World, check};
+use sekisho_simulation::{RunStats, World, check};
 
 use crate::Complaints;
 
@@ -62,7 +62,7 @@ fn read(arguments: &[&str]) -> Result<Asked, String> {
 impl Asked {
     fn play(&self, world: World) -> Complaints {
         let (next, is_over) = (AtomicU64::new(self.from), AtomicBool::new(false));
-        let (tally, failures) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+        let (stats, failures) = (Mutex::new(RunStats::default()), Mutex::new(Vec::new()));
         #[expect(
             clippy::disallowed_methods,
             reason = "how long it took is for people, and decides nothing"
@@ -71,7 +71,7 @@ impl Asked {
         thread::scope(|scope| {
             for _ in 0..self.jobs {
                 scope.spawn(|| {
-                    let mut own = Tally::default();
+                    let mut own = RunStats::default();
                     while !is_over.load(Ordering::Relaxed) {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
                         if seed - self.from >= self.seeds {
@@ -88,12 +88,12 @@ impl Asked {
                             }
                         }
                     }
-                    tally.lock().expect("nobody panics here").add(own);
+                    stats.lock().expect("nobody panics here").add(own);
                 });
             }
         });
-        let tally = tally.into_inner().expect("nobody panics here");
-        println!("{world}: {tally}, {:.1} s", began.elapsed().as_secs_f64());
+        let stats = stats.into_inner().expect("nobody panics here");
+        println!("{world}: {stats}, {:.1} s", began.elapsed().as_secs_f64());
         failures.into_inner().expect("nobody panics here")
     }
 }

@@ -2,9 +2,9 @@
 //! real lifecycle tables and the real machine for programs, inside a model of the shell.
 
 mod answer;
-mod ask;
+mod planned_request;
 mod client;
-mod house;
+mod model_server;
 mod plan;
 mod program;
 mod record;
@@ -17,19 +17,19 @@ use sekisho_lifecycle::drain;
 use sekisho_lifecycle::drain::Outcome;
 use sekisho_lifecycle::{CloseReason, Manner};
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::network::Pipe;
-use crate::scene::Scene;
-use crate::{Fault, Scope, Tally};
+use crate::context::SimContext;
+use crate::{Fault, Scope, RunStats};
 
 use client::Client;
-use house::House;
+use model_server::ModelServer;
 use plan::Plan;
 use server_session::ServerSession;
 
 /// Who acts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Who {
+enum Actor {
     Client(usize),
     ServerSession(usize),
     /// A program that outlives its answer.
@@ -40,7 +40,7 @@ enum Who {
     Plan,
 }
 
-type Play = Scene<Who>;
+type Sim = SimContext<Actor>;
 
 /// A connection.
 #[derive(Debug)]
@@ -51,132 +51,132 @@ struct Link {
 
 struct World {
     plan: Plan,
-    house: House,
+    server: ModelServer,
     clients: Vec<Client>,
     links: Vec<Link>,
     server_sessions: Vec<Option<ServerSession>>,
 }
 
 /// Plays the world of a seed; an error says what went wrong and what led to it.
-pub(crate) fn play(
+pub(crate) fn sim(
     seed: u64,
     fault: Option<Fault>,
     scope: Scope,
     is_traced: bool,
-) -> Result<Tally, (String, Vec<String>)> {
+) -> Result<RunStats, (String, Vec<String>)> {
     let drawn = Plan::draw(seed, scope);
-    let mut play = Play::new(Dice::new(seed).apart(1 << 33), fault, is_traced);
+    let mut sim = Sim::new(Rng::new(seed).apart(1 << 33), fault, is_traced);
     let clients: Vec<Client> = drawn
         .clients
         .iter()
         .enumerate()
-        .map(|(at, guest)| Client::new(at, guest.clone()))
+        .map(|(at, planned)| Client::new(at, planned.clone()))
         .collect();
     let links = drawn
         .clients
         .iter()
-        .map(|guest| Link { up: Pipe::new(guest.ways[0]), down: Pipe::new(guest.ways[1]) });
+        .map(|planned| Link { up: Pipe::new(planned.ways[0]), down: Pipe::new(planned.ways[1]) });
     let mut world = World {
         links: links.collect(),
         server_sessions: (0..clients.len()).map(|_| None).collect(),
-        house: House::new(&drawn),
+        server: ModelServer::new(&drawn),
         clients,
         plan: drawn,
     };
-    world.begin(&mut play);
-    while let Some(who) = play.step() {
-        world.act(who, &mut play);
+    world.begin(&mut sim);
+    while let Some(who) = sim.step() {
+        world.act(who, &mut sim);
     }
-    world.settle(&mut play);
-    let mut tally = world.house.tally;
-    tally.steps = play.steps;
-    match play.end() {
-        (None, _) => Ok(tally),
+    world.settle(&mut sim);
+    let mut stats = world.server.stats;
+    stats.steps = sim.steps;
+    match sim.end() {
+        (None, _) => Ok(stats),
         (Some(violation), trace) => Err((violation, trace)),
     }
 }
 
 impl World {
-    fn begin(&mut self, play: &mut Play) {
+    fn begin(&mut self, sim: &mut Sim) {
         for (at, client) in self.clients.iter().enumerate() {
-            if !client.guest().asks.is_empty() {
-                play.wake(Who::Client(at), client.guest().comes);
+            if !client.planned().asks.is_empty() {
+                sim.wake(Actor::Client(at), client.planned().comes);
             }
         }
-        self.wait_for_plan(play);
+        self.wait_for_plan(sim);
     }
 
     /// The next thing that the plan says.
-    fn wait_for_plan(&self, play: &mut Play) {
+    fn wait_for_plan(&self, sim: &mut Sim) {
         let times = self.plan.reloads.iter().copied();
         let stops = self.plan.stops.iter().map(|(at, _)| *at);
         let cancels = self.plan.cancels.iter().map(|(at, _)| *at);
         if let Some(at) = times.chain(stops).chain(cancels).min() {
-            play.wake(Who::Plan, at);
+            sim.wake(Actor::Plan, at);
         }
     }
 
-    fn act(&mut self, who: Who, play: &mut Play) {
+    fn act(&mut self, who: Actor, sim: &mut Sim) {
         match who {
-            Who::Client(at) => {
-                if self.server_sessions[at].is_none() && !self.connect(at, play) {
+            Actor::Client(at) => {
+                if self.server_sessions[at].is_none() && !self.connect(at, sim) {
                     return;
                 }
-                let is_unheard = self.links[at].down.deliver(play.now, &mut play.dice);
-                self.clients[at].poll(&mut self.links[at], &mut self.house.tally, play);
+                let is_unheard = self.links[at].down.deliver(sim.now, &mut sim.rng);
+                self.clients[at].poll(&mut self.links[at], &mut self.server.stats, sim);
                 if is_unheard {
-                    self.links[at].up.refuse(play.now, &mut play.dice);
-                    play.wake(Who::ServerSession(at), self.links[at].up.next_arrival().unwrap_or(play.now));
+                    self.links[at].up.refuse(sim.now, &mut sim.rng);
+                    sim.wake(Actor::ServerSession(at), self.links[at].up.next_arrival().unwrap_or(sim.now));
                 }
             }
-            Who::ServerSession(at) => {
+            Actor::ServerSession(at) => {
                 let link = &mut self.links[at];
-                let is_unheard = link.up.deliver(play.now, &mut play.dice);
+                let is_unheard = link.up.deliver(sim.now, &mut sim.rng);
                 let Some(server_session) = &mut self.server_sessions[at] else { return };
-                if !server_session.is_over() && self.house.outcome.is_none() {
-                    server_session.poll(link, self.clients[at].guest(), &mut self.house, play);
+                if !server_session.is_over() && self.server.outcome.is_none() {
+                    server_session.poll(link, self.clients[at].planned(), &mut self.server, sim);
                 } else if let Some(next) = link.up.next_arrival() {
-                    play.wake(Who::ServerSession(at), next);
+                    sim.wake(Actor::ServerSession(at), next);
                 }
                 if is_unheard {
-                    link.down.refuse(play.now, &mut play.dice);
-                    play.wake(Who::Client(at), link.down.next_arrival().unwrap_or(play.now));
+                    link.down.refuse(sim.now, &mut sim.rng);
+                    sim.wake(Actor::Client(at), link.down.next_arrival().unwrap_or(sim.now));
                 }
             }
-            Who::Run(id) => {
-                let Some(mut runner) = self.house.runs.remove(&id) else { return };
-                runner.turn(&mut self.house, play);
+            Actor::Run(id) => {
+                let Some(mut runner) = self.server.runs.remove(&id) else { return };
+                runner.turn(&mut self.server, sim);
                 if !runner.is_over() {
-                    self.house.leave_alone(id, runner, play);
+                    self.server.leave_alone(id, runner, sim);
                 }
             }
-            Who::Server => self.tell(drain::Fact::TimePassed, play),
-            Who::Plan => self.go_by_plan(play),
+            Actor::Server => self.tell(drain::Fact::TimePassed, sim),
+            Actor::Plan => self.go_by_plan(sim),
         }
         // What the end of a session, or of time, has led to.
-        if let Some(outcome) = self.house.outcome {
-            self.exit(outcome, play);
+        if let Some(outcome) = self.server.outcome {
+            self.exit(outcome, sim);
         }
     }
 
     /// Somebody comes; nobody is let in any more when the server is about to end.
-    fn connect(&mut self, at: usize, play: &mut Play) -> bool {
-        if self.house.shutdown > house::ModelShutdown::Continue || self.house.outcome.is_some() {
+    fn connect(&mut self, at: usize, sim: &mut Sim) -> bool {
+        if self.server.shutdown > model_server::ModelShutdown::Continue || self.server.outcome.is_some() {
             return false;
         }
-        play.say(|| format!("client {at} connects"));
-        self.server_sessions[at] = Some(ServerSession::new(at, &mut self.house, play));
-        play.wake(Who::ServerSession(at), play.now);
+        sim.say(|| format!("client {at} connects"));
+        self.server_sessions[at] = Some(ServerSession::new(at, &mut self.server, sim));
+        sim.wake(Actor::ServerSession(at), sim.now);
         true
     }
 
-    fn go_by_plan(&mut self, play: &mut Play) {
-        let now = play.now;
+    fn go_by_plan(&mut self, sim: &mut Sim) {
+        let now = sim.now;
         if let Some(at) = self.plan.reloads.iter().position(|at| at.is_due(now)) {
             self.plan.reloads.remove(at);
-            play.say(|| "reload".into());
-            self.house.reload();
-            if play.has(Fault::ReloadCloses) {
+            sim.say(|| "reload".into());
+            self.server.reload();
+            if sim.has(Fault::ReloadCloses) {
                 for (at, server_session) in self.server_sessions.iter_mut().enumerate() {
                     if let Some(server_session) =
                         server_session.as_mut().filter(|server_session| !server_session.is_over() && server_session.is_idle())
@@ -184,8 +184,8 @@ impl World {
                         server_session.close(
                             CloseReason::PeerClosed,
                             &mut self.links[at],
-                            &mut self.house,
-                            play,
+                            &mut self.server,
+                            sim,
                         );
                     }
                 }
@@ -193,58 +193,58 @@ impl World {
         }
         if let Some(at) = self.plan.stops.iter().position(|(at, _)| at.is_due(now)) {
             let (_, manner) = self.plan.stops.remove(at);
-            self.stop(manner, play);
+            self.stop(manner, sim);
         }
         if let Some(at) = self.plan.cancels.iter().position(|(at, _)| at.is_due(now)) {
             let (_, client) = self.plan.cancels.remove(at);
             if let Some(server_session) = self.server_sessions[client].as_mut().filter(|server_session| !server_session.is_over()) {
-                server_session.cancel_task(&mut self.house, play);
-                play.wake(Who::ServerSession(client), now);
+                server_session.cancel_task(&mut self.server, sim);
+                sim.wake(Actor::ServerSession(client), now);
             }
         }
-        self.wait_for_plan(play);
+        self.wait_for_plan(sim);
     }
 
-    fn stop(&mut self, manner: Manner, play: &mut Play) {
-        play.say(|| format!("an operator asks for the end: {manner:?}"));
-        self.tell(drain::Fact::Asked(manner), play);
+    fn stop(&mut self, manner: Manner, sim: &mut Sim) {
+        sim.say(|| format!("an operator asks for the end: {manner:?}"));
+        self.tell(drain::Fact::Asked(manner), sim);
     }
 
-    fn tell(&mut self, fact: drain::Fact, play: &mut Play) {
-        if self.house.tell(fact, play) {
+    fn tell(&mut self, fact: drain::Fact, sim: &mut Sim) {
+        if self.server.tell(fact, sim) {
             for (at, server_session) in self.server_sessions.iter().enumerate() {
                 if server_session.as_ref().is_some_and(|server_session| !server_session.is_over()) {
-                    play.wake(Who::ServerSession(at), play.now);
+                    sim.wake(Actor::ServerSession(at), sim.now);
                 }
             }
         }
     }
 
     /// The process ends, and with it whatever was left behind.
-    fn exit(&mut self, outcome: Outcome, play: &mut Play) {
+    fn exit(&mut self, outcome: Outcome, sim: &mut Sim) {
         for (at, server_session) in self.server_sessions.iter_mut().enumerate() {
             let Some(server_session) = server_session.as_mut().filter(|server_session| !server_session.is_over()) else { continue };
-            play.demand(outcome == Outcome::Abandoned, || {
+            sim.demand(outcome == Outcome::Abandoned, || {
                 format!("the server has ended ({outcome:?}), and session {at} has not")
             });
-            server_session.abandon(&mut self.links[at], &mut self.house, play);
+            server_session.abandon(&mut self.links[at], &mut self.server, sim);
         }
     }
 
     /// What must hold when all is over.
-    fn settle(&mut self, play: &mut Play) {
-        let house = &mut self.house;
-        play.demand(house.outcome.is_some(), || "the server has not ended".into());
-        let left = house.drain.left();
-        play.demand(left == 0, || format!("{left} sessions are still counted"));
-        let (buffers, tasks) = (house.buffers, house.tasks.len());
-        play.demand(buffers == 0, || format!("{buffers} buffers were not given back"));
-        play.demand(tasks == 0, || format!("{tasks} tasks have not ended"));
-        let (started, swept) = (house.runs_started, house.runs_swept);
-        play.demand(started == swept, || format!("{started} programs began, {swept} were swept"));
+    fn settle(&mut self, sim: &mut Sim) {
+        let server = &mut self.server;
+        sim.demand(server.outcome.is_some(), || "the server has not ended".into());
+        let left = server.drain.left();
+        sim.demand(left == 0, || format!("{left} sessions are still counted"));
+        let (buffers, tasks) = (server.buffers, server.tasks.len());
+        sim.demand(buffers == 0, || format!("{buffers} buffers were not given back"));
+        sim.demand(tasks == 0, || format!("{tasks} tasks have not ended"));
+        let (started, swept) = (server.runs_started, server.runs_swept);
+        sim.demand(started == swept, || format!("{started} programs began, {swept} were swept"));
         for (client, server_session) in self.clients.iter().zip(&self.server_sessions) {
             if let Some(server_session) = server_session {
-                client.settle(&server_session.record, &mut house.tally, play);
+                client.settle(&server_session.record, &mut server.stats, sim);
             }
         }
     }

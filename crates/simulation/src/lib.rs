@@ -5,17 +5,17 @@
 //! Pure: no socket, file, thread or clock. Nothing here is part of the server.
 #![forbid(unsafe_code)]
 
-pub mod agenda;
-pub mod dice;
+pub mod schedule;
+pub mod rng;
 pub mod fault;
 pub mod http;
 pub mod native;
 pub mod network;
-pub mod scene;
-pub mod verdict;
+pub mod context;
+pub mod outcome;
 
 pub use fault::Fault;
-pub use verdict::{Failure, Tally, World, check};
+pub use outcome::{Failure, RunStats, World, check};
 
 /// How much of a world is played.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use sekisho_lifecycle::Moment;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// How one direction behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Weather {
+pub struct LinkProfile {
     /// Each piece takes at least and at most so many milliseconds.
     pub latency: (u64, u64),
     /// No piece is longer.
@@ -21,25 +21,25 @@ pub struct Weather {
     pub capacity: usize,
 }
 
-impl Weather {
+impl LinkProfile {
     /// Some weather; nothing stalls where it is calm.
-    pub fn draw(is_calm: bool, dice: &mut Dice) -> Self {
-        let least = dice.pick(&[0, 0, 1, 5, 20]);
+    pub fn draw(is_calm: bool, rng: &mut Rng) -> Self {
+        let least = rng.pick(&[0, 0, 1, 5, 20]);
         Self {
-            latency: (least, least + dice.pick(&[0, 1, 10, 50])),
-            piece_bytes_max: dice.pick(&[1, 3, 17, 100, 1000, 1 << 20]),
+            latency: (least, least + rng.pick(&[0, 1, 10, 50])),
+            piece_bytes_max: rng.pick(&[1, 3, 17, 100, 1000, 1 << 20]),
             stalls: (
-                if is_calm { 0 } else { dice.pick(&[0, 0, 2, 10]) },
-                dice.pick(&[30, 400, 3000]),
+                if is_calm { 0 } else { rng.pick(&[0, 0, 2, 10]) },
+                rng.pick(&[30, 400, 3000]),
             ),
-            capacity: dice.pick(&[64, 300, 2000, 1 << 16]),
+            capacity: rng.pick(&[64, 300, 2000, 1 << 16]),
         }
     }
 }
 
 /// What is on its way.
 #[derive(Debug)]
-enum Parcel {
+enum Packet {
     Bytes(Vec<u8>),
     Fin,
     Reset,
@@ -62,8 +62,8 @@ pub enum Read {
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts about one direction, each independent")]
 pub struct Pipe {
-    weather: Weather,
-    on_the_way: VecDeque<(Moment, Parcel)>,
+    profile: LinkProfile,
+    on_the_way: VecDeque<(Moment, Packet)>,
     arrived: VecDeque<u8>,
     used: usize,
     last_at: Moment,
@@ -81,9 +81,9 @@ pub struct Pipe {
 
 impl Pipe {
     /// A direction without anything in it.
-    pub const fn new(weather: Weather) -> Self {
+    pub const fn new(profile: LinkProfile) -> Self {
         Self {
-            weather,
+            profile,
             on_the_way: VecDeque::new(),
             arrived: VecDeque::new(),
             used: 0,
@@ -98,9 +98,9 @@ impl Pipe {
     }
 
     /// Takes what there is room for; `None` when there is none.
-    pub fn send(&mut self, bytes: &[u8], now: Moment, dice: &mut Dice) -> Option<usize> {
+    pub fn send(&mut self, bytes: &[u8], now: Moment, rng: &mut Rng) -> Option<usize> {
         debug_assert!(!self.is_ended, "bytes after the end");
-        let room = self.weather.capacity.saturating_sub(self.used);
+        let room = self.profile.capacity.saturating_sub(self.used);
         let taken = room.min(bytes.len());
         self.wants_room = taken < bytes.len();
         if taken == 0 {
@@ -109,37 +109,37 @@ impl Pipe {
         self.used += taken;
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
-            let len = dice.size(1..=self.weather.piece_bytes_max.min(rest.len()));
+            let len = rng.size(1..=self.profile.piece_bytes_max.min(rest.len()));
             let (piece, after) = rest.split_at(len);
-            self.put(Parcel::Bytes(piece.to_vec()), now, dice);
+            self.put(Packet::Bytes(piece.to_vec()), now, rng);
             rest = after;
         }
         Some(taken)
     }
 
     /// The sender has sent all.
-    pub fn end(&mut self, now: Moment, dice: &mut Dice) {
+    pub fn end(&mut self, now: Moment, rng: &mut Rng) {
         if !std::mem::replace(&mut self.is_ended, true) {
-            self.put(Parcel::Fin, now, dice);
+            self.put(Packet::Fin, now, rng);
         }
     }
 
     /// The sender resets the connection: what it had not sent is lost, as much as the dice say.
-    pub fn reset(&mut self, now: Moment, dice: &mut Dice) {
+    pub fn reset(&mut self, now: Moment, rng: &mut Rng) {
         self.is_ended = true;
-        let kept = dice.size(0..=self.on_the_way.len());
+        let kept = rng.size(0..=self.on_the_way.len());
         for (_, lost) in self.on_the_way.drain(kept..) {
-            if let Parcel::Bytes(bytes) = lost {
+            if let Packet::Bytes(bytes) = lost {
                 self.used -= bytes.len();
             }
         }
-        self.put(Parcel::Reset, now, dice);
+        self.put(Packet::Reset, now, rng);
     }
 
     /// Answers bytes that came to a closed connection: a reset, behind all that was sent.
-    pub fn refuse(&mut self, now: Moment, dice: &mut Dice) {
+    pub fn refuse(&mut self, now: Moment, rng: &mut Rng) {
         self.is_ended = true;
-        self.put(Parcel::Reset, now, dice);
+        self.put(Packet::Reset, now, rng);
     }
 
     /// Nobody will read here any more; says whether bytes are lost with it.
@@ -152,28 +152,28 @@ impl Pipe {
     }
 
     /// Lets arrive what is due; says whether bytes came to somebody who does not listen.
-    pub fn deliver(&mut self, now: Moment, dice: &mut Dice) -> bool {
+    pub fn deliver(&mut self, now: Moment, rng: &mut Rng) -> bool {
         let (mut is_unheard, mut has_come) = (false, false);
-        while let Some((_, parcel)) = self.on_the_way.pop_front_if(|(at, _)| at.is_due(now)) {
-            match parcel {
-                Parcel::Bytes(bytes) if self.is_deaf || self.has_reset => {
+        while let Some((_, packet)) = self.on_the_way.pop_front_if(|(at, _)| at.is_due(now)) {
+            match packet {
+                Packet::Bytes(bytes) if self.is_deaf || self.has_reset => {
                     self.used -= bytes.len();
                     is_unheard |= self.is_deaf;
                 }
-                Parcel::Bytes(bytes) => {
+                Packet::Bytes(bytes) => {
                     self.arrived.extend(bytes);
                     has_come = true;
                 }
-                Parcel::Fin => self.has_fin = true,
+                Packet::Fin => self.has_fin = true,
                 // Whoever reads promptly has read what came just before.
-                Parcel::Reset if has_come => {
-                    self.on_the_way.push_front((now, Parcel::Reset));
+                Packet::Reset if has_come => {
+                    self.on_the_way.push_front((now, Packet::Reset));
                     return is_unheard;
                 }
-                Parcel::Reset => {
+                Packet::Reset => {
                     self.has_reset = true;
                     // Some systems throw away what was not read by then.
-                    if dice.is_one_of(50) {
+                    if rng.is_one_of(50) {
                         self.used -= self.arrived.len();
                         self.arrived.clear();
                     }
@@ -206,7 +206,7 @@ impl Pipe {
 
     /// Whether the sender is to be told of room, once.
     pub fn has_room_for_sender(&mut self) -> bool {
-        self.used < self.weather.capacity && std::mem::take(&mut self.wants_room)
+        self.used < self.profile.capacity && std::mem::take(&mut self.wants_room)
     }
 
     /// Whether a reset has arrived here.
@@ -231,18 +231,18 @@ impl Pipe {
 
     /// The shortest time for anything to pass.
     pub const fn latency_min(&self) -> Duration {
-        Duration::from_millis(self.weather.latency.0)
+        Duration::from_millis(self.profile.latency.0)
     }
 
-    fn put(&mut self, parcel: Parcel, now: Moment, dice: &mut Dice) {
-        let (least, most) = self.weather.latency;
-        let (cases, longest) = self.weather.stalls;
-        let mut at = now + dice.millis(least..=most);
-        if dice.is_one_of(cases) {
-            at = at + dice.millis(1..=longest);
+    fn put(&mut self, packet: Packet, now: Moment, rng: &mut Rng) {
+        let (least, most) = self.profile.latency;
+        let (cases, longest) = self.profile.stalls;
+        let mut at = now + rng.millis(least..=most);
+        if rng.is_one_of(cases) {
+            at = at + rng.millis(1..=longest);
         }
         self.last_at = self.last_at.max(at);
-        self.on_the_way.push_back((self.last_at, parcel));
+        self.on_the_way.push_back((self.last_at, packet));
     }
 }
 
@@ -250,18 +250,18 @@ impl Pipe {
 mod tests {
     use super::*;
 
-    const CALM: Weather =
-        Weather { latency: (5, 5), piece_bytes_max: 3, stalls: (0, 1), capacity: 8 };
+    const CALM: LinkProfile =
+        LinkProfile { latency: (5, 5), piece_bytes_max: 3, stalls: (0, 1), capacity: 8 };
 
     #[test]
     fn bytes_come_out_in_order_after_their_time_and_no_more_than_fit_are_taken() {
-        let (mut pipe, mut dice, mut got) = (Pipe::new(CALM), Dice::new(1), Vec::new());
-        assert_eq!(pipe.send(b"0123456789", Moment::ZERO, &mut dice), Some(8));
-        assert_eq!(pipe.send(b"89", Moment::ZERO, &mut dice), None);
-        pipe.deliver(Moment::from_millis(4), &mut dice);
+        let (mut pipe, mut rng, mut got) = (Pipe::new(CALM), Rng::new(1), Vec::new());
+        assert_eq!(pipe.send(b"0123456789", Moment::ZERO, &mut rng), Some(8));
+        assert_eq!(pipe.send(b"89", Moment::ZERO, &mut rng), None);
+        pipe.deliver(Moment::from_millis(4), &mut rng);
         assert_eq!(pipe.read(9, &mut got), Read::Nothing);
-        pipe.end(Moment::ZERO, &mut dice);
-        pipe.deliver(Moment::from_millis(5), &mut dice);
+        pipe.end(Moment::ZERO, &mut rng);
+        pipe.deliver(Moment::from_millis(5), &mut rng);
         assert_eq!(
             (pipe.read(9, &mut got), got.as_slice()),
             (Read::Bytes(8), b"01234567".as_slice())
@@ -272,16 +272,16 @@ mod tests {
 
     #[test]
     fn a_reset_comes_behind_what_was_sent_and_bytes_to_a_closed_connection_are_reported() {
-        let (mut pipe, mut dice, mut got) = (Pipe::new(CALM), Dice::new(1), Vec::new());
-        pipe.send(b"01", Moment::ZERO, &mut dice);
-        pipe.refuse(Moment::ZERO, &mut dice);
-        assert!(!pipe.deliver(Moment::from_millis(5), &mut dice) && !pipe.is_reset());
+        let (mut pipe, mut rng, mut got) = (Pipe::new(CALM), Rng::new(1), Vec::new());
+        pipe.send(b"01", Moment::ZERO, &mut rng);
+        pipe.refuse(Moment::ZERO, &mut rng);
+        assert!(!pipe.deliver(Moment::from_millis(5), &mut rng) && !pipe.is_reset());
         assert_eq!(pipe.read(9, &mut got), Read::Bytes(2));
-        assert!(!pipe.deliver(Moment::from_millis(5), &mut dice) && pipe.is_reset());
+        assert!(!pipe.deliver(Moment::from_millis(5), &mut rng) && pipe.is_reset());
         assert_eq!(pipe.read(9, &mut got), Read::Reset);
         let mut pipe = Pipe::new(CALM);
         pipe.close_reader();
-        pipe.send(b"01", Moment::ZERO, &mut dice);
-        assert!(pipe.deliver(Moment::from_millis(5), &mut dice));
+        pipe.send(b"01", Moment::ZERO, &mut rng);
+        assert!(pipe.deliver(Moment::from_millis(5), &mut rng));
     }
 }

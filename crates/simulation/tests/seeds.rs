@@ -1,7 +1,7 @@
 //! Thousands of worlds, each from its seed. `SEKISHO_SEED=7` plays that one alone, `SEKISHO_SEEDS=50000` more
 //! of them than usual.
 
-use sekisho_simulation::{Tally, World, check};
+use sekisho_simulation::{RunStats, World, check};
 
 /// How many of each kind are played when nothing else is said.
 const SEEDS: u64 = 3000;
@@ -12,14 +12,14 @@ fn plays(world: World) {
         Some(seed) => seed..seed + 1,
         None => 0..number("SEKISHO_SEEDS").unwrap_or(SEEDS),
     };
-    let mut tally = Tally::default();
+    let mut stats = RunStats::default();
     for seed in seeds {
         match check(world, seed, None) {
-            Ok(more) => tally.add(more),
+            Ok(more) => stats.add(more),
             Err(failure) => panic!("{failure}"),
         }
     }
-    println!("{tally}");
+    println!("{stats}");
 }
 
 /// H2, H6, H8, H11, T1, T3, T4, T6, T7, T8, T9, C3, C4, C5, C6, L5, L9, L12, O4, V3: one answer for each request, in

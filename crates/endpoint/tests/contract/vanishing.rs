@@ -7,9 +7,9 @@ use sekisho_native::message::{self, Hello, Shutdown};
 use crate::world::{ECHO, ENDLESS, FORGET, HASTY, PATIENT, STREAM, World};
 
 /// Numbers that look random and are the same in every run.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -19,15 +19,15 @@ impl Dice {
 }
 
 /// What a client wants to say before it goes, of which it may say only a part.
-fn speech(dice: &mut Dice) -> Vec<u8> {
+fn speech(rng: &mut Rng) -> Vec<u8> {
     let mut wire = Vec::new();
     message::write(&mut wire, Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
-    for slot in 0..dice.roll(12) as u16 {
+    for slot in 0..rng.roll(12) as u16 {
         let services = [ECHO, ENDLESS, FORGET, HASTY, PATIENT, STREAM];
-        let service = services[dice.roll(6) as usize];
+        let service = services[rng.roll(6) as usize];
         let head = Head { word: service, ..Head::of_slot(Kind::Request, slot) };
         frame::write(&mut wire, head, b"50 3000");
-        match dice.roll(8) {
+        match rng.roll(8) {
             0 => Head::of_slot(Kind::Cancel, slot).write(&mut wire),
             1 => Head::of_slot(Kind::Drained, slot).write(&mut wire),
             2 => message::write(&mut wire, Kind::Shutdown, 0, &Shutdown { forceful: false }),
@@ -35,8 +35,8 @@ fn speech(dice: &mut Dice) -> Vec<u8> {
             _ => {}
         }
     }
-    if dice.roll(3) == 0 {
-        wire.truncate(dice.roll(wire.len() as u64 + 1) as usize);
+    if rng.roll(3) == 0 {
+        wire.truncate(rng.roll(wire.len() as u64 + 1) as usize);
     }
     wire
 }
@@ -46,14 +46,14 @@ contract! {
     #[test]
     async fn vanished_clients_leave_nothing_behind() {
         let world = World::<T>::with(|_| {}, SessionSlots::new(50, 1, 50));
-        let mut dice = Dice(0x5e71_5b0f_0d0d_0001);
+        let mut rng = Rng(0x5e71_5b0f_0d0d_0001);
         for round in 0..200 {
             let mut raw = world.raw().await;
-            raw.send(&speech(&mut dice)).await;
-            for _ in 0..dice.roll(20) {
+            raw.send(&speech(&mut rng)).await;
+            for _ in 0..rng.roll(20) {
                 tokio::task::yield_now().await;
             }
-            if dice.roll(2) == 0 {
+            if rng.roll(2) == 0 {
                 // It hears a little first.
                 let heard = std::time::Duration::from_millis(1);
                 let _ = tokio::time::timeout(heard, raw.next()).await;

@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sekisho_endpoint::{Client, CloseReason, Echo, ipc};
 
-use crate::support::{Dice, HELLO, Server, alone, connect, held, is_ready, rounds};
+use crate::support::{Rng, HELLO, Server, alone, connect, held, is_ready, rounds};
 
 #[test]
 fn a_greeting_is_taken_in_any_cut_and_nothing_else_is() {
@@ -127,12 +127,12 @@ fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
 }
 
 /// Descriptors of every kind, good and bad.
-fn any_descriptor(dice: &mut Dice) -> OwnedFd {
+fn any_descriptor(rng: &mut Rng) -> OwnedFd {
     let event = rustix::event::EventfdFlags::CLOEXEC;
-    match dice.roll(8) {
+    match rng.roll(8) {
         0 => memory(4096 + 2 * 65536, SealFlags::SHRINK),
         1 => memory(4096 + 2 * 65536, SealFlags::empty()),
-        2 => memory(dice.roll(200_000), SealFlags::SHRINK),
+        2 => memory(rng.roll(200_000), SealFlags::SHRINK),
         3 => rustix::event::eventfd(0, event).expect("made"),
         4 => std::fs::File::open("/dev/null").expect("there").into(),
         5 => std::io::pipe().expect("made").0.into(),
@@ -151,18 +151,18 @@ fn a_client_survives_any_descriptors_that_a_server_hands_out() {
     let listener = UnixListener::bind(&path).expect("bound");
     let count = rounds(300, 20_000);
     let liar = std::thread::spawn(move || {
-        let mut dice = Dice(0x1234_5678_9abc_def1);
+        let mut rng = Rng(0x1234_5678_9abc_def1);
         for _ in 0..count {
             let (mut socket, _) = listener.accept().expect("accepted");
             socket.read_exact(&mut [0; 16]).expect("a greeting");
             let mut word = *b"SEKI-IPC\x01\0\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0";
-            if dice.roll(4) == 0 {
-                word[dice.roll(32) as usize] = dice.next() as u8;
+            if rng.roll(4) == 0 {
+                word[rng.roll(32) as usize] = rng.next() as u8;
             }
             let some: Vec<OwnedFd> =
-                (0..3 + dice.roll(3) - dice.roll(2)).map(|_| any_descriptor(&mut dice)).collect();
+                (0..3 + rng.roll(3) - rng.roll(2)).map(|_| any_descriptor(&mut rng)).collect();
             let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            let end = if dice.roll(8) == 0 { dice.roll(32) as usize } else { 32 };
+            let end = if rng.roll(8) == 0 { rng.roll(32) as usize } else { 32 };
             lie(&socket, &word[..end], &some);
         }
     });

@@ -7,48 +7,48 @@ use sekisho_endpoint::{CloseReason, Echo, ipc};
 use sekisho_native::frame::{self, Head, Kind};
 use sekisho_native::message::{self, Hello};
 
-use crate::support::{Dice, ENDLESS, PATIENT, Raw, Server, alone, held, is_ready, rounds};
+use crate::support::{Rng, ENDLESS, PATIENT, Raw, Server, alone, held, is_ready, rounds};
 
 /// Words in which positions and flags stand.
 const CONTROL: [usize; 10] = [0, 1, 16, 32, 48, 128, 129, 144, 160, 176];
 
 /// What a good client would say.
-fn speech(dice: &mut Dice) -> Vec<u8> {
+fn speech(rng: &mut Rng) -> Vec<u8> {
     let mut wire = Vec::new();
     message::write(&mut wire, Kind::Hello, 0, &Hello { major: 1, ..Hello::default() });
-    for slot in 0..dice.roll(6) as u16 {
-        let service = [Echo::NUMBER, ENDLESS, PATIENT][dice.roll(3) as usize];
+    for slot in 0..rng.roll(6) as u16 {
+        let service = [Echo::NUMBER, ENDLESS, PATIENT][rng.roll(3) as usize];
         let head = Head { word: service, ..Head::of_slot(Kind::Request, slot) };
-        let body = vec![7; dice.roll(2000) as usize];
+        let body = vec![7; rng.roll(2000) as usize];
         frame::write(&mut wire, head, &body);
     }
     wire
 }
 
 /// One thing that a bad client does.
-fn misdeed(raw: &mut Raw, dice: &mut Dice) {
-    let near = |dice: &mut Dice| {
-        let value = dice.next();
-        match dice.roll(4) {
+fn misdeed(raw: &mut Raw, rng: &mut Rng) {
+    let near = |rng: &mut Rng| {
+        let value = rng.next();
+        match rng.roll(4) {
             0 => value,
             1 => value % 70_000,
             2 => u64::MAX - value % 70_000,
             _ => value % 3,
         }
     };
-    match dice.roll(16) {
+    match rng.roll(16) {
         0..=4 => {
-            let at = CONTROL[dice.roll(CONTROL.len() as u64) as usize];
-            raw.memory[at].store(near(dice), Ordering::Relaxed);
+            let at = CONTROL[rng.roll(CONTROL.len() as u64) as usize];
+            raw.memory[at].store(near(rng), Ordering::Relaxed);
         }
         5 | 6 => {
-            for _ in 0..dice.roll(200) {
-                let at = dice.roll(raw.memory.len() as u64) as usize;
-                raw.memory[at].store(dice.next(), Ordering::Relaxed);
+            for _ in 0..rng.roll(200) {
+                let at = rng.roll(raw.memory.len() as u64) as usize;
+                raw.memory[at].store(rng.next(), Ordering::Relaxed);
             }
         }
-        7 => raw.write(&vec![dice.roll(256) as u8; dice.roll(3000) as usize]),
-        8 => raw.write(&speech(dice)),
+        7 => raw.write(&vec![rng.roll(256) as u8; rng.roll(3000) as usize]),
+        8 => raw.write(&speech(rng)),
         9 => raw.ring(1),
         10 => {
             // A full counter on an open file that blocks: whoever writes or reads it now would stand still.
@@ -66,17 +66,17 @@ fn misdeed(raw: &mut Raw, dice: &mut Dice) {
         }
         11 => {
             if let Some(file) = &raw.memory_file {
-                assert!(rustix::fs::ftruncate(file, dice.roll(4096)).is_err(), "it is sealed");
+                assert!(rustix::fs::ftruncate(file, rng.roll(4096)).is_err(), "it is sealed");
                 assert!(rustix::fs::ftruncate(file, 1 << 20).is_err(), "it is sealed");
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                let _ = rustix::fs::fallocate(file, flags, 0, 4096 + dice.roll(65536));
+                let _ = rustix::fs::fallocate(file, flags, 0, 4096 + rng.roll(65536));
             }
         }
         12 => drop(raw.client_wakeup.take()),
         13 => drop(raw.memory_file.take()),
         14 => {
             if let Some(socket) = &raw.socket {
-                let _ = match dice.roll(3) {
+                let _ = match rng.roll(3) {
                     0 => socket.shutdown(std::net::Shutdown::Write),
                     1 => socket.shutdown(std::net::Shutdown::Both),
                     _ => rustix::net::send(socket, b"x", rustix::net::SendFlags::NOSIGNAL)
@@ -96,16 +96,16 @@ fn a_peer_that_corrupts_whatever_it_can_harms_only_itself() {
     let before = held();
     let mut server = Server::start(ipc::Config::default());
     let mut honest = server.client();
-    let mut dice = Dice(0x5e71_5b0f_0d0d_0007);
+    let mut rng = Rng(0x5e71_5b0f_0d0d_0007);
     let count = rounds(300, 100_000);
     for round in 0..count {
         let mut raw = Raw::connect(&server.path()).expect("an open server");
-        if dice.roll(4) != 0 {
-            raw.write(&speech(&mut dice));
+        if rng.roll(4) != 0 {
+            raw.write(&speech(&mut rng));
         }
-        for _ in 0..=dice.roll(12) {
-            misdeed(&mut raw, &mut dice);
-            if dice.roll(4) == 0 {
+        for _ in 0..=rng.roll(12) {
+            misdeed(&mut raw, &mut rng);
+            if rng.roll(4) == 0 {
                 std::thread::yield_now();
             }
         }

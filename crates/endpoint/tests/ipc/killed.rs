@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use sekisho_endpoint::{Echo, Policy, blocking, ipc};
 
-use crate::support::{Dice, ENDLESS, PATIENT, Server, alone, connect, held, pause, policy, rounds};
+use crate::support::{Rng, ENDLESS, PATIENT, Server, alone, connect, held, pause, policy, rounds};
 
 /// Where the process is told which server it is to trouble.
 const PATH: &str = "SEKISHO_TEST_IPC_PATH";
@@ -16,18 +16,18 @@ const PATH: &str = "SEKISHO_TEST_IPC_PATH";
 #[test]
 fn client_process() {
     let Some(path) = std::env::var_os(PATH) else { return };
-    let mut dice = Dice(u64::from(std::process::id()) << 20 | 1);
+    let mut rng = Rng(u64::from(std::process::id()) << 20 | 1);
     println!("here");
     loop {
         let Ok(stream) = ipc::BlockingStream::connect(connect(path.as_ref())) else { continue };
         let Ok(mut client) = blocking::Client::connect(stream, "doomed") else { continue };
-        for _ in 0..dice.roll(50) {
-            let size = [0, 64, 3000, 300_000][dice.roll(4) as usize];
-            match dice.roll(4) {
+        for _ in 0..rng.roll(50) {
+            let size = [0, 64, 3000, 300_000][rng.roll(4) as usize];
+            match rng.roll(4) {
                 0 => drop(client.call(Echo::NUMBER, &vec![7; size])),
                 1 => {
                     let Ok(ticket) = client.request(ENDLESS, b"") else { break };
-                    for _ in 0..dice.roll(100) {
+                    for _ in 0..rng.roll(100) {
                         let _ = client.next_record(&ticket);
                     }
                     client.abandon(ticket);
@@ -73,14 +73,14 @@ fn killed_processes_leave_nothing_behind() {
     let before = held();
     let mut server = Server::start(ipc::Config::default());
     let mut honest = server.client();
-    let mut dice = Dice(0x0dd0_5eed_0dd0_5eed);
+    let mut rng = Rng(0x0dd0_5eed_0dd0_5eed);
     let mut running: Vec<Child> = Vec::new();
     for round in 0..rounds(40, 10_000) {
         running.push(start(&server));
         if running.len() > 3 {
-            let at = dice.roll(running.len() as u64) as usize;
+            let at = rng.roll(running.len() as u64) as usize;
             let mut child = running.swap_remove(at);
-            pause(dice.roll(4));
+            pause(rng.roll(4));
             child.kill().expect("killed");
             child.wait().expect("gone");
         }
@@ -111,13 +111,13 @@ fn stopped_processes_are_given_up_at_their_deadline() {
     let short = Policy { session_timeout: Some(Duration::from_secs(2)), ..policy() };
     let mut server = Server::start_with(ipc::Config::default(), short);
     let mut honest = server.client();
-    let mut dice = Dice(0x0570_99ed_5eed);
+    let mut rng = Rng(0x0570_99ed_5eed);
     for _ in 0..rounds(1, 50) {
         let (mut stopped, mut most) = (Vec::new(), 0);
         for _ in 0..6 {
             let child = start(&server);
             crate::support::until(|| server.slots.taken().0 > 1);
-            pause(dice.roll(20));
+            pause(rng.roll(20));
             kill_process(Pid::from_child(&child), Signal::STOP).expect("a child of ours");
             stopped.push(child);
             most = most.max(server.slots.taken().0);

@@ -40,9 +40,9 @@ pub(crate) fn rounds(few: u32, many: u32) -> u32 {
 }
 
 /// Numbers that look random and are the same in every run.
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct Rng(pub(crate) u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

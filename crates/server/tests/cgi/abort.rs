@@ -33,9 +33,9 @@ fn tree() -> Tree {
 }
 
 /// Numbers that look random and are the same in every run.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: u64) -> u64 {
         // xorshift64
         self.0 ^= self.0 << 13;
@@ -60,9 +60,9 @@ fn nothing_is_left_of_thousands_of_aborted_requests() {
         for number in 0..CLIENTS {
             let site = &site;
             scope.spawn(move || {
-                let mut dice = Dice(seed.wrapping_mul(number + 1));
+                let mut rng = Rng(seed.wrapping_mul(number + 1));
                 for _ in 0..requests / CLIENTS {
-                    abort_one(site, &mut dice);
+                    abort_one(site, &mut rng);
                 }
             });
         }
@@ -72,12 +72,12 @@ fn nothing_is_left_of_thousands_of_aborted_requests() {
 }
 
 /// One request that is not waited for.
-fn abort_one(site: &Site, dice: &mut Dice) {
-    let (name, _) = PROGRAMS[dice.roll(PROGRAMS.len() as u64) as usize];
+fn abort_one(site: &Site, rng: &mut Rng) {
+    let (name, _) = PROGRAMS[rng.roll(PROGRAMS.len() as u64) as usize];
     let mut client = site.server.connect();
-    let request = if dice.roll(3) == 0 {
-        let body = "x".repeat(dice.roll(100_000) as usize);
-        let length = body.len() + dice.roll(2) as usize * 1000;
+    let request = if rng.roll(3) == 0 {
+        let body = "x".repeat(rng.roll(100_000) as usize);
+        let length = body.len() + rng.roll(2) as usize * 1000;
         format!(
             "POST /cgi-bin/{name}.cgi HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
         )
@@ -86,12 +86,12 @@ fn abort_one(site: &Site, dice: &mut Dice) {
     };
     // A server that has answered already may have closed.
     let _ = client.try_send(request);
-    pause(Duration::from_micros(dice.roll(20_000)));
-    match dice.roll(3) {
+    pause(Duration::from_micros(rng.roll(20_000)));
+    match rng.roll(3) {
         0 => client.reset(),
         1 => {
             client.half_close();
-            pause(Duration::from_micros(dice.roll(2_000)));
+            pause(Duration::from_micros(rng.roll(2_000)));
         }
         _ => drop(client),
     }

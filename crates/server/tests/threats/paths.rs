@@ -16,9 +16,9 @@ const SECRET: &str = "the secret beside the root";
 const BATCH: usize = 64;
 
 /// Numbers that look random and are the same in every run.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: usize) -> usize {
         // Xorshift: good enough to choose by.
         self.0 ^= self.0 << 13;
@@ -119,18 +119,18 @@ const ENDS: &[&str] = &[
     "",
 ];
 
-fn hostile_target(dice: &mut Dice) -> String {
-    let mut target = dice.pick(LISTENERS).to_owned();
-    for _ in 0..=dice.roll(6) {
+fn hostile_target(rng: &mut Rng) -> String {
+    let mut target = rng.pick(LISTENERS).to_owned();
+    for _ in 0..=rng.roll(6) {
         // Half of all are plain, so that a path is more often one that leads somewhere.
-        target.push_str(match dice.roll(6) {
-            0..=2 => dice.pick(DOWNS),
+        target.push_str(match rng.roll(6) {
+            0..=2 => rng.pick(DOWNS),
             3 => "..",
-            _ => dice.pick(UPS),
+            _ => rng.pick(UPS),
         });
-        target.push_str(if dice.roll(2) == 0 { "/" } else { dice.pick(SLASHES) });
+        target.push_str(if rng.roll(2) == 0 { "/" } else { rng.pick(SLASHES) });
     }
-    target.push_str(dice.pick(ENDS));
+    target.push_str(rng.pick(ENDS));
     // What no client could say is not a path. (Spaces and line ends are for the parser's own tests.)
     if target.contains('#') { target.replace('#', "%23") } else { target }
 }
@@ -163,11 +163,11 @@ fn start() -> Server {
 #[test]
 fn no_generated_path_leads_out_of_the_root() {
     let server = start();
-    let mut dice = Dice(0x005e_ed17);
+    let mut rng = Rng(0x005e_ed17);
     let mut client = server.connect();
     let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
     for _ in 0..rounds(10_000, 100_000).div_ceil(BATCH) {
-        let targets: Vec<String> = (0..BATCH).map(|_| hostile_target(&mut dice)).collect();
+        let targets: Vec<String> = (0..BATCH).map(|_| hostile_target(&mut rng)).collect();
         let request = |target: &String| format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client.send(targets.iter().map(request).collect::<Vec<_>>().concat());
         for target in &targets {

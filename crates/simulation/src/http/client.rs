@@ -4,11 +4,11 @@
 use sekisho_lifecycle::{CloseReason, DeadlineKind, Moment};
 
 use super::answer::{Answer, Reader};
-use super::ask::{Ask, Bad, End, How, Said, Script, Token};
-use super::plan::{Guest, Leaves, Reads};
+use super::planned_request::{PlannedRequest, Bad, End, How, Said, Script, Token};
+use super::plan::{PlannedClient, Leaves, Reads};
 use super::record::Record;
-use super::{Link, Play, Who};
-use crate::Tally;
+use super::{Link, Sim, Actor};
+use crate::RunStats;
 use crate::network::Read;
 
 /// How a client's connection ended for it.
@@ -23,7 +23,7 @@ enum Saw {
 #[derive(Debug)]
 pub(super) struct Client {
     index: usize,
-    guest: Guest,
+    planned: PlannedClient,
     stream: Vec<u8>,
     sent: usize,
     next_send_at: Moment,
@@ -46,13 +46,13 @@ pub(super) struct Client {
 
 impl Client {
     /// One that has not come yet.
-    pub(super) fn new(index: usize, guest: Guest) -> Self {
+    pub(super) fn new(index: usize, planned: PlannedClient) -> Self {
         let mut stream: Vec<u8> =
-            guest.asks.iter().flat_map(|ask| [ask.head.as_slice(), &ask.body].concat()).collect();
-        stream.truncate(guest.stops_after);
+            planned.asks.iter().flat_map(|ask| [ask.head.as_slice(), &ask.body].concat()).collect();
+        stream.truncate(planned.stops_after);
         Self {
             index,
-            guest,
+            planned,
             stream,
             sent: 0,
             next_send_at: Moment::ZERO,
@@ -72,48 +72,48 @@ impl Client {
     }
 
     /// Its plan.
-    pub(super) const fn guest(&self) -> &Guest {
-        &self.guest
+    pub(super) const fn planned(&self) -> &PlannedClient {
+        &self.planned
     }
 
     /// Does what it can.
-    pub(super) fn poll(&mut self, link: &mut Link, tally: &mut Tally, play: &mut Play) {
-        let who = Who::Client(self.index);
+    pub(super) fn poll(&mut self, link: &mut Link, stats: &mut RunStats, sim: &mut Sim) {
+        let who = Actor::Client(self.index);
         if self.has_reset {
             return;
         }
-        if self.guest.resets.is_some_and(|at| at.is_due(play.now)) {
-            play.say(|| format!("client {} resets", self.index));
+        if self.planned.resets.is_some_and(|at| at.is_due(sim.now)) {
+            sim.say(|| format!("client {} resets", self.index));
             self.has_reset = true;
             link.down.close_reader();
-            link.up.reset(play.now, &mut play.dice);
-            return play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
+            link.up.reset(sim.now, &mut sim.rng);
+            return sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
-        self.read(link, tally, play);
-        self.send(link, play);
-        self.leave(link, play);
+        self.read(link, stats, sim);
+        self.send(link, sim);
+        self.leave(link, sim);
         if link.down.is_reset() && link.down.unread() == 0 {
             return;
         }
-        for at in [link.down.next_arrival(), self.guest.resets].into_iter().flatten() {
-            play.wake(who, at);
+        for at in [link.down.next_arrival(), self.planned.resets].into_iter().flatten() {
+            sim.wake(who, at);
         }
     }
 
-    fn read(&mut self, link: &mut Link, tally: &mut Tally, play: &mut Play) {
+    fn read(&mut self, link: &mut Link, stats: &mut RunStats, sim: &mut Sim) {
         while self.saw == Saw::Nothing {
-            let most = match self.guest.reads {
+            let most = match self.planned.reads {
                 Reads::Promptly => usize::MAX,
                 Reads::Until(all) => all.saturating_sub(self.read),
-                Reads::Slowly(..) if !self.next_read_at.is_due(play.now) => 0,
+                Reads::Slowly(..) if !self.next_read_at.is_due(sim.now) => 0,
                 Reads::Slowly(most, _) => most,
             };
             // Who does not read sees no end either, but a reset is told to whoever sends.
             if most == 0 {
                 if link.down.is_reset() && link.down.unread() == 0 {
                     self.saw = Saw::Reset;
-                } else if let Reads::Slowly(..) = self.guest.reads {
-                    play.wake(Who::Client(self.index), self.next_read_at);
+                } else if let Reads::Slowly(..) = self.planned.reads {
+                    sim.wake(Actor::Client(self.index), self.next_read_at);
                 }
                 return;
             }
@@ -123,53 +123,53 @@ impl Client {
                 Read::Reset => self.saw = Saw::Reset,
                 Read::Bytes(count) => {
                     self.read += count;
-                    if let Reads::Slowly(_, gap) = self.guest.reads {
-                        self.next_read_at = play.now + gap;
+                    if let Reads::Slowly(_, gap) = self.planned.reads {
+                        self.next_read_at = sim.now + gap;
                     }
                     if link.down.has_room_for_sender() {
-                        play.wake(Who::ServerSession(self.index), play.now + link.up.latency_min());
+                        sim.wake(Actor::ServerSession(self.index), sim.now + link.up.latency_min());
                     }
-                    self.take_answers(tally, play);
+                    self.take_answers(stats, sim);
                 }
             }
         }
         if self.saw == Saw::Fin
             && let Some(answer) = self.reader.end()
         {
-            self.check(&answer, play);
-            self.count(&answer, tally, play);
+            self.check(&answer, sim);
+            self.count(&answer, stats, sim);
         }
         if self.saw != Saw::Nothing {
-            play.say(|| format!("client {} sees the end: {:?}", self.index, self.saw));
+            sim.say(|| format!("client {} sees the end: {:?}", self.index, self.saw));
         }
     }
 
-    fn take_answers(&mut self, tally: &mut Tally, play: &mut Play) {
+    fn take_answers(&mut self, stats: &mut RunStats, sim: &mut Sim) {
         loop {
-            let is_head = self.guest.asks.get(self.answers).is_some_and(|ask| ask.is_head);
+            let is_head = self.planned.asks.get(self.answers).is_some_and(|ask| ask.is_head);
             match self.reader.next(is_head) {
                 Ok(None) => return,
-                Err(what) => return play.violate(|| format!("client {}: {what}", self.index)),
+                Err(what) => return sim.violate(|| format!("client {}: {what}", self.index)),
                 Ok(Some(answer)) if answer.status == 100 => {
                     self.continues += 1;
                     let ask = self.answers;
-                    let expects = self.guest.asks.get(ask).is_some_and(|ask| ask.expects);
+                    let expects = self.planned.asks.get(ask).is_some_and(|ask| ask.expects);
                     let is_first = self.continued.replace(ask) != Some(ask);
-                    play.demand(expects && is_first, || {
+                    sim.demand(expects && is_first, || {
                         format!("client {}: a 100 that nobody waits for", self.index)
                     });
                     self.unlocked = self.unlocked.max(ask + 1);
                 }
                 Ok(Some(answer)) => {
-                    self.check(&answer, play);
-                    self.count(&answer, tally, play);
+                    self.check(&answer, sim);
+                    self.count(&answer, stats, sim);
                 }
             }
         }
     }
 
-    fn count(&mut self, answer: &Answer, tally: &mut Tally, play: &mut Play) {
-        play.say(|| {
+    fn count(&mut self, answer: &Answer, stats: &mut RunStats, sim: &mut Sim) {
+        sim.say(|| {
             let Self { index, answers, .. } = self;
             format!(
                 "client {index} has answer {answers}: {} of {} bytes",
@@ -177,33 +177,33 @@ impl Client {
                 answer.body.len()
             )
         });
-        tally.answers += 1;
+        stats.answers += 1;
         self.answers += 1;
         self.unlocked = self.unlocked.max(self.answers);
         self.is_told_to_close |= answer.closes;
     }
 
     /// An answer has come whole: is it the right one?
-    fn check(&self, answer: &Answer, play: &mut Play) {
+    fn check(&self, answer: &Answer, sim: &mut Sim) {
         let (client, k) = (self.index, self.answers);
         let wrong = |what: &str| format!("client {client}, answer {k}: {what}: {answer:?}");
-        play.demand(!self.is_told_to_close, || wrong("one more after the last"));
-        let Some(ask) = self.guest.asks.get(k) else {
-            return play.violate(|| wrong("nobody asked for it"));
+        sim.demand(!self.is_told_to_close, || wrong("one more after the last"));
+        let Some(ask) = self.planned.asks.get(k) else {
+            return sim.violate(|| wrong("nobody asked for it"));
         };
-        let is_begun = self.sent > self.guest.starts[k];
+        let is_begun = self.sent > self.planned.starts[k];
         let Some(token) = answer.token else {
-            play.demand(ask.may_be_refused(answer.status, is_begun), || {
+            sim.demand(ask.may_be_refused(answer.status, is_begun), || {
                 wrong("a refusal without a cause")
             });
-            return play
+            return sim
                 .demand(answer.body == b"no!" || answer.body.is_empty(), || wrong("not its body"));
         };
-        play.demand(token == (client, k), || wrong("of another request"));
+        sim.demand(token == (client, k), || wrong("of another request"));
         let is_whole_request =
-            self.sent >= self.guest.head_end(k) && ask.bad.is_none_or(|bad| bad == Bad::Body);
-        play.demand(is_whole_request, || wrong("to a request that was not sent"));
-        play.demand(ask.script.may_give(answer.status), || wrong("not what the handler gave"));
+            self.sent >= self.planned.head_end(k) && ask.bad.is_none_or(|bad| bad == Bad::Body);
+        sim.demand(is_whole_request, || wrong("to a request that was not sent"));
+        sim.demand(ask.script.may_give(answer.status), || wrong("not what the handler gave"));
         let token = Token { client, ask: k };
         let is_own = answer.status == ask.script.status;
         let has_none = ask.is_head || matches!(answer.status, 204 | 304);
@@ -222,20 +222,20 @@ impl Client {
         // What a handler broke off is never whole, even if nothing of its body is missing.
         let is_broken =
             ask.script.end == End::Break && ask.script.said == Said::Unknown && is_own && !has_none;
-        play.demand(is_right && !is_broken, || wrong("not its body"));
+        sim.demand(is_right && !is_broken, || wrong("not its body"));
     }
 
     /// How far it may send.
-    fn allowed(&mut self, play: &mut Play) -> usize {
+    fn allowed(&mut self, sim: &mut Sim) -> usize {
         let mut allowed = self.stream.len();
-        if self.is_told_to_close && !self.guest.is_rude {
+        if self.is_told_to_close && !self.planned.is_rude {
             return self.sent;
         }
-        if !self.guest.pipelines && self.answers < self.guest.asks.len() {
-            allowed = allowed.min(self.guest.end(self.answers));
+        if !self.planned.pipelines && self.answers < self.planned.asks.len() {
+            allowed = allowed.min(self.planned.end(self.answers));
         }
-        for (at, ask) in self.guest.asks.iter().enumerate().skip(self.unlocked) {
-            let head_end = self.guest.head_end(at);
+        for (at, ask) in self.planned.asks.iter().enumerate().skip(self.unlocked) {
+            let head_end = self.planned.head_end(at);
             if !ask.expects || self.sent < head_end {
                 if head_end >= allowed {
                     break;
@@ -247,89 +247,89 @@ impl Client {
             }
             // The head has left: it waits, but not for ever.
             let (_, since) =
-                *self.waits_since.get_or_insert((at, play.now)).max(&mut (at, Moment::ZERO));
-            if (since + self.guest.patience).is_due(play.now) {
+                *self.waits_since.get_or_insert((at, sim.now)).max(&mut (at, Moment::ZERO));
+            if (since + self.planned.patience).is_due(sim.now) {
                 self.unlocked = at + 1;
                 self.waits_since = None;
                 continue;
             }
-            play.wake(Who::Client(self.index), since + self.guest.patience);
+            sim.wake(Actor::Client(self.index), since + self.planned.patience);
             return allowed.min(head_end);
         }
         allowed
     }
 
-    fn send(&mut self, link: &mut Link, play: &mut Play) {
-        let (most, gap) = self.guest.drip;
+    fn send(&mut self, link: &mut Link, sim: &mut Sim) {
+        let (most, gap) = self.planned.drip;
         while self.saw == Saw::Nothing && !self.has_fin {
-            let allowed = self.allowed(play);
+            let allowed = self.allowed(sim);
             if self.sent >= allowed {
                 return;
             }
-            if !self.next_send_at.is_due(play.now) {
-                return play.wake(Who::Client(self.index), self.next_send_at);
+            if !self.next_send_at.is_due(sim.now) {
+                return sim.wake(Actor::Client(self.index), self.next_send_at);
             }
             let until = allowed.min(self.sent.saturating_add(most));
             let Some(count) =
-                link.up.send(&self.stream[self.sent..until], play.now, &mut play.dice)
+                link.up.send(&self.stream[self.sent..until], sim.now, &mut sim.rng)
             else {
                 return;
             };
             self.sent += count;
-            self.next_send_at = play.now + gap;
-            play.say(|| format!("client {} sends {count}, {} in all", self.index, self.sent));
-            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
+            self.next_send_at = sim.now + gap;
+            sim.say(|| format!("client {} sends {count}, {} in all", self.index, self.sent));
+            sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
     }
 
-    fn leave(&mut self, link: &mut Link, play: &mut Play) {
+    fn leave(&mut self, link: &mut Link, sim: &mut Sim) {
         if self.has_fin {
             return;
         }
         let has_sent = self.sent == self.stream.len();
-        let has_all = self.answers >= self.guest.asks.len() || self.is_told_to_close;
-        let goes = match self.guest.leaves {
+        let has_all = self.answers >= self.planned.asks.len() || self.is_told_to_close;
+        let goes = match self.planned.leaves {
             _ if self.saw != Saw::Nothing => true,
             Leaves::Closes => has_sent && has_all,
             Leaves::Halves => has_sent,
             Leaves::Waits => false,
         };
         if goes {
-            play.say(|| format!("client {} closes its side", self.index));
+            sim.say(|| format!("client {} closes its side", self.index));
             self.has_fin = true;
-            link.up.end(play.now, &mut play.dice);
-            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
+            link.up.end(sim.now, &mut sim.rng);
+            sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
     }
 
     /// The world is over: has this client got what it was owed, or a reason why not?
-    pub(super) fn settle(&self, record: &Record, tally: &mut Tally, play: &mut Play) {
+    pub(super) fn settle(&self, record: &Record, stats: &mut RunStats, sim: &mut Sim) {
         let Self { index, answers, saw, .. } = self;
         let Some(reason) = record.reason else {
-            return play.violate(|| format!("session {index} has not ended"));
+            return sim.violate(|| format!("session {index} has not ended"));
         };
         let wrong = |what: &str| {
             format!(
                 "client {index} has {answers} answers and saw {saw:?}: {what} ({reason:?}, {record:?})"
             )
         };
-        play.demand(*answers <= record.asked, || wrong("more answers than requests"));
-        play.demand(self.continues <= record.continues, || wrong("more 100s than were given"));
+        sim.demand(*answers <= record.asked, || wrong("more answers than requests"));
+        sim.demand(self.continues <= record.continues, || wrong("more 100s than were given"));
         let is_too_many = record.refused.values().any(|status| *status == 503);
-        play.demand(is_too_many == record.was_one_too_many, || wrong("refused for no reason"));
+        sim.demand(is_too_many == record.was_one_too_many, || wrong("refused for no reason"));
         if let Some(begun) = self.reader.begun() {
-            tally.cut += 1;
+            stats.cut += 1;
             let is_plain = begun.is_until_close() && self.saw == Saw::Fin;
-            play.demand(!is_plain, || wrong("a cut answer that looks whole"));
+            sim.demand(!is_plain, || wrong("a cut answer that looks whole"));
         }
-        if !self.guest.is_kind() {
+        if !self.planned.is_kind() {
             return;
         }
         let (is_between, is_announced) = (self.reader.is_between(), self.is_told_to_close);
         if is_between && is_announced {
             return;
         }
-        let ask = self.guest.asks.get(*answers);
+        let ask = self.planned.asks.get(*answers);
         let was_seen = record.asked > *answers;
         let is_excused = match reason {
             // These deadlines are watched elsewhere.
@@ -341,34 +341,34 @@ impl Client {
             }
             // What had not left before it went with it.
             CloseReason::BrokenOff => {
-                let broken = self.guest.asks.get(record.asked.saturating_sub(1));
+                let broken = self.planned.asks.get(record.asked.saturating_sub(1));
                 broken.is_some_and(|ask| ask.script.may_break())
             }
             CloseReason::PeerClosed => is_between && !was_seen && record.has_seen_fin,
             CloseReason::PeerClosedEarly => {
                 // H11: who half-closes is answered where the answer is ready, or where that is allowed.
-                let is_whole = ask.is_some() && self.sent >= self.guest.end(*answers);
-                let is_ready = ask.is_some_and(Ask::is_ready_at_once) && !record.is_client_lost;
+                let is_whole = ask.is_some() && self.sent >= self.planned.end(*answers);
+                let is_ready = ask.is_some_and(PlannedRequest::is_ready_at_once) && !record.is_client_lost;
                 let is_allowed = was_seen && record.half_close && !record.was_answering;
                 record.has_seen_fin && !(is_whole && (is_ready || is_allowed))
             }
             // Who asks for the end and sends on has nobody to blame.
             CloseReason::ClientAsked | CloseReason::CloseDelimited => {
-                self.sent > self.guest.end((*answers).min(self.guest.asks.len() - 1))
+                self.sent > self.planned.end((*answers).min(self.planned.asks.len() - 1))
             }
             CloseReason::OutOfSync => {
-                let last = self.guest.asks.get(answers.saturating_sub(1));
+                let last = self.planned.asks.get(answers.saturating_sub(1));
                 (is_between && !was_seen && last.is_some_and(|ask| ask.plain.is_some()))
                     || record.has_linger_expired
                     || (record.was_answering && ask.is_some_and(|ask| ask.plain.is_some()))
             }
             _ => record.has_linger_expired,
         };
-        play.demand(is_excused, || wrong("it was owed more"));
+        sim.demand(is_excused, || wrong("it was owed more"));
     }
 }
 
-impl Ask {
+impl PlannedRequest {
     /// Whether a refusal with this status has a cause; `is_begun`: some of the request was sent.
     fn may_be_refused(&self, status: u16, is_begun: bool) -> bool {
         match (status, self.bad) {

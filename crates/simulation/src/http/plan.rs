@@ -8,10 +8,10 @@ use std::time::Duration;
 use sekisho_http1::Policy;
 use sekisho_lifecycle::{Manner, Moment};
 
-use super::ask::{Ask, Token};
+use super::planned_request::{PlannedRequest, Token};
 use crate::Scope;
-use crate::dice::Dice;
-use crate::network::Weather;
+use crate::rng::Rng;
+use crate::network::LinkProfile;
 
 /// No more clients than this.
 const CLIENTS_MAX: usize = 6;
@@ -34,16 +34,16 @@ pub(super) struct Plan {
     /// How many sessions there may be at a time.
     pub(super) sessions_max: usize,
     /// Who comes.
-    pub(super) clients: Vec<Guest>,
+    pub(super) clients: Vec<PlannedClient>,
 }
 
 /// A client.
 #[derive(Clone, Debug)]
-pub(super) struct Guest {
+pub(super) struct PlannedClient {
     /// When it connects.
     pub(super) comes: Moment,
     /// What it asks for.
-    pub(super) asks: Vec<Ask>,
+    pub(super) asks: Vec<PlannedRequest>,
     /// Where each request begins in its stream.
     pub(super) starts: Vec<usize>,
     /// Whether it asks on before it has its answers.
@@ -63,7 +63,7 @@ pub(super) struct Guest {
     /// When it resets the connection, or somebody on the way does.
     pub(super) resets: Option<Moment>,
     /// The way to the server, and back.
-    pub(super) ways: [Weather; 2],
+    pub(super) ways: [LinkProfile; 2],
 }
 
 /// How a client reads.
@@ -91,8 +91,8 @@ pub(super) enum Leaves {
 impl Plan {
     /// The plan of a seed.
     pub(super) fn draw(seed: u64, scope: Scope) -> Self {
-        let dice = Dice::new(seed);
-        let mut own = dice.apart(1 << 32);
+        let rng = Rng::new(seed);
+        let mut own = rng.apart(1 << 32);
         let reloads = own.pick(&[0, 0, 1, 3]);
         let mut times: Vec<Moment> =
             (0..reloads).map(|_| Moment::from_millis(own.within(0..=6000))).collect();
@@ -118,9 +118,9 @@ impl Plan {
         let is_left_out = |client: usize| scope.only.is_some_and(|only| only != client);
         let clients = (0..count)
             .map(|client| {
-                let mut guest = Guest::draw(client, &mut dice.apart(client as u64));
-                guest.keep(if is_left_out(client) { 0 } else { scope.asks_max });
-                guest
+                let mut planned = PlannedClient::draw(client, &mut rng.apart(client as u64));
+                planned.keep(if is_left_out(client) { 0 } else { scope.asks_max });
+                planned
             })
             .collect();
         let sessions_max = own.pick(&[2, 100, 100]);
@@ -128,42 +128,42 @@ impl Plan {
     }
 }
 
-impl Guest {
-    fn draw(client: usize, dice: &mut Dice) -> Self {
+impl PlannedClient {
+    fn draw(client: usize, rng: &mut Rng) -> Self {
         // Those who do nothing out of the ordinary get furthest.
-        let is_calm = dice.is_one_of(50);
-        let count = dice.pick(&[1, 2, 4, 9, 16]);
-        let asks: Vec<Ask> =
-            (0..count).map(|ask| Ask::draw(Token { client, ask }, is_calm, dice)).collect();
+        let is_calm = rng.is_one_of(50);
+        let count = rng.pick(&[1, 2, 4, 9, 16]);
+        let asks: Vec<PlannedRequest> =
+            (0..count).map(|ask| PlannedRequest::draw(Token { client, ask }, is_calm, rng)).collect();
         let (starts, all) = starts(&asks);
         let stops_after =
-            if !is_calm && dice.is_one_of(25) { dice.size(0..=all) } else { usize::MAX };
-        let drip = match dice.within(0..=5) {
+            if !is_calm && rng.is_one_of(25) { rng.size(0..=all) } else { usize::MAX };
+        let drip = match rng.within(0..=5) {
             _ if is_calm => (usize::MAX, Duration::ZERO),
             0..=2 => (usize::MAX, Duration::ZERO),
-            3 => (dice.size(1..=200), dice.millis(0..=20)),
-            4 => (dice.size(1..=40), dice.millis(1..=60)),
-            _ => (dice.size(1..=3000), dice.millis(1..=900)),
+            3 => (rng.size(1..=200), rng.millis(0..=20)),
+            4 => (rng.size(1..=40), rng.millis(1..=60)),
+            _ => (rng.size(1..=3000), rng.millis(1..=900)),
         };
         Self {
-            comes: Moment::from_millis(dice.within(0..=3000)),
+            comes: Moment::from_millis(rng.within(0..=3000)),
             asks,
             starts,
-            pipelines: dice.is_one_of(50),
+            pipelines: rng.is_one_of(50),
             drip,
             stops_after,
-            patience: dice.millis(1..=800),
-            reads: match dice.within(0..=9) {
+            patience: rng.millis(1..=800),
+            reads: match rng.within(0..=9) {
                 _ if is_calm => Reads::Promptly,
                 0..=6 => Reads::Promptly,
-                7 | 8 => Reads::Slowly(dice.pick(&[1, 50, 700]), dice.millis(1..=400)),
-                _ => Reads::Until(dice.size(0..=3000)),
+                7 | 8 => Reads::Slowly(rng.pick(&[1, 50, 700]), rng.millis(1..=400)),
+                _ => Reads::Until(rng.size(0..=3000)),
             },
-            leaves: dice.pick(&[Leaves::Closes, Leaves::Closes, Leaves::Halves, Leaves::Waits]),
-            is_rude: dice.is_one_of(30),
-            resets: (!is_calm && dice.is_one_of(20))
-                .then(|| Moment::from_millis(dice.within(0..=6000))),
-            ways: [Weather::draw(is_calm, dice), Weather::draw(is_calm, dice)],
+            leaves: rng.pick(&[Leaves::Closes, Leaves::Closes, Leaves::Halves, Leaves::Waits]),
+            is_rude: rng.is_one_of(30),
+            resets: (!is_calm && rng.is_one_of(20))
+                .then(|| Moment::from_millis(rng.within(0..=6000))),
+            ways: [LinkProfile::draw(is_calm, rng), LinkProfile::draw(is_calm, rng)],
         }
     }
 
@@ -194,7 +194,7 @@ impl Guest {
     }
 }
 
-fn starts(asks: &[Ask]) -> (Vec<usize>, usize) {
+fn starts(asks: &[PlannedRequest]) -> (Vec<usize>, usize) {
     let mut at = 0;
     let mut starts = vec![0];
     for ask in asks {
@@ -204,13 +204,13 @@ fn starts(asks: &[Ask]) -> (Vec<usize>, usize) {
     (starts, at)
 }
 
-fn draw_policy(dice: &mut Dice) -> Policy {
-    let is_calm = dice.is_one_of(60);
+fn draw_policy(rng: &mut Rng) -> Policy {
+    let is_calm = rng.is_one_of(60);
     let patience = if is_calm { 5 } else { 1 };
     let mut timeout = |off: u64, longest: u64| {
         let longest = longest * patience;
-        let least = dice.pick(&[1, longest / 4, longest / 2]);
-        (is_calm || !dice.is_one_of(off)).then(|| dice.millis(least..=longest))
+        let least = rng.pick(&[1, longest / 4, longest / 2]);
+        (is_calm || !rng.is_one_of(off)).then(|| rng.millis(least..=longest))
     };
     let (header_timeout, body_timeout) = (timeout(5, 3000), timeout(10, 2000));
     let (keepalive_timeout, send_timeout) = (timeout(8, 3000), timeout(10, 3000));
@@ -218,14 +218,14 @@ fn draw_policy(dice: &mut Dice) -> Policy {
     Policy {
         header_timeout,
         body_timeout,
-        body_min_rate: dice.is_one_of(25).then(|| dice.within(10..=5000)),
+        body_min_rate: rng.is_one_of(25).then(|| rng.within(10..=5000)),
         keepalive_timeout,
         send_timeout,
         lingering_timeout,
         lingering_time,
-        keepalive_requests: if is_calm { 1000 } else { dice.pick(&[1, 3, 10, 1000]) },
-        body_discard_max: if is_calm { 1 << 20 } else { dice.pick(&[0, 150, 1000, 1 << 20]) },
-        half_close: dice.is_one_of(40),
+        keepalive_requests: if is_calm { 1000 } else { rng.pick(&[1, 3, 10, 1000]) },
+        body_discard_max: if is_calm { 1 << 20 } else { rng.pick(&[0, 150, 1000, 1 << 20]) },
+        half_close: rng.is_one_of(40),
         ..Policy::default()
     }
 }

@@ -7,9 +7,9 @@ use sekisho_lifecycle::Moment;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Play;
-use super::ask::{Run, Said, Token};
-use super::house::House;
+use super::Sim;
+use super::planned_request::{Run, Said, Token};
+use super::model_server::ModelServer;
 
 /// From TERM to KILL.
 const KILL_GRACE: Duration = Duration::from_millis(400);
@@ -91,31 +91,31 @@ impl Runner {
     }
 
     /// It takes body bytes.
-    pub(super) fn takes(&mut self, house: &mut House, play: &mut Play) {
-        self.active_at = play.now;
-        self.tell(Fact::InputTaken, house, play);
+    pub(super) fn takes(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+        self.active_at = sim.now;
+        self.tell(Fact::InputTaken, server, sim);
     }
 
     /// It has the whole body.
-    pub(super) fn has_body(&mut self, house: &mut House, play: &mut Play) {
+    pub(super) fn has_body(&mut self, server: &mut ModelServer, sim: &mut Sim) {
         self.wants_body = false;
-        self.look_who_is_awaited(house, play);
+        self.look_who_is_awaited(server, sim);
     }
 
     /// The client takes what it prints, or does not.
-    pub(super) fn hold(&mut self, is_held: bool, house: &mut House, play: &mut Play) {
+    pub(super) fn hold(&mut self, is_held: bool, server: &mut ModelServer, sim: &mut Sim) {
         self.is_held = is_held;
-        self.look_who_is_awaited(house, play);
+        self.look_who_is_awaited(server, sim);
     }
 
     /// It is told to cancel.
-    pub(super) fn cancel(&mut self, house: &mut House, play: &mut Play) {
-        self.tell(Fact::Cancelled, house, play);
+    pub(super) fn cancel(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+        self.tell(Fact::Cancelled, server, sim);
     }
 
     /// Nobody wants its answer.
-    pub(super) fn lose(&mut self, house: &mut House, play: &mut Play) {
-        self.tell(Fact::ClientLost, house, play);
+    pub(super) fn lose(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+        self.tell(Fact::ClientLost, server, sim);
         self.made.clear();
     }
 
@@ -125,9 +125,9 @@ impl Runner {
     }
 
     /// Lets happen what is due: output first, then its end, then deadlines (T3).
-    pub(super) fn turn(&mut self, house: &mut House, play: &mut Play) {
-        let now = play.now;
-        self.look_who_is_awaited(house, play);
+    pub(super) fn turn(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+        let now = sim.now;
+        self.look_who_is_awaited(server, sim);
         for _ in 0..64 {
             if self.is_over() {
                 return;
@@ -143,21 +143,21 @@ impl Runner {
                 let bytes = bytes.clone();
                 self.printed += 1;
                 self.active_at = now;
-                self.tell(Fact::Output(&bytes), house, play);
+                self.tell(Fact::Output(&bytes), server, sim);
             } else if let Some((_, exit)) = self.ends.filter(|(at, _)| at.is_due(now))
                 && !self.has_exited
             {
                 self.has_exited = true;
-                play.say(|| format!("program {:?} ends: {exit:?}", self.token));
-                self.tell(Fact::Exited(exit), house, play);
+                sim.say(|| format!("program {:?} ends: {exit:?}", self.token));
+                self.tell(Fact::Exited(exit), server, sim);
             } else if self.has_exited && !self.run.has_child && !self.has_output_ended && reads {
                 self.has_output_ended = true;
-                self.tell(Fact::OutputEnded, house, play);
+                self.tell(Fact::OutputEnded, server, sim);
             } else if self.machine.next_deadline().is_some_and(|at| at.is_due(now)) {
-                house.tally.deadlines += 1;
+                server.stats.deadlines += 1;
                 let orders = self.machine.expire(now);
-                self.check_time(orders.ending.as_ref(), play);
-                self.obey(&orders, &[], house, play);
+                self.check_time(orders.ending.as_ref(), sim);
+                self.obey(&orders, &[], server, sim);
             } else {
                 break;
             }
@@ -166,7 +166,7 @@ impl Runner {
             let by = self.run.read_timeout.map(|timeout| self.active_at + timeout);
             let armed = self.machine.next_deadline();
             let is_armed = by.is_none_or(|by| armed.is_some_and(|at| at <= by));
-            play.demand(is_armed || self.has_output_ended, || {
+            sim.demand(is_armed || self.has_output_ended, || {
                 format!("a silent program has no deadline at {by:?}, but {armed:?}")
             });
         }
@@ -186,29 +186,29 @@ impl Runner {
     }
 
     /// T9: silence counts only where it is the program's own.
-    fn look_who_is_awaited(&mut self, house: &mut House, play: &mut Play) {
+    fn look_who_is_awaited(&mut self, server: &mut ModelServer, sim: &mut Sim) {
         let is_awaited = self.is_held || self.wants_body;
         if is_awaited != self.is_awaited {
             self.is_awaited = is_awaited;
             if !is_awaited {
-                self.active_at = play.now;
+                self.active_at = sim.now;
             }
-            self.tell(Fact::ClientAwaited(is_awaited), house, play);
+            self.tell(Fact::ClientAwaited(is_awaited), server, sim);
         }
     }
 
-    fn tell(&mut self, fact: Fact<'_>, house: &mut House, play: &mut Play) {
-        let orders = self.machine.after(fact, play.now);
+    fn tell(&mut self, fact: Fact<'_>, server: &mut ModelServer, sim: &mut Sim) {
+        let orders = self.machine.after(fact, sim.now);
         let bytes = if let Fact::Output(bytes) = fact { bytes } else { &[] };
-        self.obey(&orders, bytes, house, play);
+        self.obey(&orders, bytes, server, sim);
     }
 
     fn obey(
         &mut self,
         orders: &sekisho_gateway::cgi::ProgramOrders,
         bytes: &[u8],
-        house: &mut House,
-        play: &mut Play,
+        server: &mut ModelServer,
+        sim: &mut Sim,
     ) {
         if let Some(release) = &orders.head {
             let said = match release.length {
@@ -226,28 +226,28 @@ impl Runner {
             Some(Ending::Fail(cause)) => self.made.push_back(Made::Fail(cause.status().code())),
             Some(Ending::Break(_)) => self.made.push_back(Made::Break),
             Some(Ending::Lost) | None => {}
-            Some(other) => play.violate(|| format!("a program was understood as {other:?}")),
+            Some(other) => sim.violate(|| format!("a program was understood as {other:?}")),
         }
         if let Some(signal) = orders.signal {
-            self.heed(signal, house, play);
+            self.heed(signal, server, sim);
         }
     }
 
-    fn heed(&mut self, signal: Signal, house: &mut House, play: &mut Play) {
-        let now = play.now;
-        play.say(|| format!("program {:?} gets {signal:?}", self.token));
+    fn heed(&mut self, signal: Signal, server: &mut ModelServer, sim: &mut Sim) {
+        let now = sim.now;
+        sim.say(|| format!("program {:?} gets {signal:?}", self.token));
         let (row, ends) = match signal {
             Signal::Terminate => (0, self.run.term.map(|after| (now + after, Exit::Signal(15)))),
             Signal::Kill => (1, Some((now, Exit::Signal(9)))),
             Signal::Sweep => {
-                house.runs_swept += 1;
-                play.demand(self.has_exited, || "a program was swept that has not ended".into());
+                server.runs_swept += 1;
+                sim.demand(self.has_exited, || "a program was swept that has not ended".into());
                 (2, None)
             }
         };
         self.signals[row] += 1;
         let count = self.signals[row];
-        play.demand(count == 1, || format!("{signal:?} was given {count} times"));
+        sim.demand(count == 1, || format!("{signal:?} was given {count} times"));
         if let Some((at, exit)) = ends
             && !self.has_exited
             && self.ends.is_none_or(|(old, _)| at < old)
@@ -257,8 +257,8 @@ impl Runner {
     }
 
     /// Never early and never late: the end that a deadline made.
-    fn check_time(&self, ending: Option<&Ending>, play: &mut Play) {
-        let (Some(Ending::Fail(cause) | Ending::Break(cause)), now) = (ending, play.now) else {
+    fn check_time(&self, ending: Option<&Ending>, sim: &mut Sim) {
+        let (Some(Ending::Fail(cause) | Ending::Break(cause)), now) = (ending, sim.now) else {
             return;
         };
         let due = match cause {
@@ -266,7 +266,7 @@ impl Runner {
             Cause::RunTimeout => self.run.total_timeout.map(|timeout| self.started + timeout),
             _ => return,
         };
-        play.demand(due == Some(now), || {
+        sim.demand(due == Some(now), || {
             format!("{cause:?} was due at {due:?} and fell at {now:?}")
         });
     }

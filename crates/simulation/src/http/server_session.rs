@@ -11,12 +11,12 @@ use sekisho_lifecycle::{
     CloseReason, Deadline, DeadlineKind, Engine, Manner, Moment, Session, Stage,
 };
 
-use super::house::{House, ModelShutdown};
-use super::plan::Guest;
+use super::model_server::{ModelServer, ModelShutdown};
+use super::plan::PlannedClient;
 use super::record::Record;
 use super::timeline::Timeline;
 use super::work::Task;
-use super::{Link, Play, Who};
+use super::{Link, Sim, Actor};
 use crate::Fault;
 use crate::network::Read;
 
@@ -95,18 +95,18 @@ pub(super) struct ServerSession {
 
 impl ServerSession {
     /// A connection that was just accepted.
-    pub(super) fn new(client: usize, house: &mut House, play: &mut Play) -> Self {
-        let policy = Arc::clone(house.policy(0));
-        house.tally.sessions += 1;
-        let is_one_too_many = house.drain.left() >= house.sessions_max as u64;
-        house.tell(drain::Fact::Began, play);
+    pub(super) fn new(client: usize, server: &mut ModelServer, sim: &mut Sim) -> Self {
+        let policy = Arc::clone(server.policy(0));
+        server.stats.sessions += 1;
+        let is_one_too_many = server.drain.left() >= server.sessions_max as u64;
+        server.tell(drain::Fact::Began, sim);
         let mut server_session = Self {
             client,
-            engine: Http1::new(Arc::clone(&policy), play.now),
+            engine: Http1::new(Arc::clone(&policy), sim.now),
             busy: None,
             session: Session::Vacant,
-            timeline: Timeline::new(policy, play.now),
-            active: play.now,
+            timeline: Timeline::new(policy, sim.now),
+            active: sim.now,
             is_shut: false,
             has_input_ended: false,
             current: None,
@@ -120,7 +120,7 @@ impl ServerSession {
             worked_at: None,
             record: Record::default(),
         };
-        server_session.tell(Fact::Connected, play);
+        server_session.tell(Fact::Connected, sim);
         server_session
     }
 
@@ -138,70 +138,70 @@ impl ServerSession {
     pub(super) fn poll(
         &mut self,
         link: &mut Link,
-        guest: &Guest,
-        house: &mut House,
-        play: &mut Play,
+        planned: &PlannedClient,
+        server: &mut ModelServer,
+        sim: &mut Sim,
     ) {
-        let shutdown = house.shutdown;
+        let shutdown = server.shutdown;
         match shutdown {
             ModelShutdown::Continue => {}
-            ModelShutdown::Drain if play.has(Fault::IdleForgotten) && self.engine.is_idle() => {}
-            ModelShutdown::Drain => self.drain(play),
-            ModelShutdown::Force if self.cancel_task(house, play) => self.drain(play),
-            ModelShutdown::Force if play.has(Fault::ForceWaits) => self.drain(play),
-            ModelShutdown::Force => return self.close(CloseReason::Forced, link, house, play),
+            ModelShutdown::Drain if sim.has(Fault::IdleForgotten) && self.engine.is_idle() => {}
+            ModelShutdown::Drain => self.drain(sim),
+            ModelShutdown::Force if self.cancel_task(server, sim) => self.drain(sim),
+            ModelShutdown::Force if sim.has(Fault::ForceWaits) => self.drain(sim),
+            ModelShutdown::Force => return self.close(CloseReason::Forced, link, server, sim),
         }
         if std::mem::take(&mut self.is_one_too_many) {
             // Told once; from here on it is an ordinary connection that closes.
             self.record.was_one_too_many = true;
             let event = self.engine.refuse_connection();
-            self.see(Some(&event), guest, house, play);
+            self.see(Some(&event), planned, server, sim);
         }
         loop {
-            if let Some(reason) = self.turn(link, guest, house, play) {
-                return self.close(reason, link, house, play);
+            if let Some(reason) = self.turn(link, planned, server, sim) {
+                return self.close(reason, link, server, sim);
             }
-            if !self.expire(guest, house, play) {
+            if !self.expire(planned, server, sim) {
                 break;
             }
         }
         let has_all = self.engine.stage() == Stage::Lingering || self.engine.is_idle();
         if shutdown == ModelShutdown::Force && has_all {
-            return self.close(CloseReason::Forced, link, house, play);
+            return self.close(CloseReason::Forced, link, server, sim);
         }
         if self.busy.as_ref().is_some_and(|busy| self.is_done(busy)) {
-            self.give_back(house, play);
+            self.give_back(server, sim);
         }
         let is_idle_and_holds =
             self.engine.is_idle() && self.busy.as_ref().is_some_and(|busy| busy.input.is_empty());
-        let idle_since = self.record.idle_since.unwrap_or(play.now);
+        let idle_since = self.record.idle_since.unwrap_or(sim.now);
         self.record.idle_since = self.engine.is_idle().then_some(idle_since);
-        play.demand(!is_idle_and_holds, || "an idle session holds buffers".into());
-        self.agree_on_deadline(play);
+        sim.demand(!is_idle_and_holds, || "an idle session holds buffers".into());
+        self.agree_on_deadline(sim);
         let mut next = self.engine.next_deadline().map(|deadline| deadline.at);
-        if play.has(Fault::DeadlineLate) {
+        if sim.has(Fault::DeadlineLate) {
             next = next.map(|at| at + WRONG_BY);
         }
-        if play.has(Fault::DripExtends) && self.engine.next_deadline().is_some_and(is_of_head) {
+        if sim.has(Fault::DripExtends) && self.engine.next_deadline().is_some_and(is_of_head) {
             next = next.map(|at| at.max(self.active + EXTENDED_BY));
         }
-        if play.has(Fault::DeadlineEarly) {
+        if sim.has(Fault::DeadlineEarly) {
             next = next.map(|at| Moment::from_nanos(at.as_nanos().saturating_sub(1_000_000)));
         }
-        if shutdown == ModelShutdown::Drain && self.engine.is_idle() && !play.has(Fault::IdleForgotten) {
+        if shutdown == ModelShutdown::Drain && self.engine.is_idle() && !sim.has(Fault::IdleForgotten) {
             let quiet_at = self.active + DRAIN_QUIET;
-            if quiet_at.is_due(play.now) {
-                self.engine.shut_down_gracefully(play.now);
-                return self.close(CloseReason::Draining, link, house, play);
+            if quiet_at.is_due(sim.now) {
+                self.engine.shut_down_gracefully(sim.now);
+                return self.close(CloseReason::Draining, link, server, sim);
             }
             next = next.filter(|at| *at < quiet_at).or(Some(quiet_at));
         }
         if shutdown == ModelShutdown::Force {
-            let last = play.now + FORCE_PATIENCE;
+            let last = sim.now + FORCE_PATIENCE;
             next = next.filter(|at| *at < last).or(Some(last));
         }
-        if play.has(Fault::BusyLoop) && self.engine.is_idle() {
-            next = Some(play.now);
+        if sim.has(Fault::BusyLoop) && self.engine.is_idle() {
+            next = Some(sim.now);
         }
         let has_leftover = self.busy.as_ref().is_some_and(|busy| !busy.body.is_empty());
         let task = self.busy.as_ref().and_then(|busy| busy.task.as_ref());
@@ -211,16 +211,16 @@ impl ServerSession {
             if is_held { task.next_deadline() } else { task.next_wake(has_leftover) }
         });
         for at in [next, task, link.up.next_arrival()].into_iter().flatten() {
-            play.wake(Who::ServerSession(self.client), at);
+            sim.wake(Actor::ServerSession(self.client), at);
         }
     }
 
     /// An operator cancels what runs.
-    pub(super) fn cancel_task(&mut self, house: &mut House, play: &mut Play) -> bool {
+    pub(super) fn cancel_task(&mut self, server: &mut ModelServer, sim: &mut Sim) -> bool {
         let task = self.busy.as_mut().and_then(|busy| busy.task.as_mut());
         let is_there = task.is_some();
         if let Some(task) = task {
-            task.cancel(house, play);
+            task.cancel(server, sim);
         }
         is_there
     }
@@ -229,24 +229,24 @@ impl ServerSession {
     fn turn(
         &mut self,
         link: &mut Link,
-        guest: &Guest,
-        house: &mut House,
-        play: &mut Play,
+        planned: &PlannedClient,
+        server: &mut ModelServer,
+        sim: &mut Sim,
     ) -> Option<CloseReason> {
-        let bound = play.steps + 2000 + 8 * (guest.bytes() as u64 + link.up.unread() as u64);
+        let bound = sim.steps + 2000 + 8 * (planned.bytes() as u64 + link.up.unread() as u64);
         loop {
-            play.steps += 1;
-            if play.steps > bound {
-                play.violate(|| "a turn does not come to its end".into());
+            sim.steps += 1;
+            if sim.steps > bound {
+                sim.violate(|| "a turn does not come to its end".into());
                 return Some(CloseReason::TransportLost);
             }
-            let is_flushed = match self.flush(link, play) {
+            let is_flushed = match self.flush(link, sim) {
                 Ok(is_flushed) => is_flushed,
                 Err(reason) => return Some(reason),
             };
-            self.observe(play.now);
+            self.observe(sim.now);
             if !is_flushed {
-                self.hold_task(true, house, play);
+                self.hold_task(true, server, sim);
                 if let Stage::Closed(reason) = self.engine.stage() {
                     return Some(reason);
                 }
@@ -254,20 +254,20 @@ impl ServerSession {
             }
             match self.engine.stage() {
                 Stage::Closed(reason) => return Some(reason),
-                Stage::Lingering if play.has(Fault::NoLinger) => {
+                Stage::Lingering if sim.has(Fault::NoLinger) => {
                     return Some(CloseReason::OutOfSync);
                 }
                 Stage::Lingering if !self.is_shut => {
-                    link.down.end(play.now, &mut play.dice);
-                    play.wake(
-                        Who::Client(self.client),
-                        link.down.next_arrival().unwrap_or(play.now),
+                    link.down.end(sim.now, &mut sim.rng);
+                    sim.wake(
+                        Actor::Client(self.client),
+                        link.down.next_arrival().unwrap_or(sim.now),
                     );
                     self.is_shut = true;
                 }
                 Stage::Lingering | Stage::Open => {}
             }
-            if self.feed(guest, house, play) || self.work(house, play) {
+            if self.feed(planned, server, sim) || self.work(server, sim) {
                 continue;
             }
             let watches = self
@@ -282,7 +282,7 @@ impl ServerSession {
                 return None;
             }
             if self.busy.is_none() {
-                house.buffers += 1;
+                server.buffers += 1;
             }
             let busy = self.busy.get_or_insert_default();
             let room = INPUT_BYTES.max(busy.input.len() * 2) - busy.input.len();
@@ -291,19 +291,19 @@ impl ServerSession {
                 Read::Reset => return Some(CloseReason::TransportLost),
                 Read::End => {
                     self.has_input_ended = true;
-                    let event = self.engine.input_ended(play.now);
+                    let event = self.engine.input_ended(sim.now);
                     self.timeline.body_is_over();
                     if self.current.is_none() {
                         self.timeline.is_deaf();
                     }
                     self.record.has_seen_fin = true;
-                    self.see(event.as_ref(), guest, house, play);
+                    self.see(event.as_ref(), planned, server, sim);
                 }
                 Read::Bytes(count) => {
-                    play.say(|| format!("server {} reads {count} bytes", self.client));
-                    self.active = play.now;
+                    sim.say(|| format!("server {} reads {count} bytes", self.client));
+                    self.active = sim.now;
                     if link.up.has_room_for_sender() {
-                        play.wake(Who::Client(self.client), play.now + link.down.latency_min());
+                        sim.wake(Actor::Client(self.client), sim.now + link.down.latency_min());
                     }
                 }
             }
@@ -311,8 +311,8 @@ impl ServerSession {
     }
 
     /// Sends all there is; whether nothing is left.
-    fn flush(&mut self, link: &mut Link, play: &mut Play) -> Result<bool, CloseReason> {
-        let now = play.now;
+    fn flush(&mut self, link: &mut Link, sim: &mut Sim) -> Result<bool, CloseReason> {
+        let now = sim.now;
         loop {
             let Some(busy) = &mut self.busy else { return Ok(true) };
             let has_file = busy.file.is_some();
@@ -326,21 +326,21 @@ impl ServerSession {
             let bytes = if busy.scratch.out.is_empty() {
                 let Some(file) = &busy.file else { return Ok(true) };
                 let token =
-                    super::ask::Token { client: self.client, ask: self.current.unwrap_or(0) };
+                    super::planned_request::Token { client: self.client, ask: self.current.unwrap_or(0) };
                 from_file = (file.at..file.len)
-                    .map(|at| super::ask::Script::byte(token, at))
+                    .map(|at| super::planned_request::Script::byte(token, at))
                     .collect::<Vec<u8>>();
                 &from_file
             } else {
                 &busy.scratch.out
             };
             let is_file = busy.scratch.out.is_empty();
-            let Some(moved) = link.down.send(bytes, now, &mut play.dice) else {
+            let Some(moved) = link.down.send(bytes, now, &mut sim.rng) else {
                 self.engine.transmitted(0, true, now);
                 self.timeline.sent(0, true, now);
                 return Ok(false);
             };
-            play.wake(Who::Client(self.client), link.down.next_arrival().unwrap_or(now));
+            sim.wake(Actor::Client(self.client), link.down.next_arrival().unwrap_or(now));
             self.active = now;
             if is_file {
                 let Some(file) = &mut busy.file else { return Ok(true) };
@@ -351,7 +351,7 @@ impl ServerSession {
                 self.timeline.sent(moved as u64, true, now);
                 if is_done {
                     busy.file = None;
-                    self.finish(play);
+                    self.finish(sim);
                     let pending =
                         self.busy.as_ref().is_some_and(|busy| !busy.scratch.out.is_empty());
                     self.engine.transmitted(0, pending, now);
@@ -369,19 +369,19 @@ impl ServerSession {
     }
 
     /// Offers the engine what was read until it rests; whether anything happened.
-    fn feed(&mut self, guest: &Guest, house: &mut House, play: &mut Play) -> bool {
+    fn feed(&mut self, planned: &PlannedClient, server: &mut ModelServer, sim: &mut Sim) -> bool {
         let mut happened = false;
         loop {
-            let now = play.now;
+            let now = sim.now;
             let Some(busy) = &mut self.busy else { return happened };
             if busy.file.is_some() || busy.scratch.out.len() > BATCH_BYTES {
                 return happened;
             }
-            play.steps += 1;
+            sim.steps += 1;
             if self.current.is_none() {
                 let asked = self.record.asked;
-                let blank = guest.asks.get(asked).map_or(0, |ask| ask.blank);
-                let first = guest.starts.get(asked).map_or(usize::MAX, |start| start + blank);
+                let blank = planned.asks.get(asked).map_or(0, |ask| ask.blank);
+                let first = planned.starts.get(asked).map_or(usize::MAX, |start| start + blank);
                 if self.taken + busy.input.len() > first {
                     self.timeline.begins(now);
                 }
@@ -401,7 +401,7 @@ impl ServerSession {
                 // Its end cannot be found, or is too far away: nobody looks for it any longer.
                 let is_given_up =
                     self.is_answered && !self.is_body_taken && self.engine.will_close();
-                if is_given_up || self.current.is_some_and(|ask| self.taken >= guest.end(ask)) {
+                if is_given_up || self.current.is_some_and(|ask| self.taken >= planned.end(ask)) {
                     self.has_more_body = false;
                     self.timeline.body_is_over();
                 }
@@ -412,42 +412,42 @@ impl ServerSession {
             let mut bytes = Vec::new();
             if let Some(Event::Body(range)) = &step.event {
                 bytes.extend_from_slice(&busy.input[range.clone()]);
-                gone -= usize::from(play.has(Fault::ByteLeftBehind));
+                gone -= usize::from(sim.has(Fault::ByteLeftBehind));
             }
             busy.input.drain(..gone);
             match &step.event {
-                Some(Event::Body(_)) => self.offer_body(&bytes, house, play),
-                Some(Event::BodyEnd) => self.end_body(house, play),
-                event => self.see(event.as_ref(), guest, house, play),
+                Some(Event::Body(_)) => self.offer_body(&bytes, server, sim),
+                Some(Event::BodyEnd) => self.end_body(server, sim),
+                event => self.see(event.as_ref(), planned, server, sim),
             }
             self.observe(now);
         }
     }
 
     /// Lets deadlines that are due act; whether any did.
-    fn expire(&mut self, guest: &Guest, house: &mut House, play: &mut Play) -> bool {
-        let mut now = play.now;
+    fn expire(&mut self, planned: &PlannedClient, server: &mut ModelServer, sim: &mut Sim) -> bool {
+        let mut now = sim.now;
         let task = self.busy.as_ref().and_then(|busy| busy.task.as_ref()?.next_deadline());
         let due = self.engine.next_deadline();
         if task.is_some_and(|at| at.is_due(now) && due.is_none_or(|due| at <= due.at)) {
-            return self.expire_task(house, play);
+            return self.expire_task(server, sim);
         }
-        if play.has(Fault::DeadlineEarly) {
+        if sim.has(Fault::DeadlineEarly) {
             now = now + WRONG_BY;
         }
         let is_postponed = |deadline: Deadline| {
-            let extends = play.has(Fault::DripExtends) && is_of_head(deadline);
-            let late = play.has(Fault::DeadlineLate);
+            let extends = sim.has(Fault::DripExtends) && is_of_head(deadline);
+            let late = sim.has(Fault::DeadlineLate);
             (late && !(deadline.at + WRONG_BY).is_due(now))
                 || (extends && !(self.active + EXTENDED_BY).is_due(now))
         };
         let Some(deadline) = due.filter(|due| due.at.is_due(now) && !is_postponed(*due)) else {
             return false;
         };
-        house.tally.deadlines += 1;
-        let (right, really) = (self.timeline.next(), play.now);
-        play.say(|| format!("server {}: {:?} falls", self.client, deadline.kind));
-        play.demand(right.is_some_and(|(at, _)| is_about(at, really)), || {
+        server.stats.deadlines += 1;
+        let (right, really) = (self.timeline.next(), sim.now);
+        sim.say(|| format!("server {}: {:?} falls", self.client, deadline.kind));
+        sim.demand(right.is_some_and(|(at, _)| is_about(at, really)), || {
             format!("{:?} fell at {really:?}, and was due at {right:?}", deadline.kind)
         });
         let would_close = self.engine.will_close();
@@ -465,12 +465,12 @@ impl ServerSession {
             DeadlineKind::Linger => self.record.has_linger_expired = true,
             _ => {}
         }
-        self.see(event.as_ref(), guest, house, play);
+        self.see(event.as_ref(), planned, server, sim);
         true
     }
 
     /// At rest the engine has the deadline that the timeline has.
-    fn agree_on_deadline(&self, play: &mut Play) {
+    fn agree_on_deadline(&self, sim: &mut Sim) {
         let engine = self.engine.next_deadline();
         let right = self.timeline.next();
         let is_agreed = match (engine, right) {
@@ -478,7 +478,7 @@ impl ServerSession {
             (Some(engine), Some((at, _))) => is_about(engine.at, at),
             _ => false,
         };
-        play.demand(is_agreed, || {
+        sim.demand(is_agreed, || {
             format!(
                 "server {}: the deadline should be {right:?} and is {engine:?}, {:?}",
                 self.client, self.timeline
@@ -512,36 +512,36 @@ impl ServerSession {
             && (self.current.is_none() || self.is_finished)
     }
 
-    fn give_back(&mut self, house: &mut House, play: &mut Play) {
+    fn give_back(&mut self, server: &mut ModelServer, sim: &mut Sim) {
         if self.busy.take().is_some() {
-            house.buffers = house.buffers.saturating_sub(1);
-            if play.has(Fault::BuffersForgotten)
+            server.buffers = server.buffers.saturating_sub(1);
+            if sim.has(Fault::BuffersForgotten)
                 && self.record.reason == Some(CloseReason::TransportLost)
             {
-                house.buffers += 1;
+                server.buffers += 1;
             }
         }
     }
 
-    fn drain(&mut self, play: &mut Play) {
+    fn drain(&mut self, sim: &mut Sim) {
         self.engine.close_after_next();
         if self.engine.will_close() && self.session.running() > 0 {
-            self.tell(Fact::ShutdownAsked(Manner::Graceful), play);
+            self.tell(Fact::ShutdownAsked(Manner::Graceful), sim);
         }
     }
 
     /// Tells the session's table what happened.
-    pub(super) fn tell(&mut self, fact: Fact, play: &mut Play) {
+    pub(super) fn tell(&mut self, fact: Fact, sim: &mut Sim) {
         match self.session.after(fact) {
             Ok((session, _)) => self.session = session,
-            Err(illegal) => play.violate(|| illegal.to_string()),
+            Err(illegal) => sim.violate(|| illegal.to_string()),
         }
     }
 
     /// The request that was admitted, if one was, is over.
-    pub(super) fn release(&mut self, play: &mut Play) {
+    pub(super) fn release(&mut self, sim: &mut Sim) {
         if self.session.running() > 0 {
-            self.tell(Fact::ResponseSent, play);
+            self.tell(Fact::ResponseSent, sim);
         }
     }
 
@@ -550,70 +550,70 @@ impl ServerSession {
         &mut self,
         reason: CloseReason,
         link: &mut Link,
-        house: &mut House,
-        play: &mut Play,
+        server: &mut ModelServer,
+        sim: &mut Sim,
     ) {
         let client = self.client;
-        play.say(|| format!("server {client} closes: {reason:?}"));
-        play.demand(self.record.reason.is_none(), || "a session has ended twice".into());
+        sim.say(|| format!("server {client} closes: {reason:?}"));
+        sim.demand(self.record.reason.is_none(), || "a session has ended twice".into());
         let is_cut = self.engine.stage() == Stage::Open && !self.engine.is_idle();
         if reason == CloseReason::Forced && is_cut {
-            house.tell(drain::Fact::CutShort, play);
+            server.tell(drain::Fact::CutShort, sim);
         }
         let unread = link.up.unread() + self.busy.as_ref().map_or(0, |busy| busy.input.len());
         let is_quiet = !matches!(reason, CloseReason::Expired(DeadlineKind::KeepAlive));
-        play.demand(is_quiet || unread == 0, || {
+        sim.demand(is_quiet || unread == 0, || {
             format!("{reason:?}, and {unread} bytes of the next request were there (T3)")
         });
-        let is_asked = house.shutdown >= ModelShutdown::Drain;
-        play.demand(
+        let is_asked = server.shutdown >= ModelShutdown::Drain;
+        sim.demand(
             is_asked || !matches!(reason, CloseReason::Draining | CloseReason::Forced),
             || format!("{reason:?}, and nobody asked for an end"),
         );
         self.record.reason = Some(reason);
         let idle_since = self.record.idle_since;
-        let since = house.ends_since.zip(idle_since);
+        let since = server.ends_since.zip(idle_since);
         let by = since.map(|(ends, idle)| ends.max(idle).max(self.active) + DRAIN_QUIET);
-        play.demand(by.is_none_or(|by| play.now <= by), || {
+        sim.demand(by.is_none_or(|by| sim.now <= by), || {
             format!("an idle session was to end at {by:?}, and goes on")
         });
         let deadline = self.engine.next_deadline();
         let is_armed = matches!(self.engine.stage(), Stage::Closed(_)) && deadline.is_some();
-        play.demand(!is_armed, || format!("a closed engine has a deadline: {deadline:?}"));
+        sim.demand(!is_armed, || format!("a closed engine has a deadline: {deadline:?}"));
         self.record.was_answering = self.is_answered && !self.is_finished;
-        self.drop_task(false, house, play);
-        self.release(play);
+        self.drop_task(false, server, sim);
+        self.release(sim);
         let manner =
             if reason == CloseReason::TransportLost { Manner::Forceful } else { Manner::Graceful };
-        self.tell(Fact::ShutdownAsked(manner), play);
-        self.tell(Fact::Reclaimed, play);
-        self.give_back(house, play);
+        self.tell(Fact::ShutdownAsked(manner), sim);
+        self.tell(Fact::Reclaimed, sim);
+        self.give_back(server, sim);
         let has_lost = link.up.close_reader();
         self.record.has_reset = reason.wants_reset() || self.engine.is_cut() || has_lost;
         if !self.is_shut || self.record.has_reset {
             if self.record.has_reset {
-                link.down.reset(play.now, &mut play.dice);
+                link.down.reset(sim.now, &mut sim.rng);
             } else {
-                link.down.end(play.now, &mut play.dice);
+                link.down.end(sim.now, &mut sim.rng);
             }
         }
-        play.wake(Who::Client(client), link.down.next_arrival().unwrap_or(play.now));
-        house.tell(drain::Fact::Ended, play);
+        sim.wake(Actor::Client(client), link.down.next_arrival().unwrap_or(sim.now));
+        server.tell(drain::Fact::Ended, sim);
     }
 
     /// The process ends under it: nothing is said any more.
-    pub(super) fn abandon(&mut self, link: &mut Link, house: &mut House, play: &mut Play) {
+    pub(super) fn abandon(&mut self, link: &mut Link, server: &mut ModelServer, sim: &mut Sim) {
         let has_task = self.busy.as_ref().is_some_and(|busy| busy.task.is_some());
         // One that did not heed the word may have ended just now, with its answer still on the way.
-        let is_late = self.worked_at.is_some_and(|at| !(at + FORCE_PATIENCE).is_due(play.now));
+        let is_late = self.worked_at.is_some_and(|at| !(at + FORCE_PATIENCE).is_due(sim.now));
         // And a second word of force waits for nobody.
-        let since = house.forced_since.unwrap_or(play.now);
-        let is_hurried = !(since + drain::FORCE_TIMEOUT).is_due(play.now);
-        play.demand(has_task || is_late || is_hurried, || {
+        let since = server.forced_since.unwrap_or(sim.now);
+        let is_hurried = !(since + drain::FORCE_TIMEOUT).is_due(sim.now);
+        sim.demand(has_task || is_late || is_hurried, || {
             format!("session {} did not end by force, and nobody works for it", self.client)
         });
         self.engine.abort(CloseReason::Forced);
-        self.close(CloseReason::Forced, link, house, play);
+        self.close(CloseReason::Forced, link, server, sim);
     }
 }
 

@@ -3,9 +3,9 @@
 
 use sekisho_lifecycle::Moment;
 
-use super::Play;
-use super::ask::{Ask, End, How, Pace, Script, Token};
-use super::house::House;
+use super::Sim;
+use super::planned_request::{PlannedRequest, End, How, Pace, Script, Token};
+use super::model_server::ModelServer;
 use super::program::{Made, Runner};
 use crate::Fault;
 
@@ -47,11 +47,11 @@ impl Task {
     /// Starts the handler of a request.
     pub(super) fn start(
         token: Token,
-        ask: &Ask,
-        house: &mut House,
-        play: &mut Play,
+        ask: &PlannedRequest,
+        server: &mut ModelServer,
+        sim: &mut Sim,
     ) -> Option<Self> {
-        let now = play.now;
+        let now = sim.now;
         let work = match &ask.script.how {
             How::Ready | How::File => return None,
             How::Task(pace) => Work::Plain(Plain {
@@ -65,13 +65,13 @@ impl Task {
                 is_over: false,
             }),
             How::Program(run) => {
-                house.runs_started += 1;
+                server.runs_started += 1;
                 let has_body = ask.plain.is_some_and(|bytes| bytes > 0);
                 Work::Program(Box::new(Runner::start(token, run, ask.is_head, has_body, now)))
             }
         };
         Some(Self {
-            id: house.begin_task(),
+            id: server.begin_task(),
             token,
             script: ask.script.clone(),
             body: ask.plain,
@@ -83,8 +83,8 @@ impl Task {
     }
 
     /// Takes body bytes; how many.
-    pub(super) fn take(&mut self, bytes: &[u8], house: &mut House, play: &mut Play) -> usize {
-        let now = play.now;
+    pub(super) fn take(&mut self, bytes: &[u8], server: &mut ModelServer, sim: &mut Sim) -> usize {
+        let now = sim.now;
         let taken = match &mut self.work {
             Work::Plain(Plain {
                 pace: Pace { appetite: Some((most, gap)), .. },
@@ -99,7 +99,7 @@ impl Task {
             }
             Work::Plain(_) => bytes.len(),
             Work::Program(runner) => {
-                runner.takes(house, play);
+                runner.takes(server, sim);
                 bytes.len()
             }
         };
@@ -110,7 +110,7 @@ impl Task {
             .all(|(at, byte)| *byte == bait[(self.body_seen + at) % bait.len()]);
         self.body_seen += taken;
         let (seen, body) = (self.body_seen, self.body);
-        play.demand(is_right && body.is_some_and(|all| seen <= all), || {
+        sim.demand(is_right && body.is_some_and(|all| seen <= all), || {
             format!(
                 "{:?}: the handler got another body than was sent ({seen} of {body:?})",
                 self.token
@@ -120,58 +120,58 @@ impl Task {
     }
 
     /// It has all of the body.
-    pub(super) fn end_body(&mut self, house: &mut House, play: &mut Play) {
+    pub(super) fn end_body(&mut self, server: &mut ModelServer, sim: &mut Sim) {
         let (seen, body) = (self.body_seen, self.body.unwrap_or(0));
-        play.demand(seen == body && !self.has_body_ended, || {
+        sim.demand(seen == body && !self.has_body_ended, || {
             format!("{:?}: the body has ended after {seen} of {body} bytes", self.token)
         });
         self.has_body_ended = true;
         if let Work::Program(runner) = &mut self.work {
-            runner.has_body(house, play);
+            runner.has_body(server, sim);
         }
     }
 
     /// The client does not take its answer, or does again.
-    pub(super) fn hold(&mut self, is_held: bool, house: &mut House, play: &mut Play) {
+    pub(super) fn hold(&mut self, is_held: bool, server: &mut ModelServer, sim: &mut Sim) {
         if let Work::Program(runner) = &mut self.work {
-            runner.hold(is_held, house, play);
+            runner.hold(is_held, server, sim);
         }
     }
 
     /// It is told to cancel. The driver says so as often as it likes, the handler hears it once (L31).
-    pub(super) fn cancel(&mut self, house: &mut House, play: &mut Play) {
-        if std::mem::replace(&mut self.is_cancelled, true) && !play.has(Fault::CancelTwice) {
+    pub(super) fn cancel(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+        if std::mem::replace(&mut self.is_cancelled, true) && !sim.has(Fault::CancelTwice) {
             return;
         }
-        let is_new = house.cancelled.insert(self.id);
-        play.demand(is_new, || format!("{:?} is told to cancel a second time", self.token));
-        house.tally.cancels += 1;
-        play.say(|| format!("{:?} is told to cancel", self.token));
+        let is_new = server.cancelled.insert(self.id);
+        sim.demand(is_new, || format!("{:?} is told to cancel a second time", self.token));
+        server.stats.cancels += 1;
+        sim.say(|| format!("{:?} is told to cancel", self.token));
         match &mut self.work {
             Work::Plain(plain) => {
-                plain.cancel_at = plain.pace.cancel.map(|after| play.now + after);
+                plain.cancel_at = plain.pace.cancel.map(|after| sim.now + after);
             }
-            Work::Program(runner) => runner.cancel(house, play),
+            Work::Program(runner) => runner.cancel(server, sim),
         }
     }
 
     /// What it has made, if anything.
-    pub(super) fn poll(&mut self, house: &mut House, play: &mut Play) -> Option<Made> {
+    pub(super) fn poll(&mut self, server: &mut ModelServer, sim: &mut Sim) -> Option<Made> {
         match &mut self.work {
             Work::Plain(plain) => {
-                let made = plain.poll(&self.script, self.token, self.has_body_ended, play.now);
+                let made = plain.poll(&self.script, self.token, self.has_body_ended, sim.now);
                 if let Some((_, true)) = made {
-                    house.tally.deadlines += 1;
+                    server.stats.deadlines += 1;
                     let due = plain.pace.timeout.map(|timeout| plain.started + timeout);
-                    let now = play.now;
-                    play.demand(due == Some(now), || {
+                    let now = sim.now;
+                    sim.demand(due == Some(now), || {
                         format!("a handler's deadline was due at {due:?} and fell at {now:?}")
                     });
                 }
                 made.map(|(made, _)| made)
             }
             Work::Program(runner) => {
-                runner.turn(house, play);
+                runner.turn(server, sim);
                 runner.next()
             }
         }
@@ -204,14 +204,14 @@ impl Task {
     }
 
     /// The task goes, done or not; a program that is not swept goes on alone.
-    pub(super) fn go(self, is_done: bool, house: &mut House, play: &mut Play) {
-        house.end_task(self.id, play);
+    pub(super) fn go(self, is_done: bool, server: &mut ModelServer, sim: &mut Sim) {
+        server.end_task(self.id, sim);
         if let Work::Program(mut runner) = self.work {
             if !is_done {
-                runner.lose(house, play);
+                runner.lose(server, sim);
             }
             if !runner.is_over() {
-                house.leave_alone(self.id, *runner, play);
+                server.leave_alone(self.id, *runner, sim);
             }
         }
     }

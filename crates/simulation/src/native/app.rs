@@ -10,11 +10,11 @@ use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, Violation};
 
 use std::sync::Arc;
 
-use super::desk::ServerSession;
-use super::plan::{Act, Given, Guest};
+use super::server_session::ServerSession;
+use super::plan::{Act, Given, PlannedClient};
 use super::work::record;
-use super::{Link, Play, Who};
-use crate::Tally;
+use super::{Link, Sim, Actor};
+use crate::RunStats;
 use crate::network::Read;
 
 /// What precedes each record.
@@ -39,7 +39,7 @@ struct Asked {
 #[expect(clippy::struct_excessive_bools, reason = "facts about one session, each independent")]
 pub(super) struct App {
     index: usize,
-    guest: Guest,
+    planned: PlannedClient,
     policy: Arc<Policy>,
     client: Option<Client>,
     out: Scratch,
@@ -60,11 +60,11 @@ pub(super) struct App {
 
 impl App {
     /// One that has not come yet.
-    pub(super) fn new(index: usize, guest: Guest, policy: Arc<Policy>) -> Self {
-        let asked = vec![Asked::default(); guest.asks.len()];
+    pub(super) fn new(index: usize, planned: PlannedClient, policy: Arc<Policy>) -> Self {
+        let asked = vec![Asked::default(); planned.asks.len()];
         Self {
             index,
-            guest,
+            planned,
             policy,
             client: None,
             out: Scratch::default(),
@@ -84,12 +84,12 @@ impl App {
     }
 
     /// Its plan.
-    pub(super) const fn guest(&self) -> &Guest {
-        &self.guest
+    pub(super) const fn planned(&self) -> &PlannedClient {
+        &self.planned
     }
 
     /// Says hello.
-    pub(super) fn connect(&mut self, play: &Play) {
+    pub(super) fn connect(&mut self, sim: &Sim) {
         let hello = Hello { major: 1, label: "world".into(), ..Hello::default() };
         // Clients have no deadlines of their own: what they are owed is looked at in the end.
         let policy = Policy {
@@ -98,7 +98,7 @@ impl App {
             send_timeout: None,
             ..(*self.policy).clone()
         };
-        self.client = Some(Client::new(Arc::new(policy), &hello, &mut self.out, play.now));
+        self.client = Some(Client::new(Arc::new(policy), &hello, &mut self.out, sim.now));
     }
 
     /// Does what it can.
@@ -106,77 +106,77 @@ impl App {
         &mut self,
         link: &mut Link,
         server_session: &mut ServerSession,
-        tally: &mut Tally,
-        play: &mut Play,
+        stats: &mut RunStats,
+        sim: &mut Sim,
     ) {
         if self.has_reset {
             return;
         }
-        if self.guest.resets.is_some_and(|at| at.is_due(play.now)) && !self.has_ended {
-            play.say(|| format!("client {} resets", self.index));
+        if self.planned.resets.is_some_and(|at| at.is_due(sim.now)) && !self.has_ended {
+            sim.say(|| format!("client {} resets", self.index));
             self.has_reset = true;
             if let Some(client) = &mut self.client {
                 client.transport_lost();
             }
             link.down.close_reader();
-            link.up.reset(play.now, &mut play.dice);
-            return play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
+            link.up.reset(sim.now, &mut sim.rng);
+            return sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
-        self.read(link, tally, play);
-        self.ask(play);
-        self.act(server_session, play);
-        self.take(play);
-        self.send(link, play);
-        let who = Who::Client(self.index);
+        self.read(link, stats, sim);
+        self.ask(sim);
+        self.act(server_session, sim);
+        self.take(sim);
+        self.send(link, sim);
+        let who = Actor::Client(self.index);
         let is_open = self.client.as_ref().is_some_and(|client| client.stage() == Stage::Open);
         if !is_open && !self.has_ended {
             self.has_ended = true;
-            link.up.end(play.now, &mut play.dice);
-            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
+            link.up.end(sim.now, &mut sim.rng);
+            sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
-        let acts = self.guest.acts.first().map(|(at, _)| *at).filter(|_| is_open);
-        let asks = self.guest.asks.get(self.next_ask).map(|ask| ask.at);
-        let asks = asks.filter(|at| is_open && self.is_welcome && *at > play.now);
-        let resets = self.guest.resets.filter(|_| !self.has_ended);
+        let acts = self.planned.acts.first().map(|(at, _)| *at).filter(|_| is_open);
+        let asks = self.planned.asks.get(self.next_ask).map(|ask| ask.at);
+        let asks = asks.filter(|at| is_open && self.is_welcome && *at > sim.now);
+        let resets = self.planned.resets.filter(|_| !self.has_ended);
         for at in [acts, asks, resets, link.down.next_arrival()].into_iter().flatten() {
-            play.wake(who, at);
+            sim.wake(who, at);
         }
     }
 
-    fn read(&mut self, link: &mut Link, tally: &mut Tally, play: &mut Play) {
-        while self.guest.stops_reading.is_none_or(|at| !at.is_due(play.now)) {
-            let (most, gap) = self.guest.reads;
-            if !self.next_read_at.is_due(play.now) {
-                return play.wake(Who::Client(self.index), self.next_read_at);
+    fn read(&mut self, link: &mut Link, stats: &mut RunStats, sim: &mut Sim) {
+        while self.planned.stops_reading.is_none_or(|at| !at.is_due(sim.now)) {
+            let (most, gap) = self.planned.reads;
+            if !self.next_read_at.is_due(sim.now) {
+                return sim.wake(Actor::Client(self.index), self.next_read_at);
             }
             match link.down.read(most, &mut self.input) {
                 Read::Nothing => return,
                 Read::End | Read::Reset => {
                     let event =
-                        self.client.as_mut().and_then(|client| client.input_ended(play.now));
-                    return self.see(event, tally, play);
+                        self.client.as_mut().and_then(|client| client.input_ended(sim.now));
+                    return self.see(event, stats, sim);
                 }
                 Read::Bytes(_) => {
-                    self.next_read_at = play.now + gap;
+                    self.next_read_at = sim.now + gap;
                     if link.down.has_room_for_sender() {
-                        play.wake(Who::ServerSession(self.index), play.now + link.up.latency_min());
+                        sim.wake(Actor::ServerSession(self.index), sim.now + link.up.latency_min());
                     }
-                    self.feed(tally, play);
+                    self.feed(stats, sim);
                 }
             }
         }
         // Who does not read learns of the end when it cannot send.
         if link.down.is_reset() {
-            let event = self.client.as_mut().and_then(|client| client.input_ended(play.now));
-            self.see(event, tally, play);
+            let event = self.client.as_mut().and_then(|client| client.input_ended(sim.now));
+            self.see(event, stats, sim);
         }
     }
 
-    fn feed(&mut self, tally: &mut Tally, play: &mut Play) {
+    fn feed(&mut self, stats: &mut RunStats, sim: &mut Sim) {
         loop {
-            play.steps += 1;
+            sim.steps += 1;
             let Some(client) = &mut self.client else { return };
-            let step = client.receive(&self.input, &mut self.out, play.now);
+            let step = client.receive(&self.input, &mut self.out, sim.now);
             let is_rest = step.is_rest();
             if let Some(
                 ClientEvent::Piece(range)
@@ -187,47 +187,47 @@ impl App {
                 self.pieces.extend_from_slice(&self.input[range.clone()]);
             }
             self.input.drain(..step.taken);
-            self.see(step.event, tally, play);
+            self.see(step.event, stats, sim);
             if is_rest {
                 return;
             }
         }
     }
 
-    fn see(&mut self, event: Option<ClientEvent>, tally: &mut Tally, play: &mut Play) {
+    fn see(&mut self, event: Option<ClientEvent>, stats: &mut RunStats, sim: &mut Sim) {
         let Some(event) = event else { return };
         let index = self.index;
-        play.say(|| format!("client {index}: {event:?}"));
+        sim.say(|| format!("client {index}: {event:?}"));
         match event {
             ClientEvent::Welcome(_) => self.is_welcome = true,
             ClientEvent::Piece(_) | ClientEvent::Extended { .. } => {}
             ClientEvent::Discarded => self.pieces.clear(),
             ClientEvent::Result { slot, .. } => {
                 let body = std::mem::take(&mut self.pieces);
-                tally.answers += 1;
-                self.answered(slot, Ok(body), play);
+                stats.answers += 1;
+                self.answered(slot, Ok(body), sim);
             }
             ClientEvent::Error { slot, code, .. } => {
-                tally.answers += 1;
-                self.answered(slot, Err(code), play);
+                stats.answers += 1;
+                self.answered(slot, Err(code), sim);
             }
             ClientEvent::Acquired { slot } => {
-                if let Some(at) = self.in_slot(slot, play) {
+                if let Some(at) = self.in_slot(slot, sim) {
                     self.asked[at].is_acquired = true;
                 }
             }
             ClientEvent::Released { slot } => {
-                if let Some(at) = self.in_slot(slot, play) {
+                if let Some(at) = self.in_slot(slot, sim) {
                     self.asked[at].is_released = true;
-                    self.drain_if_taken(at, play);
+                    self.drain_if_taken(at, sim);
                 }
             }
             ClientEvent::Record { slot, .. } => {
                 let body = std::mem::take(&mut self.pieces);
-                let Some(at) = self.in_slot(slot, play) else { return };
+                let Some(at) = self.in_slot(slot, sim) else { return };
                 let count = self.asked[at].records;
                 let is_right = body == record(at, count, body.len());
-                play.demand(is_right, || {
+                sim.demand(is_right, || {
                     format!("client {index}: record {count} of request {at} is another")
                 });
                 self.asked[at].records += 1;
@@ -235,19 +235,19 @@ impl App {
                 let held: usize =
                     self.asked[at].untaken.iter().map(|bytes| bytes + HEAD_BYTES).sum();
                 let window = self.policy.channel_bytes_max as usize;
-                play.demand(held <= window, || {
+                sim.demand(held <= window, || {
                     format!("client {index} holds {held} bytes of {window}")
                 });
             }
             ClientEvent::Bye(bye) => {
                 let is_late = bye.text == Violation::FrameLate.to_string();
                 let is_blamed = bye.code == Code::InvalidRequest.number() && !is_late;
-                play.demand(!is_blamed, || format!("client {index} is blamed: {}", bye.text));
+                sim.demand(!is_blamed, || format!("client {index} is blamed: {}", bye.text));
                 self.bye = Some(bye.code);
             }
             ClientEvent::Lost => self.is_lost = true,
             ClientEvent::Broken(violation) => {
-                play.violate(|| {
+                sim.violate(|| {
                     format!("client {index}: the server broke the protocol: {violation}")
                 });
             }
@@ -255,17 +255,17 @@ impl App {
     }
 
     /// The request that is in this slot now.
-    fn in_slot(&self, slot: u16, play: &mut Play) -> Option<usize> {
+    fn in_slot(&self, slot: u16, sim: &mut Sim) -> Option<usize> {
         let found = self.asked.iter().rposition(|asked| asked.slot == Some(slot));
-        play.demand(found.is_some(), || format!("client {}: nobody has slot {slot}", self.index));
+        sim.demand(found.is_some(), || format!("client {}: nobody has slot {slot}", self.index));
         found
     }
 
-    fn answered(&mut self, slot: u16, answer: Result<Vec<u8>, Code>, play: &mut Play) {
-        let Some(at) = self.in_slot(slot, play) else { return };
+    fn answered(&mut self, slot: u16, answer: Result<Vec<u8>, Code>, sim: &mut Sim) {
+        let Some(at) = self.in_slot(slot, sim) else { return };
         let is_first = self.asked[at].answer.is_none();
         let index = self.index;
-        play.demand(is_first, || format!("client {index}: a second answer to request {at}"));
+        sim.demand(is_first, || format!("client {index}: a second answer to request {at}"));
         self.asked[at].answer = Some(answer);
         self.free(at);
     }
@@ -279,43 +279,43 @@ impl App {
         }
     }
 
-    fn ask(&mut self, play: &mut Play) {
+    fn ask(&mut self, sim: &mut Sim) {
         let Some(client) = self.client.as_mut().filter(|_| self.is_welcome) else { return };
         // Made in their order, each when it is time and there is a slot.
         while let Some(ask) =
-            self.guest.asks.get(self.next_ask).filter(|ask| ask.at.is_due(play.now))
+            self.planned.asks.get(self.next_ask).filter(|ask| ask.at.is_due(sim.now))
         {
             let at = self.next_ask;
             let mut body = (at as u64).to_le_bytes().to_vec();
             body.resize(ask.bytes, at as u8);
-            match client.request(7, &body, &mut self.out, play.now) {
+            match client.request(7, &body, &mut self.out, sim.now) {
                 Ok(slot) => {
-                    play.say(|| {
+                    sim.say(|| {
                         format!(
                             "client {} makes request {at} in slot {slot}: {:?}",
                             self.index, ask.script
                         )
                     });
                     let is_used = self.asked.iter().any(|asked| asked.slot == Some(slot));
-                    play.demand(!is_used, || format!("slot {slot} is given twice"));
+                    sim.demand(!is_used, || format!("slot {slot} is given twice"));
                     self.asked[at].slot = Some(slot);
                     self.next_ask += 1;
                 }
                 Err(RequestError::TooMany | RequestError::NotOpen) => return,
                 Err(error) => {
-                    return play.violate(|| format!("request {at} cannot be made: {error:?}"));
+                    return sim.violate(|| format!("request {at} cannot be made: {error:?}"));
                 }
             }
         }
     }
 
-    fn act(&mut self, server_session: &mut ServerSession, play: &mut Play) {
+    fn act(&mut self, server_session: &mut ServerSession, sim: &mut Sim) {
         while let Some((_, act)) =
-            self.guest.acts.first().copied().filter(|(at, _)| at.is_due(play.now))
+            self.planned.acts.first().copied().filter(|(at, _)| at.is_due(sim.now))
         {
-            self.guest.acts.remove(0);
+            self.planned.acts.remove(0);
             let Some(client) = &mut self.client else { return };
-            play.say(|| format!("client {}: {act:?}", self.index));
+            sim.say(|| format!("client {}: {act:?}", self.index));
             match act {
                 Act::Cancel(at) => {
                     if let Some(asked) =
@@ -323,80 +323,80 @@ impl App {
                         && let Some(slot) = asked.slot
                     {
                         asked.is_cancelled = true;
-                        client.cancel(slot, &mut self.out, play.now);
+                        client.cancel(slot, &mut self.out, sim.now);
                     }
                 }
                 Act::Drain(at) => {
                     if self.asked.get(at).is_some_and(|asked| asked.is_acquired) {
-                        self.drain(at, play);
+                        self.drain(at, sim);
                     }
                 }
                 Act::Extend(length) => {
                     let before = self.out.out.len();
-                    client.extend(length, &mut self.out, play.now);
+                    client.extend(length, &mut self.out, sim.now);
                     if self.out.out.len() > before {
                         server_session.expect_extension(length);
                     }
                 }
-                Act::ShutDown(manner) => client.shut_down(manner, &mut self.out, play.now),
+                Act::ShutDown(manner) => client.shut_down(manner, &mut self.out, sim.now),
                 Act::CancelFromOutside(_) | Act::ShutDownFromOutside(_) => {
-                    server_session.act(act, play);
-                    play.wake(Who::ServerSession(self.index), play.now);
+                    server_session.act(act, sim);
+                    sim.wake(Actor::ServerSession(self.index), sim.now);
                 }
             }
         }
     }
 
-    fn take(&mut self, play: &mut Play) {
+    fn take(&mut self, sim: &mut Sim) {
         for at in 0..self.asked.len() {
             while !self.asked[at].untaken.is_empty() {
-                if !self.next_take_at.is_due(play.now) {
-                    return play.wake(Who::Client(self.index), self.next_take_at);
+                if !self.next_take_at.is_due(sim.now) {
+                    return sim.wake(Actor::Client(self.index), self.next_take_at);
                 }
-                self.next_take_at = play.now + self.guest.takes;
+                self.next_take_at = sim.now + self.planned.takes;
                 let Some(bytes) = self.asked[at].untaken.pop_front() else { break };
                 if let (Some(client), Some(slot)) = (&mut self.client, self.asked[at].slot) {
-                    client.taken(slot, bytes, &mut self.out, play.now);
+                    client.taken(slot, bytes, &mut self.out, sim.now);
                 }
-                self.drain_if_taken(at, play);
+                self.drain_if_taken(at, sim);
             }
         }
     }
 
-    fn drain_if_taken(&mut self, at: usize, play: &Play) {
+    fn drain_if_taken(&mut self, at: usize, sim: &Sim) {
         if self.asked[at].is_released && self.asked[at].untaken.is_empty() {
-            self.drain(at, play);
+            self.drain(at, sim);
         }
     }
 
-    fn drain(&mut self, at: usize, play: &Play) {
+    fn drain(&mut self, at: usize, sim: &Sim) {
         if !std::mem::replace(&mut self.asked[at].is_drained, true)
             && let (Some(client), Some(slot)) = (&mut self.client, self.asked[at].slot)
         {
             self.asked[at].untaken.clear();
-            client.drained(slot, &mut self.out, play.now);
+            client.drained(slot, &mut self.out, sim.now);
             self.free(at);
         }
     }
 
-    fn send(&mut self, link: &mut Link, play: &mut Play) {
+    fn send(&mut self, link: &mut Link, sim: &mut Sim) {
         let Some(client) = &mut self.client else { return };
         while client.stage() == Stage::Open && !self.out.out.is_empty() {
-            let most = self.guest.stops_after.saturating_sub(self.sent).min(self.out.out.len());
+            let most = self.planned.stops_after.saturating_sub(self.sent).min(self.out.out.len());
             if most == 0 {
                 return;
             }
-            let sent = link.up.send(&self.out.out[..most], play.now, &mut play.dice);
-            let Some(moved) = sent else { return client.transmitted(0, true, play.now) };
+            let sent = link.up.send(&self.out.out[..most], sim.now, &mut sim.rng);
+            let Some(moved) = sent else { return client.transmitted(0, true, sim.now) };
             self.sent += moved;
             self.out.out.drain(..moved);
-            client.transmitted(moved as u64, !self.out.out.is_empty(), play.now);
-            play.wake(Who::ServerSession(self.index), link.up.next_arrival().unwrap_or(play.now));
+            client.transmitted(moved as u64, !self.out.out.is_empty(), sim.now);
+            sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
     }
 
     /// The world is over: has this client got what it was owed?
-    pub(super) fn settle(&self, server_session: &ServerSession, play: &mut Play) {
+    pub(super) fn settle(&self, server_session: &ServerSession, sim: &mut Sim) {
         let index = self.index;
         let is_orderly = self.bye.is_some() && !self.has_reset;
         for (at, asked) in self.asked.iter().enumerate() {
@@ -409,14 +409,14 @@ impl App {
                     asked.answer,
                     None | Some(Err(SessionClosed | SessionExpired | ResourceLimitReached))
                 );
-                play.demand(is_refusal && asked.records == 0, || wrong("an answer from nowhere"));
+                sim.demand(is_refusal && asked.records == 0, || wrong("an answer from nowhere"));
                 continue;
             };
-            play.demand(asked.slot.is_some() || asked.answer.is_some(), || wrong("nobody made it"));
-            play.demand(asked.records <= done.records, || wrong("more records than were written"));
+            sim.demand(asked.slot.is_some() || asked.answer.is_some(), || wrong("nobody made it"));
+            sim.demand(asked.records <= done.records, || wrong("more records than were written"));
             if asked.answer.is_some() {
-                play.demand(asked.answer == done.answer, || wrong("another answer than was given"));
-                let script = self.guest.asks[at].script;
+                sim.demand(asked.answer == done.answer, || wrong("another answer than was given"));
+                let script = self.planned.asks[at].script;
                 let is_right = match (&asked.answer, script.answer) {
                     (Some(Ok(body)), Given::Result(bytes)) => {
                         *body == record(at, usize::from(u16::MAX), bytes)
@@ -426,15 +426,15 @@ impl App {
                     (Some(Err(Code::OperationCancelled)), _) => done.is_cancelled,
                     _ => false,
                 };
-                play.demand(is_right, || wrong("not what the service gave"));
+                sim.demand(is_right, || wrong("not what the service gave"));
             }
             // A last word comes behind all answers, unless the server was told that there is nobody to give
             // them to.
             let is_owed = is_orderly && !server_session.was_lost();
-            play.demand(asked.answer.is_some() || !is_owed, || wrong("no answer"));
+            sim.demand(asked.answer.is_some() || !is_owed, || wrong("no answer"));
             let is_all =
                 asked.is_released && !asked.is_drained_early(done.records) && !server_session.is_forced;
-            play.demand(!is_all || asked.records == done.records, || {
+            sim.demand(!is_all || asked.records == done.records, || {
                 wrong("released, and not all came")
             });
         }

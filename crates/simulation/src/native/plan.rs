@@ -8,8 +8,8 @@ use sekisho_lifecycle::{Manner, Moment};
 use sekisho_native::Policy;
 
 use crate::Scope;
-use crate::dice::Dice;
-use crate::network::Weather;
+use crate::rng::Rng;
+use crate::network::LinkProfile;
 
 /// No more clients than this.
 const CLIENTS_MAX: usize = 4;
@@ -24,16 +24,16 @@ pub(super) struct Plan {
     /// When the endpoint shuts its sessions down, and how.
     pub(super) stops: Vec<(Moment, Manner)>,
     /// Who comes.
-    pub(super) clients: Vec<Guest>,
+    pub(super) clients: Vec<PlannedClient>,
 }
 
 /// A client.
 #[derive(Clone, Debug)]
-pub(super) struct Guest {
+pub(super) struct PlannedClient {
     /// When it connects.
     pub(super) comes: Moment,
     /// What it asks for.
-    pub(super) asks: Vec<Ask>,
+    pub(super) asks: Vec<PlannedCall>,
     /// What else it does, and when.
     pub(super) acts: Vec<(Moment, Act)>,
     /// How long it needs for a record.
@@ -47,7 +47,7 @@ pub(super) struct Guest {
     /// When the connection is lost.
     pub(super) resets: Option<Moment>,
     /// The way to the server, and back.
-    pub(super) ways: [Weather; 2],
+    pub(super) ways: [LinkProfile; 2],
 }
 
 /// What a client does, or an operator to its session.
@@ -69,7 +69,7 @@ pub(super) enum Act {
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(super) struct PlannedCall {
     /// When it is made at the earliest.
     pub(super) at: Moment,
     /// The length of its body.
@@ -109,8 +109,8 @@ pub(super) enum Given {
 impl Plan {
     /// The plan of a seed.
     pub(super) fn draw(seed: u64, scope: Scope) -> Self {
-        let dice = Dice::new(seed);
-        let mut own = dice.apart(1 << 32);
+        let rng = Rng::new(seed);
+        let mut own = rng.apart(1 << 32);
         let mut timeout = |longest: u64| {
             let least = own.pick(&[1, longest / 4, longest / 2]);
             (!own.is_one_of(10)).then(|| own.millis(least..=longest))
@@ -144,33 +144,33 @@ impl Plan {
         let is_left_out = |client: usize| scope.only.is_some_and(|only| only != client);
         let clients = (0..count)
             .map(|client| {
-                let mut guest = Guest::draw(&policy, &mut dice.apart(client as u64));
-                guest.asks.truncate(if is_left_out(client) { 0 } else { scope.asks_max });
-                guest
+                let mut planned = PlannedClient::draw(&policy, &mut rng.apart(client as u64));
+                planned.asks.truncate(if is_left_out(client) { 0 } else { scope.asks_max });
+                planned
             })
             .collect();
         Self { policy: Arc::new(policy), stops, clients }
     }
 }
 
-impl Guest {
-    fn draw(policy: &Policy, dice: &mut Dice) -> Self {
-        let comes = Moment::from_millis(dice.within(0..=2000));
+impl PlannedClient {
+    fn draw(policy: &Policy, rng: &mut Rng) -> Self {
+        let comes = Moment::from_millis(rng.within(0..=2000));
         // Those who do nothing out of the ordinary get furthest.
-        let is_calm = dice.is_one_of(50);
-        let count = dice.pick(&[1, 3, 8, 20]);
-        let span = dice.pick(&[0, 500, 5000]);
-        let asks: Vec<Ask> = (0..count).map(|_| Ask::draw(comes, span, policy, dice)).collect();
-        let mut acts: Vec<(Moment, Act)> = (0..dice.size(0..=4))
+        let is_calm = rng.is_one_of(50);
+        let count = rng.pick(&[1, 3, 8, 20]);
+        let span = rng.pick(&[0, 500, 5000]);
+        let asks: Vec<PlannedCall> = (0..count).map(|_| PlannedCall::draw(comes, span, policy, rng)).collect();
+        let mut acts: Vec<(Moment, Act)> = (0..rng.size(0..=4))
             .map(|_| {
-                let at = comes + dice.millis(0..=5000);
-                let ask = dice.size(0..=count - 1);
-                let manner = if dice.is_one_of(60) { Manner::Graceful } else { Manner::Forceful };
-                let act = match dice.within(0..=9) {
+                let at = comes + rng.millis(0..=5000);
+                let ask = rng.size(0..=count - 1);
+                let manner = if rng.is_one_of(60) { Manner::Graceful } else { Manner::Forceful };
+                let act = match rng.within(0..=9) {
                     0..=3 => Act::Cancel(ask),
                     4 => Act::CancelFromOutside(ask),
                     5 | 6 => Act::Drain(ask),
-                    7 => Act::Extend(dice.millis(0..=30_000)),
+                    7 => Act::Extend(rng.millis(0..=30_000)),
                     8 => Act::ShutDown(manner),
                     _ => Act::ShutDownFromOutside(manner),
                 };
@@ -182,42 +182,42 @@ impl Guest {
             comes,
             asks,
             acts,
-            takes: dice.millis(0..=dice.clone().pick(&[0, 20, 300])),
-            reads: match dice.within(0..=3) {
+            takes: rng.millis(0..=rng.clone().pick(&[0, 20, 300])),
+            reads: match rng.within(0..=3) {
                 0..=2 => (usize::MAX, Duration::ZERO),
-                _ => (dice.size(20..=300), dice.millis(1..=200)),
+                _ => (rng.size(20..=300), rng.millis(1..=200)),
             },
-            stops_reading: (!is_calm && dice.is_one_of(15)).then(|| comes + dice.millis(0..=3000)),
-            stops_after: if !is_calm && dice.is_one_of(15) {
-                dice.size(0..=600)
+            stops_reading: (!is_calm && rng.is_one_of(15)).then(|| comes + rng.millis(0..=3000)),
+            stops_after: if !is_calm && rng.is_one_of(15) {
+                rng.size(0..=600)
             } else {
                 usize::MAX
             },
-            resets: (!is_calm && dice.is_one_of(25)).then(|| comes + dice.millis(0..=5000)),
-            ways: [Weather::draw(is_calm, dice), Weather::draw(is_calm, dice)],
+            resets: (!is_calm && rng.is_one_of(25)).then(|| comes + rng.millis(0..=5000)),
+            ways: [LinkProfile::draw(is_calm, rng), LinkProfile::draw(is_calm, rng)],
         }
     }
 }
 
-impl Ask {
-    fn draw(comes: Moment, span: u64, policy: &Policy, dice: &mut Dice) -> Self {
+impl PlannedCall {
+    fn draw(comes: Moment, span: u64, policy: &Policy, rng: &mut Rng) -> Self {
         let most = policy.frame_bytes_max as usize;
         let record_max = (policy.channel_bytes_max as usize - 12).min(most);
-        let channel = dice.is_one_of(50).then(|| {
-            (dice.pick(&[0, 1, 5, 30]), dice.size(9..=record_max.max(9)), dice.millis(0..=30))
+        let channel = rng.is_one_of(50).then(|| {
+            (rng.pick(&[0, 1, 5, 30]), rng.size(9..=record_max.max(9)), rng.millis(0..=30))
         });
         let script = Script {
-            first: dice.millis(0..=dice.clone().pick(&[0, 100, 1500])),
+            first: rng.millis(0..=rng.clone().pick(&[0, 100, 1500])),
             channel,
-            forgets_release: dice.is_one_of(8),
-            answer: match dice.within(0..=9) {
-                0..=6 => Given::Result(dice.size(8..=most)),
+            forgets_release: rng.is_one_of(8),
+            answer: match rng.within(0..=9) {
+                0..=6 => Given::Result(rng.size(8..=most)),
                 7 | 8 => Given::Error,
                 _ => Given::Nothing,
             },
-            stays: dice.millis(0..=dice.clone().pick(&[0, 0, 400])),
-            heeds: dice.is_one_of(80).then(|| dice.millis(0..=100)),
+            stays: rng.millis(0..=rng.clone().pick(&[0, 0, 400])),
+            heeds: rng.is_one_of(80).then(|| rng.millis(0..=100)),
         };
-        Self { at: comes + dice.millis(0..=span), bytes: dice.size(8..=most), script }
+        Self { at: comes + rng.millis(0..=span), bytes: rng.size(8..=most), script }
     }
 }

@@ -6,7 +6,7 @@ use sekisho_native::frame::{self, Head, Kind};
 use sekisho_native::server::Written;
 use sekisho_native::{Code, Scratch, Server};
 
-use super::Play;
+use super::Sim;
 use super::plan::{Given, Script};
 use crate::Fault;
 
@@ -94,14 +94,14 @@ impl Work {
         server: &mut Server,
         out: &mut Scratch,
         done: &mut Done,
-        play: &mut Play,
+        sim: &mut Sim,
     ) -> bool {
-        let now = play.now;
+        let now = sim.now;
         let heeds = self.cancel_at.is_some_and(|at| at.is_due(now));
         if heeds && !matches!(self.step, Step::Drop | Step::Gone) {
             server.release_channel(self.id, out, now);
             let given = server.error(self.id, Code::OperationCancelled, "as was asked", out, now);
-            play.demand(given.is_ok(), || "a first answer was not taken".into());
+            sim.demand(given.is_ok(), || "a first answer was not taken".into());
             done.answer = Some(Err(Code::OperationCancelled));
             self.go(Step::Drop, now + self.script.stays);
             return true;
@@ -115,10 +115,10 @@ impl Work {
                     && server.acquire_channel(self.id, out, now).is_ok();
                 self.go(if is_open { Step::Write(0) } else { Step::Answer }, now);
             }
-            Step::Write(at) => self.write(at, server, out, done, play),
-            Step::Answer => self.answer(server, out, done, play),
+            Step::Write(at) => self.write(at, server, out, done, sim),
+            Step::Answer => self.answer(server, out, done, sim),
             Step::Drop => {
-                if !play.has(Fault::HandleForgotten) {
+                if !sim.has(Fault::HandleForgotten) {
                     server.handle_dropped(self.id, out, now);
                 }
                 done.answer.get_or_insert(Err(Code::Unknown));
@@ -136,9 +136,9 @@ impl Work {
         server: &mut Server,
         out: &mut Scratch,
         done: &mut Done,
-        play: &mut Play,
+        sim: &mut Sim,
     ) {
-        let now = play.now;
+        let now = sim.now;
         let Some((count, bytes, gap)) = self.script.channel else { return };
         if at == count {
             if !self.script.forgets_release {
@@ -151,17 +151,17 @@ impl Work {
         match server.write(self.id, &record, out, now) {
             Ok(Written::Sent) => {
                 done.records += 1;
-                if play.has(Fault::RecordTwice) {
+                if sim.has(Fault::RecordTwice) {
                     out.out.extend_from_within(before..);
                 }
-                if play.has(Fault::RecordLost) && at == 1 {
+                if sim.has(Fault::RecordLost) && at == 1 {
                     out.out.truncate(before);
                 }
                 self.go(Step::Write(at + 1), now + gap);
             }
             // It neither blocks nor fails (L28).
             Ok(Written::Unwanted) => self.go(Step::Write(at + 1), now + gap),
-            Ok(Written::Full) if play.has(Fault::CreditIgnored) => {
+            Ok(Written::Full) if sim.has(Fault::CreditIgnored) => {
                 let slot =
                     server.lanes().iter().find(|lane| lane.id == self.id).map(|lane| lane.slot);
                 if let Some(slot) = slot {
@@ -174,12 +174,12 @@ impl Work {
                 self.go(Step::Write(at + 1), now + gap);
             }
             Ok(Written::Full) => self.next_at = None,
-            Err(error) => play.violate(|| format!("a record was not taken: {error}")),
+            Err(error) => sim.violate(|| format!("a record was not taken: {error}")),
         }
     }
 
-    fn answer(&mut self, server: &mut Server, out: &mut Scratch, done: &mut Done, play: &mut Play) {
-        let now = play.now;
+    fn answer(&mut self, server: &mut Server, out: &mut Scratch, done: &mut Done, sim: &mut Sim) {
+        let now = sim.now;
         let before = out.out.len();
         let given = match self.script.answer {
             Given::Result(bytes) => {
@@ -193,12 +193,12 @@ impl Work {
             }
             Given::Nothing => Ok(()),
         };
-        play.demand(given.is_ok(), || format!("a first answer was not taken: {given:?}"));
+        sim.demand(given.is_ok(), || format!("a first answer was not taken: {given:?}"));
         if before < out.out.len() {
-            if play.has(Fault::ResultTwice) {
+            if sim.has(Fault::ResultTwice) {
                 out.out.extend_from_within(before..);
             }
-            if play.has(Fault::ResultLost) {
+            if sim.has(Fault::ResultLost) {
                 out.out.truncate(before);
             }
         }

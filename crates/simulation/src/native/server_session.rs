@@ -7,12 +7,12 @@ use std::time::Duration;
 use sekisho_lifecycle::{Cause, CloseReason, DeadlineKind, Engine, Manner, Moment, Session, Stage};
 use sekisho_native::{Event, Scratch, Server};
 
-use super::plan::{Act, Guest, Plan};
+use super::plan::{Act, PlannedClient, Plan};
 use super::timeline::{Frames, Timeline};
 use super::work::{Done, Work};
-use super::{Link, Play, Who};
+use super::{Link, Sim, Actor};
 use crate::network::Read;
-use crate::{Fault, Tally};
+use crate::{Fault, RunStats};
 
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 8 * 1024;
@@ -47,8 +47,8 @@ pub(super) struct ServerSession {
 
 impl ServerSession {
     /// A peer that has just connected.
-    pub(super) fn new(client: usize, plan: &Plan, tally: &mut Tally, now: Moment) -> Self {
-        tally.sessions += 1;
+    pub(super) fn new(client: usize, plan: &Plan, stats: &mut RunStats, now: Moment) -> Self {
+        stats.sessions += 1;
         Self {
             client,
             server: Server::new(plan.policy.clone(), now),
@@ -75,12 +75,12 @@ impl ServerSession {
     }
 
     /// Somebody here acts on the session.
-    pub(super) fn act(&mut self, act: Act, play: &mut Play) {
-        let now = play.now;
+    pub(super) fn act(&mut self, act: Act, sim: &mut Sim) {
+        let now = sim.now;
         match act {
             Act::ShutDownFromOutside(manner) => {
-                play.say(|| format!("server {} is to end: {manner:?}", self.client));
-                if play.has(Fault::GraceCancels) && manner == Manner::Graceful {
+                sim.say(|| format!("server {} is to end: {manner:?}", self.client));
+                if sim.has(Fault::GraceCancels) && manner == Manner::Graceful {
                     for work in &self.works {
                         self.server.cancel(work.id, Cause::Shutdown, now);
                     }
@@ -103,47 +103,47 @@ impl ServerSession {
     pub(super) fn poll(
         &mut self,
         link: &mut Link,
-        guest: &Guest,
-        tally: &mut Tally,
-        play: &mut Play,
+        planned: &PlannedClient,
+        stats: &mut RunStats,
+        sim: &mut Sim,
     ) {
-        let bound = play.steps + 3000 + 8 * link.up.unread() as u64;
+        let bound = sim.steps + 3000 + 8 * link.up.unread() as u64;
         loop {
-            play.steps += 1;
-            if play.steps > bound {
-                return play.violate(|| "a turn does not come to its end".into());
+            sim.steps += 1;
+            if sim.steps > bound {
+                return sim.violate(|| "a turn does not come to its end".into());
             }
-            let mut has_moved = self.feed(guest, tally, play);
-            has_moved |= self.work(play);
-            has_moved |= self.flush(link, play);
-            self.follow_stage(link, play);
-            if has_moved || self.read(link, guest, tally, play) {
+            let mut has_moved = self.feed(planned, stats, sim);
+            has_moved |= self.work(sim);
+            has_moved |= self.flush(link, sim);
+            self.follow_stage(link, sim);
+            if has_moved || self.read(link, planned, stats, sim) {
                 continue;
             }
-            self.rest(play);
-            if !self.expire(guest, tally, play) {
+            self.rest(sim);
+            if !self.expire(planned, stats, sim) {
                 break;
             }
         }
-        self.agree(play);
+        self.agree(sim);
         let mut next = self.server.next_deadline().map(|deadline| deadline.at);
-        if play.has(Fault::ExpiryLate) {
+        if sim.has(Fault::ExpiryLate) {
             next = next.map(|at| at + WRONG_BY);
         }
-        if play.has(Fault::ExpiryEarly) {
+        if sim.has(Fault::ExpiryEarly) {
             next = next.map(|at| Moment::from_nanos(at.as_nanos().saturating_sub(1_000_000)));
         }
         let works = self.works.iter().filter_map(Work::next_wake).min();
         for at in [next, works, link.up.next_arrival()].into_iter().flatten() {
-            play.wake(Who::ServerSession(self.client), at);
+            sim.wake(Actor::ServerSession(self.client), at);
         }
     }
 
-    fn feed(&mut self, guest: &Guest, tally: &mut Tally, play: &mut Play) -> bool {
+    fn feed(&mut self, planned: &PlannedClient, stats: &mut RunStats, sim: &mut Sim) -> bool {
         let mut happened = false;
         loop {
-            play.steps += 1;
-            let now = play.now;
+            sim.steps += 1;
+            let now = sim.now;
             let before = self.out.out.len();
             let step = self.server.receive(&self.input, &mut self.out, now);
             self.note_output(before, now);
@@ -156,7 +156,7 @@ impl ServerSession {
                 self.pieces.extend_from_slice(&self.input[range.clone()]);
             }
             self.input.drain(..step.taken);
-            self.see(step.event, guest, tally, play);
+            self.see(step.event, planned, stats, sim);
         }
     }
 
@@ -174,10 +174,10 @@ impl ServerSession {
         }
     }
 
-    fn see(&mut self, event: Option<Event>, guest: &Guest, tally: &mut Tally, play: &mut Play) {
+    fn see(&mut self, event: Option<Event>, planned: &PlannedClient, stats: &mut RunStats, sim: &mut Sim) {
         let Some(event) = event else { return };
-        let (client, now) = (self.client, play.now);
-        play.say(|| format!("server {client}: {event:?}"));
+        let (client, now) = (self.client, sim.now);
+        sim.say(|| format!("server {client}: {event:?}"));
         match event {
             Event::Hello(_) => {
                 let before = self.out.out.len();
@@ -188,44 +188,44 @@ impl ServerSession {
             }
             Event::Piece(_) | Event::Bug(..) => {}
             Event::Request { id, .. } => {
-                tally.requests += 1;
+                stats.requests += 1;
                 let body = std::mem::take(&mut self.pieces);
                 let name = body.first_chunk().map(|name| u64::from_le_bytes(*name) as usize);
-                let ask = name.and_then(|name| Some((name, guest.asks.get(name)?)));
+                let ask = name.and_then(|name| Some((name, planned.asks.get(name)?)));
                 let Some((name, ask)) = ask.filter(|(name, ask)| {
                     body.len() == ask.bytes && body[8..].iter().all(|byte| *byte == *name as u8)
                 }) else {
-                    return play.violate(|| format!("a request that nobody made: {body:?}"));
+                    return sim.violate(|| format!("a request that nobody made: {body:?}"));
                 };
                 let is_new = self.done.insert(name, Done::default()).is_none();
-                play.demand(is_new, || format!("request {name} came a second time"));
+                sim.demand(is_new, || format!("request {name} came a second time"));
                 self.works.push(Work::new(id, name, ask.script, now));
             }
             Event::Refused(_) => self.pieces.clear(),
             Event::Cancelled(id, cause) => {
-                if play.has(Fault::CancelLost) {
+                if sim.has(Fault::CancelLost) {
                     return;
                 }
                 let Some(work) = self.works.iter_mut().find(|work| work.id == id) else {
-                    return play
+                    return sim
                         .violate(|| format!("{id} is told to cancel, and nobody works on it"));
                 };
                 let (ask, is_second) = (work.ask, work.is_cancelled);
                 work.cancel(now);
-                tally.cancels += 1;
+                stats.cancels += 1;
                 if let Some(done) = self.done.get_mut(&ask) {
                     done.is_cancelled = true;
                 }
-                play.demand(!is_second, || format!("request {ask} is told to cancel twice"));
+                sim.demand(!is_second, || format!("request {ask} is told to cancel twice"));
                 let is_forced = self.server.stay().asked() == Some(Manner::Forceful);
                 let has_cause = match cause {
                     Cause::ClientAsked => {
-                        guest.acts.iter().any(|(_, act)| *act == Act::Cancel(ask))
+                        planned.acts.iter().any(|(_, act)| *act == Act::Cancel(ask))
                     }
                     Cause::Operator => self.cancelled_outside.contains(&ask),
                     Cause::Shutdown | Cause::ClientLost | Cause::Deadline => is_forced,
                 };
-                play.demand(has_cause, || {
+                sim.demand(has_cause, || {
                     format!("request {ask} was cancelled: {cause:?}, without a cause")
                 });
             }
@@ -237,22 +237,22 @@ impl ServerSession {
         }
     }
 
-    fn work(&mut self, play: &mut Play) -> bool {
+    fn work(&mut self, sim: &mut Sim) -> bool {
         let mut happened = false;
         for at in 0..self.works.len() {
             let before = self.out.out.len();
             let work = &mut self.works[at];
             if let Some(done) = self.done.get_mut(&work.ask) {
-                happened |= work.poll(&mut self.server, &mut self.out, done, play);
+                happened |= work.poll(&mut self.server, &mut self.out, done, sim);
             }
-            self.note_output(before, play.now);
+            self.note_output(before, sim.now);
         }
         self.works.retain(|work| !work.is_gone());
         happened
     }
 
-    fn flush(&mut self, link: &mut Link, play: &mut Play) -> bool {
-        let (mut happened, now) = (false, play.now);
+    fn flush(&mut self, link: &mut Link, sim: &mut Sim) -> bool {
+        let (mut happened, now) = (false, sim.now);
         loop {
             if self.server.stage() != Stage::Open || self.reason.is_some() {
                 self.out.out.clear();
@@ -260,7 +260,7 @@ impl ServerSession {
             }
             if self.out.out.is_empty() {
                 // Whoever lost it believes that it has left.
-                if play.has(Fault::ResultLost) || play.has(Fault::RecordLost) {
+                if sim.has(Fault::ResultLost) || sim.has(Fault::RecordLost) {
                     self.server.transmitted(0, false, now);
                     self.timeline.sent(0, false, now);
                 }
@@ -271,12 +271,12 @@ impl ServerSession {
                 self.timeline.over();
                 return true;
             }
-            let Some(moved) = link.down.send(&self.out.out, now, &mut play.dice) else {
+            let Some(moved) = link.down.send(&self.out.out, now, &mut sim.rng) else {
                 self.server.transmitted(0, true, now);
                 self.timeline.sent(0, true, now);
                 return happened;
             };
-            play.wake(Who::Client(self.client), link.down.next_arrival().unwrap_or(now));
+            sim.wake(Actor::Client(self.client), link.down.next_arrival().unwrap_or(now));
             happened = true;
             self.out.out.drain(..moved);
             let is_pending = !self.out.out.is_empty();
@@ -285,7 +285,7 @@ impl ServerSession {
         }
     }
 
-    fn read(&mut self, link: &mut Link, guest: &Guest, tally: &mut Tally, play: &mut Play) -> bool {
+    fn read(&mut self, link: &mut Link, planned: &PlannedClient, stats: &mut RunStats, sim: &mut Sim) -> bool {
         if self.reason.is_some() || !self.server.wants_input() {
             return false;
         }
@@ -293,27 +293,27 @@ impl ServerSession {
         match link.up.read(INPUT_BYTES, &mut self.input) {
             Read::Nothing => false,
             Read::Bytes(count) => {
-                play.say(|| format!("server {} reads {count} bytes", self.client));
+                sim.say(|| format!("server {} reads {count} bytes", self.client));
                 self.timeline.read(&self.input[before..]);
                 if link.up.has_room_for_sender() {
-                    play.wake(Who::Client(self.client), play.now + link.down.latency_min());
+                    sim.wake(Actor::Client(self.client), sim.now + link.down.latency_min());
                 }
                 true
             }
             Read::End => {
-                let event = self.server.input_ended(play.now);
-                self.see(event, guest, tally, play);
+                let event = self.server.input_ended(sim.now);
+                self.see(event, planned, stats, sim);
                 true
             }
             Read::Reset => {
-                self.server.transport_lost(CloseReason::TransportLost, play.now);
+                self.server.transport_lost(CloseReason::TransportLost, sim.now);
                 true
             }
         }
     }
 
-    fn follow_stage(&mut self, link: &mut Link, play: &mut Play) {
-        let now = play.now;
+    fn follow_stage(&mut self, link: &mut Link, sim: &mut Sim) {
+        let now = sim.now;
         self.was_lost |= self.server.stay().is_lost();
         self.is_forced |= self.server.stay().asked() == Some(Manner::Forceful);
         match self.server.stage() {
@@ -321,58 +321,58 @@ impl ServerSession {
             Stage::Lingering => {
                 self.timeline.lingers(now);
                 if !std::mem::replace(&mut self.is_shut, true) {
-                    link.down.end(now, &mut play.dice);
+                    link.down.end(now, &mut sim.rng);
                 }
             }
             Stage::Closed(reason) => {
                 self.timeline.over();
                 if self.reason.is_none() {
-                    play.say(|| format!("server {} closes: {reason:?}", self.client));
+                    sim.say(|| format!("server {} closes: {reason:?}", self.client));
                     self.reason = Some(reason);
                     let has_lost = link.up.close_reader();
                     if reason.wants_reset() || has_lost {
-                        link.down.reset(now, &mut play.dice);
+                        link.down.reset(now, &mut sim.rng);
                     } else {
-                        link.down.end(now, &mut play.dice);
+                        link.down.end(now, &mut sim.rng);
                     }
                 }
             }
         }
-        play.wake(Who::Client(self.client), link.down.next_arrival().unwrap_or(now).max(now));
+        sim.wake(Actor::Client(self.client), link.down.next_arrival().unwrap_or(now).max(now));
     }
 
-    fn rest(&mut self, play: &mut Play) {
+    fn rest(&mut self, sim: &mut Sim) {
         let stage = self.server.stage();
         let is_full = stage == Stage::Open && !self.server.wants_input();
         let waits = stage == Stage::Open
             && self.server.stay().asked() == Some(Manner::Graceful)
             && self.server.stay().is_waiting_for_channels();
-        self.timeline.rests(is_full, waits, play.now);
+        self.timeline.rests(is_full, waits, sim.now);
         for work in &self.works {
             let is_untold =
                 self.server.is_cancelled(work.id) && !work.is_cancelled && !work.is_gone();
             let has_answer = self.done.get(&work.ask).is_some_and(|done| done.answer.is_some());
-            play.demand(!is_untold || has_answer, || {
+            sim.demand(!is_untold || has_answer, || {
                 format!("request {} is cancelled, and its service does not know", work.ask)
             });
         }
     }
 
-    fn expire(&mut self, guest: &Guest, tally: &mut Tally, play: &mut Play) -> bool {
-        let mut now = play.now;
-        if play.has(Fault::ExpiryEarly) {
+    fn expire(&mut self, planned: &PlannedClient, stats: &mut RunStats, sim: &mut Sim) -> bool {
+        let mut now = sim.now;
+        if sim.has(Fault::ExpiryEarly) {
             now = now + WRONG_BY;
         }
-        let late = play.has(Fault::ExpiryLate);
+        let late = sim.has(Fault::ExpiryLate);
         let is_due = |at: Moment| if late { (at + WRONG_BY).is_due(now) } else { at.is_due(now) };
         let Some(deadline) = self.server.next_deadline().filter(|deadline| is_due(deadline.at))
         else {
             return false;
         };
-        tally.deadlines += 1;
-        let (right, really) = (self.timeline.next(), play.now);
-        play.say(|| format!("server {}: {:?} falls", self.client, deadline.kind));
-        play.demand(right == Some((really, deadline.kind)), || {
+        stats.deadlines += 1;
+        let (right, really) = (self.timeline.next(), sim.now);
+        sim.say(|| format!("server {}: {:?} falls", self.client, deadline.kind));
+        sim.demand(right == Some((really, deadline.kind)), || {
             format!("{:?} fell at {really:?}, and was due at {right:?}", deadline.kind)
         });
         let event = self.server.expire(now);
@@ -382,20 +382,20 @@ impl ServerSession {
         if deadline.kind == DeadlineKind::Session {
             self.timeline.life_is_over();
         }
-        self.see(event, guest, tally, play);
+        self.see(event, planned, stats, sim);
         true
     }
 
     /// At rest the engine has the deadline that the timeline has.
-    fn agree(&self, play: &mut Play) {
+    fn agree(&self, sim: &mut Sim) {
         let engine = self.server.next_deadline().map(|deadline| deadline.at);
         let right = if self.reason.is_some() { None } else { self.timeline.next() };
-        play.demand(engine == right.map(|(at, _)| at), || {
+        sim.demand(engine == right.map(|(at, _)| at), || {
             let is = self.server.next_deadline();
             format!("server {}: the deadline should be {right:?} and is {is:?}", self.client)
         });
         let lanes = self.server.lanes().len();
-        play.demand(lanes <= self.works.len() + self.done.len(), || format!("{lanes} lanes"));
+        sim.demand(lanes <= self.works.len() + self.done.len(), || format!("{lanes} lanes"));
     }
 
     /// Whether its peer was lost, or broke the protocol: what it was owed is thrown away.
@@ -404,18 +404,18 @@ impl ServerSession {
     }
 
     /// The listener's side comes round.
-    pub(super) fn reclaim(&mut self, play: &Play) {
-        if !(play.has(Fault::NotReclaimed) && self.reason == Some(CloseReason::TransportLost)) {
-            self.is_reclaimed |= self.server.reclaim(play.now);
+    pub(super) fn reclaim(&mut self, sim: &Sim) {
+        if !(sim.has(Fault::NotReclaimed) && self.reason == Some(CloseReason::TransportLost)) {
+            self.is_reclaimed |= self.server.reclaim(sim.now);
         }
     }
 
     /// What must hold when all is over.
-    pub(super) fn settle(&self, play: &mut Play) {
+    pub(super) fn settle(&self, sim: &mut Sim) {
         let state = self.server.stay().session();
         let (client, works, lanes) = (self.client, self.works.len(), self.server.lanes().len());
         let is_empty = works == 0 && lanes == 0 && state == Session::Vacant;
-        play.demand(self.reason.is_some() && is_empty && self.is_reclaimed, || {
+        sim.demand(self.reason.is_some() && is_empty && self.is_reclaimed, || {
             format!(
                 "session {client} was not released: {:?}, {state}, {works} works, {lanes} lanes",
                 self.reason

@@ -6,22 +6,22 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use sekisho_lifecycle::Moment;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// How often one of them may be woken at one instant before that is called a busy loop.
 const WAKES_AT_ONCE_MAX: u32 = 8000;
 
 /// Who is woken when.
 #[derive(Debug)]
-pub struct Agenda<Who> {
-    entries: BinaryHeap<Reverse<(Moment, u16, u64, Who)>>,
+pub struct Schedule<Actor> {
+    entries: BinaryHeap<Reverse<(Moment, u16, u64, Actor)>>,
     /// The first entry of each; later ones are not kept, since whoever is woken says again what it waits for.
-    first: BTreeMap<Who, Moment>,
+    first: BTreeMap<Actor, Moment>,
     number: u64,
-    last: (Moment, BTreeMap<Who, u32>),
+    last: (Moment, BTreeMap<Actor, u32>),
 }
 
-impl<Who: Copy + Ord> Agenda<Who> {
+impl<Actor: Copy + Ord> Schedule<Actor> {
     /// An empty one.
     pub const fn new() -> Self {
         Self {
@@ -33,17 +33,17 @@ impl<Who: Copy + Ord> Agenda<Who> {
     }
 
     /// Wakes somebody at this moment, or earlier where that is asked for already.
-    pub fn wake(&mut self, who: Who, at: Moment, dice: &mut Dice) {
+    pub fn wake(&mut self, who: Actor, at: Moment, rng: &mut Rng) {
         if self.first.get(&who).is_some_and(|first| *first <= at) {
             return;
         }
         self.first.insert(who, at);
         self.number += 1;
-        self.entries.push(Reverse((at, dice.draw() as u16, self.number, who)));
+        self.entries.push(Reverse((at, rng.draw() as u16, self.number, who)));
     }
 
     /// The next one. `Err` names who is woken again and again.
-    pub fn next_due(&mut self) -> Option<Result<(Moment, Who), Who>> {
+    pub fn next_due(&mut self) -> Option<Result<(Moment, Actor), Actor>> {
         while let Some(Reverse((at, _, _, who))) = self.entries.pop() {
             // One that was overtaken by an earlier one is void.
             if self.first.get(&who) != Some(&at) {
@@ -61,7 +61,7 @@ impl<Who: Copy + Ord> Agenda<Who> {
     }
 }
 
-impl<Who: Copy + Ord> Default for Agenda<Who> {
+impl<Actor: Copy + Ord> Default for Schedule<Actor> {
     fn default() -> Self {
         Self::new()
     }
@@ -73,22 +73,22 @@ mod tests {
 
     #[test]
     fn time_moves_to_the_next_entry_and_an_earlier_one_takes_the_place_of_a_later_one() {
-        let (mut agenda, mut dice) = (Agenda::new(), Dice::new(1));
+        let (mut schedule, mut rng) = (Schedule::new(), Rng::new(1));
         let at = Moment::from_millis;
-        agenda.wake('a', at(9), &mut dice);
-        agenda.wake('b', at(5), &mut dice);
-        agenda.wake('a', at(3), &mut dice);
-        agenda.wake('a', at(4), &mut dice);
-        let order: Vec<_> = std::iter::from_fn(|| agenda.next_due()).collect();
+        schedule.wake('a', at(9), &mut rng);
+        schedule.wake('b', at(5), &mut rng);
+        schedule.wake('a', at(3), &mut rng);
+        schedule.wake('a', at(4), &mut rng);
+        let order: Vec<_> = std::iter::from_fn(|| schedule.next_due()).collect();
         assert_eq!(order, [Ok((at(3), 'a')), Ok((at(5), 'b'))]);
     }
 
     #[test]
     fn whoever_is_woken_for_ever_at_one_instant_is_named() {
-        let (mut agenda, mut dice) = (Agenda::new(), Dice::new(1));
+        let (mut schedule, mut rng) = (Schedule::new(), Rng::new(1));
         for _ in 0..=WAKES_AT_ONCE_MAX {
-            agenda.wake('a', Moment::ZERO, &mut dice);
-            if agenda.next_due() == Some(Err('a')) {
+            schedule.wake('a', Moment::ZERO, &mut rng);
+            if schedule.next_due() == Some(Err('a')) {
                 return;
             }
         }

@@ -10,8 +10,8 @@ use sekisho_lifecycle::{Drain, Manner, Moment};
 
 use super::plan::Plan;
 use super::program::Runner;
-use super::{Play, Who};
-use crate::{Fault, Tally};
+use super::{Sim, Actor};
+use crate::{Fault, RunStats};
 
 /// The shutdown that was requested of every session. The greater one is never weakened (L10).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,7 +26,7 @@ pub(super) enum ModelShutdown {
 
 /// The server as a whole.
 #[derive(Debug)]
-pub(super) struct House {
+pub(super) struct ModelServer {
     sites: Vec<[Arc<Policy>; 2]>,
     site: usize,
     /// How many sessions there may be at a time.
@@ -55,10 +55,10 @@ pub(super) struct House {
     /// How the server has ended.
     pub(super) outcome: Option<Outcome>,
     /// What happened.
-    pub(super) tally: Tally,
+    pub(super) stats: RunStats,
 }
 
-impl House {
+impl ModelServer {
     /// A server that has just started.
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl House {
             runs: BTreeMap::new(),
             drain: Drain::new(plan.grace),
             outcome: None,
-            tally: Tally { worlds: 1, ..Tally::default() },
+            stats: RunStats { worlds: 1, ..RunStats::default() },
         }
     }
 
@@ -99,42 +99,42 @@ impl House {
     }
 
     /// A task has ended.
-    pub(super) fn end_task(&mut self, id: u64, play: &mut Play) {
+    pub(super) fn end_task(&mut self, id: u64, sim: &mut Sim) {
         let was_there = self.tasks.remove(&id);
-        play.demand(was_there, || format!("task {id} has ended twice"));
+        sim.demand(was_there, || format!("task {id} has ended twice"));
     }
 
     /// A program goes on alone.
-    pub(super) fn leave_alone(&mut self, id: u64, runner: Runner, play: &mut Play) {
+    pub(super) fn leave_alone(&mut self, id: u64, runner: Runner, sim: &mut Sim) {
         if let Some(at) = runner.next_wake()
-            && !play.has(Fault::ProgramForgotten)
+            && !sim.has(Fault::ProgramForgotten)
         {
-            play.wake(Who::Run(id), at);
+            sim.wake(Actor::Run(id), at);
         }
         self.runs.insert(id, runner);
     }
 
     /// Tells the shutdown what happened, and does what it orders. Says whether sessions have a new shutdown request.
-    pub(super) fn tell(&mut self, fact: Fact, play: &mut Play) -> bool {
-        let order = self.drain.after(fact, play.now);
+    pub(super) fn tell(&mut self, fact: Fact, sim: &mut Sim) -> bool {
+        let order = self.drain.after(fact, sim.now);
         if let Some(at) = self.drain.next_deadline() {
-            play.wake(Who::Server, at);
+            sim.wake(Actor::Server, at);
         }
         match order {
             Order::Nothing => false,
             Order::ShutDownAll(manner) => {
-                play.say(|| format!("all sessions shall end: {manner:?}"));
+                sim.say(|| format!("all sessions shall end: {manner:?}"));
                 let shutdown = if manner == Manner::Graceful { ModelShutdown::Drain } else { ModelShutdown::Force };
                 self.shutdown = self.shutdown.max(shutdown);
-                self.ends_since.get_or_insert(play.now);
+                self.ends_since.get_or_insert(sim.now);
                 if shutdown == ModelShutdown::Force {
-                    self.forced_since.get_or_insert(play.now);
+                    self.forced_since.get_or_insert(sim.now);
                 }
                 true
             }
             Order::Exit(outcome) => {
-                play.say(|| format!("the server ends: {outcome:?}"));
-                play.demand(self.outcome.is_none(), || "the server has ended twice".into());
+                sim.say(|| format!("the server ends: {outcome:?}"));
+                sim.demand(self.outcome.is_none(), || "the server has ended twice".into());
                 self.outcome = Some(outcome);
                 false
             }

@@ -25,7 +25,7 @@ pub enum World {
 
 /// What happened in a world, or in many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct RunStats {
     /// Worlds.
     pub worlds: u64,
     /// Sessions.
@@ -60,16 +60,16 @@ pub struct Failure {
 }
 
 /// Plays the world of a seed.
-pub fn check(world: World, seed: u64, fault: Option<Fault>) -> Result<Tally, Box<Failure>> {
-    match play(world, seed, fault, Scope::WHOLE, false) {
-        Ok(tally) => Ok(tally),
+pub fn check(world: World, seed: u64, fault: Option<Fault>) -> Result<RunStats, Box<Failure>> {
+    match sim(world, seed, fault, Scope::WHOLE, false) {
+        Ok(stats) => Ok(stats),
         Err(_) => Err(Box::new(smallest(world, seed, fault))),
     }
 }
 
 /// Looks for the smallest part of a failing world that still fails, and plays it with a trace.
 fn smallest(world: World, seed: u64, fault: Option<Fault>) -> Failure {
-    let fails = |scope| play(world, seed, fault, scope, false).is_err();
+    let fails = |scope| sim(world, seed, fault, scope, false).is_err();
     let alone = (0..CLIENTS_TRIED)
         .map(|client| Scope { only: Some(client), ..Scope::WHOLE })
         .find(|scope| fails(*scope));
@@ -77,7 +77,7 @@ fn smallest(world: World, seed: u64, fault: Option<Fault>) -> Failure {
     let shorter =
         (1..ASKS_TRIED).map(|asks_max| Scope { asks_max, ..scope }).find(|scope| fails(*scope));
     let scope = shorter.unwrap_or(scope);
-    let (violation, trace) = match play(world, seed, fault, scope, true) {
+    let (violation, trace) = match sim(world, seed, fault, scope, true) {
         Err(told) => told,
         Ok(_) => {
             ("it went wrong once and not again: something is left to chance".into(), Vec::new())
@@ -88,16 +88,16 @@ fn smallest(world: World, seed: u64, fault: Option<Fault>) -> Failure {
 
 type Told = (String, Vec<String>);
 
-fn play(
+fn sim(
     world: World,
     seed: u64,
     fault: Option<Fault>,
     scope: Scope,
     is_traced: bool,
-) -> Result<Tally, Told> {
+) -> Result<RunStats, Told> {
     let played = catch_unwind(AssertUnwindSafe(|| match world {
-        World::Http => http::play(seed, fault, scope, is_traced),
-        World::Native => native::play(seed, fault, scope, is_traced),
+        World::Http => http::sim(seed, fault, scope, is_traced),
+        World::Native => native::sim(seed, fault, scope, is_traced),
     }));
     played.unwrap_or_else(|panic| Err((format!("a panic: {}", panic_text(&*panic)), Vec::new())))
 }
@@ -107,7 +107,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
-impl Tally {
+impl RunStats {
     /// Both together.
     pub fn add(&mut self, other: Self) {
         self.worlds += other.worlds;
@@ -130,7 +130,7 @@ impl fmt::Display for World {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for RunStats {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { worlds, sessions, requests, answers, cut, deadlines, cancels, steps } = self;
         write!(

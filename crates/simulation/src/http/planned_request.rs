@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sekisho_gateway::cgi::Exit;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// What every request body is made of.
 const BAIT: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -22,7 +22,7 @@ pub(super) struct Token {
 /// One request.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "what one head says, each independent")]
-pub(super) struct Ask {
+pub(super) struct PlannedRequest {
     /// The head as it is sent, an empty line before it included.
     pub(super) head: Vec<u8>,
     /// How many bytes of it are that empty line.
@@ -150,22 +150,22 @@ pub(super) enum End {
     Hang,
 }
 
-impl Ask {
+impl PlannedRequest {
     /// A request, from the dice.
-    pub(super) fn draw(token: Token, is_calm: bool, dice: &mut Dice) -> Self {
+    pub(super) fn draw(token: Token, is_calm: bool, rng: &mut Rng) -> Self {
         // So many of a hundred requests of a calm client are odd.
         let odd = |cases: u64| if is_calm { 1 } else { cases };
-        let is_old = dice.is_one_of(odd(12));
-        let has_body = dice.is_one_of(45);
-        let is_chunked = has_body && !is_old && dice.is_one_of(50);
-        let is_head = !has_body && dice.is_one_of(12);
-        let expects = has_body && !is_old && dice.is_one_of(odd(20));
-        let asks_to_close = dice.is_one_of(odd(4));
-        let asks_to_keep = is_old && dice.is_one_of(60);
-        let host = dice.size(0..=1);
-        let blank = if dice.is_one_of(10) { "\r\n" } else { "" };
-        let plain = has_body.then(|| dice.pick(&[0, 1, 30, 200, 900, 4000]));
-        let script = Script::draw(token, is_calm, dice);
+        let is_old = rng.is_one_of(odd(12));
+        let has_body = rng.is_one_of(45);
+        let is_chunked = has_body && !is_old && rng.is_one_of(50);
+        let is_head = !has_body && rng.is_one_of(12);
+        let expects = has_body && !is_old && rng.is_one_of(odd(20));
+        let asks_to_close = rng.is_one_of(odd(4));
+        let asks_to_keep = is_old && rng.is_one_of(60);
+        let host = rng.size(0..=1);
+        let blank = if rng.is_one_of(10) { "\r\n" } else { "" };
+        let plain = has_body.then(|| rng.pick(&[0, 1, 30, 200, 900, 4000]));
+        let script = Script::draw(token, is_calm, rng);
         let (name, version) = match (has_body, is_head) {
             (true, _) => ("POST", is_old),
             (false, true) => ("HEAD", is_old),
@@ -192,15 +192,15 @@ impl Ask {
             let bytes: Vec<u8> = BAIT.iter().copied().cycle().take(plain).collect();
             if is_chunked {
                 head += "Transfer-Encoding: chunked\r\n";
-                over_at = write_chunks(&bytes, body_max, &mut body, dice);
+                over_at = write_chunks(&bytes, body_max, &mut body, rng);
             } else {
                 head.push_str(&["Content-Length: ", &plain.to_string(), "\r\n"].concat());
                 body = bytes;
                 over_at = (plain > body_max).then_some(0);
             }
         }
-        for at in 0..dice.pick(&[0, 0, 1, 5]) {
-            let value = "x".repeat(dice.size(0..=60));
+        for at in 0..rng.pick(&[0, 0, 1, 5]) {
+            let value = "x".repeat(rng.size(0..=60));
             head.push_str(&["X-", &at.to_string(), ": ", &value, "\r\n"].concat());
         }
         head += "\r\n";
@@ -218,8 +218,8 @@ impl Ask {
             host,
             script,
         };
-        if dice.is_one_of(odd(6)) {
-            ask.spoil(is_chunked, dice);
+        if rng.is_one_of(odd(6)) {
+            ask.spoil(is_chunked, rng);
         }
         ask
     }
@@ -230,8 +230,8 @@ impl Ask {
     }
 
     /// Makes it bad in one of many ways.
-    fn spoil(&mut self, is_chunked: bool, dice: &mut Dice) {
-        if is_chunked && dice.is_one_of(50) {
+    fn spoil(&mut self, is_chunked: bool, rng: &mut Rng) {
+        if is_chunked && rng.is_one_of(50) {
             // The first chunk's size is none.
             self.body[0] = b'x';
             self.bad = Some(Bad::Body);
@@ -254,16 +254,16 @@ impl Ask {
             ("\r\n\r\nGET /bad HTTP/1.1\r\nHost: a\r\n\r\n", 400),
             ("GET /bad HTTP/1.1\r\nHost: a\r\nExpect: miracles\r\n\r\n", 417),
         ];
-        let (text, status) = dice.pick(&rows);
+        let (text, status) = rng.pick(&rows);
         self.head = text.into();
         self.blank = if text.starts_with('\r') { 2 } else { 0 };
         self.body = Vec::new();
         (self.plain, self.over_at) = (None, None);
         (self.is_head, self.is_old, self.persists, self.expects) = (false, false, true, false);
         self.bad = Some(if status == 417 { Bad::Expectation } else { Bad::Head(status) });
-        let long = dice.pick(&[0, 0, 0, 9000]);
+        let long = rng.pick(&[0, 0, 0, 9000]);
         if long > 0 {
-            let line = dice.is_one_of(50);
+            let line = rng.is_one_of(50);
             self.bad = Some(Bad::Head(if line { 414 } else { 431 }));
             let filler = "y".repeat(long);
             self.blank = 0;
@@ -278,16 +278,16 @@ impl Ask {
 }
 
 impl Script {
-    fn draw(token: Token, is_calm: bool, dice: &mut Dice) -> Self {
-        let status = dice.pick(&[200, 200, 200, 404, 204, 304, 206]);
+    fn draw(token: Token, is_calm: bool, rng: &mut Rng) -> Self {
+        let status = rng.pick(&[200, 200, 200, 404, 204, 304, 206]);
         let is_empty = matches!(status, 204 | 304);
-        let body_bytes = if is_empty { 0 } else { dice.pick(&[0, 1, 40, 500, 3000, 12_000]) };
-        let said = if dice.is_one_of(50) { Said::Unknown } else { Said::Length(body_bytes) };
-        let how = match dice.within(0..=9) {
+        let body_bytes = if is_empty { 0 } else { rng.pick(&[0, 1, 40, 500, 3000, 12_000]) };
+        let said = if rng.is_one_of(50) { Said::Unknown } else { Said::Length(body_bytes) };
+        let how = match rng.within(0..=9) {
             0..=2 => How::Ready,
             3 | 4 => How::File,
-            5..=7 => How::Task(Pace::draw(is_calm, dice)),
-            _ => How::Program(Run::draw(token, is_calm, dice)),
+            5..=7 => How::Task(Pace::draw(is_calm, rng)),
+            _ => How::Program(Run::draw(token, is_calm, rng)),
         };
         let mut script = Self {
             status,
@@ -295,13 +295,13 @@ impl Script {
             body_bytes,
             how,
             end: End::Done,
-            body_max: dice.pick(&[100, 2000, 1 << 20]),
+            body_max: rng.pick(&[100, 2000, 1 << 20]),
         };
         match &script.how {
             How::Ready | How::File => script.said = Said::Length(body_bytes),
             How::Task(_) => {
-                script.end = match dice.within(0..=if is_calm { 60 } else { 11 }) {
-                    0 => End::Fail(dice.pick(&[500, 502, 403])),
+                script.end = match rng.within(0..=if is_calm { 60 } else { 11 }) {
+                    0 => End::Fail(rng.pick(&[500, 502, 403])),
                     1 => End::Break,
                     2 => End::Hang,
                     _ => End::Done,
@@ -346,51 +346,51 @@ impl Script {
 }
 
 impl Pace {
-    fn draw(is_calm: bool, dice: &mut Dice) -> Self {
+    fn draw(is_calm: bool, rng: &mut Rng) -> Self {
         Self {
-            first: dice.millis(0..=600),
-            gap: dice.millis(0..=200),
-            piece: if is_calm { 5000 } else { dice.pick(&[1, 100, 1000, 5000]) },
-            needs_body: dice.is_one_of(60),
-            appetite: dice.is_one_of(30).then(|| (dice.pick(&[1, 100, 1000]), dice.millis(1..=50))),
-            timeout: (!is_calm && dice.is_one_of(50)).then(|| dice.millis(1..=3000)),
-            cancel: dice.is_one_of(80).then(|| dice.millis(0..=300)),
+            first: rng.millis(0..=600),
+            gap: rng.millis(0..=200),
+            piece: if is_calm { 5000 } else { rng.pick(&[1, 100, 1000, 5000]) },
+            needs_body: rng.is_one_of(60),
+            appetite: rng.is_one_of(30).then(|| (rng.pick(&[1, 100, 1000]), rng.millis(1..=50))),
+            timeout: (!is_calm && rng.is_one_of(50)).then(|| rng.millis(1..=3000)),
+            cancel: rng.is_one_of(80).then(|| rng.millis(0..=300)),
         }
     }
 }
 
 impl Run {
-    fn draw(token: Token, is_calm: bool, dice: &mut Dice) -> Self {
-        let is_head_bad = !is_calm && dice.is_one_of(8);
+    fn draw(token: Token, is_calm: bool, rng: &mut Rng) -> Self {
+        let is_head_bad = !is_calm && rng.is_one_of(8);
         let head: &[u8] =
             if is_head_bad { b"no head at all\n\n" } else { b"Content-Type: t/t\n\n" };
         let mut output = Vec::new();
-        let mut at = dice.millis(0..=400);
-        for piece in head.chunks(dice.size(1..=head.len())) {
+        let mut at = rng.millis(0..=400);
+        for piece in head.chunks(rng.size(1..=head.len())) {
             output.push((at, piece.to_vec()));
-            at += dice.millis(0..=30);
+            at += rng.millis(0..=30);
         }
         let mut made = 0;
-        for _ in 0..dice.size(0..=4) {
-            let count = dice.pick(&[1, 100, 3000]);
+        for _ in 0..rng.size(0..=4) {
+            let count = rng.pick(&[1, 100, 3000]);
             let piece = (made..made + count).map(|at| Script::byte(token, at)).collect();
             made += count;
             output.push((at, piece));
-            at += dice.millis(0..=300);
+            at += rng.millis(0..=300);
         }
-        if !is_calm && dice.is_one_of(15) {
-            output.truncate(dice.size(0..=output.len()));
+        if !is_calm && rng.is_one_of(15) {
+            output.truncate(rng.size(0..=output.len()));
         }
         let least = if is_calm { 1000 } else { 50 };
         let exits = [Exit::Code(0), Exit::Code(0), Exit::Code(1), Exit::Signal(11)];
-        let code = dice.pick(&exits[..if is_calm { 2 } else { 4 }]);
+        let code = rng.pick(&exits[..if is_calm { 2 } else { 4 }]);
         Self {
             output,
-            exit: (is_calm || dice.is_one_of(85)).then(|| (at + dice.millis(0..=200), code)),
-            term: dice.is_one_of(80).then(|| dice.millis(0..=200)),
-            has_child: dice.is_one_of(10),
-            read_timeout: dice.is_one_of(90).then(|| dice.millis(least..=1500)),
-            total_timeout: (!is_calm && dice.is_one_of(30)).then(|| dice.millis(50..=2500)),
+            exit: (is_calm || rng.is_one_of(85)).then(|| (at + rng.millis(0..=200), code)),
+            term: rng.is_one_of(80).then(|| rng.millis(0..=200)),
+            has_child: rng.is_one_of(10),
+            read_timeout: rng.is_one_of(90).then(|| rng.millis(least..=1500)),
+            total_timeout: (!is_calm && rng.is_one_of(30)).then(|| rng.millis(50..=2500)),
             is_head_bad,
         }
     }
@@ -411,11 +411,11 @@ impl Run {
 }
 
 /// Writes a chunked body; where in it the byte behind the first `max` lies.
-fn write_chunks(mut bytes: &[u8], max: usize, out: &mut Vec<u8>, dice: &mut Dice) -> Option<usize> {
+fn write_chunks(mut bytes: &[u8], max: usize, out: &mut Vec<u8>, rng: &mut Rng) -> Option<usize> {
     let (mut written, mut over_at) = (0, None);
     while !bytes.is_empty() {
-        let (chunk, rest) = bytes.split_at(dice.size(1..=bytes.len()));
-        let extension = if dice.is_one_of(20) { ";a=b" } else { "" };
+        let (chunk, rest) = bytes.split_at(rng.size(1..=bytes.len()));
+        let extension = if rng.is_one_of(20) { ";a=b" } else { "" };
         out.extend_from_slice(format!("{:x}{extension}\r\n", chunk.len()).as_bytes());
         if written <= max && max < written + chunk.len() {
             over_at = Some(out.len() + max - written);
@@ -425,7 +425,7 @@ fn write_chunks(mut bytes: &[u8], max: usize, out: &mut Vec<u8>, dice: &mut Dice
         out.extend_from_slice(b"\r\n");
         bytes = rest;
     }
-    let trailer = if dice.is_one_of(20) { "T: t\r\n" } else { "" };
+    let trailer = if rng.is_one_of(20) { "T: t\r\n" } else { "" };
     out.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
     over_at
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// A stream of numbers that follows from its seed (splitmix64).
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// The dice of a seed.
     pub fn new(seed: u64) -> Self {
-        let mut dice = Self(seed);
-        dice.draw();
-        dice
+        let mut rng = Self(seed);
+        rng.draw();
+        rng
     }
 
     /// Other dice, which follow from these and a number, and draw nothing from them.
@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_numbers_and_another_one_others() {
         let drawn = |seed| {
-            let mut dice = Dice::new(seed);
-            [dice.draw(), dice.within(3..=9), dice.apart(7).draw(), dice.draw()]
+            let mut rng = Rng::new(seed);
+            [rng.draw(), rng.within(3..=9), rng.apart(7).draw(), rng.draw()]
         };
         assert_eq!(drawn(5), drawn(5));
         assert_ne!(drawn(5), drawn(6));
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn what_is_drawn_lies_in_its_range() {
-        let mut dice = Dice::new(1);
+        let mut rng = Rng::new(1);
         for _ in 0..1000 {
-            assert!((3..=9).contains(&dice.within(3..=9)));
+            assert!((3..=9).contains(&rng.within(3..=9)));
         }
     }
 }

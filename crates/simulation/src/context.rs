@@ -5,8 +5,8 @@ use std::fmt::Debug;
 
 use sekisho_lifecycle::Moment;
 
-use crate::agenda::Agenda;
-use crate::dice::Dice;
+use crate::schedule::Schedule;
+use crate::rng::Rng;
 use crate::fault::Fault;
 
 /// So many lines of a trace are kept: the last ones.
@@ -16,13 +16,13 @@ const STEPS_MAX: u64 = 200_000;
 
 /// The world as those who act in it see it.
 #[derive(Debug)]
-pub struct Scene<Who> {
+pub struct SimContext<Actor> {
     /// The time.
     pub now: Moment,
     /// Who is woken when.
-    pub agenda: Agenda<Who>,
+    pub schedule: Schedule<Actor>,
     /// For what happens on the way.
-    pub dice: Dice,
+    pub rng: Rng,
     /// What is wrong with this server on purpose.
     pub fault: Option<Fault>,
     /// How many steps have been taken: turns, and looks of engines at input.
@@ -31,13 +31,13 @@ pub struct Scene<Who> {
     violation: Option<String>,
 }
 
-impl<Who: Copy + Ord + Debug> Scene<Who> {
+impl<Actor: Copy + Ord + Debug> SimContext<Actor> {
     /// The beginning.
-    pub fn new(dice: Dice, fault: Option<Fault>, is_traced: bool) -> Self {
+    pub fn new(rng: Rng, fault: Option<Fault>, is_traced: bool) -> Self {
         Self {
             now: Moment::ZERO,
-            agenda: Agenda::new(),
-            dice,
+            schedule: Schedule::new(),
+            rng,
             fault,
             steps: 0,
             trace: is_traced.then(Vec::new),
@@ -46,7 +46,7 @@ impl<Who: Copy + Ord + Debug> Scene<Who> {
     }
 
     /// Moves to the next entry of the agenda; `None` at the end of the world.
-    pub fn step(&mut self) -> Option<Who> {
+    pub fn step(&mut self) -> Option<Actor> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
             self.violate(|| "the world does not come to its end".into());
@@ -54,7 +54,7 @@ impl<Who: Copy + Ord + Debug> Scene<Who> {
         if self.violation.is_some() {
             return None;
         }
-        match self.agenda.next_due()? {
+        match self.schedule.next_due()? {
             Ok((at, who)) => {
                 self.now = self.now.max(at);
                 Some(who)
@@ -67,8 +67,8 @@ impl<Who: Copy + Ord + Debug> Scene<Who> {
     }
 
     /// Wakes somebody at this moment at the latest.
-    pub fn wake(&mut self, who: Who, at: Moment) {
-        self.agenda.wake(who, at.max(self.now), &mut self.dice);
+    pub fn wake(&mut self, who: Actor, at: Moment) {
+        self.schedule.wake(who, at.max(self.now), &mut self.rng);
     }
 
     /// A line of the trace, made only where somebody will read it.
