@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_weigh_what_they_have_grown_to() {
+    fn the_memory_usage_of_buffers_is_what_they_have_grown_to() {
         let mut buffers = Buffers::default();
         assert!(buffers.memory_bytes() > 16 * 1024, "{}", buffers.memory_bytes());
         let before = buffers.memory_bytes();

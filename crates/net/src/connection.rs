@@ -121,7 +121,7 @@ impl<T: Transport> Connection<T> {
         let now = self.link.worker.clock.now();
         let orders = self.link.worker.sessions.borrow_mut().orders(self.link.key);
         self.transport.note(orders.ready);
-        if orders.has_errand {
+        if orders.has_command {
             self.run_command(now);
         }
         let shutdown = orders.shutdown;

@@ -241,7 +241,7 @@ impl Worker {
 impl<T: Transport> Connection<T> {
     /// Does what was asked of it alone.
     pub(crate) fn run_command(&mut self, now: Moment) {
-        let command = self.link.worker.sessions.borrow_mut().take_errand(self.link.key);
+        let command = self.link.worker.sessions.borrow_mut().take_command(self.link.key);
         for (number, answer) in command.cancels {
             let _ = answer.send(Some(self.cancel(number, now)));
         }

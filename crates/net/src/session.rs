@@ -65,7 +65,7 @@ pub struct TurnOrders {
     /// What its socket has become ready for.
     pub ready: Ready,
     /// Something is asked of it alone.
-    pub has_errand: bool,
+    pub has_command: bool,
 }
 
 /// A client's address, without what only this machine would understand of it: half the size.
@@ -415,11 +415,11 @@ impl Sessions {
     pub fn orders(&mut self, key: Key) -> TurnOrders {
         let slot = &mut self.slots[key.index()];
         let ready = std::mem::take(&mut slot.ready);
-        TurnOrders { shutdown: slot.shutdown, ready, has_errand: slot.command.is_some() }
+        TurnOrders { shutdown: slot.shutdown, ready, has_command: slot.command.is_some() }
     }
 
     /// What is asked of a session alone; it is told once.
-    pub(crate) fn take_errand(&mut self, key: Key) -> SessionCommand {
+    pub(crate) fn take_command(&mut self, key: Key) -> SessionCommand {
         self.slots[key.index()].command.take().map(|command| *command).unwrap_or_default()
     }
 
