@@ -6,7 +6,7 @@ use std::time::Duration;
 use sekisho_http::Status;
 
 use crate::model::{
-    Access, AddressRule, Bound, Level as Severity, Limits, Links, PasswordRule, ConnectionLimit,
+    Access, AddressRule, Bound, ConnectionLimit, Level as Severity, Limits, Links, PasswordRule,
     RateLimit, Referers, Settings, Signature, Template, UserFile,
 };
 

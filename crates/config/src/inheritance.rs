@@ -127,6 +127,8 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("upload_parts_max", "7", I),
     ("upload_resumable", "on", I),
     ("upload_resumable_expires", "7h", I),
+    ("upload_resumable_max", "7", I),
+    ("upload_origins", "any", I),
     ("cgi", "on", I),
     ("cgi_pass", "/x", I),
     ("cgi_extension", ".x", I),
@@ -141,6 +143,11 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("cgi_timeout", "7s", I),
     ("cgi_kill_grace", "7s", I),
     ("cgi_max_processes", "7", I),
+    ("cgi_max_processes_per_address", "7", I),
+    ("cgi_reserved_processes", "7", I),
+    ("cgi_request_buffering", "off", I),
+    ("client_body_buffer_size", "7k", I),
+    ("http2_chunk_size", "7k", I),
     ("cgi_queue", "7", I),
     ("cgi_pass_authorization", "on", I),
     ("cgi_head_max", "7k", I),
@@ -196,8 +203,11 @@ fn companions(name: &str) -> &'static str {
         | "upload_delete_directories"
         | "upload_direct"
         | "upload_parts_max"
+        | "upload_origins"
         | "upload_resumable" => "upload_store /y;",
-        "upload_resumable_expires" => "upload_store /y; upload_resumable on;",
+        "upload_resumable_expires" | "upload_resumable_max" => {
+            "upload_store /y; upload_resumable on;"
+        }
         name if name.starts_with("cgi_") && name != "cgi_pass" && name != "cgi_extension" => {
             "cgi on;"
         }

@@ -11,8 +11,8 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, FileOps, Endpoint, ErrorLog, ErrorPage,
-    Expires, FileCache, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
+    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
+    FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
     Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
     Symlinks, Template, Types, Workers, Zone,
 };

@@ -24,9 +24,9 @@ mod lookup;
 mod machine;
 mod map;
 mod names;
+mod positions;
 mod resolve;
 mod types;
-mod positions;
 
 use std::path::{Path, PathBuf};
 

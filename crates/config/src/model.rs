@@ -4,9 +4,9 @@
 mod access;
 mod cgi;
 mod compression;
-mod file_ops;
 mod endpoint;
 mod expires;
+mod file_ops;
 mod listing;
 mod lookup;
 mod privilege;
@@ -23,18 +23,18 @@ use sekisho_http::{Method, Status};
 use crate::expression::Expression;
 
 pub use access::{
-    Access, AddressRule, Bound, LimitExcept, Limits, Links, PasswordRule, ConnectionLimit, Rate,
-    RateLimit, Referers, Signature, UserFile, AddressMatch, Zone, ZoneId, ZoneKind,
+    Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
+    PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
 };
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
-pub use file_ops::{
-    Conflict, FileOps, DeleteDirectories, Methods, Origins, Permissions, Sync, UnfinishedMax,
-};
 pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use expires::Expires;
+pub use file_ops::{
+    Conflict, DeleteDirectories, FileOps, Methods, Origins, Permissions, Sync, UnfinishedMax,
+};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use privilege::{Privilege, Sandbox};

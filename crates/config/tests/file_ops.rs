@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, Conflict, FileOps, DeleteDirectories, LocationMatch, Memory, Methods, Options,
+    Config, Conflict, DeleteDirectories, FileOps, LocationMatch, Memory, Methods, Options,
     Permissions, Sync, load,
 };
 

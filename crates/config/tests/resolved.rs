@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sekisho_config::{
     Config, ErrorStatus, ErrorTarget, Expires, Fallback, FileCache, HeadLimits, IfModifiedSince,
-    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, PathMapping, Return,
-    ServerId, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Variable, Workers,
-    load,
+    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, PathMapping,
+    Return, ServerId, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Variable,
+    Workers, load,
 };
 use sekisho_http::Method;
 
@@ -92,7 +92,7 @@ fn every_deadline_is_ten_seconds_unless_said() {
     assert_eq!(settings.client_body_min_rate, Some(240), "a drip is no body");
     assert_eq!(settings.client_body_buffer_size, 16384);
     assert_eq!(settings.keepalive_timeout, TEN);
-    assert_eq!(settings.send_timeout, TEN);
+    assert_eq!(settings.send_timeout, Some(Duration::from_mins(1)), "as in nginx");
     assert_eq!(settings.lingering_timeout, TEN);
     assert_eq!(config.main.worker_shutdown_timeout, TEN);
 }

@@ -16,7 +16,7 @@ use sekisho_native::{Code, Greeting, Policy, Server};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 
-use crate::admission::{Authenticator, OwnUser, Rank, SlotGuard, SessionSlots};
+use crate::admission::{Authenticator, OwnUser, Rank, SessionSlots, SlotGuard};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::ipc;

@@ -12,4 +12,4 @@ pub(crate) use environment::http_variables;
 pub use environment::{Authenticated, Environment, Facts, environment};
 pub use head::{Fed, HeadReader, HeadRules, Kind, ResponseHead};
 pub use invocation::{Invocation, invocation};
-pub use program::{Ending, Exit, Fact, Length, ProgramOrders, Program, Release, Rules, Signal};
+pub use program::{Ending, Exit, Fact, Length, Program, ProgramOrders, Release, Rules, Signal};

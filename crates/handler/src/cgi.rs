@@ -5,13 +5,13 @@
 //! is gone), the run goes on by itself until the process has ended and its group is swept: nobody stays
 //! behind (C6).
 
-mod run;
+mod orphans;
 mod process_slots;
+mod run;
 mod slots;
 mod spawn;
 mod stderr;
 mod stdin;
-mod orphans;
 
 use std::fmt;
 use std::rc::Rc;
@@ -20,20 +20,20 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Cgi, Level};
 use sekisho_gateway::cgi::{
-    Authenticated, Cause, Ending, Environment, Fact, Facts, Invocation, Length, ProgramOrders, Program,
-    Rules, environment, invocation,
+    Authenticated, Cause, Ending, Environment, Fact, Facts, Invocation, Length, Program,
+    ProgramOrders, Rules, environment, invocation,
 };
 use sekisho_http::Status;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
-use sekisho_route::{RouteState, Request, Table};
+use sekisho_route::{Request, RouteState, Table};
 
 use crate::memory;
 use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress, Task};
-use run::Run;
-pub use run::Runs;
 pub use process_slots::ProcessSlots;
 use process_slots::Ticket;
+use run::Run;
+pub use run::Runs;
 use slots::{Claim, Standing};
 use spawn::Input;
 

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
 use sekisho_http::{Coding, date};
 use sekisho_lifecycle::Moment;
-use sekisho_route::{Files, AccessChecks, Kind, Look, Seen};
+use sekisho_route::{AccessChecks, Files, Kind, Look, Seen};
 
 use crate::hotness::{self, HOT_WINDOW, Hotness};
 
@@ -441,7 +441,8 @@ impl FileCache {
         let old = old.filter(|old| is_error(&old.found) == is_error(&found));
         let hotness = old.map_or_else(|| Hotness::new(now), |old| old.hotness.checked_anew(now));
         let weight = found.weight();
-        let entry = Entry { weight, found, identity, is_racy, hotness, changes: Cell::new(changes) };
+        let entry =
+            Entry { weight, found, identity, is_racy, hotness, changes: Cell::new(changes) };
         self.entries.insert(self.key.as_slice().into(), Rc::new(entry));
         look
     }

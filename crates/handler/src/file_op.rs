@@ -32,12 +32,12 @@ use sekisho_config::{Cgi, FileOps, Level, LocationId, Settings};
 use sekisho_http::Status;
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
-use sekisho_route::{FileOp, RouteState, Request, Store, Table};
+use sekisho_route::{FileOp, Request, RouteState, Store, Table};
 use tokio::task::JoinHandle;
 
 use crate::cgi::HandlerContext;
 use crate::memory;
-use crate::task::{Outbox, Progress, Task, BodySink};
+use crate::task::{BodySink, Outbox, Progress, Task};
 use intake::{Intake, Sink};
 
 pub use direct::memory_usage;
@@ -88,7 +88,9 @@ pub fn start(
             let failure = Failure::because(Status::SERVICE_UNAVAILABLE, "memory is short");
             Err(failure.field("Retry-After", b"1"))
         }
-        Some(file_ops) => share::take().and_then(|share| Ok((begin(call, file_ops, &context)?, share))),
+        Some(file_ops) => {
+            share::take().and_then(|share| Ok((begin(call, file_ops, &context)?, share)))
+        }
         None => Err(Failure::of(Status::FORBIDDEN)),
     };
     match begun {
@@ -114,7 +116,11 @@ pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
     answer.status
 }
 
-fn begin(call: &Call<'_>, file_ops: &FileOps, context: &Rc<dyn HandlerContext>) -> Result<FileOpStage, Failure> {
+fn begin(
+    call: &Call<'_>,
+    file_ops: &FileOps,
+    context: &Rc<dyn HandlerContext>,
+) -> Result<FileOpStage, Failure> {
     if call.has_body && !takes_body(call.file_op) {
         // nginx's answer: whatever the body is meant to say, it is not understood.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
@@ -123,9 +129,15 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, context: &Rc<dyn HandlerContext>) 
         FileOp::Put => Ok(FileOpStage::Receiving(put::begin(call, file_ops)?)),
         FileOp::Delete => Ok(FileOpStage::Ready(delete::job(call, file_ops, context.table())?)),
         FileOp::Mkcol => Ok(FileOpStage::Ready(change::make_folder(call, file_ops)?)),
-        FileOp::Copy(to) => Ok(FileOpStage::Ready(change::copy(call, file_ops, to, context.table())?)),
-        FileOp::Move(to) => Ok(FileOpStage::Ready(change::rename(call, file_ops, to, context.table())?)),
-        FileOp::Store(place) if file_ops.resumable.is_some() && resume::is_spoken(call.request.head) => {
+        FileOp::Copy(to) => {
+            Ok(FileOpStage::Ready(change::copy(call, file_ops, to, context.table())?))
+        }
+        FileOp::Move(to) => {
+            Ok(FileOpStage::Ready(change::rename(call, file_ops, to, context.table())?))
+        }
+        FileOp::Store(place)
+            if file_ops.resumable.is_some() && resume::is_spoken(call.request.head) =>
+        {
             resume::create(call, file_ops, &Programs::of(call, place, context.table()))
         }
         FileOp::Store(place) => {
@@ -502,13 +514,17 @@ impl Task for FileOpTask {
                     out.fields.extend_from_slice(&failure.fields);
                     return Poll::Ready(Progress::Fail(failure.status));
                 }
-                FileOpStage::Answered(body) if body.is_empty() => return Poll::Ready(Progress::Done),
+                FileOpStage::Answered(body) if body.is_empty() => {
+                    return Poll::Ready(Progress::Done);
+                }
                 FileOpStage::Answered(mut body) => {
                     out.body.append(&mut body);
                     self.stage = FileOpStage::Answered(body);
                     return Poll::Ready(Progress::Body);
                 }
-                stage @ (FileOpStage::Preparing(_) | FileOpStage::Receiving(_) | FileOpStage::Over) => {
+                stage @ (FileOpStage::Preparing(_)
+                | FileOpStage::Receiving(_)
+                | FileOpStage::Over) => {
                     self.stage = stage;
                     return Poll::Pending;
                 }
@@ -518,12 +534,18 @@ impl Task for FileOpTask {
 
     fn cancel(&mut self, _cause: Cause, _now: Moment) {
         match &self.stage {
-            FileOpStage::Preparing(_) | FileOpStage::Receiving(_) | FileOpStage::Settling(_) | FileOpStage::Ready(_) => {
+            FileOpStage::Preparing(_)
+            | FileOpStage::Receiving(_)
+            | FileOpStage::Settling(_)
+            | FileOpStage::Ready(_) => {
                 self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
             }
             // What is being done already is done in a moment, or ends where it stands, and is answered for.
             FileOpStage::Working(_, Some(stop)) => stop.tell(),
-            FileOpStage::Working(_, None) | FileOpStage::Ended(_) | FileOpStage::Answered(_) | FileOpStage::Over => {}
+            FileOpStage::Working(_, None)
+            | FileOpStage::Ended(_)
+            | FileOpStage::Answered(_)
+            | FileOpStage::Over => {}
         }
     }
 }

@@ -5,8 +5,8 @@
 pub mod answer;
 pub mod cgi;
 pub mod compress;
-pub mod file_op;
 pub mod file_cache;
+pub mod file_op;
 mod hotness;
 pub mod limits;
 pub mod listing;

@@ -70,7 +70,11 @@ impl SharedZone {
     }
 
     /// Takes a place, which is left when it is dropped.
-    pub fn acquire_permit(self: &Arc<Self>, limit: &ConnectionLimit, key: &[u8]) -> Result<ConnectionPermit, Taken> {
+    pub fn acquire_permit(
+        self: &Arc<Self>,
+        limit: &ConnectionLimit,
+        key: &[u8],
+    ) -> Result<ConnectionPermit, Taken> {
         let taken = match &**self {
             Self::Connections(zone) => lock(zone).take(key, limit.max),
             Self::Rates(_) => Taken::NoRoom,

@@ -31,7 +31,7 @@ use form::{Form, Writer};
 use order::{By, SortOrder};
 use page::{Offers, Page};
 use shared::{Key, Readings, SharedReading};
-use task::{ListingTask, ListingStage};
+use task::{ListingStage, ListingTask};
 
 use crate::reply::{Piece, Reply};
 use crate::task::Task;
@@ -134,7 +134,8 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             let writer = Writer::new(form, page(call));
             let mut fields = Vec::new();
             write_fields(&writer.form, settings, &mut fields);
-            let stage = if is_head { ListingStage::Head(None) } else { ListingStage::Reading(reading) };
+            let stage =
+                if is_head { ListingStage::Head(None) } else { ListingStage::Reading(reading) };
             let place = ListedFolder::of(call);
             let is_resting = false;
             let task = ListingTask { stage, writer, place, status, fields, is_head, is_resting };
@@ -343,7 +344,8 @@ impl ListedFolder {
     fn failed(&self, errno: Errno) -> Status {
         let (file, why) = (self.file.escape_ascii(), std::io::Error::from(errno));
         let hint = self.context.denial_hint(errno);
-        self.context.report(Level::Error, format_args!("listing of \"{file}\" failed: {why}{hint}"));
+        self.context
+            .report(Level::Error, format_args!("listing of \"{file}\" failed: {why}{hint}"));
         if is_lack(errno) { Status::INTERNAL_SERVER_ERROR } else { Status::FORBIDDEN }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use sekisho_config::{IfModifiedSince, Settings};
-use sekisho_http::conditional::{self, Since, Validators, PreconditionResult};
+use sekisho_http::conditional::{self, PreconditionResult, Since, Validators};
 use sekisho_http::range::{self, Ranges};
 use sekisho_http::{Coding, Head, Known, Method, Status};
 

@@ -63,7 +63,12 @@ pub fn start(
     let asked = asked.ok_or(Status::SERVICE_UNAVAILABLE)?;
     let (answer, answered) = oneshot::channel();
     asked.send(StatusQuery { form, answer }).map_err(|_| Status::SERVICE_UNAVAILABLE)?;
-    Ok(Box::new(StatusTask { form, stage: StatusStage::Waiting(answered), by: now + LIMIT, is_head }))
+    Ok(Box::new(StatusTask {
+        form,
+        stage: StatusStage::Waiting(answered),
+        by: now + LIMIT,
+        is_head,
+    }))
 }
 
 impl Task for StatusTask {
@@ -87,7 +92,8 @@ impl Task for StatusTask {
                         out.fields.extend_from_slice(POLICY.as_bytes());
                     }
                     let length = text.len() as u64;
-                    self.stage = if self.is_head { StatusStage::Over } else { StatusStage::Answered(text) };
+                    self.stage =
+                        if self.is_head { StatusStage::Over } else { StatusStage::Answered(text) };
                     Poll::Ready(Progress::Head(Status::OK, Some(length)))
                 }
                 Poll::Ready(Err(_)) => Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE)),

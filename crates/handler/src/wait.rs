@@ -179,7 +179,8 @@ impl Task for PasswordTask {
                 Poll::Ready(Progress::Fail(Status::INTERNAL_SERVER_ERROR))
             }
             Poll::Pending if self.until.is_due(now) => {
-                self.context.report(Level::Error, format_args!("checking a password took too long"));
+                self.context
+                    .report(Level::Error, format_args!("checking a password took too long"));
                 Poll::Ready(Progress::Fail(Status::SERVICE_UNAVAILABLE))
             }
             Poll::Pending => Poll::Pending,

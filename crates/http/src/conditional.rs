@@ -51,7 +51,11 @@ pub fn evaluate(head: &Head, validators: &Validators<'_>, since: Since) -> Preco
 
     if head.known(Known::IfNoneMatch).is_some() {
         if any_tag(head, Known::IfNoneMatch, |tag| is_weak_match(tag, validators.etag)) {
-            return if is_read { PreconditionResult::NotModified } else { PreconditionResult::PreconditionFailed };
+            return if is_read {
+                PreconditionResult::NotModified
+            } else {
+                PreconditionResult::PreconditionFailed
+            };
         }
     } else if is_read
         && since != Since::Off

@@ -17,7 +17,7 @@ use crate::body::Decoder;
 use crate::encode::{self, Persistence};
 use crate::event::Event;
 use crate::frame::Framer;
-use crate::keep_alive::{PersistenceFacts, Framing, RequestEnd, close_reason};
+use crate::keep_alive::{Framing, PersistenceFacts, RequestEnd, close_reason};
 use crate::parse;
 use sekisho_http::Policy;
 use sekisho_http::refusal::{Cause, Refusal};
@@ -349,18 +349,6 @@ impl Http1 {
         self.output = Output::Finished;
         self.give_up_body(now);
         self.settle(now);
-    }
-
-    /// The client has acknowledged bytes since the send deadline was set: it is not silent (T4).
-    pub fn acknowledged(&mut self, now: Moment) {
-        if self.send.is_some() {
-            self.send = self.send_by(now);
-        }
-    }
-
-    /// Output waits because it is held back on our side (`limit_rate`): the client is not late (T9).
-    pub const fn pause_output(&mut self) {
-        self.send = None;
     }
 
     /// Whether body bytes may leave as they are, behind the output: their number is known and their framing is

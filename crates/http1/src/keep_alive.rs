@@ -89,7 +89,10 @@ mod tests {
             (PersistenceFacts { request_end: RequestEnd::Discardable, ..KEPT }, None),
             (PersistenceFacts { response_framing: Framing::None, ..KEPT }, None),
             (PersistenceFacts { response_framing: Framing::Chunked, ..KEPT }, None),
-            (PersistenceFacts { request_end: RequestEnd::Broken, ..KEPT }, Some(CloseReason::OutOfSync)),
+            (
+                PersistenceFacts { request_end: RequestEnd::Broken, ..KEPT },
+                Some(CloseReason::OutOfSync),
+            ),
             (
                 PersistenceFacts { response_framing: Framing::UntilClose, ..KEPT },
                 Some(CloseReason::CloseDelimited),

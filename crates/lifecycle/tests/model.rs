@@ -82,7 +82,11 @@ fn facts_of(id: RequestId) -> [Fact; 7] {
 fn check(before: &Stay, fact: Fact, result: Result<(), Illegal>, orders: &[Order], after: &Stay) {
     let context = || format!("{before:?}\n  {fact:?} {result:?} {orders:?}\n{after:?}");
     if result.is_err() {
-        assert!(before == after && orders.is_empty(), "an illegal fact did something: {}", context());
+        assert!(
+            before == after && orders.is_empty(),
+            "an illegal fact did something: {}",
+            context()
+        );
         return;
     }
     // No transition out of finished, one answer each, nothing weakened.

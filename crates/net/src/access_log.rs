@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use sekisho_log::LineBuffers;
-use sekisho_route::{RouteState, Request, Sent, TimeTexts, log_line, wants_line};
+use sekisho_route::{Request, RouteState, Sent, TimeTexts, log_line, wants_line};
 
 use crate::site::Site;
 

@@ -1,11 +1,11 @@
 //! Where answers are compressed on their way out: the router chooses, the handlers compress, and the head
 //! says so.
 
-use sekisho_handler::compress::{self, Compressor, CompressTask, Source};
+use sekisho_handler::compress::{self, CompressTask, Compressor, Source};
 use sekisho_handler::{Piece, Reply, Task};
 use sekisho_http::{Coding, Method, Status};
 use sekisho_route::compression::{Answer, choose, mark_compressed, mark_varying, weaken_tag};
-use sekisho_route::{RouteState, Request, Table, media_type};
+use sekisho_route::{Request, RouteState, Table, media_type};
 
 /// The answer that may be compressed.
 #[derive(Clone, Copy)]
@@ -93,7 +93,9 @@ impl Compression<'_> {
             return false;
         }
         if self.request.head.method() != Method::Head {
-            let Some(compress_reply) = Compressor::take(coding, level, length, 0) else { return false };
+            let Some(compress_reply) = Compressor::take(coding, level, length, 0) else {
+                return false;
+            };
             let Some(inner) = task.take() else { return false };
             *task = Some(Box::new(CompressTask::new(Source::Task(inner), compress_reply)));
         }
@@ -129,14 +131,14 @@ impl Compression<'_> {
 
 /// A task that compresses a piece; `None` while too many others do, or memory is short.
 fn stream(piece: &Piece, coding: Coding, level: u8) -> Option<Box<dyn Task>> {
-    let compressor = |held| Compressor::take(coding, level, Some(piece.len()), held);
-    let (compress_reply, source) = match piece {
+    let take = |held| Compressor::take(coding, level, Some(piece.len()), held);
+    let (compressor, source) = match piece {
         Piece::File(file, range) if file.content().is_none() => {
-            (compress_reply(0)?, Source::File(file.shared_descriptor()?, range.clone()))
+            (take(0)?, Source::File(file.shared_descriptor()?, range.clone()))
         }
         piece => {
             let bytes = piece.in_memory()?;
-            (compress_reply(bytes.len())?, Source::Bytes(bytes.to_vec(), 0))
+            (take(bytes.len())?, Source::Bytes(bytes.to_vec(), 0))
         }
     };
     Some(Box::new(CompressTask::new(source, compressor)))

@@ -18,12 +18,12 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, Req
 use crate::admission::{Admitted, TooMany};
 use crate::dispatch::RouteInput;
 use crate::exchange::{Exchange, Exchanges};
+use crate::fault_injection;
 use crate::link::Link;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
-use crate::session::{SessionSlot, Token, ShutdownRequest};
+use crate::session::{SessionSlot, ShutdownRequest, Token};
 use crate::transport::{Socket, Transport};
-use crate::fault_injection;
 use crate::worker::{ListenerContext, Worker};
 
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
@@ -99,12 +99,27 @@ impl<T: Transport> Connection<T> {
         let now = worker.clock.now();
         let protocol = Protocol::http1(bound_site.site.first_policy(listen), now);
         let id = worker.next_connection();
-        let slot = SessionSlot::new(id, listener_context.id, now, remote, worker.shutdown.get().max(listener_context.shutdown.get()));
+        let slot = SessionSlot::new(
+            id,
+            listener_context.id,
+            now,
+            remote,
+            worker.shutdown.get().max(listener_context.shutdown.get()),
+        );
         let key = worker.sessions.borrow_mut().enter(slot);
         let is_one_too_many = matches!(admitted, Err(TooMany));
         Self {
             transport,
-            link: Link { protocol, buffers: None, worker, listener_context, id, key, local, no_delay: true },
+            link: Link {
+                protocol,
+                buffers: None,
+                worker,
+                listener_context,
+                id,
+                key,
+                local,
+                no_delay: true,
+            },
             exchanges: Exchanges::default(),
             admitted: admitted.ok().flatten().map(Box::new),
             received: 0,

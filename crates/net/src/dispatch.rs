@@ -5,21 +5,19 @@ use std::rc::Rc;
 
 use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
-use sekisho_handler::wait::{PasswordTask, Delay};
+use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
     OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page,
 };
 use sekisho_http::{Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{
-    Action, ConnectionFacts, RouteState, Handover, Request, Wait, media_type,
-};
+use sekisho_route::{Action, ConnectionFacts, Handover, Request, RouteState, Wait, media_type};
 
 use crate::exchange::{Accepted, Exchange, Waited};
-use crate::route_view::RouteView;
 use crate::link::{Link, request_view};
 use crate::list::list;
 use crate::request_log::{Trouble, write_entries};
+use crate::route_view::RouteView;
 use crate::site;
 use crate::work::WorkerContext;
 use crate::worker::BoundSite;
@@ -97,7 +95,12 @@ impl Exchange {
         }
     }
 
-    fn answer_once(&mut self, link: &mut Link, input: &RouteInput, now: Moment) -> Option<RouteInput> {
+    fn answer_once(
+        &mut self,
+        link: &mut Link,
+        input: &RouteInput,
+        now: Moment,
+    ) -> Option<RouteInput> {
         // A second answer to the same request (a handler failed) goes on where the first one stood.
         let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
         let bound_site = &accepted.bound_site;
@@ -182,7 +185,7 @@ impl Exchange {
             worker,
             bound_site,
             request: &request,
-            places: &mut self.places,
+            permits: &mut self.permits,
             question: None,
         };
         let action = match input {
@@ -302,7 +305,14 @@ impl Starting<'_> {
         }
         let (has_body, body_bytes) = self.body;
         let (table, request) = (self.accepted.bound_site.site.table(), self.request);
-        let call = file_op::Call { table, request, route_state: self.route, file_op, has_body, body_bytes };
+        let call = file_op::Call {
+            table,
+            request,
+            route_state: self.route,
+            file_op,
+            has_body,
+            body_bytes,
+        };
         file_op::start(&call, Rc::new(self.context()), fields)
     }
 
@@ -311,7 +321,8 @@ impl Starting<'_> {
         let started = match (wait, self.question.take()) {
             (Wait::For(length), _) => Ok(Delay::until(self.now + length)),
             (Wait::Password, Some(question)) => {
-                let (hashers, context) = (&self.link.worker.shared.hashers, Rc::new(self.context()));
+                let (hashers, context) =
+                    (&self.link.worker.shared.hashers, Rc::new(self.context()));
                 PasswordTask::start(hashers, question, context, self.now)
             }
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),

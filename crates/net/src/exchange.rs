@@ -10,7 +10,7 @@ use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::{Outbox, Piece, Task};
 use sekisho_http::{Head, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
-use sekisho_route::{RouteState, RequestIdSeed};
+use sekisho_route::{RequestIdSeed, RouteState};
 
 use crate::buffers::KEEP_BYTES;
 use crate::pace::Pace;
@@ -35,8 +35,8 @@ pub(crate) struct Exchange {
     /// When the first byte of this request was seen, and how many have been taken.
     pub(crate) since: Moment,
     pub(crate) received: u64,
-    /// The places of `limit_conn` that it has taken, until it is over.
-    pub(crate) places: Vec<ConnectionPermit>,
+    /// The permits of `limit_conn` that it holds, until it is over.
+    pub(crate) permits: Vec<ConnectionPermit>,
     /// What was asked before the decision had to wait.
     pub(crate) waited: Waited,
     /// The status of its answer; nginx's 499 until there is one.
@@ -101,7 +101,7 @@ impl Default for Exchange {
             failed_path: Vec::new(),
             since: Moment::ZERO,
             received: 0,
-            places: Vec::new(),
+            permits: Vec::new(),
             waited: Waited::default(),
             status: CLIENT_CLOSED,
             head_bytes: 0,
@@ -130,7 +130,7 @@ impl Exchange {
         // One client's head must never be taken for another's.
         self.head.clear();
         self.accepted = None;
-        self.places.clear();
+        self.permits.clear();
         self.status = CLIENT_CLOSED;
         (self.head_bytes, self.body_bytes, self.plain_bytes) = (0, 0, None);
         self.pace = None;

@@ -12,7 +12,8 @@ mod armed {
     use crate::link::Link;
     use crate::panic_report::Vital;
 
-    static IS_ARMED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("SEKISHO_INJECT_FAULTS").is_some());
+    static IS_ARMED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("SEKISHO_INJECT_FAULTS").is_some());
 
     /// Does what the field `X-Inject-Fault` of a request asks for.
     pub(crate) fn inject(link: &Link, head: &Head) {
@@ -20,7 +21,9 @@ mod armed {
             return;
         }
         let mut fields = head.fields();
-        let Some((_, fault)) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"x-inject-fault")) else {
+        let Some((_, fault)) =
+            fields.find(|(name, _)| name.eq_ignore_ascii_case(b"x-inject-fault"))
+        else {
             return;
         };
         match fault {
@@ -43,7 +46,10 @@ mod armed {
                 let stall =
                     fault.strip_prefix(b"stall=").and_then(|it| std::str::from_utf8(it).ok());
                 if let Some(millis) = stall.and_then(|text| text.parse().ok()) {
-                    #[expect(clippy::disallowed_methods, reason = "the injected fault is to be stuck")]
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "the injected fault is to be stuck"
+                    )]
                     std::thread::sleep(Duration::from_millis(millis));
                 }
             }

@@ -27,7 +27,8 @@ impl Heartbeat {
 
     /// The loop turns. Only the worker's own thread says so.
     pub(crate) fn turn(&self) {
-        self.loop_count.store(self.loop_count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.loop_count
+            .store(self.loop_count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Whether it waits for something to do, or for its thread to begin.

@@ -7,7 +7,7 @@ use sekisho_config::{Level, ServerId};
 use sekisho_handler::cgi::HandlerContext as _;
 use sekisho_handler::listing::{self, Listed};
 use sekisho_lifecycle::Moment;
-use sekisho_route::{RouteState, Request};
+use sekisho_route::{Request, RouteState};
 
 use crate::site;
 use crate::work::WorkerContext;

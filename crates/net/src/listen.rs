@@ -483,7 +483,11 @@ impl Acceptor {
 }
 
 /// Accepts connections at a listener for as long as it is open.
-pub(crate) async fn accept(worker: Rc<Worker>, listener_context: Rc<ListenerContext>, acceptor: Rc<Acceptor>) {
+pub(crate) async fn accept(
+    worker: Rc<Worker>,
+    listener_context: Rc<ListenerContext>,
+    acceptor: Rc<Acceptor>,
+) {
     let _vital = Vital(Rc::clone(&worker));
     loop {
         if worker.sessions.borrow().len() >= worker.sessions_max.get() {
@@ -496,7 +500,11 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener_context: Rc<ListenerCont
 
 /// Accepts the connections that wait at a listener that closes, and those whose handshake is under way: they
 /// were let in, so they are served (O4).
-pub(crate) async fn empty(worker: Rc<Worker>, listener_context: Rc<ListenerContext>, acceptor: Rc<Acceptor>) {
+pub(crate) async fn empty(
+    worker: Rc<Worker>,
+    listener_context: Rc<ListenerContext>,
+    acceptor: Rc<Acceptor>,
+) {
     let begun = worker.clock.now();
     let last = tokio::time::sleep(LAST_HANDSHAKES);
     let mut last = std::pin::pin!(last);
@@ -522,7 +530,11 @@ pub(crate) async fn empty(worker: Rc<Worker>, listener_context: Rc<ListenerConte
 }
 
 /// Accepts one connection, or rests while that is not possible.
-async fn accept_one(worker: &Rc<Worker>, listener_context: &Rc<ListenerContext>, acceptor: &Acceptor) {
+async fn accept_one(
+    worker: &Rc<Worker>,
+    listener_context: &Rc<ListenerContext>,
+    acceptor: &Acceptor,
+) {
     match acceptor.accept().await {
         Ok((stream, remote)) => {
             // An address that is the same for every connection need not be asked for.
@@ -530,8 +542,13 @@ async fn accept_one(worker: &Rc<Worker>, listener_context: &Rc<ListenerContext>,
                 ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
                 _ => stream.local_ip(),
             };
-            let connection =
-                Connection::new(Rc::clone(worker), Rc::clone(listener_context), stream, remote, local);
+            let connection = Connection::new(
+                Rc::clone(worker),
+                Rc::clone(listener_context),
+                stream,
+                remote,
+                local,
+            );
             worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
             worker.begin(connection);
         }
@@ -554,7 +571,8 @@ async fn pause(worker: &Worker, listener_context: &ListenerContext, why: &str) {
     if pauses.is_power_of_two() || pauses == 0 {
         let site = &listener_context.bound_site().site;
         let stamp = worker.clock.stamp(worker.clock.now());
-        let message = format_args!("accepting on {} rests: {why}", Shown(&listener_context.address));
+        let message =
+            format_args!("accepting on {} rests: {why}", Shown(&listener_context.address));
         site.log.write(sekisho_config::Level::Crit, stamp, None, message);
     }
     let vacated = worker.vacated.notified();

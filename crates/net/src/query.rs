@@ -19,11 +19,11 @@ use tokio::sync::oneshot;
 
 use crate::connection::Connection;
 use crate::exchange::Exchange;
-use crate::protocol::{Protocol, ProtocolKind};
-use crate::session::{SessionSlot, ShutdownRequest};
-use crate::request_stats::RequestStats;
-use crate::transport::{Socket, Transport};
 use crate::memory_usage::MemoryUsage;
+use crate::protocol::{Protocol, ProtocolKind};
+use crate::request_stats::RequestStats;
+use crate::session::{SessionSlot, ShutdownRequest};
+use crate::transport::{Socket, Transport};
 use crate::worker::{ListenerContext, Worker};
 
 /// The longest target that is shown.
@@ -143,7 +143,11 @@ pub struct WorkerMetrics {
 
 impl Worker {
     /// Answers what is asked. `listener_contexts` are those that are open.
-    pub(crate) fn attend(self: &Rc<Self>, query: WorkerQuery, listener_contexts: &[Rc<ListenerContext>]) {
+    pub(crate) fn attend(
+        self: &Rc<Self>,
+        query: WorkerQuery,
+        listener_contexts: &[Rc<ListenerContext>],
+    ) {
         // Whoever does not wait for the answer does not get it.
         match query {
             WorkerQuery::Sessions(filter, answer) => {
@@ -164,7 +168,9 @@ impl Worker {
             }
             WorkerQuery::Connect(visit) => {
                 let wanted = visit.address.as_ref();
-                let is_meant = |listener_context: &&Rc<ListenerContext>| wanted.is_none_or(|at| listener_context.address == *at);
+                let is_meant = |listener_context: &&Rc<ListenerContext>| {
+                    wanted.is_none_or(|at| listener_context.address == *at)
+                };
                 if let Some(listener_context) = listener_contexts.iter().find(is_meant) {
                     self.connect(visit.stream, visit.on_behalf_of, visit.remote, listener_context);
                 }
@@ -212,7 +218,8 @@ impl Worker {
             _ => None,
         };
         let stream = Socket::new(stream.into(), false);
-        let connection = Connection::new(Rc::clone(self), Rc::clone(listener_context), stream, remote, local);
+        let connection =
+            Connection::new(Rc::clone(self), Rc::clone(listener_context), stream, remote, local);
         connection.came_from_within(on_behalf_of);
         self.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
         self.begin(connection);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use sekisho_config::Level;
 use sekisho_http::{Head, Known, Status};
 use sekisho_lifecycle::Moment;
-use sekisho_route::{RouteState, Request, RequestIdSeed, Sent};
+use sekisho_route::{Request, RequestIdSeed, RouteState, Sent};
 
 use crate::dispatch::RouteInput;
 use crate::exchange::{Accepted, Exchange};

@@ -195,7 +195,7 @@ impl Exchange {
         self.drop_task();
         self.pieces.clear();
         self.piece_sent = 0;
-        self.places.clear();
+        self.permits.clear();
         link.release();
     }
 }

@@ -5,12 +5,12 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{Level, LocationId, ConnectionLimit, RateLimit, Settings};
+use sekisho_config::{ConnectionLimit, Level, LocationId, RateLimit, Settings};
 use sekisho_handler::limits::{ConnectionPermit, SharedZone};
 use sekisho_handler::password::{self, Answer, PasswordQuery, Worked};
 use sekisho_handler::wait::PasswordContext;
 use sekisho_handler::{OpenFile, View};
-use sekisho_route::{Files, AccessChecks, Look, Password, Rated, Request, Seen, Taken};
+use sekisho_route::{AccessChecks, Files, Look, Password, Rated, Request, Seen, Taken};
 
 use crate::request_log::{Client, RequestLine};
 use crate::work::WorkerContext;

@@ -18,12 +18,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event};
 use tokio::net::unix::pipe::Receiver;
 
-use crate::wake::{SessionWaker, WakeQueue};
 use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::panic_report::{self, Vital};
 use crate::session::{Key, Token};
 use crate::transport::{Ready, Transport};
+use crate::wake::{SessionWaker, WakeQueue};
 use crate::worker::Worker;
 
 /// How many sockets are looked at in one go, before other tasks have theirs.
@@ -193,7 +193,8 @@ impl Worker {
 
     /// One turn of a connection, up to where it must wait, or to its end.
     fn give_turn(&self, mut connection: Box<Connection>, token: Token) {
-        let held = connection.link.buffers.as_mut().and_then(|buffers| buffers.session_waker.take());
+        let held =
+            connection.link.buffers.as_mut().and_then(|buffers| buffers.session_waker.take());
         let session_waker = held.unwrap_or_else(|| self.scheduler.session_waker());
         session_waker.hold(token);
         let mut cx = Context::from_waker(session_waker.waker());

@@ -16,8 +16,8 @@ use sekisho_lifecycle::{Deadline, Manner, Moment, Session};
 use slab::Slab;
 use tokio::sync::oneshot;
 
-use crate::query::Running;
 use crate::protocol::ProtocolKind;
+use crate::query::Running;
 use crate::transport::Ready;
 
 /// So many entries of sessions that have left may wait in the queue in any case.
@@ -130,7 +130,13 @@ pub struct SessionSlot {
 
 impl SessionSlot {
     /// A slot for a session that has just connected. `remote` is `None` for a Unix socket.
-    pub fn new(id: u64, listener_id: u32, since: Moment, remote: Option<SocketAddr>, shutdown: ShutdownRequest) -> Self {
+    pub fn new(
+        id: u64,
+        listener_id: u32,
+        since: Moment,
+        remote: Option<SocketAddr>,
+        shutdown: ShutdownRequest,
+    ) -> Self {
         Self {
             id,
             since,
@@ -183,7 +189,10 @@ impl SessionSlot {
 
     /// What it said about its running requests.
     pub fn take_running(&mut self) -> Vec<Running> {
-        self.command.as_mut().map(|command| std::mem::take(&mut command.running)).unwrap_or_default()
+        self.command
+            .as_mut()
+            .map(|command| std::mem::take(&mut command.running))
+            .unwrap_or_default()
     }
 }
 
@@ -460,7 +469,11 @@ impl Sessions {
     }
 
     /// Wishes something of some sessions and wakes them.
-    pub fn request_shutdown_where(&mut self, shutdown: ShutdownRequest, is_meant: impl Fn(&SessionSlot) -> bool) {
+    pub fn request_shutdown_where(
+        &mut self,
+        shutdown: ShutdownRequest,
+        is_meant: impl Fn(&SessionSlot) -> bool,
+    ) {
         for (index, slot) in &mut self.slots {
             if shutdown > slot.shutdown && is_meant(slot) {
                 slot.shutdown = shutdown;
@@ -650,9 +663,14 @@ mod tests {
     #[test]
     fn only_those_who_are_meant_are_asked_to_go() {
         let mut sessions = Sessions::default();
-        let stays = sessions.enter(SessionSlot::new(1, 1, Moment::ZERO, None, ShutdownRequest::Continue));
-        let goes = sessions.enter(SessionSlot::new(2, 2, Moment::ZERO, None, ShutdownRequest::Continue));
+        let stays =
+            sessions.enter(SessionSlot::new(1, 1, Moment::ZERO, None, ShutdownRequest::Continue));
+        let goes =
+            sessions.enter(SessionSlot::new(2, 2, Moment::ZERO, None, ShutdownRequest::Continue));
         sessions.request_shutdown_where(ShutdownRequest::Drain, |slot| slot.listener_id == 2);
-        assert_eq!((sessions.shutdown(stays), sessions.shutdown(goes)), (ShutdownRequest::Continue, ShutdownRequest::Drain));
+        assert_eq!(
+            (sessions.shutdown(stays), sessions.shutdown(goes)),
+            (ShutdownRequest::Continue, ShutdownRequest::Drain)
+        );
     }
 }

@@ -77,7 +77,16 @@ impl Site {
         let zones = zones.of(&http.zones);
         let table = Arc::new(Table::new(config).with_machine(machine));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { serial, table, policies, access_logs, error_loggers, zones, log, memory_bytes: 0 })
+        Ok(Self {
+            serial,
+            table,
+            policies,
+            access_logs,
+            error_loggers,
+            zones,
+            log,
+            memory_bytes: 0,
+        })
     }
 
     /// Its number: no other site of this process has the same.

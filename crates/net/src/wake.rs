@@ -130,7 +130,8 @@ mod tests {
                 self.0.store(true, Ordering::Release);
             }
         }
-        let (wake_queue, loop_waker) = (Arc::new(WakeQueue::default()), Arc::new(Consumer::default()));
+        let (wake_queue, loop_waker) =
+            (Arc::new(WakeQueue::default()), Arc::new(Consumer::default()));
         wake_queue.collect(&Waker::from(Arc::clone(&loop_waker)), &mut Vec::new());
         let session_waker = SessionWaker::new(&wake_queue);
         session_waker.hold(Token::new(Key::new(0), 1));

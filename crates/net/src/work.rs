@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use sekisho_config::{Level, LocationId};
 use sekisho_handler::Progress;
-use sekisho_handler::cgi::{Runs, ProcessSlots, HandlerContext};
+use sekisho_handler::cgi::{HandlerContext, ProcessSlots, Runs};
 use sekisho_handler::task::BodySink;
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;

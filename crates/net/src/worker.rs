@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sekisho_config::ListenAddress;
-use sekisho_handler::cgi::{Runs, ProcessSlots};
+use sekisho_handler::cgi::{ProcessSlots, Runs};
 use sekisho_handler::memory::HeapWatch;
-use sekisho_handler::password::{UserFiles, PasswordCache};
+use sekisho_handler::password::{PasswordCache, UserFiles};
 use sekisho_handler::status::StatusQuery;
 use sekisho_handler::wait::Hashers;
 use sekisho_handler::{FileCache, listing};
@@ -29,15 +29,15 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::exchange::Exchange;
-use crate::query::WorkerQuery;
+use crate::heartbeat::Heartbeat;
 use crate::listen::{self, Acceptor, Listener};
 use crate::panic_report::{self, Vital};
-use crate::heartbeat::Heartbeat;
+use crate::query::WorkerQuery;
+use crate::request_stats::RequestStats;
+use crate::scheduler::Scheduler;
 use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
 use crate::splice::Pipe;
-use crate::request_stats::RequestStats;
-use crate::scheduler::Scheduler;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -284,7 +284,10 @@ impl Worker {
         })
     }
 
-    async fn obey(self: &Rc<Self>, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) -> io::Result<()> {
+    async fn obey(
+        self: &Rc<Self>,
+        mut commands: mpsc::UnboundedReceiver<WorkerCommand>,
+    ) -> io::Result<()> {
         let timer = tokio::task::spawn_local(Rc::clone(self).keep_time());
         let scheduler = tokio::task::spawn_local(Rc::clone(self).run_scheduler());
         let mut open_listeners: Vec<OpenListener> = Vec::new();
@@ -359,7 +362,8 @@ impl Worker {
         *self.listings.borrow_mut() = listing::Cache::default();
         self.heap.note_activity();
         for mut open_listener in std::mem::take(open_listeners) {
-            let place = |listener: &Listener| listener.address == open_listener.listener_context.address;
+            let place =
+                |listener: &Listener| listener.address == open_listener.listener_context.address;
             if !listeners.iter().any(place) {
                 self.close_listener(open_listener, site.config().main.worker_shutdown_timeout);
                 continue;
@@ -375,8 +379,12 @@ impl Worker {
             open_listeners.push(open_listener);
         }
         for listener in listeners {
-            let Some(bound_site) = BoundSite::new(site, &listener.address).map(Rc::new) else { continue };
-            let known = open_listeners.iter().position(|it| it.listener_context.address == listener.address);
+            let Some(bound_site) = BoundSite::new(site, &listener.address).map(Rc::new) else {
+                continue;
+            };
+            let known = open_listeners
+                .iter()
+                .position(|it| it.listener_context.address == listener.address);
             let at = known.unwrap_or_else(|| {
                 let listener_context = Rc::new(ListenerContext {
                     id: self.next_listener_id(),
@@ -396,7 +404,8 @@ impl Worker {
     }
 
     fn accept(self: &Rc<Self>, open_listener: &mut OpenListener, listener: Listener) {
-        let (cookie, listener_context) = (listener.cookie, Rc::clone(&open_listener.listener_context));
+        let (cookie, listener_context) =
+            (listener.cookie, Rc::clone(&open_listener.listener_context));
         let acceptor = Rc::new(Acceptor::new(listener));
         let accepting = listen::accept(Rc::clone(self), listener_context, Rc::clone(&acceptor));
         let accepting = tokio::task::spawn_local(accepting);
@@ -419,14 +428,17 @@ impl Worker {
 
     fn request_shutdown_at(&self, listener_context: &ListenerContext, shutdown: ShutdownRequest) {
         listener_context.shutdown.set(shutdown);
-        self.sessions.borrow_mut().request_shutdown_where(shutdown, |slot| slot.listener_id == listener_context.id);
+        self.sessions
+            .borrow_mut()
+            .request_shutdown_where(shutdown, |slot| slot.listener_id == listener_context.id);
     }
 
     /// Serves who waits at a listener, and closes it.
     fn empty(self: &Rc<Self>, open_listener: OpenListener) {
         for (_, acceptor, accepting) in open_listener.sockets {
             accepting.abort();
-            let (worker, listener_context) = (Rc::clone(self), Rc::clone(&open_listener.listener_context));
+            let (worker, listener_context) =
+                (Rc::clone(self), Rc::clone(&open_listener.listener_context));
             let emptying = DrainingListener::begin(&worker);
             tokio::task::spawn_local(async move {
                 let _emptying = emptying;
@@ -553,7 +565,9 @@ impl Worker {
 }
 
 async fn close(open_listeners: &mut Vec<OpenListener>) {
-    for (_, _, accepting) in open_listeners.drain(..).flat_map(|open_listener| open_listener.sockets) {
+    for (_, _, accepting) in
+        open_listeners.drain(..).flat_map(|open_listener| open_listener.sockets)
+    {
         accepting.abort();
         // The task's end is the socket's end; one that was aborted says so, which is no news.
         let _ = accepting.await;

@@ -12,7 +12,8 @@ use sekisho_gateway::cgi::{Authenticated, Environment, Facts, environment, invoc
 use sekisho_http::{Head, Version};
 use sekisho_http1::parse::{is_token_byte, is_value_byte};
 use sekisho_route::{
-    Action, ConnectionFacts, RouteState, Files, AccessChecks, Look, Request, RequestIdSeed, Table, WallTime,
+    AccessChecks, Action, ConnectionFacts, Files, Look, Request, RequestIdSeed, RouteState, Table,
+    WallTime,
 };
 
 const TEXT: &str = "events {} http { server {

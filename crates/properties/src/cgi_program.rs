@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use sekisho_gateway::cgi::{
-    Ending, Exit, Fact, HeadRules, Length, ProgramOrders, Program, Release, Rules, Signal,
+    Ending, Exit, Fact, HeadRules, Length, Program, ProgramOrders, Release, Rules, Signal,
 };
 use sekisho_lifecycle::Moment;
 

@@ -4,7 +4,7 @@
 //!
 //! The first byte says what is asked and of what; each line behind it is the value of a field.
 
-use sekisho_http::conditional::{Since, Validators, PreconditionResult, evaluate, if_range_holds};
+use sekisho_http::conditional::{PreconditionResult, Since, Validators, evaluate, if_range_holds};
 use sekisho_http::{Head, Version, date};
 
 const NAMES: [&[u8]; 5] =
@@ -196,7 +196,12 @@ impl Asked {
         }
         let result =
             |name: &[u8]| evaluate(&self.head(&[(name, &list)]), &self.validators(), self.since);
-        assert_eq!(result(b"If-Match") == PreconditionResult::Proceed, has_strong, "{}", list.escape_ascii());
+        assert_eq!(
+            result(b"If-Match") == PreconditionResult::Proceed,
+            has_strong,
+            "{}",
+            list.escape_ascii()
+        );
         assert_eq!(
             result(b"If-None-Match") != PreconditionResult::Proceed,
             has_weak,

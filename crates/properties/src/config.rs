@@ -86,6 +86,7 @@ fn shape(outcome: &Outcome) -> Option<String> {
     let config = outcome.config.as_ref()?;
     let http = &config.http;
     let matches: Vec<_> = http.locations.iter().map(|location| &location.matches).collect();
-    let places: Vec<_> = http.locations.iter().map(|location| &location.settings.path_mapping).collect();
+    let places: Vec<_> =
+        http.locations.iter().map(|location| &location.settings.path_mapping).collect();
     Some(format!("{:?} {:?} {matches:?} {places:?} {}", config.main, http.listens, http.maps.len()))
 }

@@ -13,7 +13,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use sekisho_config::{Memory, Options, Variable, load};
 use sekisho_http::{Head, Version};
 use sekisho_route::{
-    ConnectionFacts, RouteState, Request, RequestIdSeed, Table, WallTime, decode_base64,
+    ConnectionFacts, Request, RequestIdSeed, RouteState, Table, WallTime, decode_base64,
     push_variable,
 };
 use sha1::{Digest, Sha1};

@@ -11,8 +11,8 @@ use base64::Engine;
 use sekisho_config::{Memory, Options, Settings, load};
 use sekisho_http::{Head, Version, file_name, target};
 use sekisho_route::{
-    Action, ConnectionFacts, FileOp, RouteState, Files, AccessChecks, Look, OWN_PREFIX, Request,
-    RequestIdSeed, Store, Table, WallTime,
+    AccessChecks, Action, ConnectionFacts, FileOp, Files, Look, OWN_PREFIX, Request, RequestIdSeed,
+    RouteState, Store, Table, WallTime,
 };
 
 #[path = "../../handler/src/file_op/note.rs"]

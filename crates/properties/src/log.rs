@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use sekisho_config::{Escape, Memory, Options, Part, load};
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    ConnectionFacts, RouteState, LineFormat, Request, RequestIdSeed, Sent, Table, TimeTexts,
+    ConnectionFacts, LineFormat, Request, RequestIdSeed, RouteState, Sent, Table, TimeTexts,
     WallTime, log_line, push_variable,
 };
 

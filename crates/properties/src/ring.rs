@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sekisho_ring::{Consumer, RingLayout, Producer, Read};
+use sekisho_ring::{Consumer, Producer, Read, RingLayout};
 
 const RING: usize = 64;
 const PLACE: RingLayout = RingLayout { control: 0, data: 512, bytes: RING };

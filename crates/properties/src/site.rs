@@ -7,9 +7,9 @@ use std::sync::Arc;
 use sekisho_config::{LocationId, Memory, Options, RateLimit, Settings, load};
 use sekisho_http::{Head, Status, target};
 use sekisho_route::{
-    Action, ConnectionFacts, RouteState, Files, AccessChecks, LineFormat, Look, Password, Rated, Request,
-    RequestIdSeed, Sent, Table, TimeTexts, WallTime, added_fields, log_line, media_type,
-    wants_line,
+    AccessChecks, Action, ConnectionFacts, Files, LineFormat, Look, Password, Rated, Request,
+    RequestIdSeed, RouteState, Sent, Table, TimeTexts, WallTime, added_fields, log_line,
+    media_type, wants_line,
 };
 
 const TEXT: &str = include_str!("site.conf");
@@ -43,7 +43,8 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         wall: WallTime { unix_secs: 1_700_000_000, nanos: 5, utc_offset_secs: -5400 },
         request_id: RequestIdSeed(1 + listen as u128),
     };
-    let (mut route_state, mut view) = (RouteState::default(), View::new((sum % 3) as u8, is_strict));
+    let (mut route_state, mut view) =
+        (RouteState::default(), View::new((sum % 3) as u8, is_strict));
     let mut action = table.decide(&request, &mut route_state, &mut view);
     // Whatever is waited for, waiting comes to an end.
     for waits in 0.. {

@@ -17,6 +17,6 @@ mod memory;
 mod ring;
 
 pub use copy::{get, put};
-pub use layout::{CONTROL_BYTES, HEAD_BYTES, RingLayout, RING_BYTES_MAX, RING_BYTES_MIN, Rings};
+pub use layout::{CONTROL_BYTES, HEAD_BYTES, RING_BYTES_MAX, RING_BYTES_MIN, RingLayout, Rings};
 pub use memory::{Memory, Word};
 pub use ring::{Consumer, Corrupt, Moved, Producer, Read};

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::copy::WORD;
-use crate::layout::{ENDED, HEAD, RingLayout, READER_WAITS, TAIL, WRITER_WAITS};
+use crate::layout::{ENDED, HEAD, READER_WAITS, RingLayout, TAIL, WRITER_WAITS};
 use crate::memory::{Memory, Word};
 
 /// The other side has written what cannot be. There is no way back: every further call says the same.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Arc, Notify};
 use loom::thread;
-use sekisho_ring::{Consumer, Memory, RingLayout, Producer, Read, Word};
+use sekisho_ring::{Consumer, Memory, Producer, Read, RingLayout, Word};
 
 struct Atom(AtomicU64);
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use sekisho_ring::{Consumer, Corrupt, Moved, RingLayout, Producer, Read, Rings};
+use sekisho_ring::{Consumer, Corrupt, Moved, Producer, Read, RingLayout, Rings};
 
 const PLACE: RingLayout = RingLayout { control: 0, data: 512, bytes: 64 };
 type Shared = Arc<Vec<AtomicU64>>;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sekisho_config::{Memory, Options, load};
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    ConnectionFacts, RouteState, LineFormat, Request, RequestIdSeed, Sent, Table, TimeTexts,
+    ConnectionFacts, LineFormat, Request, RequestIdSeed, RouteState, Sent, Table, TimeTexts,
     WallTime, log_line,
 };
 

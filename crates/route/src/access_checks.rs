@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use sekisho_config::{Level, LocationId, ConnectionLimit, RateLimit};
+use sekisho_config::{ConnectionLimit, Level, LocationId, RateLimit};
 use sekisho_http::Status;
 
 /// The shell's view of what is shared by many requests. Without it, nothing is limited, and no password

@@ -3,8 +3,8 @@
 use sekisho_config::{Settings, StatusForm};
 use sekisho_http::Status;
 
-use crate::decide::FileOp;
 use crate::access_checks::{AccessChecks, Wait};
+use crate::decide::FileOp;
 
 /// What shall be answered. The details stand in the [`RouteState`](crate::Exchange).
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,12 +18,12 @@ use sekisho_config::{
 };
 use sekisho_http::{Method, Status, target};
 
-pub use file_op::{FileOp, Destination, OWN_PREFIX, Store};
+pub use file_op::{Destination, FileOp, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
-use crate::route_state::{RouteState, Request};
 use crate::path_mapping::{self, AliasFrom, Mapped};
 use crate::redirect;
+use crate::route_state::{Request, RouteState};
 use crate::table::Table;
 use crate::variable::{self, NESTED_MAX, Scope};
 
@@ -302,7 +302,8 @@ impl<'a, F: Files> Decision<'a, F> {
             AliasFrom::Whole => None,
         };
         let mut file = mem::take(&mut self.route_state.file);
-        let mut mapped = self.scoped(|scope| path_mapping::write_below_root(scope, value, &mut file));
+        let mut mapped =
+            self.scoped(|scope| path_mapping::write_below_root(scope, value, &mut file));
         self.route_state.file = file;
         mapped.is_safe &= target::is_resolved(&self.route_state.file[mapped.root_bytes..]);
         let look = self.look_at_file(mapped);
@@ -644,7 +645,8 @@ impl<'a, F: Files> Decision<'a, F> {
     /// Maps the path to a file name, in `route_state.file`.
     fn map_path(&mut self) -> Mapped {
         let mut file = mem::take(&mut self.route_state.file);
-        let mapped = self.scoped(|scope| path_mapping::write_file(scope, &scope.route_state.path, &mut file));
+        let mapped = self
+            .scoped(|scope| path_mapping::write_file(scope, &scope.route_state.path, &mut file));
         self.route_state.file = file;
         self.route_state.root_bytes = mapped.root_bytes;
         mapped

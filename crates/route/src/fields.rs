@@ -4,8 +4,8 @@
 use sekisho_config::{Expires, Template};
 use sekisho_http::{Status, date};
 
-use crate::route_state::{RouteState, Request};
 use crate::redirect;
+use crate::route_state::{Request, RouteState};
 use crate::table::Table;
 use crate::variable::{Sent, expand};
 

@@ -2,36 +2,36 @@
 //! nothing, asks no clock; what it needs to know comes in with the request.
 #![forbid(unsafe_code)]
 
+pub mod access_checks;
 pub mod action;
 mod address;
-mod same_access;
 mod assigned;
 mod capture;
 pub mod compression;
 mod credentials;
 mod decide;
 mod escape;
-pub mod route_state;
 pub mod fields;
-pub mod access_checks;
 mod links;
 mod location;
 pub mod log;
+pub mod log_entry;
 mod path_mapping;
 mod redirect;
-pub mod log_entry;
+pub mod route_state;
+mod same_access;
 mod server_name;
 mod table;
 pub mod variable;
 pub mod zone;
 
+pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use credentials::decode_base64;
-pub use decide::{FileOp, Destination, Handover, OWN_PREFIX, Store};
-pub use route_state::{ConnectionFacts, RouteState, Request, RequestIdSeed, WallTime};
+pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
 pub use fields::{added_fields, media_type};
-pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
+pub use route_state::{ConnectionFacts, Request, RequestIdSeed, RouteState, WallTime};
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

@@ -12,7 +12,7 @@ use sekisho_http::{Head, Known, date};
 use crate::address::push_ip;
 use crate::credentials;
 use crate::escape::{escape_from, push_escaped};
-use crate::route_state::{RouteState, Request, WallTime};
+use crate::route_state::{Request, RouteState, WallTime};
 use crate::table::Table;
 use crate::variable::{self, NESTED_MAX, Scope, Sent, expand, push_number, push_seconds};
 
@@ -147,8 +147,14 @@ pub fn log_line(
     out: &mut Vec<u8>,
 ) {
     let nested = Cell::new(NESTED_MAX);
-    let scope =
-        Scope { table, request, route_state, sent, captures: &route_state.captures, nested: &nested };
+    let scope = Scope {
+        table,
+        request,
+        route_state,
+        sent,
+        captures: &route_state.captures,
+        nested: &nested,
+    };
     for piece in &format.pieces {
         match piece {
             Piece::Literal(text) => out.extend_from_slice(text),

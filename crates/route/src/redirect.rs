@@ -4,7 +4,7 @@
 use sekisho_config::{Part, Settings, Template};
 use sekisho_http::{Method, target};
 
-use crate::route_state::{RouteState, Request};
+use crate::route_state::{Request, RouteState};
 use crate::table::Table;
 use crate::variable::{Scope, push_number, push_text};
 

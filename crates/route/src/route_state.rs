@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use sekisho_config::{LocationId, ServerId};
 use sekisho_http::{Coding, Head, Method, Status};
 
+use crate::access_checks::AccessProgress;
 use crate::assigned::Assignments;
 use crate::capture::Captures;
-use crate::access_checks::AccessProgress;
-use crate::log_entry::{LogEntry, LogEntries};
+use crate::log_entry::{LogEntries, LogEntry};
 
 /// What is known about a request and its connection, for decisions and variables.
 #[derive(Clone, Copy, Debug)]

@@ -42,7 +42,8 @@ impl Table {
     pub fn is_entry_of(&self, location: LocationId, path: &[u8]) -> bool {
         let server = self.location(location).server;
         let is_folder = path.ends_with(b"/");
-        self.has_same_access(server, location, path) && (is_folder || !self.is_run(location, path, path))
+        self.has_same_access(server, location, path)
+            && (is_folder || !self.is_run(location, path, path))
     }
 }
 

@@ -8,9 +8,9 @@ use sekisho_config::{Config, Location, LocationId, LocationMatch, Server, Server
 use sekisho_http::{Head, Known, Status, target};
 
 use crate::capture::Captures;
-use crate::route_state::RouteState;
 use crate::location::{self, Level};
 use crate::path_mapping::{self, AliasFrom};
+use crate::route_state::RouteState;
 use crate::server_name::ServerNames;
 
 /// The routing table of a configuration.
@@ -125,7 +125,9 @@ impl Table {
         }
         let mut route_state = RouteState::default();
         let _ = self.choose_server(listen, head, &mut route_state);
-        let Some(server) = self.config.http.servers.get(route_state.server.0 as usize) else { return };
+        let Some(server) = self.config.http.servers.get(route_state.server.0 as usize) else {
+            return;
+        };
         if server.ignore_invalid_headers {
             head.drop_odd_names(server.underscores_in_headers);
         }

@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Template, Variable};
 use sekisho_http::{Head, Known, Status, date, target};
 
+use crate::access_checks::LimitStatus;
 use crate::address::push_ip;
 use crate::capture::Captures;
 use crate::credentials;
-use crate::route_state::{RouteState, Request};
-use crate::access_checks::LimitStatus;
 use crate::log::{push_time_iso8601, push_time_local};
 use crate::path_mapping;
+use crate::route_state::{Request, RouteState};
 use crate::table::Table;
 
 /// What is known after the answer was sent, for logs.
@@ -63,8 +63,15 @@ pub fn push_variable(
     out: &mut Vec<u8>,
 ) {
     let nested = Cell::new(NESTED_MAX);
-    Scope { table, request, route_state, sent: None, captures: &route_state.captures, nested: &nested }
-        .variable(variable, out);
+    Scope {
+        table,
+        request,
+        route_state,
+        sent: None,
+        captures: &route_state.captures,
+        nested: &nested,
+    }
+    .variable(variable, out);
 }
 
 /// Whether a variable's value follows from the head of the request and what was decided about it.
@@ -151,8 +158,9 @@ impl Scope<'_> {
     #[expect(clippy::too_many_lines, reason = "one line for each variable")]
     pub(crate) fn variable(&self, variable: &Variable, out: &mut Vec<u8>) {
         use Variable as V;
-        let Self { request: Request { head, connection, wall, request_id, .. }, route_state, .. } =
-            self;
+        let Self {
+            request: Request { head, connection, wall, request_id, .. }, route_state, ..
+        } = self;
         let sent = self.sent.copied().unwrap_or_default();
         self.note_use_of(variable);
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
@@ -185,7 +193,11 @@ impl Scope<'_> {
             V::InvalidReferer => self.push_invalid_referer(out),
             V::IsArgs => put(if route_state.query.is_empty() { b"" } else { b"?" }),
             V::LimitConnStatus => {
-                put(route_state.access_progress.connections.map_or("", LimitStatus::name).as_bytes());
+                put(route_state
+                    .access_progress
+                    .connections
+                    .map_or("", LimitStatus::name)
+                    .as_bytes());
             }
             V::LimitReqStatus => {
                 put(route_state.access_progress.rate.map_or("", LimitStatus::name).as_bytes());

@@ -6,13 +6,13 @@
 //! It is a thread of its own so that it answers when the workers are busy, full or gone.
 
 mod control;
-mod operators;
 mod host;
 mod http;
 mod memory;
 mod metrics;
-mod worker_registry;
+mod operators;
 mod status;
+mod worker_registry;
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -26,7 +26,7 @@ use sekisho_lifecycle::Manner;
 use sekisho_log::Logs;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
-use sekisho_net::{WorkerCommand, Site};
+use sekisho_net::{Site, WorkerCommand};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -132,10 +132,9 @@ impl ControlPlane {
             let control_socket = control_socket.map(|ControlSocket(listener)| listener);
             host::run(control_socket, started, (shared, logs), (inbox, questions), outbox);
         };
-        let thread = std::thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(body)
-            .map_err(|error| Problem::new(format_args!("cannot start the control plane: {error}")))?;
+        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(body).map_err(
+            |error| Problem::new(format_args!("cannot start the control plane: {error}")),
+        )?;
         Ok(Self { commands, requests, thread: Some(thread) })
     }
 

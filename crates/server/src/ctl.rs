@@ -1,11 +1,11 @@
 //! `sekisho ctl`: sees and controls a running server, over the native protocol and its service `control`.
 //! Tables for people, JSON for scripts, and an exit status that says what went wrong.
 
-mod session;
 mod call;
+mod connect;
 mod memory;
 mod metrics;
-mod connect;
+mod session;
 pub(crate) mod show;
 mod top;
 
@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sekisho_endpoint::control::{Finding, Outcome, CommandResult, What};
+use sekisho_endpoint::control::{CommandResult, Finding, Outcome, What};
 use sekisho_endpoint::{CallError, Code, control};
 
 use crate::Problem;
-use session::Server;
 pub(crate) use metrics::prometheus;
+use session::Server;
 
 /// How often `--watch` looks.
 const WATCH_EVERY: Duration = Duration::from_secs(1);

@@ -146,7 +146,8 @@ async fn hear(stream: tokio::net::UnixStream) -> Option<Call> {
     }
     let line = line[..filled].strip_suffix(b"\n")?;
     let (word, said) = split_word(line).unwrap_or((line, b""));
-    let question = HandoverRequest::ALL.into_iter().find(|question| question.word().as_bytes() == word)?;
+    let question =
+        HandoverRequest::ALL.into_iter().find(|question| question.word().as_bytes() == word)?;
     let said = String::from_utf8_lossy(said).into_owned();
     Some(Call { question, said, pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), stream })
 }
@@ -245,7 +246,11 @@ fn send(to: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) ->
 
 /// Asks a server to do something and waits for its verdict: whether it went well, and what it says.
 /// `None` when there is nobody to ask.
-pub(crate) fn ask(pid: u32, question: HandoverRequest, said: &str) -> io::Result<Option<(bool, String)>> {
+pub(crate) fn ask(
+    pid: u32,
+    question: HandoverRequest,
+    said: &str,
+) -> io::Result<Option<(bool, String)>> {
     let Some(mut stream) = call(pid, question, said)? else { return Ok(None) };
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

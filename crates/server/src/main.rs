@@ -1,23 +1,23 @@
 //! The `sekisho` program: reads its arguments, and starts, tests or signals a server.
 #![forbid(unsafe_code)]
 
-mod startup_log;
 mod builtin;
 mod cli;
-mod ctl;
 mod control_plane;
+mod ctl;
 mod disk;
 mod handover;
 mod opening;
+mod path_access;
 mod pid_file;
 mod privilege;
-mod path_access;
 mod reload;
 mod run;
 mod sandbox;
 mod service_manager;
 mod setup;
 mod start;
+mod startup_log;
 mod sweep;
 mod upgrade;
 mod user;

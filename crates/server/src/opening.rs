@@ -13,7 +13,7 @@ use sekisho_log::Logs;
 use sekisho_net::listen::{BindError, Inherited};
 use sekisho_net::{Site, Sockets, Zones};
 
-use crate::control_plane::{self, Rules, ControlSocket};
+use crate::control_plane::{self, ControlSocket, Rules};
 use crate::handover::Handover;
 use crate::pid_file::PidFile;
 use crate::run::{machine, rules};

@@ -10,12 +10,12 @@ use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_net::listen::Listener;
-use sekisho_net::{Clock, WorkerCommand, Site, Sockets, Zones};
+use sekisho_net::{Clock, Site, Sockets, WorkerCommand, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::control_plane::{self, ControlPlane, Rules, Operators};
+use crate::control_plane::{self, ControlPlane, Operators, Rules};
 use crate::handover::{self, Call, Handover, HandoverRequest};
 use crate::opening::{self, Opened};
 use crate::pid_file::PidFile;
@@ -161,7 +161,8 @@ impl Server {
             Ok(control_socket) => (Some(control_socket), None),
             Err(error) => (None, Some(error)),
         };
-        let control_plane = ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
+        let control_plane =
+            ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         let mut server = Self {
             plan,
             program,
@@ -415,7 +416,9 @@ impl Server {
                 }
                 match manner {
                     // Others accept who waits.
-                    Manner::Graceful if self.is_replaced => self.workers.tell_all(|| WorkerCommand::Retire),
+                    Manner::Graceful if self.is_replaced => {
+                        self.workers.tell_all(|| WorkerCommand::Retire)
+                    }
                     Manner::Graceful => {
                         self.sockets.refuse_newcomers_but(&Sockets::default());
                         self.workers.tell_all(|| WorkerCommand::Drain);
@@ -486,7 +489,10 @@ impl Server {
             }
             control_plane::ServerRequest::Drained => DrainOrder::Nothing,
             control_plane::ServerRequest::Ended => {
-                self.log(Level::Emerg, "the control plane has ended: `sekisho ctl` cannot connect any more");
+                self.log(
+                    Level::Emerg,
+                    "the control plane has ended: `sekisho ctl` cannot connect any more",
+                );
                 if std::mem::take(&mut self.is_control_plane_busy) {
                     return self.tell_drain(Fact::Ended);
                 }
@@ -499,7 +505,11 @@ impl Server {
     pub(crate) fn start_control_plane(&self, rules: Rules, listeners: Vec<Listener>) {
         self.tell_control_plane_of_workers();
         let site = Arc::clone(&self.site);
-        self.control_plane.tell(control_plane::ControlCommand::Serve(Box::new(rules), listeners, site));
+        self.control_plane.tell(control_plane::ControlCommand::Serve(
+            Box::new(rules),
+            listeners,
+            site,
+        ));
     }
 
     /// Tells the control plane whom it can ask.

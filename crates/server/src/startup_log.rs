@@ -27,7 +27,10 @@ impl Server {
             self.log(*level, note);
         }
         if let Some(error) = control_socket_error {
-            self.log(Level::Warn, &format!("no control socket, `sekisho ctl` cannot connect: {error}"));
+            self.log(
+                Level::Warn,
+                &format!("no control socket, `sekisho ctl` cannot connect: {error}"),
+            );
         }
     }
 

@@ -18,7 +18,8 @@ impl Server {
     /// Begins to look for leftovers where this configuration stores files.
     pub(crate) fn sweep_leftovers(&mut self) {
         let locations = &self.site.config().http.locations;
-        let file_ops = || locations.iter().filter_map(|location| location.settings.file_ops.as_deref());
+        let file_ops =
+            || locations.iter().filter_map(|location| location.settings.file_ops.as_deref());
         let life = file_ops().filter_map(|file_ops| file_ops.resumable).min();
         let period = life.map(|life| life.clamp(PERIOD_MIN, PERIOD_MAX));
         self.next_sweep = period.map(|period| self.clock.now() + period);

@@ -17,7 +17,7 @@ use sekisho_lifecycle::{Manner, Moment};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::Problem;
-use crate::handover::{self, Call, Offer, HandoverRequest};
+use crate::handover::{self, Call, HandoverRequest, Offer};
 use crate::pid_file::PidFile;
 use crate::run::Server;
 use crate::service_manager::{self, State};

@@ -13,7 +13,7 @@ use sekisho_lifecycle::drain::{Fact, Order as DrainOrder};
 use sekisho_net::Heartbeat;
 
 use crate::run::{Server, worker_count};
-use crate::workers::{WorkerHandle, Seen, Workers};
+use crate::workers::{Seen, WorkerHandle, Workers};
 
 /// How often the workers are looked at.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sekisho_lifecycle::Moment;
 use sekisho_net::listen::Listener;
 use sekisho_net::worker::Shared;
-use sekisho_net::{WorkerCommand, Heartbeat, Site, Sockets, Worker, panic_report};
+use sekisho_net::{Heartbeat, Site, Sockets, Worker, WorkerCommand, panic_report};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::sandbox::Domain;
@@ -169,7 +169,8 @@ impl Workers {
         }
         self.handles.extend(change.new);
         self.domain = change.domain;
-        for (slot, (handle, listeners)) in self.handles.iter_mut().zip(change.listeners).enumerate() {
+        for (slot, (handle, listeners)) in self.handles.iter_mut().zip(change.listeners).enumerate()
+        {
             handle.slot = slot;
             handle.tell(WorkerCommand::Serve(Arc::clone(site), listeners));
         }
@@ -227,7 +228,8 @@ impl Workers {
 
     /// Lets one go that has ended, and says what it was.
     pub(crate) fn release(&mut self, ended: &Ended) -> Duty {
-        let place = |handles: &[WorkerHandle]| handles.iter().position(|handle| handle.id == ended.id);
+        let place =
+            |handles: &[WorkerHandle]| handles.iter().position(|handle| handle.id == ended.id);
         let (handle, duty) = if let Some(at) = place(&self.retired) {
             let handle = self.retired.remove(at);
             let stuck = handle.stuck;
@@ -283,8 +285,12 @@ impl Workers {
         let (started, shared) = (self.started, Arc::clone(&self.shared));
         let heartbeat = Arc::<Heartbeat>::default();
         let own_heartbeat = Arc::clone(&heartbeat);
-        let mut exit_notifier =
-            ExitNotifier { id, outcome: None, to: self.ended.0.clone(), shared: Arc::clone(&shared) };
+        let mut exit_notifier = ExitNotifier {
+            id,
+            outcome: None,
+            to: self.ended.0.clone(),
+            shared: Arc::clone(&shared),
+        };
         shared.workers.fetch_add(1, Ordering::AcqRel);
         let body = move || {
             let ended = privilege::give_up_rest_in_thread()
@@ -300,7 +306,17 @@ impl Workers {
         let thread =
             thread.map_err(|error| Problem::new(format_args!("cannot start a worker: {error}")))?;
         let (force_at, seen, stuck) = (None, None, None);
-        Ok(WorkerHandle { id, slot: usize::MAX, commands, thread, force_at, begun: now, heartbeat, seen, stuck })
+        Ok(WorkerHandle {
+            id,
+            slot: usize::MAX,
+            commands,
+            thread,
+            force_at,
+            begun: now,
+            heartbeat,
+            seen,
+            stuck,
+        })
     }
 }
 

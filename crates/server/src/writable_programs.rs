@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::{
-    Config, Location, LocationMatch, Outcome, Place, Programs, Report, ServerId, Template,
+    Config, Location, LocationMatch, Outcome, PathMapping, Programs, Report, ServerId, Template,
 };
 
 /// So many are told; the others are likely the same.
@@ -20,7 +20,7 @@ const HELP: &str = "keep what is uploaded and what is run in separate folders";
 #[derive(Clone, Copy, Debug)]
 struct Mapping<'a> {
     server: ServerId,
-    place: &'a Place,
+    place: &'a PathMapping,
 }
 
 impl<'a> Mapping<'a> {
@@ -30,7 +30,7 @@ impl<'a> Mapping<'a> {
 
     /// Whether the same path is the same file by both.
     fn is_same(self, other: Self) -> bool {
-        use Place::{Alias, AliasOfParent, Root};
+        use PathMapping::{Alias, AliasOfParent, Root};
         self.server == other.server
             && match (self.place, other.place) {
                 (Root(one), Root(other)) => one == other,
@@ -141,14 +141,16 @@ fn run(location: &Location) -> Vec<Area<'_>> {
 fn folder_of(location: &Location) -> Option<PathBuf> {
     match (&location.settings.path_mapping, &location.matches) {
         (
-            Place::Root(root),
+            PathMapping::Root(root),
             LocationMatch::Prefix { path: below, .. } | LocationMatch::Exact(below),
         ) => {
             let below = below.strip_prefix(b"/").unwrap_or(below);
             Some(ground(root)?.join(OsStr::from_bytes(below)))
         }
         (
-            Place::Root(place) | Place::Alias(place) | Place::AliasOfParent { alias: place, .. },
+            PathMapping::Root(place)
+            | PathMapping::Alias(place)
+            | PathMapping::AliasOfParent { alias: place, .. },
             _,
         ) => ground(place),
     }

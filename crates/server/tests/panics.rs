@@ -74,7 +74,8 @@ fn a_panic_ends_its_own_connection_and_nothing_else() {
     println!("{count} panics: {} descriptors, memory grown by {grown} bytes", server.fds());
     assert!(grown < 4 << 20, "{grown} bytes more");
     let log = server.log("error.log");
-    let line = log.lines().find(|line| line.contains("panic, the connection ends: an injected fault"));
+    let line =
+        log.lines().find(|line| line.contains("panic, the connection ends: an injected fault"));
     assert!(line.is_some_and(|line| line.contains("[alert]") && line.contains("request id: ")));
     assert!(!server.stderr().contains("panic"), "what there is to say is in the log");
 }
@@ -109,7 +110,10 @@ fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
             });
         }
         let log = server.log("error.log");
-        assert!(log.contains("a worker cannot go on: it panicked: an injected fault of the worker"), "{log}");
+        assert!(
+            log.contains("a worker cannot go on: it panicked: an injected fault of the worker"),
+            "{log}"
+        );
         assert_eq!(metric(&server, "sekisho_workers"), workers as u64);
         // It ends as ever.
         let mut server = server;

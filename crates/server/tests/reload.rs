@@ -2,8 +2,8 @@
 //! asked for it learns how it went.
 #![forbid(unsafe_code)]
 
-mod common;
 mod background_load;
+mod common;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -11,9 +11,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use background_load::{Load, install, is_over, is_root, rounds};
 use common::{BINARY, LONG, http};
 use sekisho_testkit::{Client, End, Finished, Server, Signal, Tree, eventually, run};
-use background_load::{Load, install, is_over, is_root, rounds};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 

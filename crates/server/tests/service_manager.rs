@@ -1,8 +1,8 @@
 //! A service manager and the server: what it is told over `NOTIFY_SOCKET`, and the sockets that it opens.
 #![forbid(unsafe_code)]
 
-mod common;
 mod background_load;
+mod common;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -10,9 +10,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 
+use background_load::{ByPidFile, is_over, send};
 use common::{BINARY, LONG, http, own_address};
 use sekisho_testkit::{Client, Signal, Tree, as_root, eventually, have};
-use background_load::{ByPidFile, is_over, send};
 
 /// A server that was started by a service manager.
 struct Service {

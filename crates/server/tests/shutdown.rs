@@ -2,15 +2,15 @@
 //! is not, and what the exit status says.
 #![forbid(unsafe_code)]
 
-mod common;
 mod background_load;
+mod common;
 
 use std::net::TcpStream;
 use std::time::Duration;
 
+use background_load::{Load, is_over, is_root, rounds};
 use common::{BINARY, LONG, Process, http, own_address, site};
 use sekisho_testkit::{Client, End, Server, Signal, Stopwatch, Tree, eventually};
-use background_load::{Load, is_over, is_root, rounds};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// Larger than all buffers on the way.

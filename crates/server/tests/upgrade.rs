@@ -2,8 +2,8 @@
 //! when it does not come to that, the old one goes on.
 #![forbid(unsafe_code)]
 
-mod common;
 mod background_load;
+mod common;
 
 use std::fs;
 use std::io::{IoSlice, Read, Write};
@@ -14,10 +14,10 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command};
 
+use background_load::{ByPidFile, Load, install, is_over, is_root, rounds, send};
 use common::{BINARY, LONG, http};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sekisho_testkit::{Client, Server, Signal, Tree, as_root, eventually, run};
-use background_load::{ByPidFile, Load, install, is_over, is_root, rounds, send};
 
 /// A configuration whose server is known by its pid file.
 fn config(listen: &str) -> String {

@@ -5,9 +5,9 @@ use std::fmt::Debug;
 
 use sekisho_lifecycle::Moment;
 
-use crate::schedule::Schedule;
-use crate::rng::Rng;
 use crate::fault::Fault;
+use crate::rng::Rng;
+use crate::schedule::Schedule;
 
 /// So many lines of a trace are kept: the last ones.
 const TRACE_LINES_MAX: usize = 400;

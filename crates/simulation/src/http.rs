@@ -2,14 +2,14 @@
 //! real lifecycle tables and the real machine for programs, inside a model of the shell.
 
 mod answer;
-mod planned_request;
 mod client;
 mod model_server;
 mod plan;
+mod planned_request;
 mod program;
 mod record;
-mod server_session;
 mod serve;
+mod server_session;
 mod timeline;
 mod work;
 
@@ -17,10 +17,10 @@ use sekisho_lifecycle::drain;
 use sekisho_lifecycle::drain::Outcome;
 use sekisho_lifecycle::{CloseReason, Manner};
 
-use crate::rng::Rng;
-use crate::network::Pipe;
 use crate::context::SimContext;
-use crate::{Fault, Scope, RunStats};
+use crate::network::Pipe;
+use crate::rng::Rng;
+use crate::{Fault, RunStats, Scope};
 
 use client::Client;
 use model_server::ModelServer;
@@ -126,7 +126,10 @@ impl World {
                 self.clients[at].poll(&mut self.links[at], &mut self.server.stats, sim);
                 if is_unheard {
                     self.links[at].up.refuse(sim.now, &mut sim.rng);
-                    sim.wake(Actor::ServerSession(at), self.links[at].up.next_arrival().unwrap_or(sim.now));
+                    sim.wake(
+                        Actor::ServerSession(at),
+                        self.links[at].up.next_arrival().unwrap_or(sim.now),
+                    );
                 }
             }
             Actor::ServerSession(at) => {
@@ -161,7 +164,9 @@ impl World {
 
     /// Somebody comes; nobody is let in any more when the server is about to end.
     fn connect(&mut self, at: usize, sim: &mut Sim) -> bool {
-        if self.server.shutdown > model_server::ModelShutdown::Continue || self.server.outcome.is_some() {
+        if self.server.shutdown > model_server::ModelShutdown::Continue
+            || self.server.outcome.is_some()
+        {
             return false;
         }
         sim.say(|| format!("client {at} connects"));
@@ -178,9 +183,9 @@ impl World {
             self.server.reload();
             if sim.has(Fault::ReloadCloses) {
                 for (at, server_session) in self.server_sessions.iter_mut().enumerate() {
-                    if let Some(server_session) =
-                        server_session.as_mut().filter(|server_session| !server_session.is_over() && server_session.is_idle())
-                    {
+                    if let Some(server_session) = server_session.as_mut().filter(|server_session| {
+                        !server_session.is_over() && server_session.is_idle()
+                    }) {
                         server_session.close(
                             CloseReason::PeerClosed,
                             &mut self.links[at],
@@ -197,7 +202,10 @@ impl World {
         }
         if let Some(at) = self.plan.cancels.iter().position(|(at, _)| at.is_due(now)) {
             let (_, client) = self.plan.cancels.remove(at);
-            if let Some(server_session) = self.server_sessions[client].as_mut().filter(|server_session| !server_session.is_over()) {
+            if let Some(server_session) = self.server_sessions[client]
+                .as_mut()
+                .filter(|server_session| !server_session.is_over())
+            {
                 server_session.cancel_task(&mut self.server, sim);
                 sim.wake(Actor::ServerSession(client), now);
             }
@@ -223,7 +231,11 @@ impl World {
     /// The process ends, and with it whatever was left behind.
     fn exit(&mut self, outcome: Outcome, sim: &mut Sim) {
         for (at, server_session) in self.server_sessions.iter_mut().enumerate() {
-            let Some(server_session) = server_session.as_mut().filter(|server_session| !server_session.is_over()) else { continue };
+            let Some(server_session) =
+                server_session.as_mut().filter(|server_session| !server_session.is_over())
+            else {
+                continue;
+            };
             sim.demand(outcome == Outcome::Abandoned, || {
                 format!("the server has ended ({outcome:?}), and session {at} has not")
             });

@@ -5,14 +5,14 @@
 //! Pure: no socket, file, thread or clock. Nothing here is part of the server.
 #![forbid(unsafe_code)]
 
-pub mod schedule;
-pub mod rng;
+pub mod context;
 pub mod fault;
 pub mod http;
 pub mod native;
 pub mod network;
-pub mod context;
 pub mod outcome;
+pub mod rng;
+pub mod schedule;
 
 pub use fault::Fault;
 pub use outcome::{Failure, RunStats, World, check};

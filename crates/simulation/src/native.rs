@@ -2,21 +2,21 @@
 //! that cancel, extend, drain and leave, and the network between them.
 
 mod app;
-mod server_session;
 mod plan;
+mod server_session;
 mod timeline;
 mod work;
 
 use sekisho_lifecycle::Manner;
 
-use crate::rng::Rng;
-use crate::network::Pipe;
 use crate::context::SimContext;
-use crate::{Fault, Scope, RunStats};
+use crate::network::Pipe;
+use crate::rng::Rng;
+use crate::{Fault, RunStats, Scope};
 
 use app::App;
-use server_session::ServerSession;
 use plan::{Act, Plan};
+use server_session::ServerSession;
 
 /// Who acts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,8 +56,9 @@ pub(crate) fn sim(
     let drawn = Plan::draw(seed, scope);
     let mut sim = Sim::new(Rng::new(seed).apart(1 << 33), fault, is_traced);
     let planned_clients = drawn.clients.iter().enumerate();
-    let apps: Vec<App> =
-        planned_clients.map(|(at, planned)| App::new(at, planned.clone(), drawn.policy.clone())).collect();
+    let apps: Vec<App> = planned_clients
+        .map(|(at, planned)| App::new(at, planned.clone(), drawn.policy.clone()))
+        .collect();
     let links = drawn
         .clients
         .iter()
@@ -106,7 +107,8 @@ impl World {
                     if self.is_closed {
                         return;
                     }
-                    self.server_sessions[at] = Some(ServerSession::new(at, &self.plan, &mut self.stats, sim.now));
+                    self.server_sessions[at] =
+                        Some(ServerSession::new(at, &self.plan, &mut self.stats, sim.now));
                     self.apps[at].connect(sim);
                     sim.wake(Actor::ServerSession(at), sim.now);
                 }

@@ -7,7 +7,7 @@ use super::{
     Context, LEVELS, LEVELS_LIMIT_EXCEPT, LOCATION, Row, SERVER_LOCATION, active, block, set,
 };
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{AddressRule, Part, UserFile, AddressMatch};
+use crate::model::{AddressMatch, AddressRule, Part, UserFile};
 use crate::names::{HostKey, host_key, regex_of};
 use crate::parse::Word;
 use crate::value;

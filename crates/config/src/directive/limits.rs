@@ -4,7 +4,7 @@ use sekisho_http::Status as Code;
 
 use super::{HTTP, LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{Level as Severity, ConnectionLimit, Rate, RateLimit, Zone, ZoneId, ZoneKind};
+use crate::model::{ConnectionLimit, Level as Severity, Rate, RateLimit, Zone, ZoneId, ZoneKind};
 use crate::parse::Word;
 use crate::report::did_you_mean;
 use crate::value;

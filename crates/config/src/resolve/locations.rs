@@ -7,8 +7,8 @@ use super::{Inner, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
 use crate::model::{
-    CgiPass, LimitExcept, LocationId, LocationMatch, Part, PathMapping, Programs, Script, ServerId, Step,
-    Template,
+    CgiPass, LimitExcept, LocationId, LocationMatch, Part, PathMapping, Programs, Script, ServerId,
+    Step, Template,
 };
 use crate::names::{location_match, shown};
 use crate::parse::Node;

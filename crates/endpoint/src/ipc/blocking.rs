@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::wakeup::wake_server;
 use super::greeting::{self, Incoming};
 use super::link::Link;
+use super::wakeup::wake_server;
 use crate::blocking::Transport;
 
 /// How long the server may take for its word, where nothing else is said.

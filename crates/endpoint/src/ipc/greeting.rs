@@ -144,7 +144,8 @@ impl Incoming {
         }
         let rings = read_reply(&self.bytes)?;
         let descriptors = std::mem::take(&mut self.descriptors);
-        let Ok([memory, server_wakeup, client_wakeup]) = <[OwnedFd; 3]>::try_from(descriptors) else {
+        let Ok([memory, server_wakeup, client_wakeup]) = <[OwnedFd; 3]>::try_from(descriptors)
+        else {
             return Err(unfit("the descriptors are missing"));
         };
         Ok(Some((rings, Offer { memory, server_wakeup, client_wakeup })))

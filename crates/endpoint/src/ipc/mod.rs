@@ -6,11 +6,11 @@
 //! trusted with anything else either: what it writes into the memory is copied before it is looked at, and no
 //! call of the server's on anything shared can block.
 
-mod wakeup;
 mod blocking;
 mod greeting;
 mod link;
 mod stream;
+mod wakeup;
 
 use std::fmt;
 

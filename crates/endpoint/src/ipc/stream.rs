@@ -11,9 +11,9 @@ use sekisho_ring::Rings;
 use tokio::net::UnixStream;
 
 use super::Config;
-use super::wakeup::{Wakeups, WakeEvent, new_wakeups};
 use super::greeting::{self, HELLO_BYTES, Incoming, Offer};
 use super::link::Link;
+use super::wakeup::{WakeEvent, Wakeups, new_wakeups};
 use crate::stream::{Peer, Stream as Transport};
 
 /// One end of a session. One task drives it: whoever polled last is woken.

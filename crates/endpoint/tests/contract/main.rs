@@ -10,7 +10,7 @@ mod deadlines;
 mod flood;
 mod limits;
 mod one_waker;
+mod operator;
 mod requests;
 mod shutdown;
-mod operator;
 mod vanishing;

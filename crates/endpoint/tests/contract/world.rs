@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use sekisho_endpoint::{
     Budget, Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint,
-    Greeting, Observer, Options, Peer, Policy, Request, RequestId, Response, SessionSlots, Services,
-    Stream, ipc, loopback, service_fn,
+    Greeting, Observer, Options, Peer, Policy, Request, RequestId, Response, Services,
+    SessionSlots, Stream, ipc, loopback, service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
 use sekisho_native::message::{self, Bye, Hello};

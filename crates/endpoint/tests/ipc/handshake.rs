@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sekisho_endpoint::{Client, CloseReason, Echo, ipc};
 
-use crate::support::{Rng, HELLO, Server, alone, connect, held, is_ready, rounds};
+use crate::support::{HELLO, Rng, Server, alone, connect, held, is_ready, rounds};
 
 #[test]
 fn a_greeting_is_taken_in_any_cut_and_nothing_else_is() {

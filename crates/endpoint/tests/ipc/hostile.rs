@@ -7,7 +7,7 @@ use sekisho_endpoint::{CloseReason, Echo, ipc};
 use sekisho_native::frame::{self, Head, Kind};
 use sekisho_native::message::{self, Hello};
 
-use crate::support::{Rng, ENDLESS, PATIENT, Raw, Server, alone, held, is_ready, rounds};
+use crate::support::{ENDLESS, PATIENT, Raw, Rng, Server, alone, held, is_ready, rounds};
 
 /// Words in which positions and flags stand.
 const CONTROL: [usize; 10] = [0, 1, 16, 32, 48, 128, 129, 144, 160, 176];

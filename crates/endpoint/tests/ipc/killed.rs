@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use sekisho_endpoint::{Echo, Policy, blocking, ipc};
 
-use crate::support::{Rng, ENDLESS, PATIENT, Server, alone, connect, held, pause, policy, rounds};
+use crate::support::{ENDLESS, PATIENT, Rng, Server, alone, connect, held, pause, policy, rounds};
 
 /// Where the process is told which server it is to trouble.
 const PATH: &str = "SEKISHO_TEST_IPC_PATH";

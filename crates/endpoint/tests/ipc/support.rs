@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use sekisho_endpoint::{
-    CloseReason, Config, Echo, Endpoint, Manner, Observer, Peer, Policy, Request, Response, SessionSlots,
-    Services, blocking, ipc, service_fn,
+    CloseReason, Config, Echo, Endpoint, Manner, Observer, Peer, Policy, Request, Response,
+    Services, SessionSlots, blocking, ipc, service_fn,
 };
 use sekisho_sys::SharedMemory;
 use tokio::sync::oneshot;

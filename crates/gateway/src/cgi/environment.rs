@@ -6,7 +6,7 @@ use std::ffi::CStr;
 
 use sekisho_config::{Cgi, Variable};
 use sekisho_http::{Head, Known};
-use sekisho_route::{RouteState, Request, Table, expand, push_variable};
+use sekisho_route::{Request, RouteState, Table, expand, push_variable};
 
 /// Fields that become no variable: what `Proxy` would do (httpoxy), what has a variable of its own, and
 /// what is between the client and this server alone.

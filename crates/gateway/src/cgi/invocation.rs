@@ -2,7 +2,7 @@
 //! says so by a variable, and nothing of it is ever an option (C8, V23).
 
 use sekisho_config::{Part, Programs, Template};
-use sekisho_route::{RouteState, Request, Table, expand};
+use sekisho_route::{Request, RouteState, Table, expand};
 
 use super::cause::Cause;
 

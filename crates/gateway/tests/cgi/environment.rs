@@ -9,8 +9,8 @@ use sekisho_gateway::cgi::{
 };
 use sekisho_http::{Head, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, RouteState, Files, AccessChecks, Handover, Look, Request, RequestIdSeed, Table,
-    WallTime,
+    AccessChecks, Action, ConnectionFacts, Files, Handover, Look, Request, RequestIdSeed,
+    RouteState, Table, WallTime,
 };
 
 fn table(directives: &str) -> Table {
@@ -313,7 +313,8 @@ fn a_local_redirect_is_told_as_a_get() {
     let target = b"/b.py/%41?new=1";
     let request = request(head, connection);
     let action =
-        table.redirect_internally(Handover::Location, target, &request, route_state, &mut { FILES });
+        table
+            .redirect_internally(Handover::Location, target, &request, route_state, &mut { FILES });
     assert_eq!(action, Action::Cgi);
     let environment = asked.environment(&table, None);
     for (name, value) in [

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use sekisho_gateway::cgi::{Ending, Exit, Fact, HeadRules, Length, ProgramOrders, Program, Rules, Signal};
+use sekisho_gateway::cgi::{
+    Ending, Exit, Fact, HeadRules, Length, Program, ProgramOrders, Rules, Signal,
+};
 use sekisho_lifecycle::Moment;
 
 const RULES: Rules = Rules {

@@ -15,7 +15,7 @@ use sekisho_http::upstream::{
 };
 
 use crate::harness::pairs;
-use crate::wire::{Answer, route_state, is_there, start};
+use crate::wire::{Answer, exchange, is_there, start};
 
 const HEAD_BYTES_MAX: usize = 8192;
 
@@ -35,7 +35,7 @@ fn ask(
         body: if body.is_empty() { RequestBody::None } else { length },
         keeps_alive: true,
     };
-    route_state(stream, engine, &request, body)
+    exchange(stream, engine, &request, body)
 }
 
 fn params(method: &str, script: &Path) -> Pairs {

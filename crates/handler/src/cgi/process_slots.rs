@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::slots::{Claim, ClaimId, Slots, Standing};
 use super::orphans::Orphans;
+use super::slots::{Claim, ClaimId, Slots, Standing};
 
 /// To start a program takes about a millisecond. A machine that has not done it after this long is not waited for.
 const START_LIMIT: Duration = Duration::from_secs(2);
@@ -127,7 +127,11 @@ impl Ticket {
 
     /// Whether this is a place by now, or never will be.
     pub(super) fn standing(&self) -> Standing {
-        if self.was_granted { Standing::Granted } else { self.process_slots.lock().standing(self.id) }
+        if self.was_granted {
+            Standing::Granted
+        } else {
+            self.process_slots.lock().standing(self.id)
+        }
     }
 
     /// Whom to wake when that changes.

@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal as OsSignal, WaitId, WaitIdOptions, WaitOptions};
-use sekisho_gateway::cgi::{Exit, Fact, ProgramOrders, Program, Signal};
+use sekisho_gateway::cgi::{Exit, Fact, Program, ProgramOrders, Signal};
 use sekisho_lifecycle::Moment;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
 use super::HandlerContext;
+use super::orphans::{self, RunId};
 use super::process_slots::{Starting, Ticket};
 use super::spawn::{self, Pipes};
 use super::stderr::Stderr;
 use super::stdin::Stdin;
-use super::orphans::{self, RunId};
 
 /// What the first read of a program's output takes; it grows while reads are full.
 const OUTPUT_BYTES_FIRST: usize = 4 * 1024;
@@ -171,7 +171,11 @@ impl Run {
 
     /// One fact, if there is one, and the orders for it, with the length of the output that they are
     /// about. `None` when nothing can be done now.
-    pub(super) fn step(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<(ProgramOrders, usize)> {
+    pub(super) fn step(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Moment,
+    ) -> Option<(ProgramOrders, usize)> {
         if self.program.is_over() {
             return None;
         }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Share};
 
-use super::{Encoder, PIECES, Compressor};
+use super::{Compressor, Encoder, PIECES};
 use crate::task::{Outbox, Progress, Task, rest};
 
 /// How much of a file one piece has.
@@ -280,7 +280,9 @@ impl Task for CompressTask {
             }
             match std::mem::replace(&mut self.stage, CompressStage::Broken) {
                 // The head no longer says how long it is, so nobody else would see that some is missing.
-                CompressStage::Complete if self.length.is_some_and(|length| length != self.plain_bytes) => {
+                CompressStage::Complete
+                    if self.length.is_some_and(|length| length != self.plain_bytes) =>
+                {
                     return Poll::Ready(Progress::Break);
                 }
                 CompressStage::Complete => {
@@ -296,7 +298,8 @@ impl Task for CompressTask {
                     Poll::Ready(Err(_)) => {}
                     Poll::Ready(Ok(mut piece)) => {
                         self.plain_bytes += piece.plain_bytes;
-                        self.stage = piece.encoder.map_or(CompressStage::Complete, CompressStage::Ready);
+                        self.stage =
+                            piece.encoder.map_or(CompressStage::Complete, CompressStage::Ready);
                         if !piece.out.is_empty() {
                             std::mem::swap(&mut out.body, &mut piece.out);
                             return Poll::Ready(Progress::Body);

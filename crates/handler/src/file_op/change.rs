@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
-use sekisho_config::{Conflict, FileOps, DeleteDirectories, Sync};
+use sekisho_config::{Conflict, DeleteDirectories, FileOps, Sync};
 use sekisho_http::{Head, Status, target};
 use sekisho_route::{Destination, Table};
 

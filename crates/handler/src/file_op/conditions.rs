@@ -2,7 +2,7 @@
 //! the body is taken, and once more when the file is to take its place.
 
 use rustix::fs::Stat;
-use sekisho_http::conditional::{self, Since, Validators, PreconditionResult};
+use sekisho_http::conditional::{self, PreconditionResult, Since, Validators};
 use sekisho_http::{Head, Known, Status, Version};
 
 use crate::file_cache::etag_of;

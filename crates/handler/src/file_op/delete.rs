@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use sekisho_config::{FileOps, DeleteDirectories};
+use sekisho_config::{DeleteDirectories, FileOps};
 use sekisho_http::Status;
 use sekisho_route::Table;
 

@@ -48,8 +48,8 @@ pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failu
     let file = route_state.file.clone();
     let fail = |errno| Failure::by(errno, Status::CONFLICT, "store", &file);
     let symlinks = settings.disable_symlinks;
-    let spot =
-        Spot::find(&file, route_state.root_bytes, symlinks, file_ops.creates_folders).map_err(fail)?;
+    let spot = Spot::find(&file, route_state.root_bytes, symlinks, file_ops.creates_folders)
+        .map_err(fail)?;
     if spot.name.is_empty() {
         return Err(Failure::because(Status::CONFLICT, "PUT was refused: it names a folder"));
     }

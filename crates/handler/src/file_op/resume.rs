@@ -21,7 +21,7 @@ use super::intake::Sink;
 use super::land::{self, Rules};
 use super::note::{self, Note};
 use super::temp::{self, Temp};
-use super::{Answer, Call, Failure, Outcome, Prepared, Programs, FileOpStage, unfinished};
+use super::{Answer, Call, Failure, FileOpStage, Outcome, Prepared, Programs, unfinished};
 
 /// What the names of unfinished uploads begin with.
 pub(super) const PREFIX: &str = ".sekisho-partial-";
@@ -86,7 +86,11 @@ pub(super) fn create(
 }
 
 /// HEAD, PATCH and DELETE: it is asked for, goes on, or is given up.
-pub(super) fn resume(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<FileOpStage, Failure> {
+pub(super) fn resume(
+    call: &Call<'_>,
+    file_ops: &FileOps,
+    store: &Store,
+) -> Result<FileOpStage, Failure> {
     speaking(go_on(call, file_ops, store))
 }
 
@@ -157,7 +161,9 @@ fn go_on(call: &Call<'_>, file_ops: &FileOps, store: &Store) -> Result<FileOpSta
     let shelf = Shelf::find(call, file_ops, id)?;
     Ok(match head.method() {
         Method::Head => FileOpStage::prepare(move || speaking(shelf.tell().map(Prepared::Answer))),
-        Method::Delete => FileOpStage::prepare(move || speaking(shelf.give_up().map(Prepared::Answer))),
+        Method::Delete => {
+            FileOpStage::prepare(move || speaking(shelf.give_up().map(Prepared::Answer)))
+        }
         _ => {
             let piece = Piece::of(call);
             FileOpStage::prepare(move || speaking(shelf.append(piece)))

@@ -183,7 +183,13 @@ impl ArchiveTask {
 
     /// Reads a block of a file. What the file gained since it was opened is left out; a tar that would
     /// lack what it lost is broken off, a ZIP says the true size.
-    fn read_on(&mut self, descriptor: OwnedFd, at: u64, end: u64, body: &mut Vec<u8>) -> ArchiveStage {
+    fn read_on(
+        &mut self,
+        descriptor: OwnedFd,
+        at: u64,
+        end: u64,
+        body: &mut Vec<u8>,
+    ) -> ArchiveStage {
         self.blocks += 1;
         self.is_resting = self.blocks.is_multiple_of(SLICE_BLOCKS);
         self.buffer.resize(READ_BYTES, 0);

@@ -120,7 +120,9 @@ impl SharedReading {
             match reading.step() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {}
-                Err(error) => *stage = find_finished(self.key).unwrap_or(ListingStage::Failed(error)),
+                Err(error) => {
+                    *stage = find_finished(self.key).unwrap_or(ListingStage::Failed(error))
+                }
             }
         }
         let now = std::mem::replace(&mut *stage, ListingStage::Failed(ReadError::OverBudget));
@@ -134,7 +136,8 @@ impl SharedReading {
         };
         match &*stage {
             ListingStage::Done(sorted) => {
-                let reading: Rc<dyn std::fmt::Debug> = Rc::<RefCell<ListingStage>>::clone(&self.stage);
+                let reading: Rc<dyn std::fmt::Debug> =
+                    Rc::<RefCell<ListingStage>>::clone(&self.stage);
                 Ok(Some(Entries::of_reading(Arc::clone(sorted), reading)))
             }
             ListingStage::Failed(error) => Err(*error),

@@ -25,6 +25,18 @@ impl Http1 {
         timeout.map(|timeout| now + timeout)
     }
 
+    /// The client has acknowledged bytes since the send deadline was set: it is not silent (T4).
+    pub fn acknowledged(&mut self, now: Moment) {
+        if self.send.is_some() {
+            self.send = self.send_by(now);
+        }
+    }
+
+    /// Output waits because it is held back on our side (`limit_rate`): the client is not late (T9).
+    pub const fn pause_output(&mut self) {
+        self.send = None;
+    }
+
     /// Arms what the present phase asks of the client. Called when the phase changes, and when bytes
     /// came in a phase that counts quiet time: nowhere else does a read deadline start.
     pub(super) fn arm(&mut self, now: Moment) {

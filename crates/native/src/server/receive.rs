@@ -7,7 +7,7 @@ use prost::Message;
 use sekisho_lifecycle::stay::{Fact, Refusal};
 use sekisho_lifecycle::{Cause, CloseReason, DeadlineKind, Manner, Moment, Step};
 
-use super::{Ending, Lane, Phase, Server, AdmitResult};
+use super::{AdmitResult, Ending, Lane, Phase, Server};
 use crate::code::Code;
 use crate::event::{Event, Scratch};
 use crate::frame::{Form, Head, Kind, Side};

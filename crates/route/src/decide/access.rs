@@ -8,9 +8,9 @@ use sekisho_config::{Access, Level, PasswordRule, Settings};
 use sekisho_http::{Known, Status};
 
 use super::{Decision, Next};
+use crate::access_checks::{Password, Wait};
 use crate::action::{Action, Files};
 use crate::credentials;
-use crate::access_checks::{Password, Wait};
 
 /// How often a request may wait for a password: a file that changes all the time comes to an end.
 const WAITS_MAX: u8 = 8;

@@ -56,8 +56,10 @@ pub struct Store {
 /// Every method that files can be asked or changed with here.
 pub(super) fn methods(settings: &Settings) -> impl Iterator<Item = Method> {
     let file_ops = settings.file_ops.as_deref();
-    let of_store = file_ops.is_some_and(|file_ops| file_ops.store.is_some()).then_some(Method::Post);
-    let resumed = file_ops.is_some_and(|file_ops| file_ops.resumable.is_some()).then_some(Method::Patch);
+    let of_store =
+        file_ops.is_some_and(|file_ops| file_ops.store.is_some()).then_some(Method::Post);
+    let resumed =
+        file_ops.is_some_and(|file_ops| file_ops.resumable.is_some()).then_some(Method::Patch);
     let changes = Methods::ALL
         .into_iter()
         .filter(move |method| file_ops.is_some_and(|file_ops| file_ops.methods.contains(*method)));
@@ -127,9 +129,9 @@ impl<F: Files> Decision<'_, F> {
             return Err(Status::NOT_FOUND);
         }
         match method {
-            Method::Put => {
-                self.may_become(&self.route_state.path, &self.route_state.file).map(|()| FileOp::Put)
-            }
+            Method::Put => self
+                .may_become(&self.route_state.path, &self.route_state.file)
+                .map(|()| FileOp::Put),
             Method::Delete => Ok(FileOp::Delete),
             Method::Mkcol => {
                 // It may turn out that there is something of the name, which is a 405.
@@ -192,7 +194,8 @@ impl<F: Files> Decision<'_, F> {
         mem::swap(&mut self.route_state.path, path);
         let is_here = self.find_location() == self.route_state.location;
         let mut file = Vec::new();
-        let mapped = self.scoped(|scope| path_mapping::write_file(scope, &scope.route_state.path, &mut file));
+        let mapped = self
+            .scoped(|scope| path_mapping::write_file(scope, &scope.route_state.path, &mut file));
         mem::swap(&mut self.route_state.path, path);
         self.route_state.captures = captures;
         if is_here { Ok((file, mapped)) } else { Err(Status::FORBIDDEN) }
@@ -210,7 +213,11 @@ impl<F: Files> Decision<'_, F> {
         let method = self.route_state.method;
         let head = self.request.head;
         let is_overridden = method == Method::Post
-            && self.settings().file_ops.as_deref().is_some_and(|file_ops| file_ops.resumable.is_some())
+            && self
+                .settings()
+                .file_ops
+                .as_deref()
+                .is_some_and(|file_ops| file_ops.resumable.is_some())
             && head.named(b"x-http-method-override") == Some(b"PATCH")
             && head.named(b"tus-resumable").is_some();
         if is_overridden { Method::Patch } else { method }
@@ -244,7 +251,9 @@ impl<F: Files> Decision<'_, F> {
         let is_name = is_same_for_all && !self.table.is_path_of(self.route_state.location, path);
         let name = if is_name { name.to_vec() } else { Vec::new() };
         match self.write_store(template) {
-            Ok(address) => Next::Done(Action::FileOp(FileOp::Store(Box::new(Store { address, name })))),
+            Ok(address) => {
+                Next::Done(Action::FileOp(FileOp::Store(Box::new(Store { address, name }))))
+            }
             Err(status) => Next::Fail(status),
         }
     }

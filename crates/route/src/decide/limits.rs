@@ -7,8 +7,8 @@ use std::time::Duration;
 use sekisho_config::{Level, Limits, RateLimit};
 
 use super::{Decision, Next};
-use crate::action::{Action, Files};
 use crate::access_checks::{LimitStatus, Rated, Taken, Wait};
+use crate::action::{Action, Files};
 
 /// Longer keys are not limited (nginx's bounds).
 const RATE_KEY_MAX: usize = 65535;
@@ -35,7 +35,8 @@ impl<'a, F: Files> Decision<'a, F> {
                 return next;
             }
         }
-        if self.route_state.access_progress.connections.is_none() && !limits.connections.is_empty() {
+        if self.route_state.access_progress.connections.is_none() && !limits.connections.is_empty()
+        {
             return self.connections(limits);
         }
         None
@@ -91,7 +92,9 @@ impl<'a, F: Files> Decision<'a, F> {
         let mut looked: Option<(usize, u64)> = None;
         for (at, limit) in rates.iter().enumerate() {
             let is_last = at + 1 == rates.len();
-            let seen = self.with_key(limit, |access_checks, key| access_checks.look_at_rate(limit, key, is_last));
+            let seen = self.with_key(limit, |access_checks, key| {
+                access_checks.look_at_rate(limit, key, is_last)
+            });
             match seen {
                 None => {}
                 Some(Rated::Over(excess)) => return Pace::Refused(at, Some(excess)),
@@ -105,7 +108,8 @@ impl<'a, F: Files> Decision<'a, F> {
         let Some((last, excess)) = looked else { return Pace::Free };
         let mut longest = (last, excess, delay(&rates[last], excess));
         for (at, limit) in rates.iter().enumerate().take(rates.len() - 1) {
-            let counted = self.with_key(limit, |access_checks, key| access_checks.count_request(limit, key));
+            let counted =
+                self.with_key(limit, |access_checks, key| access_checks.count_request(limit, key));
             let Some(excess) = counted else { continue };
             let millis = delay(limit, excess);
             if millis > longest.2 {

@@ -48,7 +48,8 @@ impl<F: Files> Decision<'_, F> {
         let others = Coding::ALL.into_iter().filter(|coding| !accepted.contains(*coding));
         for coding in accepted.iter().chain(others) {
             let neighbour = compression.of(coding).neighbour;
-            if neighbour == Neighbour::Off || (self.route_state.has_neighbours && !is_taken(coding)) {
+            if neighbour == Neighbour::Off || (self.route_state.has_neighbours && !is_taken(coding))
+            {
                 continue;
             }
             let bytes = self.route_state.file.len();

@@ -91,7 +91,8 @@ impl<F: Files> Decision<'_, F> {
     /// `cgi_pass`: the program is given, the location's prefix is its name.
     fn pass(&mut self, pass: &CgiPass) -> Next<F::File> {
         let mut file = mem::take(&mut self.route_state.file);
-        let mapped = self.scoped(|scope| path_mapping::write_value(scope, &pass.program, &mut file));
+        let mapped =
+            self.scoped(|scope| path_mapping::write_value(scope, &pass.program, &mut file));
         self.route_state.file = file;
         match self.look_at_program(self.route_state.file.len(), mapped) {
             Look::File(()) => {

@@ -11,9 +11,9 @@ use sekisho_http::{Status, target};
 
 use super::{Decision, Next};
 use crate::action::{Action, Files, Kind};
-use crate::route_state::RouteState;
 use crate::path_mapping::{self, Mapped};
 use crate::redirect;
+use crate::route_state::RouteState;
 
 /// A longer value of a script is an error (500): one that doubles itself must not take all memory.
 const VALUE_BYTES_MAX: usize = 1 << 20;

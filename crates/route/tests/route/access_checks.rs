@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use sekisho_config::{Level, LocationId, ConnectionLimit, RateLimit, ZoneId};
+use sekisho_config::{ConnectionLimit, Level, LocationId, RateLimit, ZoneId};
 use sekisho_lifecycle::Moment;
 use sekisho_route::zone::{ConnectionZone, RateZone};
 use sekisho_route::{AccessChecks, Password, Rated, Taken};
@@ -57,7 +57,11 @@ impl AccessChecks for FakeFiles {
 
     fn acquire_permit(&mut self, limit: &ConnectionLimit, key: &[u8]) -> Taken {
         let bytes = self.access_checks.bytes();
-        let zone = self.access_checks.connections.entry(limit.zone).or_insert_with(|| ConnectionZone::new(bytes));
+        let zone = self
+            .access_checks
+            .connections
+            .entry(limit.zone)
+            .or_insert_with(|| ConnectionZone::new(bytes));
         let taken = zone.take(key, limit.max);
         if taken == Taken::Yes {
             self.access_checks.taken.push((limit.zone, key.to_vec()));

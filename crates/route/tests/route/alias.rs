@@ -142,7 +142,8 @@ fn a_nested_location_inherits_the_alias_with_its_prefix() {
         ],
     );
     let of_parent = |own: &mut sekisho_config::Settings| {
-        own.path_mapping = PathMapping::AliasOfParent { alias: Arc::new(t("/data/img/")), prefix_bytes: 3 };
+        own.path_mapping =
+            PathMapping::AliasOfParent { alias: Arc::new(t("/data/img/")), prefix_bytes: 3 };
     };
     let table = server(vec![prefix("/i/", |_| {}).with(vec![regex("png$", of_parent)])]).table();
     check(&table, FILES, &[("GET /i/x.png", "file /data/img/x.png")]);

@@ -202,7 +202,8 @@ fn a_refusal_does_not_build_upon_the_request_before() {
     assert_eq!(asked.decide(&table), "error 404");
     let mut request = asked.request();
     request.request_id.0 += 1;
-    let (mut route_state, mut files) = (sekisho_route::RouteState::default(), FakeFiles::new(FILES));
+    let (mut route_state, mut files) =
+        (sekisho_route::RouteState::default(), FakeFiles::new(FILES));
     table.decide(&asked.request(), &mut route_state, &mut files);
     let action = table.decide_error(status(413), &request, &mut route_state, &mut files);
     assert_eq!(action, sekisho_route::Action::File("/srv/a.txt".into()));

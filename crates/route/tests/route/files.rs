@@ -290,7 +290,9 @@ fn an_index_file_is_routed_anew_where_that_may_make_a_difference() {
         prefix("/tried/", |own| {
             own.try_files = Some(tries(&["$uri.alt", "$uri/"], Fallback::Status(status(404))));
         }),
-        regex("^/caught/(.*)$", |own| own.path_mapping = PathMapping::Root(Arc::new(t("/data/$1")))),
+        regex("^/caught/(.*)$", |own| {
+            own.path_mapping = PathMapping::Root(Arc::new(t("/data/$1")))
+        }),
     ])
     .table();
     let files = [
@@ -312,7 +314,9 @@ fn an_index_file_is_routed_anew_where_that_may_make_a_difference() {
 #[test]
 fn a_root_may_depend_on_the_request() {
     let table = server(vec![
-        prefix("/", |own| own.path_mapping = PathMapping::Root(Arc::new(t("/sites/$host/htdocs/")))),
+        prefix("/", |own| {
+            own.path_mapping = PathMapping::Root(Arc::new(t("/sites/$host/htdocs/")))
+        }),
         prefix("/arg", |own| own.path_mapping = PathMapping::Root(Arc::new(t("/sites/x-$arg_r")))),
     ])
     .table();
@@ -330,6 +334,8 @@ fn a_root_may_depend_on_the_request() {
 
 #[test]
 fn a_root_that_is_the_root_works() {
-    let table = server(Vec::new()).set(|own| own.path_mapping = PathMapping::Root(Arc::new(t("/")))).table();
+    let table = server(Vec::new())
+        .set(|own| own.path_mapping = PathMapping::Root(Arc::new(t("/"))))
+        .table();
     check(&table, &["/a", "/index.html"], &[("GET /a", "file /a"), ("GET /", "file /index.html")]);
 }

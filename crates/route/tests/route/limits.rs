@@ -3,8 +3,8 @@
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Table, push_variable};
 
-use crate::configured::configured;
 use crate::access_checks::FakeAccessChecks;
+use crate::configured::configured;
 use crate::support::Asked;
 
 fn server(directives: &str) -> Table {
@@ -82,7 +82,10 @@ fn within_the_burst_requests_wait_for_their_turn() {
     let outcomes: Vec<String> = (0..5).map(|_| clients.outcome(5000, "/a?k=x")).collect();
     let expected = ["file /srv/a", "wait 500ms", "wait 1000ms", "wait 1500ms", "error 503"];
     assert_eq!(outcomes, expected);
-    assert_eq!(clients.access_checks.lines[0], "warn delaying request, excess: 1.000, by zone \"two\"");
+    assert_eq!(
+        clients.access_checks.lines[0],
+        "warn delaying request, excess: 1.000, by zone \"two\""
+    );
     // After half a second there is room for one more.
     assert_eq!(clients.outcome(5500, "/a?k=x"), "wait 1500ms");
     let (outcome, mut asked) = clients.at(9999, "/a?k=x");

@@ -1,14 +1,14 @@
 //! The routing table from outside: a configuration, a request and a view of files, into an action.
 
 mod access;
+mod access_checks;
 mod alias;
 mod compression;
 mod configured;
-mod file_op;
 mod error_page;
 mod fields;
+mod file_op;
 mod files;
-mod access_checks;
 mod limits;
 mod links;
 mod location;

@@ -34,7 +34,9 @@ fn busy_table(keeps_slashes: bool) -> Table {
             own.try_files = Some(tries(&["$uri", "$uri/", "/$arg_x"], Fallback::Uri(t("/$arg_y"))));
         }),
         prefix("/c", |own| own.cgi = Some(all_programs())),
-        regex("^/r/(.*)x(.*)$", |own| own.path_mapping = PathMapping::Alias(Arc::new(t("/data/$1/$2")))),
+        regex("^/r/(.*)x(.*)$", |own| {
+            own.path_mapping = PathMapping::Alias(Arc::new(t("/data/$1/$2")))
+        }),
     ])
     .set(|own| own.error_pages = [page("404 400", "", "/404")].into());
     if keeps_slashes { spec.keeps_slashes().table() } else { spec.table() }

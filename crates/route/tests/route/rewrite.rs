@@ -147,7 +147,10 @@ fn a_circle_ends_in_500() {
     let mut asked = Asked::new("GET /a", &[]);
     assert_eq!(asked.decide(&table), "error 500");
     let text = "rewrite or internal redirection cycle while processing \"/axxxxxxxxxxx\"";
-    assert_eq!(asked.route_state.take_log_entries(), [LogEntry { level: Level::Error, text: text.into() }]);
+    assert_eq!(
+        asked.route_state.take_log_entries(),
+        [LogEntry { level: Level::Error, text: text.into() }]
+    );
     check(&table, &[], &[("GET /n", "text 200 /nxxxxxxxxxx..........."), ("GET /m", "error 500")]);
 }
 

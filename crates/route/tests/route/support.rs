@@ -6,13 +6,13 @@ use std::time::Duration;
 use sekisho_config::{
     Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http, Http2,
     IfModifiedSince, Listen, ListenAddress, ListenOptions, Location, LocationId, LocationMatch,
-    Main, Map, MapId, Part, Pattern, PathMapping, Return, Rewriting, Script, Server, ServerId,
+    Main, Map, MapId, Part, PathMapping, Pattern, Return, Rewriting, Script, Server, ServerId,
     ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
 };
 use sekisho_http::{Head, Status, Version};
 use sekisho_route::{
-    Action, ConnectionFacts, FileOp, RouteState, Files, Handover, Kind, Look, Request, RequestIdSeed,
-    Seen, Store, Table, Wait, WallTime,
+    Action, ConnectionFacts, FileOp, Files, Handover, Kind, Look, Request, RequestIdSeed,
+    RouteState, Seen, Store, Table, Wait, WallTime,
 };
 
 use crate::access_checks::FakeAccessChecks;

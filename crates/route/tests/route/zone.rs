@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sekisho_config::{Rate, RateLimit, ZoneId};
 use sekisho_lifecycle::Moment;
-use sekisho_route::zone::{KEY_BYTES, ConnectionZone, RateZone};
+use sekisho_route::zone::{ConnectionZone, KEY_BYTES, RateZone};
 use sekisho_route::{Rated, Taken};
 
 fn limit(requests: u32, secs: u32, burst: u64) -> RateLimit {

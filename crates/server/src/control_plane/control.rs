@@ -18,8 +18,8 @@ use sekisho_net::session::ShutdownRequest;
 use tokio::sync::oneshot;
 
 use super::ServerRequest;
-use super::operators::REFUSAL;
 use super::host::{Host, shown_peer};
+use super::operators::REFUSAL;
 use super::worker_registry::millis;
 use super::{memory, metrics};
 
@@ -121,7 +121,8 @@ impl Control {
     /// Every session, through the channel.
     async fn list(&self, response: &Response) -> Result<Listed, Failure> {
         let channel = response.acquire_channel().map_err(no_channel)?;
-        let (mut sessions, silent_workers) = self.host.worker_registry.sessions(SessionFilter::All).await;
+        let (mut sessions, silent_workers) =
+            self.host.worker_registry.sessions(SessionFilter::All).await;
         sessions.extend(self.host.native_sessions());
         sessions.sort_unstable_by_key(|session| session.id);
         let count = sessions.len() as u64;
@@ -150,7 +151,9 @@ impl Control {
                 let meant = ids.filter(|id| only.is_none_or(|only| only == number(*id)));
                 meant.filter(|id| endpoint.cancel(session.id, *id)).count() as u64
             }
-            None => u64::from(self.host.worker_registry.cancel(session.id, only).await == Some(true)),
+            None => {
+                u64::from(self.host.worker_registry.cancel(session.id, only).await == Some(true))
+            }
         };
         let finding = if cancelled == 0 { Finding::NothingRuns } else { Finding::Done };
         Outcome { finding: finding.into(), cancelled, ..done(session) }
@@ -165,7 +168,8 @@ impl Control {
             let manner = if command.forceful { Manner::Forceful } else { Manner::Graceful };
             endpoint.shut_down(session.id, manner)
         } else {
-            let shutdown = if command.forceful { ShutdownRequest::Force } else { ShutdownRequest::Drain };
+            let shutdown =
+                if command.forceful { ShutdownRequest::Force } else { ShutdownRequest::Drain };
             self.host.worker_registry.shut_down(session.id, shutdown).await
         };
         if is_here { done(session) } else { none() }
@@ -178,7 +182,14 @@ impl Control {
             if let Some((_, info)) = self.host.native(id) {
                 return Ok(shown(info));
             }
-            return self.host.worker_registry.sessions(SessionFilter::One(id)).await.0.pop().ok_or_else(none);
+            return self
+                .host
+                .worker_registry
+                .sessions(SessionFilter::One(id))
+                .await
+                .0
+                .pop()
+                .ok_or_else(none);
         }
         let mut found = self.host.native_sessions();
         found.retain(|session| session.label == reference && !reference.is_empty());

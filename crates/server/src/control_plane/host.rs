@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use sekisho_config::{BuiltIn, Level, ListenAddress};
 use sekisho_endpoint::{
-    Budget, CloseReason, Code, Config, Echo, Endpoint, Authenticator, Greeting, Observer, Peer, Policy,
-    RequestId, SessionSlots, Services, ipc,
+    Authenticator, Budget, CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer,
+    Policy, RequestId, Services, SessionSlots, ipc,
 };
 use sekisho_handler::memory::{self, HeapWatch};
 use sekisho_handler::status::StatusQuery;
@@ -28,10 +28,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 
 use super::control::Control;
-use super::operators::{REFUSAL, Operators};
 use super::http::HttpService;
-use super::worker_registry::WorkerRegistry;
+use super::operators::{Operators, REFUSAL};
 use super::status;
+use super::worker_registry::WorkerRegistry;
 use super::{ControlCommand, Rules, ServerRequest};
 
 /// Without descriptors, accepting pauses this long (O5).
@@ -122,11 +122,17 @@ impl Host {
                     *self.site.borrow_mut() = Some(site);
                     match &own {
                         Some((known, _)) => *known.borrow_mut() = (*rules).clone(),
-                        None => own = control_socket.take().and_then(|control_socket| self.open_control_socket(control_socket, &rules)),
+                        None => {
+                            own = control_socket.take().and_then(|control_socket| {
+                                self.open_control_socket(control_socket, &rules)
+                            })
+                        }
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }
-                ControlCommand::Workers(workers, serving) => self.worker_registry.set(workers, serving),
+                ControlCommand::Workers(workers, serving) => {
+                    self.worker_registry.set(workers, serving)
+                }
                 ControlCommand::ShutDown(manner) => {
                     self.is_ending.set(true);
                     self.ending.notify_waiters();

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use sekisho_endpoint::control::{MemoryEntry, Memory};
+use sekisho_endpoint::control::{Memory, MemoryEntry};
 
 use super::host::Host;
 

@@ -145,7 +145,12 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             "counter",
             sekisho_log::lines_dropped() as f64,
         ),
-        one("sekisho_cgi_running", "Programs that run", "gauge", shared.process_slots.taken() as f64),
+        one(
+            "sekisho_cgi_running",
+            "Programs that run",
+            "gauge",
+            shared.process_slots.taken() as f64,
+        ),
         one("sekisho_cgi_alone", "Programs without their client", "gauge", alone as f64),
     ];
     Metrics { families }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use sekisho_config::{Admin, Endpoint};
-use sekisho_endpoint::{Code, Authenticator, Greeting, Peer};
+use sekisho_endpoint::{Authenticator, Code, Greeting, Peer};
 
 use crate::{Problem, user};
 
@@ -117,7 +117,8 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         let other = own.wrapping_add(4711);
         let named = own.wrapping_add(4712);
-        let operators = Operators { uids: vec![named], credential: Some(b"0123456789abcdef".into()) };
+        let operators =
+            Operators { uids: vec![named], credential: Some(b"0123456789abcdef".into()) };
         let local = |uid| Peer::Local { uid, pid: None };
         let tcp = Peer::Tcp("127.0.0.1:1".parse().expect("an address"));
         for (peer, credential, expected) in [

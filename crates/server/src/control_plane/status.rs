@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sekisho_config::StatusForm;
 use sekisho_endpoint::control::{Metrics, Sample, Session};
-use sekisho_handler::status::{StatusQuery, STYLE};
+use sekisho_handler::status::{STYLE, StatusQuery};
 use sekisho_net::query::SessionFilter;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;

@@ -4,11 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use sekisho_endpoint::control;
-use sekisho_net::WorkerCommand;
 use sekisho_net::ProtocolKind;
-use sekisho_net::query::{WorkerQuery, WorkerMetrics, Peer, SessionView, InternalConnection, SessionFilter};
-use sekisho_net::session::ShutdownRequest;
+use sekisho_net::WorkerCommand;
 use sekisho_net::memory_usage::MemoryUsage;
+use sekisho_net::query::{
+    InternalConnection, Peer, SessionFilter, SessionView, WorkerMetrics, WorkerQuery,
+};
+use sekisho_net::session::ShutdownRequest;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -26,7 +28,11 @@ pub(super) struct WorkerRegistry {
 
 impl WorkerRegistry {
     /// These are the workers from now on.
-    pub(super) fn set(&self, workers: Vec<(String, UnboundedSender<WorkerCommand>)>, serving: usize) {
+    pub(super) fn set(
+        &self,
+        workers: Vec<(String, UnboundedSender<WorkerCommand>)>,
+        serving: usize,
+    ) {
         self.serving.set(serving.min(workers.len()));
         *self.workers.borrow_mut() = workers;
     }
@@ -73,7 +79,8 @@ impl WorkerRegistry {
 
     /// Ends a session; whether anybody has it.
     pub(super) async fn shut_down(&self, session: u64, shutdown: ShutdownRequest) -> bool {
-        let (answers, _) = self.ask(|answer| WorkerQuery::ShutDown(session, shutdown, answer)).await;
+        let (answers, _) =
+            self.ask(|answer| WorkerQuery::ShutDown(session, shutdown, answer)).await;
         answers.into_iter().any(|(_, is_here)| is_here)
     }
 
@@ -81,7 +88,8 @@ impl WorkerRegistry {
     pub(super) fn connect(&self, visit: InternalConnection) -> bool {
         let workers = self.workers.borrow();
         let at = self.next.replace(self.next.get().wrapping_add(1));
-        let Some((_, commands)) = workers.get(at.checked_rem(self.serving.get()).unwrap_or(0)) else {
+        let Some((_, commands)) = workers.get(at.checked_rem(self.serving.get()).unwrap_or(0))
+        else {
             return false;
         };
         commands.send(WorkerCommand::Answer(WorkerQuery::Connect(visit))).is_ok()

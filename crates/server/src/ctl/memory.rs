@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use sekisho_endpoint::control::{MemoryEntry, Memory, MeasureMemory, What};
+use sekisho_endpoint::control::{MeasureMemory, Memory, MemoryEntry, What};
 use serde_json::{Value, json};
 
 use super::session::Server;

@@ -2,7 +2,7 @@
 
 use prost::Message;
 use sekisho_endpoint::blocking::{Client, Ticket};
-use sekisho_endpoint::control::{ControlRequest, Session, Sessions, CommandResult, What};
+use sekisho_endpoint::control::{CommandResult, ControlRequest, Session, Sessions, What};
 use sekisho_endpoint::{CallError, Options, control};
 
 use super::Failure;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::{
-    Access, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, PathMapping, Programs,
-    Template, Variable,
+    Access, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, PathMapping,
+    Programs, Template, Variable,
 };
 use sekisho_sys::Right;
 
@@ -122,7 +122,9 @@ impl SandboxPaths {
         let settings = &location.settings;
         let (template, directive) = match &settings.path_mapping {
             PathMapping::Root(root) => (root, "root"),
-            PathMapping::Alias(alias) | PathMapping::AliasOfParent { alias, .. } => (alias, "alias"),
+            PathMapping::Alias(alias) | PathMapping::AliasOfParent { alias, .. } => {
+                (alias, "alias")
+            }
         };
         let own = ground(template, None);
         let changes = settings.file_ops.as_deref().filter(|file_ops| !file_ops.methods.is_empty());
@@ -133,7 +135,9 @@ impl SandboxPaths {
             (None, None) => Right::Read,
         };
         self.add_ground(template, own.clone(), directive, right);
-        if let Some(store) = settings.file_ops.as_deref().and_then(|file_ops| file_ops.store.as_ref()) {
+        if let Some(store) =
+            settings.file_ops.as_deref().and_then(|file_ops| file_ops.store.as_ref())
+        {
             self.add_ground(store, ground(store, own.as_deref()), "upload_store", Right::Write);
         }
         let except = settings.limit_except.as_ref().and_then(|except| except.access.as_ref());

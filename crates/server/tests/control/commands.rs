@@ -182,8 +182,9 @@ fn an_order_acts_within_milliseconds() {
         let session = session_of(&server, &client.local_address()).expect("it is there");
         let order = ShutDown { reference: format!(":{}", session["id"]), forceful: true };
         let started = sekisho_testkit::Stopwatch::start();
-        let answer =
-            admin_client.call(1, &ControlRequest::from(What::ShutDown(order)).encode_to_vec()).expect("answered");
+        let answer = admin_client
+            .call(1, &ControlRequest::from(What::ShutDown(order)).encode_to_vec())
+            .expect("answered");
         client.expect_closed(LONG);
         best = best.min(started.elapsed());
         assert_eq!(Outcome::decode(&answer[..]).expect("an outcome").finding, 0);

@@ -4,11 +4,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod access;
 mod clients;
+mod commands;
 mod many;
 mod memory;
 mod mistakes;
-mod access;
 mod services;
-mod commands;
 mod support;

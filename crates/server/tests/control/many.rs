@@ -36,7 +36,8 @@ fn ten_thousand_sessions_are_listed_in_under_a_second() {
         while let Some(record) = admin_client.next_record(&ticket).expect("a record") {
             seen += Sessions::decode(&record[..]).expect("sessions").sessions.len();
         }
-        let end = Listed::decode(&admin_client.answer(ticket).expect("an answer")[..]).expect("an end");
+        let end =
+            Listed::decode(&admin_client.answer(ticket).expect("an answer")[..]).expect("an end");
         let took = started.elapsed();
         assert!(took < LIMIT, "{took:?} for {seen}");
         assert_eq!((end.count, end.silent_workers), (seen as u64, 0));

@@ -204,7 +204,8 @@ fn metrics_say_what_happened_once_or_as_a_stream() {
     let ask = ControlRequest::from(What::Measure(Measure { every_millis: 50 })).encode_to_vec();
     let ticket = admin_client.request(1, &ask).expect("asked");
     for _ in 0..3 {
-        let record = admin_client.next_record(&ticket).expect("a record").expect("the stream goes on");
+        let record =
+            admin_client.next_record(&ticket).expect("a record").expect("the stream goes on");
         assert!(Metrics::decode(&record[..]).expect("metrics").families.len() > 10);
     }
     admin_client.cancel(&ticket);

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use sekisho_testkit::{Client, Server, Signal, eventually, have, run};
 
-use crate::common::{BINARY, LONG, own_address, site};
 use crate::background_load::{ByPidFile, install};
+use crate::common::{BINARY, LONG, own_address, site};
 use crate::{is_root, open_tree, status, threads};
 
 const NOTHING: &str = "0000000000000000";

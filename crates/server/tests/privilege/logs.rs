@@ -5,8 +5,8 @@ use std::path::Path;
 
 use sekisho_testkit::{Server, Signal, eventually, run};
 
-use crate::common::{BINARY, LONG, site};
 use crate::background_load::{ByPidFile, install};
+use crate::common::{BINARY, LONG, site};
 use crate::{is_root, open_tree};
 
 const NOBODY: u32 = 65_534;

@@ -2,6 +2,8 @@
 //! programs may use.
 #![forbid(unsafe_code)]
 
+#[path = "../background_load/mod.rs"]
+mod background_load;
 #[path = "../common/mod.rs"]
 mod common;
 mod identity;
@@ -9,8 +11,6 @@ mod logs;
 mod programs;
 mod sandbox;
 mod sockets;
-#[path = "../background_load/mod.rs"]
-mod background_load;
 
 use std::fs;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use sekisho_testkit::{Client, Server, Signal, Tree, eventually, run};
 
-use crate::common::{BINARY, LONG, Process, http, own_address, serve, site};
 use crate::background_load::{ByPidFile, install};
+use crate::common::{BINARY, LONG, Process, http, own_address, serve, site};
 
 /// Whether this kernel can do it at all.
 fn has_landlock() -> bool {

@@ -8,8 +8,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sekisho_testkit::{Server, Tree};
 
-use crate::common::{BINARY, http, serve};
 use crate::background_load::rounds;
+use crate::common::{BINARY, http, serve};
 
 const MIB: usize = 1 << 20;
 

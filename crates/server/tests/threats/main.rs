@@ -3,10 +3,10 @@
 //! With `SEKISHO_LONG=1` the long forms run: 100,000 paths, 100,000 requests against a swap, ten times the rounds.
 #![forbid(unsafe_code)]
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../background_load/mod.rs"]
 mod background_load;
+#[path = "../common/mod.rs"]
+mod common;
 
 mod bombs;
 mod paths;

@@ -8,8 +8,8 @@ use std::thread;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use sekisho_testkit::{Server, Tree};
 
-use crate::common::{BINARY, site};
 use crate::background_load::rounds;
+use crate::common::{BINARY, site};
 
 const SECRET: &str = "the secret beside the root";
 /// Answers that are waited for at a time: their requests fit into the buffers of the sockets.

@@ -4,10 +4,10 @@
 use sekisho_lifecycle::{CloseReason, DeadlineKind, Moment};
 
 use super::answer::{Answer, Reader};
-use super::planned_request::{PlannedRequest, Bad, End, How, Said, Script, Token};
-use super::plan::{PlannedClient, Leaves, Reads};
+use super::plan::{Leaves, PlannedClient, Reads};
+use super::planned_request::{Bad, End, How, PlannedRequest, Said, Script, Token};
 use super::record::Record;
-use super::{Link, Sim, Actor};
+use super::{Actor, Link, Sim};
 use crate::RunStats;
 use crate::network::Read;
 
@@ -87,7 +87,8 @@ impl Client {
             self.has_reset = true;
             link.down.close_reader();
             link.up.reset(sim.now, &mut sim.rng);
-            return sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
+            return sim
+                .wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
         self.read(link, stats, sim);
         self.send(link, sim);
@@ -270,8 +271,7 @@ impl Client {
                 return sim.wake(Actor::Client(self.index), self.next_send_at);
             }
             let until = allowed.min(self.sent.saturating_add(most));
-            let Some(count) =
-                link.up.send(&self.stream[self.sent..until], sim.now, &mut sim.rng)
+            let Some(count) = link.up.send(&self.stream[self.sent..until], sim.now, &mut sim.rng)
             else {
                 return;
             };
@@ -348,7 +348,8 @@ impl Client {
             CloseReason::PeerClosedEarly => {
                 // H11: who half-closes is answered where the answer is ready, or where that is allowed.
                 let is_whole = ask.is_some() && self.sent >= self.planned.end(*answers);
-                let is_ready = ask.is_some_and(PlannedRequest::is_ready_at_once) && !record.is_client_lost;
+                let is_ready =
+                    ask.is_some_and(PlannedRequest::is_ready_at_once) && !record.is_client_lost;
                 let is_allowed = was_seen && record.half_close && !record.was_answering;
                 record.has_seen_fin && !(is_whole && (is_ready || is_allowed))
             }

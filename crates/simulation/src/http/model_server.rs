@@ -10,7 +10,7 @@ use sekisho_lifecycle::{Drain, Manner, Moment};
 
 use super::plan::Plan;
 use super::program::Runner;
-use super::{Sim, Actor};
+use super::{Actor, Sim};
 use crate::{Fault, RunStats};
 
 /// The shutdown that was requested of every session. The greater one is never weakened (L10).
@@ -124,7 +124,11 @@ impl ModelServer {
             Order::Nothing => false,
             Order::ShutDownAll(manner) => {
                 sim.say(|| format!("all sessions shall end: {manner:?}"));
-                let shutdown = if manner == Manner::Graceful { ModelShutdown::Drain } else { ModelShutdown::Force };
+                let shutdown = if manner == Manner::Graceful {
+                    ModelShutdown::Drain
+                } else {
+                    ModelShutdown::Force
+                };
                 self.shutdown = self.shutdown.max(shutdown);
                 self.ends_since.get_or_insert(sim.now);
                 if shutdown == ModelShutdown::Force {

@@ -10,8 +10,8 @@ use sekisho_lifecycle::{Manner, Moment};
 
 use super::planned_request::{PlannedRequest, Token};
 use crate::Scope;
-use crate::rng::Rng;
 use crate::network::LinkProfile;
+use crate::rng::Rng;
 
 /// No more clients than this.
 const CLIENTS_MAX: usize = 6;
@@ -133,8 +133,9 @@ impl PlannedClient {
         // Those who do nothing out of the ordinary get furthest.
         let is_calm = rng.is_one_of(50);
         let count = rng.pick(&[1, 2, 4, 9, 16]);
-        let asks: Vec<PlannedRequest> =
-            (0..count).map(|ask| PlannedRequest::draw(Token { client, ask }, is_calm, rng)).collect();
+        let asks: Vec<PlannedRequest> = (0..count)
+            .map(|ask| PlannedRequest::draw(Token { client, ask }, is_calm, rng))
+            .collect();
         let (starts, all) = starts(&asks);
         let stops_after =
             if !is_calm && rng.is_one_of(25) { rng.size(0..=all) } else { usize::MAX };

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Sim;
-use super::planned_request::{Run, Said, Token};
 use super::model_server::ModelServer;
+use super::planned_request::{Run, Said, Token};
 
 /// From TERM to KILL.
 const KILL_GRACE: Duration = Duration::from_millis(400);

@@ -8,9 +8,9 @@ use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Engine, Manner};
 
 use super::Sim;
-use super::planned_request::{How, Said, Script, Token};
 use super::model_server::{ModelServer, ModelShutdown};
 use super::plan::PlannedClient;
+use super::planned_request::{How, Said, Script, Token};
 use super::program::Made;
 use super::server_session::{File, ServerSession};
 use super::work::Task;
@@ -74,8 +74,11 @@ impl ServerSession {
         self.timeline.head_is_over();
         self.tell(Fact::RequestReceived, sim);
         if server.shutdown > ModelShutdown::Continue {
-            let manner =
-                if server.shutdown == ModelShutdown::Drain { Manner::Graceful } else { Manner::Forceful };
+            let manner = if server.shutdown == ModelShutdown::Drain {
+                Manner::Graceful
+            } else {
+                Manner::Forceful
+            };
             self.tell(Fact::ShutdownAsked(manner), sim);
             self.engine.shut_down_gracefully(now);
         }

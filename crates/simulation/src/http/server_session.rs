@@ -16,7 +16,7 @@ use super::plan::PlannedClient;
 use super::record::Record;
 use super::timeline::Timeline;
 use super::work::Task;
-use super::{Link, Sim, Actor};
+use super::{Actor, Link, Sim};
 use crate::Fault;
 use crate::network::Read;
 
@@ -188,7 +188,10 @@ impl ServerSession {
         if sim.has(Fault::DeadlineEarly) {
             next = next.map(|at| Moment::from_nanos(at.as_nanos().saturating_sub(1_000_000)));
         }
-        if shutdown == ModelShutdown::Drain && self.engine.is_idle() && !sim.has(Fault::IdleForgotten) {
+        if shutdown == ModelShutdown::Drain
+            && self.engine.is_idle()
+            && !sim.has(Fault::IdleForgotten)
+        {
             let quiet_at = self.active + DRAIN_QUIET;
             if quiet_at.is_due(sim.now) {
                 self.engine.shut_down_gracefully(sim.now);
@@ -325,8 +328,10 @@ impl ServerSession {
             let from_file;
             let bytes = if busy.scratch.out.is_empty() {
                 let Some(file) = &busy.file else { return Ok(true) };
-                let token =
-                    super::planned_request::Token { client: self.client, ask: self.current.unwrap_or(0) };
+                let token = super::planned_request::Token {
+                    client: self.client,
+                    ask: self.current.unwrap_or(0),
+                };
                 from_file = (file.at..file.len)
                     .map(|at| super::planned_request::Script::byte(token, at))
                     .collect::<Vec<u8>>();

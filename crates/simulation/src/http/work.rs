@@ -4,8 +4,8 @@
 use sekisho_lifecycle::Moment;
 
 use super::Sim;
-use super::planned_request::{PlannedRequest, End, How, Pace, Script, Token};
 use super::model_server::ModelServer;
+use super::planned_request::{End, How, Pace, PlannedRequest, Script, Token};
 use super::program::{Made, Runner};
 use crate::Fault;
 

@@ -10,10 +10,10 @@ use sekisho_native::{Client, ClientEvent, Code, Policy, Scratch, Violation};
 
 use std::sync::Arc;
 
-use super::server_session::ServerSession;
 use super::plan::{Act, Given, PlannedClient};
+use super::server_session::ServerSession;
 use super::work::record;
-use super::{Link, Sim, Actor};
+use super::{Actor, Link, Sim};
 use crate::RunStats;
 use crate::network::Read;
 
@@ -120,7 +120,8 @@ impl App {
             }
             link.down.close_reader();
             link.up.reset(sim.now, &mut sim.rng);
-            return sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
+            return sim
+                .wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
         self.read(link, stats, sim);
         self.ask(sim);
@@ -152,8 +153,7 @@ impl App {
             match link.down.read(most, &mut self.input) {
                 Read::Nothing => return,
                 Read::End | Read::Reset => {
-                    let event =
-                        self.client.as_mut().and_then(|client| client.input_ended(sim.now));
+                    let event = self.client.as_mut().and_then(|client| client.input_ended(sim.now));
                     return self.see(event, stats, sim);
                 }
                 Read::Bytes(_) => {
@@ -401,7 +401,10 @@ impl App {
         let is_orderly = self.bye.is_some() && !self.has_reset;
         for (at, asked) in self.asked.iter().enumerate() {
             let wrong = |what: &str| {
-                format!("client {index}, request {at}: {what}: {asked:?}, {:?}", server_session.done.get(&at))
+                format!(
+                    "client {index}, request {at}: {what}: {asked:?}, {:?}",
+                    server_session.done.get(&at)
+                )
             };
             let Some(done) = server_session.done.get(&at) else {
                 use Code::{ResourceLimitReached, SessionClosed, SessionExpired};
@@ -432,8 +435,9 @@ impl App {
             // them to.
             let is_owed = is_orderly && !server_session.was_lost();
             sim.demand(asked.answer.is_some() || !is_owed, || wrong("no answer"));
-            let is_all =
-                asked.is_released && !asked.is_drained_early(done.records) && !server_session.is_forced;
+            let is_all = asked.is_released
+                && !asked.is_drained_early(done.records)
+                && !server_session.is_forced;
             sim.demand(!is_all || asked.records == done.records, || {
                 wrong("released, and not all came")
             });

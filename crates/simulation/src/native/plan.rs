@@ -8,8 +8,8 @@ use sekisho_lifecycle::{Manner, Moment};
 use sekisho_native::Policy;
 
 use crate::Scope;
-use crate::rng::Rng;
 use crate::network::LinkProfile;
+use crate::rng::Rng;
 
 /// No more clients than this.
 const CLIENTS_MAX: usize = 4;
@@ -160,7 +160,8 @@ impl PlannedClient {
         let is_calm = rng.is_one_of(50);
         let count = rng.pick(&[1, 3, 8, 20]);
         let span = rng.pick(&[0, 500, 5000]);
-        let asks: Vec<PlannedCall> = (0..count).map(|_| PlannedCall::draw(comes, span, policy, rng)).collect();
+        let asks: Vec<PlannedCall> =
+            (0..count).map(|_| PlannedCall::draw(comes, span, policy, rng)).collect();
         let mut acts: Vec<(Moment, Act)> = (0..rng.size(0..=4))
             .map(|_| {
                 let at = comes + rng.millis(0..=5000);
@@ -188,11 +189,7 @@ impl PlannedClient {
                 _ => (rng.size(20..=300), rng.millis(1..=200)),
             },
             stops_reading: (!is_calm && rng.is_one_of(15)).then(|| comes + rng.millis(0..=3000)),
-            stops_after: if !is_calm && rng.is_one_of(15) {
-                rng.size(0..=600)
-            } else {
-                usize::MAX
-            },
+            stops_after: if !is_calm && rng.is_one_of(15) { rng.size(0..=600) } else { usize::MAX },
             resets: (!is_calm && rng.is_one_of(25)).then(|| comes + rng.millis(0..=5000)),
             ways: [LinkProfile::draw(is_calm, rng), LinkProfile::draw(is_calm, rng)],
         }

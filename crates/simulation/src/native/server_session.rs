@@ -7,10 +7,10 @@ use std::time::Duration;
 use sekisho_lifecycle::{Cause, CloseReason, DeadlineKind, Engine, Manner, Moment, Session, Stage};
 use sekisho_native::{Event, Scratch, Server};
 
-use super::plan::{Act, PlannedClient, Plan};
+use super::plan::{Act, Plan, PlannedClient};
 use super::timeline::{Frames, Timeline};
 use super::work::{Done, Work};
-use super::{Link, Sim, Actor};
+use super::{Actor, Link, Sim};
 use crate::network::Read;
 use crate::{Fault, RunStats};
 
@@ -174,7 +174,13 @@ impl ServerSession {
         }
     }
 
-    fn see(&mut self, event: Option<Event>, planned: &PlannedClient, stats: &mut RunStats, sim: &mut Sim) {
+    fn see(
+        &mut self,
+        event: Option<Event>,
+        planned: &PlannedClient,
+        stats: &mut RunStats,
+        sim: &mut Sim,
+    ) {
         let Some(event) = event else { return };
         let (client, now) = (self.client, sim.now);
         sim.say(|| format!("server {client}: {event:?}"));
@@ -285,7 +291,13 @@ impl ServerSession {
         }
     }
 
-    fn read(&mut self, link: &mut Link, planned: &PlannedClient, stats: &mut RunStats, sim: &mut Sim) -> bool {
+    fn read(
+        &mut self,
+        link: &mut Link,
+        planned: &PlannedClient,
+        stats: &mut RunStats,
+        sim: &mut Sim,
+    ) -> bool {
         if self.reason.is_some() || !self.server.wants_input() {
             return false;
         }
