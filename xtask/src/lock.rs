@@ -6,7 +6,9 @@ use crate::Complaints;
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Crates that come in more than one major version, and why that is borne.
-const TWICE: [(&str, &str); 2] = [
+const TWICE: [(&str, &str); 4] = [
+    ("getrandom", "the old one belongs to ring, an optional part of rustls that is never built"),
+    ("windows-sys", "the same, and nothing is built for Windows"),
     ("bitflags", "the old one belongs to an optional part of jiff that is never built"),
     ("syn", "procedural macros move to the new one by and by; it runs at build time only"),
 ];

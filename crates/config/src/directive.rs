@@ -19,6 +19,7 @@ mod privilege;
 mod process;
 pub(crate) mod rewrite;
 mod status;
+mod tls;
 mod unneeded;
 
 use std::collections::HashMap;
@@ -224,6 +225,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Response heads", heads::ROWS),
     ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
+    ("TLS", tls::ROWS),
     ("HTTP/2", http2::ROWS),
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),

@@ -14,7 +14,7 @@ use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
     FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
     Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
-    Symlinks, Template, Types, Workers, Zone,
+    Symlinks, Template, Tls, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -386,6 +386,8 @@ pub struct Own {
     pub listens: Vec<(ListenLine, Option<Span>)>,
     /// `rewrite`, `set`, `if`, `break` and `return`
     pub steps: Vec<Step>,
+    /// Lists of TLS that stand here and so take the place of those inherited.
+    pub tls_lists: HashSet<&'static str>,
 }
 
 /// A level.
@@ -409,6 +411,8 @@ pub struct Level {
     pub guards: Guards,
     /// What holds for uploads and changes.
     pub file_ops: FileOpParts,
+    /// What holds for TLS.
+    pub tls: Arc<Tls>,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -449,6 +453,7 @@ impl Level {
             },
             guards: Guards::blank(),
             file_ops: FileOpParts::default(),
+            tls: Arc::default(),
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -475,6 +480,7 @@ impl Level {
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
+            tls: Arc::clone(&self.tls),
             own: Own::default(),
             seen: HashMap::new(),
         }

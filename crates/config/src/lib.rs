@@ -15,6 +15,7 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod cipher;
 mod expression;
 mod guards;
 #[cfg(test)]

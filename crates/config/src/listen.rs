@@ -143,8 +143,16 @@ fn option(line: &mut ListenLine, text: &str) -> Result<(), String> {
             return Ok(());
         }
         // nginx since 1.25 prefers the directive `http2`, and takes this all the same.
-        ("http2", None) => options.http2 = true,
-        ("ssl" | "quic" | "proxy_protocol" | "spdy" | "multipath", None) => {
+        // Not options of the socket: every `listen` of an address may say them.
+        ("http2", None) => {
+            options.http2 = true;
+            return Ok(());
+        }
+        ("ssl", None) => {
+            options.tls = true;
+            return Ok(());
+        }
+        ("quic" | "proxy_protocol" | "spdy" | "multipath", None) => {
             return Err(format!("\"{name}\" of \"listen\" is not supported yet"));
         }
         ("bind", None) => {}
@@ -274,11 +282,11 @@ mod tests {
             http2: true,
             mode: None,
             ipc: false,
+            tls: false,
         };
         assert_eq!(line.options, expected);
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);
         let table = [
-            ("80 ssl", "1: \"ssl\" of \"listen\" is not supported yet"),
             ("80 quic", "1: \"quic\" of \"listen\" is not supported yet"),
             ("80 proxy_protocol", "1: \"proxy_protocol\" of \"listen\" is not supported yet"),
             ("80 backlog=0", "1: invalid parameter \"backlog=0\""),

@@ -12,6 +12,7 @@ mod lookup;
 mod privilege;
 mod rewrite;
 mod template;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,7 +43,8 @@ pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
-pub use template::{Part, Template, Variable};
+pub use template::{Part, Template, TlsVariable, Variable};
+pub use tls::{Tls, TlsVersions, VerifyClient};
 
 /// A whole configuration.
 #[derive(Debug)]
@@ -150,6 +152,7 @@ pub struct Listen {
 
 /// Socket options of a `listen`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a word of its own in the directive")]
 pub struct ListenOptions {
     /// `backlog=`
     pub backlog: Option<u32>,
@@ -169,6 +172,8 @@ pub struct ListenOptions {
     pub fastopen: Option<u32>,
     /// `http2`: as `http2 on` in the servers of this address.
     pub http2: bool,
+    /// `ssl`: connections to this address are encrypted.
+    pub tls: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
     pub ipc: bool,
     /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
@@ -206,6 +211,8 @@ pub struct Server {
     pub ignore_invalid_headers: bool,
     /// HTTP/2 at this server's addresses.
     pub http2: Http2,
+    /// TLS at those of its addresses that have it.
+    pub tls: Arc<Tls>,
 }
 
 /// What a server says about HTTP/2.

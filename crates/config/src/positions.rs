@@ -17,6 +17,15 @@ impl Outcome {
         Report::warning(&self.tree.files, span, message)
     }
 
+    /// The same as an error: the configuration cannot be used.
+    pub fn refuse_for(&mut self, directives: &[&str], path: &Path, message: String) {
+        let mut closest = None;
+        look(&self.tree.nodes, directives, path, &mut closest);
+        let span = closest.map(|(_, span)| span);
+        self.reports.push(Report::error(&self.tree.files, span, message));
+        self.config = None;
+    }
+
     /// A warning about a file of the configuration, with the place where it is included.
     pub fn warning_about_file(&self, path: &Path, message: String) -> Report {
         let file = self.tree.files.iter().find(|file| file.path.as_deref() == Some(path));

@@ -3,6 +3,7 @@
 
 mod listens;
 mod locations;
+mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -154,6 +155,7 @@ impl Walk<'_> {
         let mut own = std::mem::take(&mut level.own);
         level.own.steps = std::mem::take(&mut own.steps);
         self.check_password(&level);
+        self.check_tls(&level, &own, node);
         self.check_program(&level);
         self.listens.add(&mut self.scope, id, node, &own);
         let root = self.push_location(LocationMatch::Server, id, &level);
@@ -168,6 +170,7 @@ impl Walk<'_> {
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
             http2: level.parts.http2,
+            tls: Arc::clone(&level.tls),
         });
         self.script(&mut level, root, id, &blocks);
         let locations = self.locations(&level, id, &blocks);

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{AssignedId, MapId, Part, Template, Variable};
+use crate::model::{AssignedId, MapId, Part, Template, TlsVariable, Variable};
 use crate::report::did_you_mean;
 
 /// The names that this configuration itself defines.
@@ -145,7 +145,7 @@ pub fn known_names() -> impl Iterator<Item = &'static str> {
 }
 
 const KNOWN: &[(&str, Variable)] = {
-    use Variable as V;
+    use {TlsVariable as T, Variable as V};
     &[
         ("args", V::Args),
         ("binary_remote_addr", V::BinaryRemoteAddr),
@@ -191,6 +191,24 @@ const KNOWN: &[(&str, Variable)] = {
         ("server_port", V::ServerPort),
         ("server_protocol", V::ServerProtocol),
         ("status", V::Status),
+        ("ssl_alpn_protocol", V::Tls(T::Alpn)),
+        ("ssl_cipher", V::Tls(T::Cipher)),
+        ("ssl_client_cert", V::Tls(T::ClientCertificate)),
+        ("ssl_client_escaped_cert", V::Tls(T::ClientCertificateEscaped)),
+        ("ssl_client_fingerprint", V::Tls(T::ClientFingerprint)),
+        ("ssl_client_i_dn", V::Tls(T::ClientIssuer)),
+        ("ssl_client_raw_cert", V::Tls(T::ClientCertificateRaw)),
+        ("ssl_client_s_dn", V::Tls(T::ClientSubject)),
+        ("ssl_client_serial", V::Tls(T::ClientSerial)),
+        ("ssl_client_v_end", V::Tls(T::ClientEnd)),
+        ("ssl_client_v_remain", V::Tls(T::ClientDaysLeft)),
+        ("ssl_client_v_start", V::Tls(T::ClientStart)),
+        ("ssl_client_verify", V::Tls(T::ClientVerify)),
+        ("ssl_curve", V::Tls(T::Curve)),
+        ("ssl_early_data", V::Tls(T::EarlyData)),
+        ("ssl_protocol", V::Tls(T::Protocol)),
+        ("ssl_server_name", V::Tls(T::ServerName)),
+        ("ssl_session_reused", V::Tls(T::SessionReused)),
         ("time_iso8601", V::TimeIso8601),
         ("time_local", V::TimeLocal),
         ("uri", V::Uri),

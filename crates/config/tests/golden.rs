@@ -79,10 +79,8 @@ fn the_stock_configuration_of_a_distribution_loads() {
     let outcome =
         load(Path::new("/etc/nginx/nginx.conf"), &Options::new("/usr/share/nginx"), &memory);
     let lines: Vec<String> = outcome.reports.iter().map(sekisho_config::Report::line).collect();
-    let expected = [
-        "[warn] \"ssl_protocols\" is ignored: there is no TLS yet in /etc/nginx/nginx.conf:33",
-        "[warn] \"ssl_prefer_server_ciphers\" is ignored: there is no TLS yet in /etc/nginx/nginx.conf:34",
-    ];
+    let expected =
+        ["[warn] \"TLSv1.1\" is ignored: it is not supported in /etc/nginx/nginx.conf:33"];
     assert_eq!(lines, expected);
     let config = outcome.config.unwrap();
     assert_eq!(config.http.listens.len(), 2);

@@ -72,12 +72,24 @@ statuses! {
 impl Status {
     /// 444: nginx's number for a connection that was closed without an answer.
     pub const NO_RESPONSE: Self = Self(444);
+    /// 495: nginx's number for a client's certificate that will not do; 400 on the wire.
+    pub const BAD_CLIENT_CERTIFICATE: Self = Self(495);
+    /// 496: nginx's number for a client without a certificate where one is needed; 400 on the wire.
+    pub const NO_CLIENT_CERTIFICATE: Self = Self(496);
+    /// 497: nginx's number for a request in the clear at a port for TLS; 400 on the wire.
+    pub const PLAIN_AT_TLS_PORT: Self = Self(497);
     /// 499: nginx's number for a client that left before it had an answer.
     pub const CLIENT_CLOSED_REQUEST: Self = Self(499);
 
     /// The status with this code, if it is one (100 to 999).
     pub const fn new(code: u16) -> Option<Self> {
         if code >= 100 && code <= 999 { Some(Self(code)) } else { None }
+    }
+
+    /// What a client is told: nginx's own numbers for what TLS refuses are a 400.
+    #[must_use]
+    pub const fn on_the_wire(self) -> Self {
+        if self.0 >= 495 && self.0 <= 497 { Self::BAD_REQUEST } else { self }
     }
 
     /// The code as a number.

@@ -465,6 +465,12 @@ impl Http1 {
         self.until_close && (self.unsent || !matches!(self.output, Output::Finished))
     }
 
+    /// Whether the last response ended before it was complete: a transport that has a word for a complete end must
+    /// not say it (S3).
+    pub const fn is_broken_off(&self) -> bool {
+        matches!(self.closing, Some(CloseReason::BrokenOff))
+    }
+
     const fn awaits_response(&self) -> bool {
         matches!((self.stage, self.output), (Stage::Open, Output::Awaited))
             && !matches!(self.input, Input::Head(_))

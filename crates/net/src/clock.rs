@@ -24,6 +24,12 @@ pub struct Clock {
     date_field: RefCell<Vec<u8>>,
 }
 
+/// The time since 1970, for what has no worker's clock: certificates are valid from then to then.
+#[expect(clippy::disallowed_methods, reason = "this is the one file that asks")]
+pub(crate) fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 impl Clock {
     /// What stands before the date in its line.
     pub(crate) const DATE_NAME: &'static [u8] = b"Date: ";
@@ -95,9 +101,8 @@ impl Clock {
         self.date_field.borrow()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks")]
     fn read_wall(&self, now: Moment) {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = unix_time();
         let unix_secs = since.as_secs() as i64;
         let mut utc_offset_secs = self.wall.get().utc_offset_secs;
         // `abs_diff`: the wall clock may jump, in either direction (X14).

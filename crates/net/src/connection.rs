@@ -23,7 +23,7 @@ use crate::link::Link;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
 use crate::session::{SessionSlot, ShutdownRequest, Token};
-use crate::transport::{Socket, Transport};
+use crate::transport::{Secured, Stream, Transport};
 use crate::worker::{ListenerContext, Worker};
 
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
@@ -33,7 +33,7 @@ const FORCE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A client's connection.
 #[derive(Debug)]
-pub(crate) struct Connection<T = Socket> {
+pub(crate) struct Connection<T = Stream> {
     pub(crate) transport: T,
     pub(crate) link: Link,
     pub(crate) exchanges: Exchanges,
@@ -93,7 +93,8 @@ impl<T: Transport> Connection<T> {
     ) -> Self {
         let bound_site = listener_context.bound_site();
         let listen = bound_site.listen(local);
-        let is_undecided = bound_site.site.speaks_http2(listen);
+        let is_secured = !matches!(transport.secured(), Secured::No);
+        let is_undecided = is_secured || bound_site.site.speaks_http2(listen);
         let main = &bound_site.site.config().main;
         let admitted = worker.shared.admission.admit(main, remote.map(|remote| remote.ip()));
         let now = worker.clock.now();
@@ -119,6 +120,8 @@ impl<T: Transport> Connection<T> {
                 key,
                 local,
                 no_delay: true,
+                tls: None,
+                is_clear_by_mistake: false,
             },
             exchanges: Exchanges::default(),
             admitted: admitted.ok().flatten().map(Box::new),
@@ -200,6 +203,11 @@ impl<T: Transport> Connection<T> {
                     return true;
                 }
                 self.link.worker.shared.counters.expire(kind);
+                if matches!(self.transport.secured(), Secured::NotYet) {
+                    // No answer could be read by the client yet (S2).
+                    self.link.protocol.abort(CloseReason::Expired(kind));
+                    return true;
+                }
                 if kind == DeadlineKind::Send {
                     self.tell_send_timeout(now);
                 }
@@ -235,6 +243,21 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// The transport has failed: why the session ends.
+    pub(crate) fn lose_transport(&self, error: &std::io::Error, now: Moment) -> CloseReason {
+        if !matches!(self.transport.secured(), Secured::NotYet) {
+            return CloseReason::TransportLost;
+        }
+        let site = &self.link.listener_context.bound_site().site;
+        if site.log.wants(Level::Info) {
+            let client = Client(self.link.facts().remote);
+            let stamp = self.link.worker.clock.stamp(now);
+            let message = format_args!("TLS handshake failed: {error}, {client}");
+            site.log.write(Level::Info, stamp, Some(self.link.id), message);
+        }
+        CloseReason::NotAdmitted
+    }
+
     /// The peer broke a rule of the protocol; the engine has dealt with it.
     fn tell_violation(&self, what: &str, now: Moment) {
         let site = &self.link.listener_context.bound_site().site;
@@ -249,7 +272,10 @@ impl<T: Transport> Connection<T> {
     /// From now on it speaks HTTP/2; its deadlines run from when it was accepted.
     pub(crate) fn speak_http2(&mut self) {
         let bound_site = self.link.listener_context.bound_site();
-        let policies = bound_site.site.first_policy(bound_site.listen(self.link.local));
+        let listen = bound_site.listen(self.link.local);
+        // The handshake may have said for which server; a request will say it again.
+        let name = self.link.tls.as_ref().map(|facts| facts.server_name.as_str());
+        let policies = bound_site.site.policy_before_head(listen, name);
         let accepted = self.link.worker.sessions.borrow().slot(self.link.key).since;
         self.link.protocol = Protocol::http2(policies, accepted);
     }
@@ -421,6 +447,8 @@ impl<T: Transport> Connection<T> {
     fn close(&mut self, reason: CloseReason, now: Moment) -> Poll<()> {
         if self.wants_reset(reason) {
             self.transport.reset_on_close();
+        } else if self.exchanges.is_empty() && !self.link.protocol.is_broken_off() {
+            self.transport.end();
         }
         self.end_exchanges(now);
         // A transport that is lost unasked is a forceful shutdown (L12).

@@ -2,14 +2,17 @@
 //! waiting. Generic over the transport; the protocol and the requests are told apart by request ids.
 
 use std::io;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use sekisho_handler::task::{BodySink, rest};
+use sekisho_http::Scratch;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 
 use crate::connection::Connection;
 use crate::protocol::{Event, PREFACE};
-use crate::transport::Transport;
+use crate::tls::ALPN_HTTP2;
+use crate::transport::{Secured, Transport};
 
 /// So much of files is sent before other sessions get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;
@@ -33,14 +36,14 @@ impl<T: Transport> Connection<T> {
         loop {
             match self.write_out(now, &mut budget) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Poll::Ready(CloseReason::TransportLost),
+                Poll::Ready(Err(error)) => return Poll::Ready(self.lose_transport(&error, now)),
                 Poll::Pending if budget.file_bytes == 0 => return rest(cx),
                 Poll::Pending => return self.wait_to_send(now),
             }
             match self.link.protocol.stage() {
                 Stage::Closed(reason) => return Poll::Ready(reason),
                 Stage::Lingering if !self.flags.is_shut => {
-                    self.transport.shut_down_write();
+                    self.transport.shut_down_write(!self.link.protocol.is_broken_off());
                     self.flags.is_shut = true;
                 }
                 Stage::Lingering | Stage::Open => {}
@@ -172,6 +175,26 @@ impl<T: Transport> Connection<T> {
     fn choose_protocol(&mut self) -> bool {
         let Some(buffers) = &self.link.buffers else { return false };
         let said = buffers.unread();
+        match self.transport.secured() {
+            Secured::No => {}
+            Secured::NotYet => return false,
+            Secured::By(facts) => {
+                // The handshake has chosen, before the first byte.
+                self.flags.is_undecided = false;
+                self.link.tls = Some(Arc::clone(facts));
+                if facts.alpn == ALPN_HTTP2 {
+                    self.speak_http2();
+                }
+                return true;
+            }
+            Secured::NotThoughItShould => {
+                self.flags.is_undecided = false;
+                self.link.is_clear_by_mistake = true;
+                // Answered once; nothing else is said here.
+                self.link.protocol.close_after_next(&mut Scratch::default(), Moment::ZERO);
+                return true;
+            }
+        }
         let common = said.len().min(PREFACE.len());
         if said.is_empty() {
             return false;
@@ -231,7 +254,7 @@ impl<T: Transport> Connection<T> {
                 self.active = now;
                 self.received += count as u64;
             }
-            Err(_) => return Poll::Ready(Some(CloseReason::TransportLost)),
+            Err(error) => return Poll::Ready(Some(self.lose_transport(&error, now))),
         }
         Poll::Ready(None)
     }

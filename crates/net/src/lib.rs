@@ -33,6 +33,7 @@ pub mod session;
 pub mod site;
 mod socket_file;
 mod splice;
+pub mod tls;
 pub mod transport;
 mod wake;
 mod work;

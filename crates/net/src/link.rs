@@ -3,13 +3,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::ListenAddress;
 use sekisho_http::Head;
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId};
-use sekisho_route::{ConnectionFacts, Request, RequestIdSeed};
+use sekisho_route::{ConnectionFacts, Request, RequestIdSeed, TlsFacts};
 
 use crate::buffers::Buffers;
 use crate::exchange::Accepted;
@@ -30,6 +31,10 @@ pub(crate) struct Link {
     pub(crate) local: Option<IpAddr>,
     /// `tcp_nodelay` of the location that answered last.
     pub(crate) no_delay: bool,
+    /// What the handshake came to, where the connection is encrypted.
+    pub(crate) tls: Option<Arc<TlsFacts>>,
+    /// It speaks in the clear where it was to be encrypted (S2).
+    pub(crate) is_clear_by_mistake: bool,
 }
 
 impl Link {
@@ -55,7 +60,9 @@ impl Link {
             remote: self.worker.sessions.borrow().slot(self.key).remote(),
             local: self.local.map(|ip| SocketAddr::new(ip, port)),
             requests: self.protocol.requests(),
-            is_tls: false,
+            is_tls: self.tls.is_some(),
+            tls: self.tls.clone(),
+            is_clear_by_mistake: self.is_clear_by_mistake,
         }
     }
 

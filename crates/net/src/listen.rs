@@ -21,7 +21,8 @@ use crate::connection::Connection;
 use crate::handshake;
 use crate::panic_report::Vital;
 use crate::socket_file;
-use crate::transport::Socket as Stream;
+use crate::tls::Chooser;
+use crate::transport::{Socket as ClientSocket, Stream, TlsStream};
 use crate::worker::{ListenerContext, Worker};
 
 /// How long accepting rests when descriptors are short and no session ends meanwhile (O5).
@@ -467,7 +468,7 @@ impl Acceptor {
         Ok(self.registered.get_or_init(|| registered))
     }
 
-    async fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
+    async fn accept(&self) -> io::Result<(ClientSocket, Option<SocketAddr>)> {
         let listener = self.registered()?;
         let accept = || {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -478,7 +479,7 @@ impl Acceptor {
             sekisho_sys::set_least_hops(&socket, 0)?;
         }
         let peer = peer.filter(|_| self.is_tcp).and_then(|peer| SocketAddr::try_from(peer).ok());
-        Ok((Stream::new(socket, self.is_tcp), peer))
+        Ok((ClientSocket::new(socket, self.is_tcp), peer))
     }
 }
 
@@ -536,12 +537,13 @@ async fn accept_one(
     acceptor: &Acceptor,
 ) {
     match acceptor.accept().await {
-        Ok((stream, remote)) => {
+        Ok((socket, remote)) => {
             // An address that is the same for every connection need not be asked for.
             let local = match listener_context.address {
                 ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
-                _ => stream.local_ip(),
+                _ => socket.local_ip(),
             };
+            let stream = secured(listener_context, socket, local);
             let connection = Connection::new(
                 Rc::clone(worker),
                 Rc::clone(listener_context),
@@ -561,6 +563,22 @@ async fn accept_one(
             Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
             _ => pause(worker, listener_context, &error.to_string()).await,
         },
+    }
+}
+
+/// What a connection to an address runs over.
+fn secured(
+    listener_context: &ListenerContext,
+    socket: ClientSocket,
+    local: Option<IpAddr>,
+) -> Stream {
+    let bound_site = listener_context.bound_site();
+    let listen = bound_site.listen(local);
+    if bound_site.site.is_tls(listen) {
+        let chooser = Chooser { site: Arc::clone(&bound_site.site), listen };
+        Stream::Tls(Box::new(TlsStream::new(socket, chooser)))
+    } else {
+        Stream::Plain(socket)
     }
 }
 

@@ -264,6 +264,15 @@ impl Protocol {
         }
     }
 
+    /// Whether the last response ended before it was complete (S3).
+    pub(crate) fn is_broken_off(&self) -> bool {
+        match self {
+            Self::Http1(engine) => engine.is_broken_off(),
+            // A stream that is not ended says so.
+            Self::Http2(_) => false,
+        }
+    }
+
     /// Whether a plain end of the connection would make a response look complete that is not (C5).
     pub(crate) fn is_cut(&self) -> bool {
         match self {
@@ -284,6 +293,14 @@ impl Protocol {
     // Shutdown.
 
     /// The connection is one too many: it is told so, and closed (H10).
+    /// Ends the session without another word.
+    pub(crate) fn abort(&mut self, reason: CloseReason) {
+        match self {
+            Self::Http1(engine) => engine.abort(reason),
+            Self::Http2(connection) => connection.engine.abort(reason),
+        }
+    }
+
     pub(crate) fn refuse_connection(&mut self) -> Option<Event> {
         match self {
             Self::Http1(engine) => {

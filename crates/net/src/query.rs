@@ -23,7 +23,7 @@ use crate::memory_usage::MemoryUsage;
 use crate::protocol::{Protocol, ProtocolKind};
 use crate::request_stats::RequestStats;
 use crate::session::{SessionSlot, ShutdownRequest};
-use crate::transport::{Socket, Transport};
+use crate::transport::{Socket, Stream, Transport};
 use crate::worker::{ListenerContext, Worker};
 
 /// The longest target that is shown.
@@ -217,7 +217,7 @@ impl Worker {
             ListenAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip()),
             _ => None,
         };
-        let stream = Socket::new(stream.into(), false);
+        let stream = Stream::Plain(Socket::new(stream.into(), false));
         let connection =
             Connection::new(Rc::clone(self), Rc::clone(listener_context), stream, remote, local);
         connection.came_from_within(on_behalf_of);

@@ -64,7 +64,9 @@ impl Scheduler {
         let connections = self.connections.borrow();
         let own = connections.capacity() * size_of::<Option<Box<Connection>>>();
         let each = |connection: &Connection| {
-            size_of::<Connection>() + connection.link.protocol.memory_bytes()
+            let beside =
+                connection.link.protocol.memory_bytes() + connection.transport.memory_bytes();
+            size_of::<Connection>() + beside
         };
         own + connections.iter().flatten().map(|connection| each(connection)).sum::<usize>()
     }

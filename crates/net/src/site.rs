@@ -15,6 +15,7 @@ use sekisho_log::{ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
 use crate::protocol::Policies;
+use crate::tls::{self, ServerTls, TlsProblem};
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -35,6 +36,8 @@ pub struct Site {
     error_loggers: Vec<ErrorLogger>,
     /// Of `limit_req` and `limit_conn`, by their ids.
     zones: Vec<Arc<SharedZone>>,
+    /// By server, where it has TLS.
+    tls: Vec<Option<Arc<ServerTls>>>,
     /// The error log of the main context.
     pub log: ErrorLogger,
     /// What the configuration and all that was made of it holds in memory, as the allocator told while it
@@ -75,6 +78,7 @@ impl Site {
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
+        let tls = tls::load(&config).map_err(OpenError::Tls)?;
         let table = Arc::new(Table::new(config).with_machine(machine));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
@@ -84,6 +88,7 @@ impl Site {
             access_logs,
             error_loggers,
             zones,
+            tls,
             log,
             memory_bytes: 0,
         })
@@ -121,6 +126,15 @@ impl Site {
         self.policy(http.servers[server.0 as usize].root)
     }
 
+    /// The same where the client has said a name in its handshake.
+    pub(crate) fn policy_before_head(&self, listen: usize, name: Option<&str>) -> &Policies {
+        let server = name.and_then(|name| self.table.server_named(listen, name.as_bytes()));
+        match server {
+            Some(server) => self.policy(self.table.server(server).root),
+            None => self.first_policy(listen),
+        }
+    }
+
     /// A location's manners.
     pub(crate) fn policy(&self, location: LocationId) -> &Policies {
         &self.policies[location.0 as usize]
@@ -136,6 +150,17 @@ impl Site {
         let http = &self.config().http;
         let listen = &http.listens[listen];
         listen.options.http2 || http.servers[listen.default_server.0 as usize].http2.is_on
+    }
+
+    /// Whether connections to an address are encrypted.
+    pub(crate) fn is_tls(&self, listen: usize) -> bool {
+        self.config().http.listens[listen].options.tls
+    }
+
+    /// The TLS of the server with this name at an address, or of its default one.
+    pub(crate) fn tls_of(&self, listen: usize, name: &str) -> Option<&Arc<ServerTls>> {
+        let server = self.table.server_named(listen, name.as_bytes())?;
+        self.tls.get(server.0 as usize)?.as_ref()
     }
 
     /// A location's `access_log`s, in their order.
@@ -194,22 +219,23 @@ pub fn product(settings: &Settings) -> &'static str {
     }
 }
 
-/// A log that could not be opened.
+/// What a site needs and could not get.
 #[derive(Debug)]
-pub struct OpenError {
-    /// Which one.
-    pub target: LogTarget,
-    /// Why.
-    pub error: io::Error,
+pub enum OpenError {
+    /// A log, and why.
+    Log(LogTarget, io::Error),
+    /// A file of TLS.
+    Tls(TlsProblem),
 }
 
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.target {
-            LogTarget::File(path) => {
-                write!(f, "cannot open log {}: {}", path.display(), self.error)
+        match self {
+            Self::Log(LogTarget::File(path), error) => {
+                write!(f, "cannot open log {}: {error}", path.display())
             }
-            LogTarget::Stderr => write!(f, "cannot write to stderr: {}", self.error),
+            Self::Log(LogTarget::Stderr, error) => write!(f, "cannot write to stderr: {error}"),
+            Self::Tls(problem) => problem.fmt(f),
         }
     }
 }
@@ -222,7 +248,7 @@ fn open(
     buffer: Option<u64>,
     flush: Option<Duration>,
 ) -> Result<Arc<Sink>, OpenError> {
-    logs.open(target, buffer, flush).map_err(|error| OpenError { target: target.clone(), error })
+    logs.open(target, buffer, flush).map_err(|error| OpenError::Log(target.clone(), error))
 }
 
 fn logger(logs: &Logs, wanted: &[ErrorLog]) -> Result<ErrorLogger, OpenError> {

@@ -3,15 +3,21 @@
 //! one (encrypted, simulated) fits in.
 
 mod socket;
+mod stream;
+mod tls;
 
 use std::io;
 use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::task::Poll;
 
 use rustix::event::epoll::EventFlags;
+use sekisho_route::TlsFacts;
 
 pub use socket::Socket;
+pub use stream::Stream;
+pub use tls::TlsStream;
 
 use crate::session::Token;
 
@@ -93,6 +99,19 @@ impl BitOrAssign for Ready {
     }
 }
 
+/// Whether a transport is encrypted.
+#[derive(Clone, Copy, Debug)]
+pub enum Secured<'a> {
+    /// It is not.
+    No,
+    /// It will be; the peer has had no chance to say anything yet.
+    NotYet,
+    /// It is.
+    By(&'a Arc<TlsFacts>),
+    /// It was to be, and the peer speaks in the clear (S2).
+    NotThoughItShould,
+}
+
 /// A connected byte stream. Every call returns at once; `Pending` means that the transport tells of a change
 /// later (see [`Transport::watch`]).
 pub trait Transport: std::fmt::Debug {
@@ -163,8 +182,18 @@ pub trait Transport: std::fmt::Debug {
     /// The peer reads well: as much may wait for it as the system allows.
     fn lift_unsent_limit(&self) {}
 
-    /// Ends our side; the peer sees the end of the stream.
-    fn shut_down_write(&mut self);
+    /// Whether it is encrypted. Known for sure when the first bytes have been read.
+    fn secured(&self) -> Secured<'_> {
+        Secured::No
+    }
+
+    /// The connection ends here, with all that was to be sent: the peer is told so where the transport has a
+    /// word for it (S3).
+    fn end(&mut self) {}
+
+    /// Ends our side; the peer sees the end of the stream. Where all that was promised has been sent, the peer is
+    /// told so as by [`Transport::end`].
+    fn shut_down_write(&mut self, is_complete: bool);
 
     /// Makes the coming close a reset: nothing cut short may look complete (C5).
     fn reset_on_close(&mut self);

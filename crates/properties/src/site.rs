@@ -31,6 +31,8 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         local: Some(([192, 0, 2, 2], 8080).into()),
         requests: 1,
         is_tls: false,
+        tls: None,
+        is_clear_by_mistake: false,
     };
     // Which address is asked and which files there are follow from the target, so that one input is one story.
     // One address more than there are: whoever asks for it gets an error.

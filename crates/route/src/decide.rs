@@ -14,7 +14,7 @@ use std::mem;
 
 use sekisho_config::{
     ErrorPage, ErrorStatus, ErrorTarget, Fallback, Level, LocationId, Programs, Settings, Template,
-    TryFile, TryFiles,
+    TryFile, TryFiles, VerifyClient,
 };
 use sekisho_http::{Method, Status, target};
 
@@ -23,7 +23,7 @@ pub use file_op::{Destination, FileOp, OWN_PREFIX, Store};
 use crate::action::{Action, Files, Look};
 use crate::path_mapping::{self, AliasFrom, Mapped};
 use crate::redirect;
-use crate::route_state::{Request, RouteState};
+use crate::route_state::{ClientVerdict, Request, RouteState};
 use crate::table::Table;
 use crate::variable::{self, NESTED_MAX, Scope};
 
@@ -63,7 +63,10 @@ impl Table {
         let mut decision = Decision { table: self, request, route_state, files };
         let first = match chosen {
             Ok(()) if decision.route_state.captures.is_exhausted() => decision.undecided(),
-            Ok(()) => decision.receive(),
+            Ok(()) => match decision.refused_by_tls() {
+                Some(status) => Next::Fail(status),
+                None => decision.receive(),
+            },
             Err(status) => Next::Fail(status),
         };
         decision.run(first)
@@ -158,10 +161,36 @@ impl<'a, F: Files> Decision<'a, F> {
                 Next::Search => self.search(),
                 Next::Location => self.at_location(),
                 Next::AccessChecks => self.at_access_checks(),
-                Next::Fail(status) => self.fail(status, Action::Error(status)),
+                Next::Fail(status) => self.fail(status, Action::Error(status.on_the_wire())),
                 Next::Redirect(status) => self.fail(status, Action::Redirect(status)),
                 Next::Done(action) => return action,
             }
+        }
+    }
+
+    /// What stands against a request before its target is looked at: its connection.
+    fn refused_by_tls(&self) -> Option<Status> {
+        let connection = self.request.connection;
+        if connection.is_clear_by_mistake {
+            return Some(Status::PLAIN_AT_TLS_PORT);
+        }
+        let facts = connection.tls.as_deref()?;
+        let server = self.route_state.server;
+        let tls = &self.table.server(server).tls;
+        if !tls.asks_for_certificate() {
+            return None;
+        }
+        // The certificate was judged by the server whose name the handshake was for (S4).
+        let shook = self.table.server_named(self.request.listen, facts.server_name.as_bytes());
+        if shook != Some(server) {
+            return Some(Status::MISDIRECTED_REQUEST);
+        }
+        match &facts.client {
+            None if tls.verify == VerifyClient::On => Some(Status::NO_CLIENT_CERTIFICATE),
+            Some(client) if matches!(client.result, ClientVerdict::Invalid(_)) => {
+                Some(Status::BAD_CLIENT_CERTIFICATE)
+            }
+            _ => None,
         }
     }
 
@@ -509,7 +538,7 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn error_page(&mut self, page: &ErrorPage, status: Status) -> Next<F::File> {
         self.route_state.status = match page.status {
-            ErrorStatus::Keep => Some(status),
+            ErrorStatus::Keep => Some(status.on_the_wire()),
             ErrorStatus::FromTarget => None,
             ErrorStatus::Fixed(status) => Some(status),
         };

@@ -32,6 +32,9 @@ pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
 pub use fields::{added_fields, media_type};
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
-pub use route_state::{ConnectionFacts, Request, RequestIdSeed, RouteState, WallTime};
+pub use route_state::{
+    ClientCertificate, ClientVerdict, ConnectionFacts, Request, RequestIdSeed, RouteState,
+    TlsFacts, WallTime,
+};
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

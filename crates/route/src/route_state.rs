@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use sekisho_config::{LocationId, ServerId};
 use sekisho_http::{Coding, Head, Method, Status};
@@ -44,6 +45,63 @@ pub struct ConnectionFacts {
     pub requests: u64,
     /// Whether it is encrypted: `$https`, `$scheme`.
     pub is_tls: bool,
+    /// What its handshake came to: `$ssl_…`.
+    pub tls: Option<Arc<TlsFacts>>,
+    /// It is in the clear where it was to be encrypted (497).
+    pub is_clear_by_mistake: bool,
+}
+
+/// What is known about an encrypted connection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TlsFacts {
+    /// `$ssl_protocol`
+    pub protocol: &'static str,
+    /// `$ssl_cipher`
+    pub cipher: &'static str,
+    /// `$ssl_curve`
+    pub curve: &'static str,
+    /// `$ssl_server_name`: the name that the client asked for.
+    pub server_name: String,
+    /// `$ssl_session_reused`
+    pub is_resumed: bool,
+    /// `$ssl_alpn_protocol`
+    pub alpn: &'static str,
+    /// The certificate that the client has shown.
+    pub client: Option<Box<ClientCertificate>>,
+}
+
+/// A client's certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientCertificate {
+    /// Whether it is one of ours.
+    pub result: ClientVerdict,
+    /// `$ssl_client_s_dn`
+    pub subject: String,
+    /// `$ssl_client_i_dn`
+    pub issuer: String,
+    /// `$ssl_client_serial`
+    pub serial: String,
+    /// `$ssl_client_fingerprint`
+    pub fingerprint: String,
+    /// `$ssl_client_v_start`
+    pub from: String,
+    /// `$ssl_client_v_end`
+    pub to: String,
+    /// `$ssl_client_v_remain`
+    pub days_left: i64,
+    /// `$ssl_client_raw_cert`
+    pub pem: String,
+}
+
+/// What was found of a client's certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClientVerdict {
+    /// It is one of ours.
+    Valid,
+    /// Nobody knows who has signed it, and that is for others to judge (`optional_no_ca`).
+    Unjudged(String),
+    /// It is not, and why.
+    Invalid(String),
 }
 
 /// The time of day, with the distance of local time from UTC.

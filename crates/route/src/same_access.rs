@@ -84,6 +84,7 @@ fn is_of_client(condition: &Condition) -> bool {
             | V::RemoteAddr
             | V::RequestMethod
             | V::Scheme
+            | V::Tls(_)
             | V::ServerAddr
             | V::ServerName
             | V::ServerPort

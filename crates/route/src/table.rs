@@ -117,6 +117,13 @@ impl Table {
         result.map_err(|_| Status::BAD_REQUEST)
     }
 
+    /// Which server has this name at a listen address; its default one where none has. For a name that was
+    /// asked for before any request (SNI).
+    pub fn server_named(&self, listen: usize, name: &[u8]) -> Option<ServerId> {
+        let names = self.names.get(listen)?;
+        Some(names.find(&name.to_ascii_lowercase(), &mut Captures::default()))
+    }
+
     /// Drops fields with odd names as the server says that the request is for (`ignore_invalid_headers`,
     /// `underscores_in_headers`): to be called before anything reads the fields of a head that was received.
     pub fn drop_fields(&self, listen: usize, head: &mut Head) {

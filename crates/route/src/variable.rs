@@ -1,6 +1,8 @@
 //! Variables and the values they stand in. Nothing is remembered between two expansions and nothing
 //! outside the arguments is asked.
 
+mod tls;
+
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -281,6 +283,7 @@ impl Scope<'_> {
                 }
             }
             V::Status => self.push_status(out),
+            V::Tls(variable) => tls::put(connection.tls.as_deref(), *variable, out),
             V::TimeIso8601 => push_time_iso8601(*wall, out),
             V::TimeLocal => push_time_local(*wall, out),
         }

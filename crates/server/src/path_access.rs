@@ -34,8 +34,10 @@ enum Need {
     Log,
     /// To be run.
     Run,
-    /// To be read again at a reload.
+    /// To be read again at a reload: a file of the configuration.
     Reload,
+    /// The same: a certificate or a key.
+    Certificate,
 }
 
 impl Need {
@@ -46,7 +48,7 @@ impl Need {
             Self::Serve | Self::Change => format!("requests for \"{path}\" will fail"),
             Self::Log => "the log cannot be opened again".to_owned(),
             Self::Run => "requests that need it will fail".to_owned(),
-            Self::Reload => "a reload will fail".to_owned(),
+            Self::Reload | Self::Certificate => "a reload will fail".to_owned(),
         }
     }
 
@@ -59,6 +61,15 @@ impl Need {
             Self::Log => &["error_log", "access_log", "cgi_stderr"],
             Self::Run => &["cgi_pass", "cgi_interpreter", "cgi_extension"],
             Self::Reload => &[],
+            Self::Certificate => &[
+                "ssl_certificate",
+                "ssl_certificate_key",
+                "ssl_client_certificate",
+                "ssl_trusted_certificate",
+                "ssl_crl",
+                "ssl_session_ticket_key",
+                "ssl_stapling_file",
+            ],
         }
     }
 
@@ -132,6 +143,8 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
         all.extend(programs(cgi));
     }
     all.extend(outcome.files.iter().map(|(path, _)| (Need::Reload, path.clone())));
+    let certificates = config.http.servers.iter().flat_map(|server| server.tls.files());
+    all.extend(certificates.map(|path| (Need::Certificate, path.clone())));
     all
 }
 

@@ -84,6 +84,7 @@ impl Plan {
             warnings.extend(writable_programs::warnings(config, &outcome));
             outcome.reports.extend(warnings);
         }
+        check_tls(&mut outcome);
         outcome.tree = Tree::default();
         outcome
     }
@@ -139,6 +140,20 @@ impl Plan {
             }
             Problem::new(text)
         })
+    }
+}
+
+/// Reads what TLS needs: a configuration whose certificates cannot be used is not used (S4).
+fn check_tls(outcome: &mut Outcome) {
+    let problems = outcome.config.as_ref().map(sekisho_net::tls::check).unwrap_or_default();
+    for problem in problems {
+        let message = problem.to_string();
+        if problem.is_warning {
+            let report = outcome.warning_about(&[problem.directive], &problem.path, message);
+            outcome.reports.extend([report]);
+        } else {
+            outcome.refuse_for(&[problem.directive], &problem.path, message);
+        }
     }
 }
 

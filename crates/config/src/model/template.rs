@@ -103,7 +103,33 @@ pub enum Variable {
     /// The variable of a `split_clients`: its index.
     Split(u32),
     Status,
+    /// `$ssl_name`
+    Tls(TlsVariable),
     TimeIso8601,
     TimeLocal,
     Uri,
+}
+
+/// A variable about the encryption of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is named as nginx names it, after `$ssl_`")]
+pub enum TlsVariable {
+    Alpn,
+    Cipher,
+    ClientCertificate,
+    ClientCertificateEscaped,
+    ClientFingerprint,
+    ClientIssuer,
+    ClientCertificateRaw,
+    ClientSubject,
+    ClientSerial,
+    ClientEnd,
+    ClientDaysLeft,
+    ClientStart,
+    ClientVerify,
+    Curve,
+    EarlyData,
+    Protocol,
+    ServerName,
+    SessionReused,
 }

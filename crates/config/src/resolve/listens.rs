@@ -106,8 +106,11 @@ impl Gathered {
             if let Some(before) = self.options_from.replace(at) {
                 error(scope, at, format!("duplicate listen options for {shown}"), Some(before));
             }
-            self.listen.options = line.options.clone();
+            let (http2, tls) = (self.listen.options.http2, self.listen.options.tls);
+            self.listen.options = ListenOptions { http2, tls, ..line.options.clone() };
         }
+        self.listen.options.http2 |= line.options.http2;
+        self.listen.options.tls |= line.options.tls;
         if line.is_default {
             if let Some(before) = self.default_from.replace(at) {
                 error(scope, at, format!("a duplicate default server for {shown}"), Some(before));

@@ -63,6 +63,8 @@ impl Asked {
             local: Some(([127, 0, 0, 1], 8080).into()),
             requests: 1,
             is_tls: false,
+            tls: None,
+            is_clear_by_mistake: false,
         };
         Self { head, connection, route_state: RouteState::default() }
     }

@@ -177,7 +177,7 @@ impl Transport for Socket {
         }
     }
 
-    fn shut_down_write(&mut self) {
+    fn shut_down_write(&mut self, _: bool) {
         // A client that is gone already has its end.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }

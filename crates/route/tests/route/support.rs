@@ -154,6 +154,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
             underscores_in_headers: false,
             ignore_invalid_headers: true,
             http2: Http2 { is_on: false, streams_max: 128, preread_bytes: 64 << 10 },
+            tls: Arc::default(),
         });
     }
     http.listens.push(Listen {
@@ -491,6 +492,8 @@ impl Asked {
             local: Some(([127, 0, 0, 1], 8080).into()),
             requests: 3,
             is_tls: false,
+            tls: None,
+            is_clear_by_mistake: false,
         };
         Self { head, connection, route_state: RouteState::default(), files: FakeFiles::new(files) }
     }

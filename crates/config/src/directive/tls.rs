@@ -1,0 +1,380 @@
+//! TLS. Names and meanings are nginx's; what OpenSSL alone knows is mapped to what there is, or warned of.
+
+use std::sync::Arc;
+
+use super::{HTTP_SERVER, MAIN, Row, active, set, warned};
+use crate::cipher;
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{Tls, TlsVersions, VerifyClient};
+use crate::parse::Word;
+
+/// nginx reckons with 4000 sessions in a megabyte.
+const SESSION_BYTES: u64 = 256;
+/// `builtin` without a size.
+const BUILTIN_SESSIONS: usize = 20_480;
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "ssl_certificate",
+        HTTP_SERVER,
+        "file",
+        "",
+        "A certificate with the chain to its authority (PEM); more than one for different kinds of keys",
+        |l, d, s| {
+            let path = pem_path(d, s)?;
+            replace_once(l, d, |tls| &mut tls.certificates).push(path);
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
+        "ssl_certificate_key",
+        HTTP_SERVER,
+        "file",
+        "",
+        "The private key of the certificate (PEM)",
+        |l, d, s| {
+            let path = pem_path(d, s)?;
+            replace_once(l, d, |tls| &mut tls.keys).push(path);
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
+        "ssl_password_file",
+        HTTP_SERVER,
+        "file",
+        "",
+        "Passwords of encrypted keys, one in a line",
+        |l, d, s| {
+            Arc::make_mut(&mut l.tls).password_file = Some(s.path_beside_main(&d.arg(0).text));
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_protocols",
+        HTTP_SERVER,
+        "version ...",
+        "TLSv1.2 TLSv1.3",
+        "The versions that are spoken: `TLSv1.2`, `TLSv1.3`; older ones do not exist here",
+        protocols,
+    ),
+    active(
+        "ssl_ciphers",
+        HTTP_SERVER,
+        "ciphers",
+        "HIGH:!aNULL:!MD5",
+        "The cipher suites of TLS 1.2, as OpenSSL writes them",
+        ciphers,
+    ),
+    active(
+        "ssl_conf_command",
+        HTTP_SERVER,
+        "name value",
+        "",
+        "`Ciphersuites`: those of TLS 1.3; other commands of OpenSSL are not supported",
+        conf_command,
+    )
+    .repeated(),
+    active(
+        "ssl_ecdh_curve",
+        HTTP_SERVER,
+        "curve",
+        "auto",
+        "The groups of the key exchange, as OpenSSL calls them",
+        curves,
+    ),
+    active(
+        "ssl_prefer_server_ciphers",
+        HTTP_SERVER,
+        "on|off",
+        "off",
+        "Whether our order of cipher suites counts, and not the client's",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).prefers_own_order, d.flag()),
+    ),
+    active(
+        "ssl_session_cache",
+        HTTP_SERVER,
+        "off|none|builtin|shared [cache]",
+        "none",
+        "Where sessions are kept that have no ticket; workers always share them",
+        session_cache,
+    ),
+    active(
+        "ssl_session_timeout",
+        HTTP_SERVER,
+        "time",
+        "5m",
+        "How long a session can be resumed",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).session_timeout, d.time(0)),
+    ),
+    active(
+        "ssl_session_tickets",
+        HTTP_SERVER,
+        "on|off",
+        "on",
+        "Whether clients keep their sessions themselves",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).tickets, d.flag()),
+    ),
+    active(
+        "ssl_session_ticket_key",
+        HTTP_SERVER,
+        "file",
+        "",
+        "A key for tickets (48 or 80 random bytes), shared by several servers; the first one encrypts",
+        |l, d, s| {
+            let path = s.path_beside_main(&d.arg(0).text);
+            replace_once(l, d, |tls| &mut tls.ticket_keys).push(path);
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
+        "ssl_verify_client",
+        HTTP_SERVER,
+        "on|off|optional|optional_no_ca",
+        "off",
+        "Whether clients are asked for a certificate",
+        |l, d, _| {
+            Arc::make_mut(&mut l.tls).verify = match &*d.arg(0).text {
+                b"on" => VerifyClient::On,
+                b"off" => VerifyClient::Off,
+                b"optional" => VerifyClient::Optional,
+                b"optional_no_ca" => VerifyClient::OptionalNoCa,
+                _ => {
+                    return Err(d.invalid(d.arg(0), "must be on, off, optional or optional_no_ca"));
+                }
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_verify_depth",
+        HTTP_SERVER,
+        "number",
+        "1",
+        "How many authorities may stand between a client's certificate and one that is trusted",
+        |l, d, _| {
+            let depth = d.number(0)?;
+            let depth = u32::try_from(depth).map_err(|_| d.invalid(d.arg(0), "is too large"))?;
+            Arc::make_mut(&mut l.tls).verify_depth = depth;
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_client_certificate",
+        HTTP_SERVER,
+        "file",
+        "",
+        "The authorities that clients' certificates must come from (PEM); their names are sent to clients",
+        |l, d, s| {
+            Arc::make_mut(&mut l.tls).client_certificate = Some(pem_path(d, s)?);
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_trusted_certificate",
+        HTTP_SERVER,
+        "file",
+        "",
+        "The same without sending their names",
+        |l, d, s| {
+            Arc::make_mut(&mut l.tls).trusted_certificate = Some(pem_path(d, s)?);
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_crl",
+        HTTP_SERVER,
+        "file",
+        "",
+        "Revoked certificates of clients (PEM)",
+        |l, d, s| {
+            Arc::make_mut(&mut l.tls).crl = Some(pem_path(d, s)?);
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_reject_handshake",
+        HTTP_SERVER,
+        "on|off",
+        "off",
+        "Refuses every handshake of this server: for names that no other has",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).rejects, d.flag()),
+    ),
+    active(
+        "ssl_buffer_size",
+        HTTP_SERVER,
+        "size",
+        "16k",
+        "How much of an answer one TLS record holds",
+        |l, d, _| {
+            // The format allows no more, and rustls no less.
+            let size = d.small_size(0)?.clamp(512, 16 << 10);
+            Arc::make_mut(&mut l.tls).record_bytes = size;
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_early_data",
+        HTTP_SERVER,
+        "on|off",
+        "off",
+        "TLS 1.3 early data: only `off` is supported",
+        |_, d, _| {
+            if d.flag()? {
+                return Err(d.not_built(d.arg(0)));
+            }
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_stapling_file",
+        HTTP_SERVER,
+        "file",
+        "",
+        "An OCSP response (DER) that is sent with the certificate",
+        |l, d, s| {
+            Arc::make_mut(&mut l.tls).staple = Some(s.path_beside_main(&d.arg(0).text));
+            Ok(())
+        },
+    ),
+    warned(
+        "ssl_stapling",
+        HTTP_SERVER,
+        "on|off",
+        "OCSP responses are not fetched: use `ssl_stapling_file`",
+    ),
+    warned("ssl_stapling_verify", HTTP_SERVER, "on|off", "OCSP responses are sent as they are"),
+    warned("ssl_dhparam", HTTP_SERVER, "file", "there is no key exchange over finite fields"),
+    warned("ssl_engine", MAIN, "device", "keys are read from files"),
+];
+
+/// A file beside the main one. Values that OpenSSL or variables would give are not supported.
+fn pem_path(d: &Directive<'_>, scope: &Scope<'_>) -> Result<std::path::PathBuf, Fault> {
+    let word = d.arg(0);
+    let is_other =
+        [&b"data:"[..], b"engine:", b"store:"].iter().any(|it| word.text.starts_with(it));
+    if is_other || word.text.contains(&b'$') {
+        return Err(d.not_built(word));
+    }
+    Ok(scope.path_beside_main(&word.text))
+}
+
+/// A list whose first entry at a level takes the place of what was inherited.
+fn replace_once<'l, T>(
+    level: &'l mut Level,
+    d: &Directive<'_>,
+    list: fn(&mut Tls) -> &mut Vec<T>,
+) -> &'l mut Vec<T> {
+    let is_first = level.own.tls_lists.insert(d.row.name);
+    let list = list(Arc::make_mut(&mut level.tls));
+    if is_first {
+        list.clear();
+    }
+    list
+}
+
+fn protocols(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut versions = TlsVersions { tls12: false, tls13: false };
+    let mut old: Option<&Word> = None;
+    for word in d.args() {
+        match &*word.text {
+            b"TLSv1.2" => versions.tls12 = true,
+            b"TLSv1.3" => versions.tls13 = true,
+            b"SSLv2" | b"SSLv3" | b"TLSv1" | b"TLSv1.1" => old = Some(word),
+            _ => return Err(d.invalid(word, "is no version of TLS")),
+        }
+    }
+    if let Some(word) = old {
+        if !versions.tls12 && !versions.tls13 {
+            return Err(d
+                .invalid(word, "is not supported")
+                .help("use TLSv1.2 and TLSv1.3".to_owned()));
+        }
+        scope.warn(word.span, format!("\"{}\" is ignored: it is not supported", word.shown()));
+    }
+    Arc::make_mut(&mut level.tls).versions = versions;
+    Ok(())
+}
+
+fn ciphers(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let chosen = cipher::tls12(d.text(word)?);
+    if !chosen.unknown.is_empty() {
+        let names = chosen.unknown.join(", ");
+        scope.warn(word.span, format!("cipher suites that do not exist here are ignored: {names}"));
+    }
+    if chosen.suites.is_empty() {
+        scope.warn(word.span, "no cipher suite of TLS 1.2 is left: only TLS 1.3 is spoken");
+    }
+    Arc::make_mut(&mut level.tls).ciphers = Some(chosen.suites);
+    Ok(())
+}
+
+fn conf_command(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Result<(), Fault> {
+    let (name, value) = (d.arg(0), d.arg(1));
+    if !name.text.eq_ignore_ascii_case(b"Ciphersuites") {
+        if name.text.eq_ignore_ascii_case(b"Options") {
+            scope.warn(name.span, "\"Options\" of OpenSSL are ignored");
+            return Ok(());
+        }
+        return Err(d.not_built(name));
+    }
+    let chosen = cipher::tls13(d.text(value)?);
+    if !chosen.unknown.is_empty() {
+        let names = chosen.unknown.join(", ");
+        scope
+            .warn(value.span, format!("cipher suites that do not exist here are ignored: {names}"));
+    }
+    if chosen.suites.is_empty() {
+        return Err(d.invalid(value, "names no cipher suite of TLS 1.3"));
+    }
+    Arc::make_mut(&mut level.tls).suites = Some(chosen.suites);
+    Ok(())
+}
+
+fn curves(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let groups = if &*word.text == b"auto" {
+        None
+    } else {
+        let chosen = cipher::groups(d.text(word)?);
+        if !chosen.unknown.is_empty() {
+            let names = chosen.unknown.join(", ");
+            scope.warn(word.span, format!("groups that do not exist here are ignored: {names}"));
+        }
+        if chosen.suites.is_empty() {
+            return Err(d.invalid(word, "names no group that exists here"));
+        }
+        Some(chosen.suites)
+    };
+    Arc::make_mut(&mut level.tls).groups = groups;
+    Ok(())
+}
+
+fn session_cache(level: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut sessions = 0;
+    for word in d.args() {
+        let text = d.text(word)?;
+        let found = match text.split(':').collect::<Vec<_>>().as_slice() {
+            ["off" | "none"] => 0,
+            ["builtin"] => BUILTIN_SESSIONS,
+            ["builtin", count] => {
+                crate::value::number(count).map_err(|wrong| d.invalid(word, wrong))? as usize
+            }
+            ["shared", name, size] if !name.is_empty() => {
+                let size = crate::value::size(size).map_err(|wrong| d.invalid(word, wrong))?;
+                (size / SESSION_BYTES) as usize
+            }
+            _ => {
+                return Err(
+                    d.invalid(word, "must be off, none, builtin[:count] or shared:name:size")
+                );
+            }
+        };
+        sessions = sessions.max(found);
+    }
+    Arc::make_mut(&mut level.tls).sessions_max = sessions;
+    Ok(())
+}

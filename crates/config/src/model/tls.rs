@@ -1,0 +1,119 @@
+//! TLS: what a server block says about the connections that come in encrypted (S1).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a server says about TLS. Files are named, not read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// `ssl_certificate`, in the order of the file.
+    pub certificates: Vec<PathBuf>,
+    /// `ssl_certificate_key`: one for each certificate.
+    pub keys: Vec<PathBuf>,
+    /// `ssl_password_file`
+    pub password_file: Option<PathBuf>,
+    /// `ssl_protocols`
+    pub versions: TlsVersions,
+    /// `ssl_ciphers`: suites of TLS 1.2 by their IANA numbers; `None` for all there are.
+    pub ciphers: Option<Vec<u16>>,
+    /// `ssl_conf_command Ciphersuites`: the same for TLS 1.3.
+    pub suites: Option<Vec<u16>>,
+    /// `ssl_ecdh_curve`: groups by their IANA numbers; `None` for all there are.
+    pub groups: Option<Vec<u16>>,
+    /// `ssl_prefer_server_ciphers`
+    pub prefers_own_order: bool,
+    /// `ssl_session_cache`: for how many sessions there is room; 0 for none.
+    pub sessions_max: usize,
+    /// `ssl_session_timeout`
+    pub session_timeout: Duration,
+    /// `ssl_session_tickets`
+    pub tickets: bool,
+    /// `ssl_session_ticket_key`: the first one encrypts.
+    pub ticket_keys: Vec<PathBuf>,
+    /// `ssl_verify_client`
+    pub verify: VerifyClient,
+    /// `ssl_verify_depth`
+    pub verify_depth: u32,
+    /// `ssl_client_certificate`: authorities whose names are sent to clients.
+    pub client_certificate: Option<PathBuf>,
+    /// `ssl_trusted_certificate`: authorities whose names are not sent.
+    pub trusted_certificate: Option<PathBuf>,
+    /// `ssl_crl`
+    pub crl: Option<PathBuf>,
+    /// `ssl_reject_handshake`
+    pub rejects: bool,
+    /// `ssl_buffer_size`: how much plaintext a record may hold.
+    pub record_bytes: usize,
+    /// `ssl_stapling_file`
+    pub staple: Option<PathBuf>,
+}
+
+/// Versions of TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TlsVersions {
+    /// `TLSv1.2`
+    pub tls12: bool,
+    /// `TLSv1.3`
+    pub tls13: bool,
+}
+
+/// `ssl_verify_client`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VerifyClient {
+    /// No certificate is asked for.
+    Off,
+    /// A valid one is needed.
+    On,
+    /// One is asked for, and it must be valid.
+    Optional,
+    /// One is asked for; who has signed it is for others to judge.
+    OptionalNoCa,
+}
+
+impl Default for Tls {
+    /// Nothing at all: the ground on which the table's defaults are put.
+    fn default() -> Self {
+        Self {
+            certificates: Vec::new(),
+            keys: Vec::new(),
+            password_file: None,
+            versions: TlsVersions { tls12: false, tls13: false },
+            ciphers: None,
+            suites: None,
+            groups: None,
+            prefers_own_order: false,
+            sessions_max: 0,
+            session_timeout: Duration::ZERO,
+            tickets: false,
+            ticket_keys: Vec::new(),
+            verify: VerifyClient::Off,
+            verify_depth: 0,
+            client_certificate: None,
+            trusted_certificate: None,
+            crl: None,
+            rejects: false,
+            record_bytes: 0,
+            staple: None,
+        }
+    }
+}
+
+impl Tls {
+    /// Every file that is named.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let single = [
+            &self.password_file,
+            &self.client_certificate,
+            &self.trusted_certificate,
+            &self.crl,
+            &self.staple,
+        ];
+        let lists = [&self.certificates, &self.keys, &self.ticket_keys];
+        lists.into_iter().flatten().chain(single.into_iter().flatten())
+    }
+
+    /// Whether clients are asked for a certificate.
+    pub fn asks_for_certificate(&self) -> bool {
+        self.verify != VerifyClient::Off
+    }
+}

@@ -1,0 +1,172 @@
+//! TLS as a site has it (S1, S4): for each server block a configuration of rustls, made of its certificates and
+//! settings when the site is made. What must outlive a site (keys of tickets, sessions) is kept by the process.
+
+mod certificate;
+mod client;
+mod load;
+mod tickets;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::crypto::SupportedKxGroup;
+use rustls::server::UnbufferedServerConnection;
+use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
+use sekisho_config::{Config, Server, ServerId};
+use sekisho_route::TlsFacts;
+
+use crate::site::Site;
+use client::ClientCheck;
+
+/// HTTP/2 as clients ask for it.
+pub(crate) const ALPN_HTTP2: &str = "h2";
+
+/// What is wrong with the files that a server names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsProblem {
+    /// The directive.
+    pub directive: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub message: String,
+    /// Whether the server can do without.
+    pub is_warning: bool,
+}
+
+impl std::fmt::Display for TlsProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} \"{}\": {}", self.directive, self.path.display(), self.message)
+    }
+}
+
+impl std::error::Error for TlsProblem {}
+
+/// Reads every file that TLS needs and says what is wrong with them: for `-t`, a start and a reload.
+pub fn check(config: &Config) -> Vec<TlsProblem> {
+    let mut problems: Vec<TlsProblem> = Vec::new();
+    for server in secured_servers(config).into_iter().flatten() {
+        let mut found = Vec::new();
+        if let Err(problem) = load::server(server, false, &mut found) {
+            found.push(problem);
+        }
+        for problem in found {
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+    }
+    problems
+}
+
+/// By server: itself, where it stands behind an address with TLS.
+fn secured_servers(config: &Config) -> Vec<Option<&Server>> {
+    let http = &config.http;
+    let is_secured = |id: usize| {
+        let id = ServerId(id as u32);
+        http.listens.iter().any(|listen| listen.options.tls && listen.servers.contains(&id))
+    };
+    let one = |(at, server)| is_secured(at).then_some(server);
+    http.servers.iter().enumerate().map(one).collect()
+}
+
+/// A server's TLS, ready to be used.
+#[derive(Debug)]
+pub struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// `ssl_reject_handshake`, or a server without a certificate.
+    rejects: bool,
+    /// Where clients are asked for certificates.
+    client: Option<ClientCheck>,
+}
+
+/// Makes those of a configuration ready, by server.
+pub(crate) fn load(config: &Config) -> Result<Vec<Option<Arc<ServerTls>>>, TlsProblem> {
+    let http = &config.http;
+    let one = |(at, server): (usize, Option<&Server>)| {
+        let Some(server) = server else { return Ok(None) };
+        let id = ServerId(at as u32);
+        let speaks_http2 = server.http2.is_on
+            || http.listens.iter().any(|listen| {
+                listen.options.tls && listen.options.http2 && listen.servers.contains(&id)
+            });
+        load::server(server, speaks_http2, &mut Vec::new()).map(|tls| Some(Arc::new(tls)))
+    };
+    secured_servers(config).into_iter().enumerate().map(one).collect()
+}
+
+/// Chooses a server by the name that a client asks for.
+#[derive(Debug)]
+pub struct Chooser {
+    /// The site.
+    pub site: Arc<Site>,
+    /// Which of its addresses.
+    pub listen: usize,
+}
+
+impl Chooser {
+    /// The server of this name, or the default one; `None` where it rejects handshakes.
+    pub(crate) fn choose(&self, name: &str) -> Option<Arc<ServerTls>> {
+        let server = self.site.tls_of(self.listen, name)?;
+        (!server.rejects).then(|| Arc::clone(server))
+    }
+}
+
+impl ServerTls {
+    /// What a handshake came to.
+    pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, server_name: String) -> TlsFacts {
+        let alpn = match keys.alpn_protocol() {
+            Some(b"h2") => ALPN_HTTP2,
+            Some(b"http/1.1") => "http/1.1",
+            Some(b"http/1.0") => "http/1.0",
+            _ => "",
+        };
+        let cipher = keys.negotiated_cipher_suite().map_or("", |suite| cipher_name(suite.suite()));
+        let group = keys.negotiated_key_exchange_group().map(SupportedKxGroup::name);
+        let client = self.client.as_ref().and_then(|check| check.judge(keys.peer_certificates()));
+        TlsFacts {
+            protocol: match keys.protocol_version() {
+                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+                _ => "",
+            },
+            cipher,
+            curve: group.and_then(curve_name).unwrap_or_default(),
+            server_name,
+            is_resumed: keys.handshake_kind() == Some(HandshakeKind::Resumed),
+            alpn,
+            client,
+        }
+    }
+}
+
+/// As OpenSSL calls it.
+fn cipher_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
+            "ECDHE-ECDSA-CHACHA20-POLY1305"
+        }
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
+        _ => "",
+    }
+}
+
+/// As OpenSSL calls it.
+fn curve_name(group: rustls::NamedGroup) -> Option<&'static str> {
+    Some(match u16::from(group) {
+        0x001d => "X25519",
+        0x0017 => "prime256v1",
+        0x0018 => "secp384r1",
+        0x11ec => "X25519MLKEM768",
+        0x11eb => "SecP256r1MLKEM768",
+        0x0201 => "MLKEM768",
+        _ => return None,
+    })
+}

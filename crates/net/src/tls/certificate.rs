@@ -1,0 +1,212 @@
+//! What variables and warnings want to know of a certificate (RFC 5280). What is trusted is judged by rustls; a
+//! certificate that cannot be read here shows empty fields.
+
+use std::fmt::Write;
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// The fields of a certificate.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Certificate {
+    /// In hexadecimal digits.
+    pub(super) serial: String,
+    /// As RFC 2253 writes it.
+    pub(super) issuer: String,
+    /// The same.
+    pub(super) subject: String,
+    /// When it is valid, in seconds since 1970.
+    pub(super) from: i64,
+    pub(super) to: i64,
+}
+
+const INTEGER: u8 = 0x02;
+const OID: u8 = 0x06;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const BMP_STRING: u8 = 0x1e;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const VERSION: u8 = 0xa0;
+
+impl Certificate {
+    /// Reads one.
+    pub(super) fn parse(der: &[u8]) -> Option<Self> {
+        let mut certificate = Reader(der).expect(SEQUENCE)?;
+        let mut fields = certificate.expect(SEQUENCE)?;
+        let (mut tag, mut value) = fields.next()?;
+        if tag == VERSION {
+            (tag, value) = fields.next()?;
+        }
+        if tag != INTEGER {
+            return None;
+        }
+        let digits = value.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(value);
+        let serial = hex(digits, true);
+        fields.expect(SEQUENCE)?;
+        let issuer = name(fields.expect(SEQUENCE)?)?;
+        let mut validity = fields.expect(SEQUENCE)?;
+        let (from, to) = (time(validity.next()?)?, time(validity.next()?)?);
+        let subject = name(fields.expect(SEQUENCE)?)?;
+        Some(Self { serial, issuer, subject, from, to })
+    }
+}
+
+/// `$ssl_client_fingerprint`: SHA-1 in hexadecimal digits, as nginx has it.
+pub(super) fn fingerprint(der: &[u8]) -> String {
+    hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, der).as_ref(), false)
+}
+
+/// As OpenSSL prints it: `Nov 16 05:00:00 2026 GMT`.
+pub(super) fn date(unix_secs: i64) -> String {
+    let time = Timestamp::from_second(unix_secs).unwrap_or(Timestamp::UNIX_EPOCH);
+    time.to_zoned(TimeZone::UTC).strftime("%b %e %H:%M:%S %Y GMT").to_string()
+}
+
+fn hex(bytes: &[u8], is_upper: bool) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = if is_upper { write!(text, "{byte:02X}") } else { write!(text, "{byte:02x}") };
+        text
+    })
+}
+
+/// A reader of DER values.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&tag, rest) = self.0.split_first()?;
+        let (&first, mut rest) = rest.split_first()?;
+        let length = match first {
+            0..=0x7f => usize::from(first),
+            0x81..=0x84 => {
+                let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                rest = after;
+                digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit))
+            }
+            _ => return None,
+        };
+        let (value, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((tag, value))
+    }
+
+    fn expect(&mut self, wanted: u8) -> Option<Self> {
+        self.next().filter(|(tag, _)| *tag == wanted).map(|(_, value)| Self(value))
+    }
+}
+
+/// `CN=…,O=…`: the last part of the name first.
+fn name(mut parts: Reader<'_>) -> Option<String> {
+    let mut shown: Vec<String> = Vec::new();
+    while !parts.0.is_empty() {
+        let mut set = parts.expect(SET)?;
+        let mut one = String::new();
+        while !set.0.is_empty() {
+            let mut pair = set.expect(SEQUENCE)?;
+            let kind = pair.expect(OID)?.0;
+            let (tag, value) = pair.next()?;
+            if !one.is_empty() {
+                one.push('+');
+            }
+            one.push_str(&attribute(kind));
+            one.push('=');
+            escape(&text(tag, value), &mut one);
+        }
+        shown.push(one);
+    }
+    shown.reverse();
+    Some(shown.join(","))
+}
+
+/// The short name of an attribute, or its number.
+fn attribute(oid: &[u8]) -> String {
+    let known = match oid {
+        [0x55, 4, 3] => "CN",
+        [0x55, 4, 4] => "SN",
+        [0x55, 4, 5] => "serialNumber",
+        [0x55, 4, 6] => "C",
+        [0x55, 4, 7] => "L",
+        [0x55, 4, 8] => "ST",
+        [0x55, 4, 9] => "street",
+        [0x55, 4, 10] => "O",
+        [0x55, 4, 11] => "OU",
+        [0x55, 4, 12] => "title",
+        [0x55, 4, 42] => "GN",
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1] => "emailAddress",
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25] => "DC",
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1] => "UID",
+        _ => "",
+    };
+    if !known.is_empty() {
+        return known.to_owned();
+    }
+    let mut numbers: Vec<u64> = Vec::new();
+    let mut number = 0_u64;
+    for byte in oid {
+        number = (number << 7) | u64::from(byte & 0x7f);
+        if byte & 0x80 == 0 {
+            if numbers.is_empty() {
+                let first = (number / 40).min(2);
+                numbers.extend([first, number - first * 40]);
+            } else {
+                numbers.push(number);
+            }
+            number = 0;
+        }
+    }
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(".")
+}
+
+fn text(tag: u8, value: &[u8]) -> String {
+    if tag == BMP_STRING {
+        let units: Vec<u16> =
+            value.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+        return String::from_utf16_lossy(&units);
+    }
+    String::from_utf8_lossy(value).into_owned()
+}
+
+/// RFC 2253 §2.4; control characters and what is not ASCII as `\XX`, which is also safe in a field.
+fn escape(text: &str, into: &mut String) {
+    let last = text.len().saturating_sub(1);
+    for (at, byte) in text.bytes().enumerate() {
+        let is_edge = byte == b' ' && (at == 0 || at == last) || byte == b'#' && at == 0;
+        match byte {
+            b',' | b'+' | b'"' | b'\\' | b'<' | b'>' | b';' => {
+                into.push('\\');
+                into.push(char::from(byte));
+            }
+            _ if is_edge => {
+                into.push('\\');
+                into.push(char::from(byte));
+            }
+            0x20..0x7f => into.push(char::from(byte)),
+            _ => _ = write!(into, "\\{byte:02X}"),
+        }
+    }
+}
+
+/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
+fn time((tag, value): (u8, &[u8])) -> Option<i64> {
+    let text = std::str::from_utf8(value).ok()?.strip_suffix('Z')?;
+    let (year, rest) = match tag {
+        UTC_TIME => {
+            let (year, rest) = text.split_at_checked(2)?;
+            let year: i16 = year.parse().ok()?;
+            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        }
+        GENERALIZED_TIME => {
+            let (year, rest) = text.split_at_checked(4)?;
+            (year.parse().ok()?, rest)
+        }
+        _ => return None,
+    };
+    let part = |at: usize| rest.get(at..at + 2)?.parse::<i8>().ok();
+    let date =
+        jiff::civil::DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, part(8)?, 0);
+    Some(date.ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
+}

@@ -1,0 +1,123 @@
+//! What a client's connection runs over: a socket, in the clear or with TLS.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::task::Poll;
+
+use super::{Capabilities, Ready, Secured, Socket, TlsStream, Transport};
+use crate::session::Token;
+
+/// A client's end.
+#[derive(Debug)]
+pub enum Stream {
+    /// In the clear.
+    Plain(Socket),
+    /// Encrypted. Behind a pointer, so that a plain connection does not pay for its size.
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    /// What it holds in memory beside itself.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(tls) => tls.memory_bytes(),
+        }
+    }
+}
+
+macro_rules! forward {
+    ($self:ident, $it:ident => $call:expr) => {
+        match $self {
+            Self::Plain($it) => $call,
+            Self::Tls($it) => $call,
+        }
+    };
+}
+
+impl Transport for Stream {
+    fn capabilities(&self) -> Capabilities {
+        forward!(self, it => it.capabilities())
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        forward!(self, it => it.read(into))
+    }
+
+    fn send(&mut self, bytes: &[u8], more: bool) -> Poll<io::Result<usize>> {
+        forward!(self, it => it.send(bytes, more))
+    }
+
+    fn send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        forward!(self, it => it.send_file(file, offset, count))
+    }
+
+    fn splice(&mut self, pipe: BorrowedFd<'_>, most: usize) -> Poll<io::Result<usize>> {
+        forward!(self, it => it.splice(pipe, most))
+    }
+
+    fn splice_more(&mut self, pipe: BorrowedFd<'_>, most: u64) -> u64 {
+        forward!(self, it => it.splice_more(pipe, most))
+    }
+
+    fn unacknowledged(&self) -> Option<u64> {
+        forward!(self, it => it.unacknowledged())
+    }
+
+    fn note(&mut self, ready: Ready) {
+        forward!(self, it => it.note(ready));
+    }
+
+    fn is_full(&self) -> bool {
+        forward!(self, it => it.is_full())
+    }
+
+    fn has_ended(&self) -> bool {
+        forward!(self, it => it.has_ended())
+    }
+
+    fn is_lost(&self) -> bool {
+        forward!(self, it => it.is_lost())
+    }
+
+    fn cork(&self, is_corked: bool) {
+        forward!(self, it => it.cork(is_corked));
+    }
+
+    fn set_no_delay(&self, is_on: bool) {
+        forward!(self, it => it.set_no_delay(is_on));
+    }
+
+    fn stay_local(&self) {
+        forward!(self, it => it.stay_local());
+    }
+
+    fn lift_unsent_limit(&self) {
+        forward!(self, it => it.lift_unsent_limit());
+    }
+
+    fn secured(&self) -> Secured<'_> {
+        forward!(self, it => it.secured())
+    }
+
+    fn end(&mut self) {
+        forward!(self, it => it.end());
+    }
+
+    fn shut_down_write(&mut self, is_complete: bool) {
+        forward!(self, it => it.shut_down_write(is_complete));
+    }
+
+    fn reset_on_close(&mut self) {
+        forward!(self, it => it.reset_on_close());
+    }
+
+    fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        forward!(self, it => it.watch(epoll, token))
+    }
+}

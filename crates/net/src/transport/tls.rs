@@ -1,0 +1,607 @@
+//! TLS over a socket (S1, S3). rustls holds keys and the state of the handshake and no buffers: records are
+//! decrypted where they were read and encrypted where they are sent from, in buffers that the connections of a
+//! thread share. An idle connection has none.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use rustls::server::{Acceptor, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use sekisho_route::TlsFacts;
+
+use super::{Capabilities, Ready, Secured, Socket, Transport};
+use crate::session::Token;
+use crate::tls::{Chooser, ServerTls};
+
+/// What one read takes: a few records.
+const READ_BYTES: usize = 36 << 10;
+/// A handshake message may be as long, and so may a buffer grow that waits for its end.
+const HANDSHAKE_BYTES_MAX: usize = 68 << 10;
+/// So much plaintext is encrypted in one go.
+const SEND_BYTES: usize = 64 << 10;
+/// So much of an unfinished record is moved out of a shared buffer, while its rest is waited for.
+const SMALL_BYTES: usize = 4 << 10;
+/// How many buffers a thread keeps for later.
+const POOL_MAX: usize = 64;
+/// The type of a record that a handshake begins with.
+const HANDSHAKE_RECORD: u8 = 22;
+
+thread_local! {
+    /// Buffers that nobody has now.
+    static POOL: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn borrow_buffer() -> Vec<u8> {
+    POOL.with_borrow_mut(Vec::pop).unwrap_or_default()
+}
+
+fn give_back(buffer: &mut Vec<u8>) {
+    let mut buffer = std::mem::take(buffer);
+    if (READ_BYTES..=2 * HANDSHAKE_BYTES_MAX).contains(&buffer.capacity()) {
+        POOL.with_borrow_mut(|pool| {
+            if pool.len() < POOL_MAX {
+                buffer.clear();
+                pool.push(buffer);
+            }
+        });
+    }
+}
+
+/// Bytes that wait: those from `at` on.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Waiting {
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    /// So many have been used; a buffer without any goes back.
+    fn used(&mut self, count: usize) {
+        self.at += count;
+        if self.is_empty() {
+            self.at = 0;
+            give_back(&mut self.bytes);
+        }
+    }
+
+    /// Room behind what waits, at least so much.
+    fn room(&mut self, least: usize) -> &mut [u8] {
+        if self.bytes.capacity() < READ_BYTES {
+            let mut larger = borrow_buffer();
+            larger.extend_from_slice(self.left());
+            (self.bytes, self.at) = (larger, 0);
+        } else if self.at > 0 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+        let filled = self.bytes.len();
+        self.bytes.resize(filled + least, 0);
+        &mut self.bytes[filled..]
+    }
+
+    /// Takes back room that was not filled.
+    fn cut(&mut self, unfilled: usize) {
+        let filled = self.bytes.len() - unfilled;
+        self.bytes.truncate(filled);
+        self.used(0);
+    }
+}
+
+/// Where a connection stands.
+#[expect(clippy::large_enum_variant, reason = "nearly all have keys nearly all of the time")]
+enum State {
+    /// The name that the client asks for is not known yet. The acceptor has seen so much of the input.
+    Hello(Box<Acceptor>, Chooser, usize),
+    /// Keys are being agreed on, or are: [`TlsStream::facts`] tells.
+    Keys(UnbufferedServerConnection, Arc<ServerTls>),
+    /// The client speaks in the clear (S2).
+    Clear,
+    /// Nothing more can be sent or received.
+    Failed,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Hello(..) => "Hello",
+            Self::Keys(..) => "Keys",
+            Self::Clear => "Clear",
+            Self::Failed => "Failed",
+        })
+    }
+}
+
+/// A client's end that speaks TLS.
+#[derive(Debug)]
+pub struct TlsStream {
+    socket: Socket,
+    state: State,
+    /// Records that have come.
+    input: Waiting,
+    /// What was in them and has not been read.
+    plain: Waiting,
+    /// Records that are to leave.
+    output: Waiting,
+    /// How much plaintext stands in the output whose sender has not been told that it left.
+    encrypted: usize,
+    /// The client's name for us, until the handshake is over.
+    server_name: String,
+    facts: Option<Arc<TlsFacts>>,
+    has_peer_closed: bool,
+    has_sent_close: bool,
+    /// The end is to follow when the output has left.
+    is_shut: bool,
+}
+
+/// The peer broke the protocol, or we cannot speak with it.
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl TlsStream {
+    /// The server's side of a connection that was just accepted.
+    pub fn new(socket: Socket, chooser: Chooser) -> Self {
+        Self {
+            socket,
+            state: State::Hello(Box::default(), chooser, 0),
+            input: Waiting::default(),
+            plain: Waiting::default(),
+            output: Waiting::default(),
+            encrypted: 0,
+            server_name: String::new(),
+            facts: None,
+            has_peer_closed: false,
+            has_sent_close: false,
+            is_shut: false,
+        }
+    }
+
+    /// What it holds in memory beside itself.
+    pub fn memory_bytes(&self) -> usize {
+        let buffers = [&self.input, &self.plain, &self.output];
+        let own = buffers.iter().map(|it| it.bytes.capacity()).sum::<usize>();
+        own + size_of::<Self>()
+    }
+
+    const fn is_open(&self) -> bool {
+        self.facts.is_some() || matches!(self.state, State::Clear)
+    }
+
+    /// Takes what the records at hand hold, as much as there is room for; zero where they hold nothing.
+    fn take_records(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let State::Hello(..) = self.state {
+            self.take_hello()?;
+        }
+        let mut count = self.take_plain(into);
+        let Self { state, input, plain, output, facts, .. } = self;
+        let State::Keys(keys, _) = state else { return Ok(count) };
+        while plain.is_empty() && (count < into.len() || facts.is_none()) {
+            let records = &mut input.bytes[input.at..];
+            let UnbufferedStatus { mut discard, state, .. } = keys.process_tls_records(records);
+            let mut is_over = false;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(failed)?;
+                        discard += record.discard;
+                        let taken = record.payload.len().min(into.len() - count);
+                        into[count..count + taken].copy_from_slice(&record.payload[..taken]);
+                        count += taken;
+                        plain.bytes.extend_from_slice(&record.payload[taken..]);
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut record)) => {
+                    encode(output, |room| record.encode(room))?;
+                }
+                Ok(ConnectionState::TransmitTlsData(output)) => output.done(),
+                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+                    self.has_peer_closed = true;
+                    is_over = true;
+                }
+                Ok(_) => is_over = true,
+                Err(error) => {
+                    self.fail();
+                    return Err(failed(error));
+                }
+            }
+            input.used(discard);
+            if is_over {
+                break;
+            }
+        }
+        self.note_keys();
+        Ok(count)
+    }
+
+    /// Looks for the name that the client asks for: it says whose certificate is shown, and more.
+    fn take_hello(&mut self) -> io::Result<()> {
+        let State::Hello(acceptor, chooser, seen) = &mut self.state else { return Ok(()) };
+        let Some(first) = self.input.left().first() else { return Ok(()) };
+        if *first != HANDSHAKE_RECORD && *first < 0x80 {
+            self.state = State::Clear;
+            std::mem::swap(&mut self.plain, &mut self.input);
+            return Ok(());
+        }
+        // What it has seen already it keeps: only what is new is shown to it.
+        let mut news = &self.input.left()[*seen..];
+        while !news.is_empty() {
+            *seen += acceptor.read_tls(&mut news)?;
+            match acceptor.accept() {
+                Ok(Some(accepted)) => {
+                    let hello = accepted.client_hello();
+                    let name = hello.server_name().unwrap_or_default();
+                    name.clone_into(&mut self.server_name);
+                    let chosen = chooser.choose(name).map(|server| {
+                        let config = Arc::clone(&server.config);
+                        (UnbufferedServerConnection::new(config), server)
+                    });
+                    self.state = State::Failed;
+                    let Some((keys, server)) = chosen else {
+                        // As OpenSSL words it for nginx: the name is not known.
+                        self.send_last(&[21, 3, 3, 0, 2, 2, 112]);
+                        return Err(io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            "handshake rejected",
+                        ));
+                    };
+                    self.state = State::Keys(keys.map_err(failed)?, server);
+                    return Ok(());
+                }
+                Ok(None) => {}
+                Err((error, mut alert)) => {
+                    let mut bytes = Vec::new();
+                    let _ = alert.write_all(&mut bytes);
+                    self.state = State::Failed;
+                    self.send_last(&bytes);
+                    return Err(failed(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The handshake may be over: then what it came to is known.
+    fn note_keys(&mut self) {
+        if self.facts.is_none()
+            && let State::Keys(keys, server) = &self.state
+            && !keys.is_handshaking()
+        {
+            self.facts = Some(Arc::new(server.facts(keys, std::mem::take(&mut self.server_name))));
+        }
+    }
+
+    /// Tells the client why, as far as it can be told at once; nothing else is sent from here on.
+    fn fail(&mut self) {
+        if let State::Keys(keys, _) = &mut self.state {
+            while let Ok(ConnectionState::EncodeTlsData(mut record)) =
+                keys.process_tls_records(&mut []).state
+            {
+                if encode(&mut self.output, |room| record.encode(room)).is_err() {
+                    break;
+                }
+            }
+        }
+        self.state = State::Failed;
+        let _ = self.flush(false);
+    }
+
+    fn send_last(&mut self, bytes: &[u8]) {
+        self.output.bytes.extend_from_slice(bytes);
+        let _ = self.flush(false);
+    }
+
+    fn take_plain(&mut self, into: &mut [u8]) -> usize {
+        let left = self.plain.left();
+        let count = left.len().min(into.len());
+        into[..count].copy_from_slice(&left[..count]);
+        self.plain.used(count);
+        count
+    }
+
+    /// Reads records. `Ready(false)` is the end.
+    fn fill(&mut self) -> Poll<io::Result<bool>> {
+        let is_open = self.facts.is_some();
+        if !is_open && self.input.left().len() >= HANDSHAKE_BYTES_MAX {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        let room = self.input.room(READ_BYTES);
+        let read = self.socket.read(room);
+        let count = if let Poll::Ready(Ok(count)) = read { count } else { 0 };
+        self.input.cut(READ_BYTES - count);
+        read.map_ok(|count| count > 0)
+    }
+
+    /// Nothing more comes now: what is kept for its rest takes as little room as it needs.
+    fn rest(&mut self) {
+        let left = self.input.left();
+        if !left.is_empty()
+            && left.len() <= SMALL_BYTES
+            && self.input.bytes.capacity() >= READ_BYTES
+        {
+            let kept = left.to_vec();
+            give_back(&mut self.input.bytes);
+            self.input = Waiting { bytes: kept, at: 0 };
+        }
+    }
+
+    /// Goes on until keys are agreed on.
+    fn shake_hands(&mut self) -> Poll<io::Result<()>> {
+        while !self.is_open() {
+            self.take_records(&mut [])?;
+            let _ = self.flush(false)?;
+            if self.is_open() {
+                break;
+            }
+            match self.fill() {
+                Poll::Ready(Ok(true)) => {}
+                Poll::Ready(Ok(false)) => {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.rest();
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Puts plaintext into the output as records.
+    fn encrypt(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let State::Keys(keys, _) = &mut self.state else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        loop {
+            match keys.process_tls_records(&mut []).state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    return seal(&mut self.output, bytes.len(), |room| {
+                        traffic.encrypt(bytes, room)
+                    });
+                }
+                Ok(ConnectionState::EncodeTlsData(mut record)) => {
+                    encode(&mut self.output, |room| record.encode(room))?;
+                }
+                Ok(ConnectionState::TransmitTlsData(output)) => output.done(),
+                // It has closed its side; ours is open.
+                Ok(ConnectionState::PeerClosed) => self.has_peer_closed = true,
+                Ok(_) => return Err(io::ErrorKind::BrokenPipe.into()),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    /// Sends records. How much plaintext has left with them; all of it where nothing waits any more. It is
+    /// reckoned in proportion, so that a slow client is seen to take its answer (T4).
+    fn flush(&mut self, more: bool) -> io::Result<Poll<usize>> {
+        let mut left = 0;
+        while !self.output.is_empty() {
+            let records = self.output.left();
+            let all = records.len();
+            let Poll::Ready(sent) = self.socket.send(records, more) else {
+                return Ok(if left > 0 { Poll::Ready(left) } else { Poll::Pending });
+            };
+            let sent = sent?;
+            let part = (self.encrypted as u64 * sent as u64 / all as u64) as usize;
+            self.encrypted -= part;
+            left += part;
+            self.output.used(sent);
+        }
+        Ok(Poll::Ready(left + std::mem::take(&mut self.encrypted)))
+    }
+
+    /// Says that nothing follows (S3).
+    fn send_close(&mut self) {
+        if self.has_sent_close || self.facts.is_none() {
+            return;
+        }
+        self.has_sent_close = true;
+        let State::Keys(keys, _) = &mut self.state else { return };
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) =
+            keys.process_tls_records(&mut []).state
+        {
+            let _ = seal(&mut self.output, 0, |room| traffic.queue_close_notify(room));
+        }
+    }
+
+    /// The end follows what was to be sent.
+    fn end_output(&mut self) {
+        if self.is_shut && matches!(self.flush(false), Ok(Poll::Ready(_)) | Err(_)) {
+            self.is_shut = false;
+            self.socket.shut_down_write(true);
+        }
+    }
+}
+
+/// Puts a record of the handshake behind the output.
+fn encode(
+    output: &mut Waiting,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> io::Result<()> {
+    let mut size = 1 << 10;
+    loop {
+        let made = encode(output.room(size));
+        match made {
+            Ok(count) => {
+                output.cut(size - count);
+                return Ok(());
+            }
+            Err(EncodeError::InsufficientSize(more)) => {
+                output.cut(size);
+                size = more.required_size;
+            }
+            Err(error @ EncodeError::AlreadyEncoded) => {
+                output.cut(size);
+                return Err(failed(error));
+            }
+        }
+    }
+}
+
+/// Puts so much plaintext behind the output, as records.
+fn seal(
+    output: &mut Waiting,
+    bytes: usize,
+    mut seal: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> io::Result<()> {
+    let mut size = bytes + bytes / 64 + 256;
+    loop {
+        match seal(output.room(size)) {
+            Ok(count) => {
+                output.cut(size - count);
+                return Ok(());
+            }
+            Err(EncryptError::InsufficientSize(more)) => {
+                output.cut(size);
+                size = more.required_size;
+            }
+            Err(error @ EncryptError::EncryptExhausted) => {
+                output.cut(size);
+                return Err(failed(error));
+            }
+        }
+    }
+}
+
+impl Transport for TlsStream {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.end_output();
+        loop {
+            let count = self.take_records(into)?;
+            if !self.output.is_empty() && self.encrypted == 0 {
+                let _ = self.flush(false)?;
+            }
+            if count > 0 {
+                return Poll::Ready(Ok(count));
+            }
+            match self.state {
+                State::Clear => return self.socket.read(into),
+                State::Failed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                _ if self.has_peer_closed => return Poll::Ready(Ok(0)),
+                _ => {}
+            }
+            let Poll::Ready(filled) = self.fill() else {
+                self.rest();
+                return Poll::Pending;
+            };
+            if !filled? {
+                // Without a `close_notify`; a body that is cut is seen by its length.
+                let is_open = self.is_open();
+                self.has_peer_closed = true;
+                return Poll::Ready(if is_open {
+                    Ok(0)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                });
+            }
+        }
+    }
+
+    /// Bytes that were encrypted and have not left are offered again: `Pending` has taken none.
+    fn send(&mut self, bytes: &[u8], more: bool) -> Poll<io::Result<usize>> {
+        ready!(self.shake_hands())?;
+        if let State::Clear = self.state {
+            return self.socket.send(bytes, more);
+        }
+        if self.encrypted == 0 {
+            let count = bytes.len().min(SEND_BYTES);
+            self.encrypt(&bytes[..count])?;
+            self.encrypted = count;
+        }
+        self.flush(more)?.map(Ok)
+    }
+
+    fn unacknowledged(&self) -> Option<u64> {
+        self.socket.unacknowledged()
+    }
+
+    fn note(&mut self, ready: Ready) {
+        self.socket.note(ready);
+    }
+
+    fn is_full(&self) -> bool {
+        self.socket.is_full()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_peer_closed || self.socket.has_ended()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.socket.is_lost()
+    }
+
+    fn cork(&self, is_corked: bool) {
+        self.socket.cork(is_corked);
+    }
+
+    fn set_no_delay(&self, is_on: bool) {
+        self.socket.set_no_delay(is_on);
+    }
+
+    fn stay_local(&self) {
+        self.socket.stay_local();
+    }
+
+    fn lift_unsent_limit(&self) {
+        self.socket.lift_unsent_limit();
+    }
+
+    fn secured(&self) -> Secured<'_> {
+        match (&self.facts, &self.state) {
+            (Some(facts), _) => Secured::By(facts),
+            (None, State::Clear) => Secured::NotThoughItShould,
+            (None, _) => Secured::NotYet,
+        }
+    }
+
+    fn end(&mut self) {
+        // Where a part of an answer is still here, the end is no complete one.
+        if self.encrypted == 0 {
+            self.send_close();
+        }
+        let _ = self.flush(false);
+    }
+
+    fn shut_down_write(&mut self, is_complete: bool) {
+        if is_complete {
+            self.send_close();
+        }
+        self.has_sent_close = true;
+        self.is_shut = true;
+        self.end_output();
+    }
+
+    fn reset_on_close(&mut self) {
+        // What is cut has no `close_notify` (S3).
+        self.has_sent_close = true;
+        self.socket.reset_on_close();
+    }
+
+    fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        self.socket.watch(epoll, token)
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        for waiting in [&mut self.input, &mut self.plain, &mut self.output] {
+            give_back(&mut waiting.bytes);
+        }
+    }
+}

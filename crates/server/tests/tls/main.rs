@@ -1,0 +1,11 @@
+//! TLS over real sockets (S1–S4, V32): what is served, who is shown what, and how connections end.
+#![forbid(unsafe_code)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod change;
+mod clients;
+mod ends;
+mod serving;
+mod support;
