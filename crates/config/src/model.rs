@@ -7,6 +7,7 @@ mod compression;
 mod endpoint;
 mod expires;
 mod file_ops;
+mod heads;
 mod listing;
 mod lookup;
 mod privilege;
@@ -36,6 +37,7 @@ pub use expires::Expires;
 pub use file_ops::{
     Conflict, DeleteDirectories, FileOps, Methods, Origins, Permissions, Sync, UnfinishedMax,
 };
+pub use heads::{HeadLimits, Http2};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use privilege::{Privilege, Sandbox};
@@ -213,30 +215,6 @@ pub struct Server {
     pub http2: Http2,
     /// TLS at those of its addresses that have it.
     pub tls: Arc<Tls>,
-}
-
-/// What a server says about HTTP/2.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Http2 {
-    /// `http2`
-    pub is_on: bool,
-    /// `http2_max_concurrent_streams`
-    pub streams_max: u32,
-    /// `http2_body_preread_size`
-    pub preread_bytes: u32,
-}
-
-/// Limits of a request head (H10).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HeadLimits {
-    /// Request line, in bytes (size of a large header buffer).
-    pub line_bytes_max: usize,
-    /// One field, in bytes (size of a large header buffer).
-    pub field_bytes_max: usize,
-    /// The whole head, in bytes (number times size of the large buffers).
-    pub head_bytes_max: usize,
-    /// `client_header_fields_max` (ours; 100).
-    pub fields_max: usize,
 }
 
 /// One `server_name`.
