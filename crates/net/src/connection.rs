@@ -162,7 +162,7 @@ impl<T: Transport> Connection<T> {
         if std::mem::take(&mut self.flags.is_one_too_many) || is_shed {
             // Told once; from here on it is an ordinary connection that closes.
             if let Some(event) = self.link.protocol.refuse_connection() {
-                self.handle(event, now);
+                self.handle(&event, now);
             }
         }
         loop {
@@ -212,7 +212,7 @@ impl<T: Transport> Connection<T> {
                     self.tell_send_timeout(now);
                 }
                 if let Some(event) = self.link.protocol.expire(now) {
-                    self.handle(event, now);
+                    self.handle(&event, now);
                 }
                 true
             }
@@ -346,8 +346,8 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Acts on what the engine says. Body bytes are handed over where they are received.
-    pub(crate) fn handle(&mut self, event: Event, now: Moment) {
-        let (id, input) = match event {
+    pub(crate) fn handle(&mut self, event: &Event, now: Moment) {
+        let (id, input) = match *event {
             Event::Request(id) => {
                 self.link.admit(now);
                 (id, RouteInput::Request)
