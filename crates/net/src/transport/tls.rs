@@ -636,6 +636,15 @@ impl Transport for TlsStream {
         }
     }
 
+    fn judge_again(&mut self, chooser: &Chooser) {
+        let Some(facts) = &self.facts else { return };
+        if let State::Keys(keys, _) = &self.state
+            && let Some(server) = chooser.choose(&facts.server_name)
+        {
+            self.facts = Some(Arc::new(server.facts(keys, facts.server_name.clone())));
+        }
+    }
+
     fn end(&mut self) {
         // Where a part of an answer is still here, the end is no complete one.
         if self.encrypted == 0 {
