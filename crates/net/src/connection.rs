@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::link::Link;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
 use crate::session::{SessionSlot, ShutdownRequest, Token};
+use crate::tls::Chooser;
 use crate::transport::{Secured, Stream, Transport};
 use crate::worker::{ListenerContext, Worker};
 
@@ -349,6 +351,7 @@ impl<T: Transport> Connection<T> {
     pub(crate) fn handle(&mut self, event: &Event, now: Moment) {
         let (id, input) = match *event {
             Event::Request(id) => {
+                self.judge_again();
                 self.link.admit(now);
                 (id, RouteInput::Request)
             }
@@ -366,6 +369,20 @@ impl<T: Transport> Connection<T> {
         exchange.drop_task();
         exchange.answer(link, input, now);
         self.settle(at);
+    }
+
+    /// A client's certificate counts for what the configuration says of it now, not for what an earlier one said (S4).
+    fn judge_again(&mut self) {
+        let Some(facts) = &self.link.tls else { return };
+        let bound_site = self.link.listener_context.bound_site();
+        if facts.judged_under == bound_site.site.serial() {
+            return;
+        }
+        let listen = bound_site.listen(self.link.local);
+        self.transport.judge_again(&Chooser { site: Arc::clone(&bound_site.site), listen });
+        if let Secured::By(facts) = self.transport.secured() {
+            self.link.tls = Some(Arc::clone(facts));
+        }
     }
 
     /// The client of a request is lost: whoever works on it is told (L12).

@@ -78,9 +78,9 @@ impl Site {
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
-        let tls = tls::load(&config).map_err(OpenError::Tls)?;
-        let table = Arc::new(Table::new(config).with_machine(machine));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
+        let table = Arc::new(Table::new(config).with_machine(machine));
         Ok(Self {
             serial,
             table,

@@ -74,6 +74,8 @@ fn secured_servers(config: &Config) -> Vec<Option<&Server>> {
 #[derive(Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
+    /// The number of its site.
+    serial: u64,
     /// `ssl_reject_handshake`, or a server without a certificate.
     rejects: bool,
     /// Where clients are asked for certificates.
@@ -81,7 +83,10 @@ pub struct ServerTls {
 }
 
 /// Makes those of a configuration ready, by server.
-pub(crate) fn load(config: &Config) -> Result<Vec<Option<Arc<ServerTls>>>, TlsProblem> {
+pub(crate) fn load(
+    config: &Config,
+    serial: u64,
+) -> Result<Vec<Option<Arc<ServerTls>>>, TlsProblem> {
     let http = &config.http;
     let one = |(at, server): (usize, Option<&Server>)| {
         let Some(server) = server else { return Ok(None) };
@@ -90,7 +95,8 @@ pub(crate) fn load(config: &Config) -> Result<Vec<Option<Arc<ServerTls>>>, TlsPr
             || http.listens.iter().any(|listen| {
                 listen.options.tls && listen.options.http2 && listen.servers.contains(&id)
             });
-        load::server(server, speaks_http2, &mut Vec::new()).map(|tls| Some(Arc::new(tls)))
+        let tls = load::server(server, speaks_http2, &mut Vec::new())?;
+        Ok(Some(Arc::new(ServerTls { serial, ..tls })))
     };
     secured_servers(config).into_iter().enumerate().map(one).collect()
 }
@@ -135,6 +141,7 @@ impl ServerTls {
             server_name,
             is_resumed: keys.handshake_kind() == Some(HandshakeKind::Resumed),
             alpn,
+            judged_under: self.serial,
             client,
         }
     }

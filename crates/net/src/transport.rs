@@ -20,6 +20,7 @@ pub use stream::Stream;
 pub use tls::TlsStream;
 
 use crate::session::Token;
+use crate::tls::Chooser;
 
 /// What a transport can do beside reading and writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -186,6 +187,11 @@ pub trait Transport: std::fmt::Debug {
     /// Whether it is encrypted. Known for sure when the first bytes have been read.
     fn secured(&self) -> Secured<'_> {
         Secured::No
+    }
+
+    /// The configuration has changed: what it says of the peer is found out anew (S4).
+    fn judge_again(&mut self, chooser: &Chooser) {
+        let _ = chooser;
     }
 
     /// The connection ends here, with all that was to be sent: the peer is told so where the transport has a

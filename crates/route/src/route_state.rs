@@ -66,6 +66,8 @@ pub struct TlsFacts {
     pub is_resumed: bool,
     /// `$ssl_alpn_protocol`
     pub alpn: &'static str,
+    /// The number of the configuration by which the client's certificate was judged.
+    pub judged_under: u64,
     /// The certificate that the client has shown.
     pub client: Option<Box<ClientCertificate>>,
 }

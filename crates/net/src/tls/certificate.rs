@@ -210,3 +210,65 @@ fn time((tag, value): (u8, &[u8])) -> Option<i64> {
         jiff::civil::DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, part(8)?, 0);
     Some(date.ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
 }
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+
+    /// Made by OpenSSL, with `-set_serial 0x0F00A1 -subj '/C=DE/O=Acme, Inc./OU=R'`.
+    const SAMPLE: &str = "MIIBoDCCAUagAwIBAgIDDwChMAoGCCqGSM49BAMCMC4xCzAJBgNVBAYTAkRFMRMwEQYDVQQKDApB\
+        Y21lLCBJbmMuMQowCAYDVQQLDAFSMB4XDTI2MTExNjA2MzUyOVoXDTM2MTExMzA2MzUyOVowLjELMAkGA1UEBhMCREUxEzARBgNV\
+        BAoMCkFjbWUsIEluYy4xCjAIBgNVBAsMAVIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATlsN3CkTDTQz4Nvq+gSbl9vQDgVImj\
+        V5AWAXHd+tvwKACs8Lc3u93h5/Zrq9KnALkT4w+UiYFhkiQoLPKpv0s9o1MwUTAdBgNVHQ4EFgQUzBnP09duuooMm7DkmvzbY0nE\
+        mVIwHwYDVR0jBBgwFoAUzBnP09duuooMm7DkmvzbY0nEmVIwDwYDVR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiEAjVpB\
+        DOHFg27/g5IbZCCqEkl8rLZKebN0y1gWmkFRW3sCIFy9PIqMVA1s4nAUXX7YU27wMde+Ozr7NnogDGngE2H2";
+
+    #[test]
+    fn a_certificate_shows_what_openssl_shows_of_it() {
+        let der = STANDARD.decode(SAMPLE).expect("base64");
+        let shown = Certificate::parse(&der).expect("a certificate");
+        assert_eq!(shown.serial, "0F00A1");
+        assert_eq!(shown.subject, "OU=R,O=Acme\\, Inc.,C=DE");
+        assert_eq!(shown.issuer, shown.subject);
+        assert_eq!(date(shown.from), "Nov 16 06:35:29 2026 GMT");
+        assert_eq!(date(shown.to), "Nov 13 06:35:29 2036 GMT");
+        assert_eq!(fingerprint(&der), "7d7098fdb5bfdc7d606eee6f3791fb4cb31a1b18");
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_none() {
+        // What a client shows has been read by rustls before; all the same nothing here may panic.
+        let der = STANDARD.decode(SAMPLE).expect("base64");
+        for end in 0..der.len() {
+            assert_eq!(Certificate::parse(&der[..end]), None, "{end}");
+        }
+        for at in 0..200 {
+            for byte in [0x00, 0x01, 0x7f, 0x80, 0x84, 0xff] {
+                let mut changed = der.clone();
+                changed[at] = byte;
+                let _ = Certificate::parse(&changed);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_escaped() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            (" edge ", "\\ edge\\ "),
+            ("#1 a#2", "\\#1 a#2"),
+            ("a,b+c\"d\\e<f>g;h", "a\\,b\\+c\\\"d\\\\e\\<f\\>g\\;h"),
+            ("line\r\nend", "line\\0D\\0Aend"),
+            ("ä", "\\C3\\A4"),
+        ] {
+            let mut shown = String::new();
+            escape(text, &mut shown);
+            assert_eq!(shown, expected);
+        }
+        assert_eq!(attribute(&[0x2a, 0x03, 0x81, 0x00]), "1.2.3.128");
+        assert_eq!(attribute(&[0x55, 4, 3]), "CN");
+    }
+}

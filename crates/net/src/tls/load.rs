@@ -74,7 +74,7 @@ pub(super) fn server(
     } else if tls.sessions_max == 0 {
         config.send_tls13_tickets = 0;
     }
-    Ok(ServerTls { config: Arc::new(config), rejects, client })
+    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, client })
 }
 
 /// What makes a server's sessions its own.

@@ -120,3 +120,38 @@ impl ProducesTickets for FileTickets {
         Some(sealed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_of_files_are_read_by_whoever_has_the_file_and_by_no_other_server_block() {
+        // S4
+        let dir = std::env::temp_dir().join(format!("sekisho-tickets-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        let file = |name: &str, byte: u8| {
+            let path = dir.join(name);
+            std::fs::write(&path, [byte; 48]).expect("a file");
+            path
+        };
+        let (old, new) = (file("old", 1), file("new", 2));
+        let load = |identity: &str, keys: &[&std::path::PathBuf]| {
+            let ticket_keys = keys.iter().map(|&it| it.clone()).collect();
+            FileTickets::load(identity, &Tls { ticket_keys, ..Tls::default() }).expect("keys")
+        };
+        let before = load("a", &[&old]);
+        let after = load("a", &[&new, &old]);
+        let ticket = before.encrypt(b"session").expect("a ticket");
+        assert_eq!(after.decrypt(&ticket).as_deref(), Some(&b"session"[..]), "keys change");
+        assert_eq!(before.decrypt(&after.encrypt(b"session").expect("one")), None);
+        assert_eq!(load("b", &[&old]).decrypt(&ticket), None);
+        for at in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[at] ^= 1;
+            assert_eq!(before.decrypt(&changed), None);
+            assert_eq!(before.decrypt(&ticket[..at]), None);
+        }
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+}

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use super::{Capabilities, Ready, Secured, Socket, TlsStream, Transport};
 use crate::session::Token;
+use crate::tls::Chooser;
 
 /// A client's end.
 #[derive(Debug)]
@@ -103,6 +104,10 @@ impl Transport for Stream {
 
     fn secured(&self) -> Secured<'_> {
         forward!(self, it => it.secured())
+    }
+
+    fn judge_again(&mut self, chooser: &Chooser) {
+        forward!(self, it => it.judge_again(chooser));
     }
 
     fn end(&mut self) {

@@ -8,18 +8,26 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use rustls::server::ServerConnectionData;
 use rustls::server::{Acceptor, UnbufferedServerConnection};
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
+};
 use sekisho_route::TlsFacts;
 
 use super::{Capabilities, Ready, Secured, Socket, Transport};
 use crate::session::Token;
 use crate::tls::{Chooser, ServerTls};
 
+/// Where rustls takes plaintext.
+type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
+
 /// What one read takes: a few records.
 const READ_BYTES: usize = 36 << 10;
 /// A handshake message may be as long, and so may a buffer grow that waits for its end.
 const HANDSHAKE_BYTES_MAX: usize = 68 << 10;
+/// So often a read may find records without a byte of plaintext in them.
+const EMPTY_READS_MAX: usize = 32;
 /// So much plaintext is encrypted in one go.
 const SEND_BYTES: usize = 64 << 10;
 /// So much of an unfinished record is moved out of a shared buffer, while its rest is waited for.
@@ -184,40 +192,25 @@ impl TlsStream {
             self.take_hello()?;
         }
         let mut count = self.take_plain(into);
-        let Self { state, input, plain, output, facts, .. } = self;
-        let State::Keys(keys, _) = state else { return Ok(count) };
-        while plain.is_empty() && (count < into.len() || facts.is_none()) {
-            let records = &mut input.bytes[input.at..];
-            let UnbufferedStatus { mut discard, state, .. } = keys.process_tls_records(records);
-            let mut is_over = false;
-            match state {
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-                    while let Some(record) = traffic.next_record() {
-                        let record = record.map_err(failed)?;
-                        discard += record.discard;
-                        let taken = record.payload.len().min(into.len() - count);
-                        into[count..count + taken].copy_from_slice(&record.payload[..taken]);
-                        count += taken;
-                        plain.bytes.extend_from_slice(&record.payload[taken..]);
-                    }
-                }
-                Ok(ConnectionState::EncodeTlsData(mut record)) => {
-                    encode(output, |room| record.encode(room))?;
-                }
-                Ok(ConnectionState::TransmitTlsData(output)) => output.done(),
-                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+        while self.plain.is_empty() && (count < into.len() || self.facts.is_none()) {
+            let State::Keys(keys, _) = &mut self.state else { break };
+            let records = Records {
+                input: &mut self.input,
+                plain: &mut self.plain,
+                output: &mut self.output,
+            };
+            match records.take_one(keys, &mut into[count..]) {
+                Ok(Taken::Plain(taken)) => count += taken,
+                Ok(Taken::Other) => {}
+                Ok(Taken::Nothing) => break,
+                Ok(Taken::Close) => {
                     self.has_peer_closed = true;
-                    is_over = true;
+                    break;
                 }
-                Ok(_) => is_over = true,
                 Err(error) => {
                     self.fail();
-                    return Err(failed(error));
+                    return Err(error);
                 }
-            }
-            input.used(discard);
-            if is_over {
-                break;
             }
         }
         self.note_keys();
@@ -236,7 +229,11 @@ impl TlsStream {
         // What it has seen already it keeps: only what is new is shown to it.
         let mut news = &self.input.left()[*seen..];
         while !news.is_empty() {
-            *seen += acceptor.read_tls(&mut news)?;
+            let shown = acceptor.read_tls(&mut news)?;
+            if shown == 0 {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            *seen += shown;
             match acceptor.accept() {
                 Ok(Some(accepted)) => {
                     let hello = accepted.client_hello();
@@ -285,7 +282,7 @@ impl TlsStream {
     fn fail(&mut self) {
         if let State::Keys(keys, _) = &mut self.state {
             while let Ok(ConnectionState::EncodeTlsData(mut record)) =
-                keys.process_tls_records(&mut []).state
+                keys.process_tls_records(&mut self.input.bytes[self.input.at..]).state
             {
                 if encode(&mut self.output, |room| record.encode(room)).is_err() {
                     break;
@@ -360,25 +357,38 @@ impl TlsStream {
 
     /// Puts plaintext into the output as records.
     fn encrypt(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.with_traffic(bytes.len(), |traffic, room| traffic.encrypt(bytes, room))
+    }
+
+    /// Puts what is made of so much plaintext into the output, behind all that rustls has to send first.
+    fn with_traffic(
+        &mut self,
+        bytes: usize,
+        mut make: impl FnMut(&mut Traffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
+    ) -> io::Result<()> {
         let State::Keys(keys, _) = &mut self.state else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         loop {
-            match keys.process_tls_records(&mut []).state {
-                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    return seal(&mut self.output, bytes.len(), |room| {
-                        traffic.encrypt(bytes, room)
-                    });
-                }
-                Ok(ConnectionState::EncodeTlsData(mut record)) => {
-                    encode(&mut self.output, |room| record.encode(room))?;
-                }
-                Ok(ConnectionState::TransmitTlsData(output)) => output.done(),
+            let records = Records {
+                input: &mut self.input,
+                plain: &mut self.plain,
+                output: &mut self.output,
+            };
+            match records.take_one(keys, &mut [])? {
+                Taken::Plain(_) | Taken::Other => {}
                 // It has closed its side; ours is open.
-                Ok(ConnectionState::PeerClosed) => self.has_peer_closed = true,
-                Ok(_) => return Err(io::ErrorKind::BrokenPipe.into()),
-                Err(error) => return Err(failed(error)),
+                Taken::Close => self.has_peer_closed = true,
+                Taken::Nothing => break,
             }
+        }
+        // Always with what has come: rustls keeps in mind where in it the parts of a message stand.
+        let input = &mut self.input.bytes[self.input.at..];
+        match keys.process_tls_records(input).state.map_err(failed)? {
+            ConnectionState::WriteTraffic(mut traffic) => {
+                seal(&mut self.output, bytes, |room| make(&mut traffic, room))
+            }
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 
@@ -407,12 +417,9 @@ impl TlsStream {
             return;
         }
         self.has_sent_close = true;
-        let State::Keys(keys, _) = &mut self.state else { return };
-        if let Ok(ConnectionState::WriteTraffic(mut traffic)) =
-            keys.process_tls_records(&mut []).state
-        {
-            let _ = seal(&mut self.output, 0, |room| traffic.queue_close_notify(room));
-        }
+        // Where that cannot be said, the connection is lost already.
+        let queue = |traffic: &mut Traffic<'_>, room: &mut [u8]| traffic.queue_close_notify(room);
+        let _ = self.with_traffic(0, queue);
     }
 
     /// The end follows what was to be sent.
@@ -421,6 +428,62 @@ impl TlsStream {
             self.is_shut = false;
             self.socket.shut_down_write(true);
         }
+    }
+}
+
+/// The buffers that records go through.
+struct Records<'a> {
+    input: &'a mut Waiting,
+    plain: &'a mut Waiting,
+    output: &'a mut Waiting,
+}
+
+/// What came of a record.
+enum Taken {
+    /// So much plaintext; what there was no room for waits.
+    Plain(usize),
+    /// A step of the protocol.
+    Other,
+    /// The peer has ended its side.
+    Close,
+    /// There is no record to take.
+    Nothing,
+}
+
+impl Records<'_> {
+    /// Takes the next record, or one step that an earlier one has led to.
+    fn take_one(self, keys: &mut UnbufferedServerConnection, into: &mut [u8]) -> io::Result<Taken> {
+        let Self { input, plain, output } = self;
+        let records = &mut input.bytes[input.at..];
+        let UnbufferedStatus { mut discard, state, .. } = keys.process_tls_records(records);
+        let mut count = 0;
+        let taken = match state.map_err(failed)? {
+            ConnectionState::ReadTraffic(mut traffic) => {
+                while let Some(record) = traffic.next_record() {
+                    let record = record.map_err(failed)?;
+                    discard += record.discard;
+                    let taken = record.payload.len().min(into.len() - count);
+                    into[count..count + taken].copy_from_slice(&record.payload[..taken]);
+                    count += taken;
+                    plain.bytes.extend_from_slice(&record.payload[taken..]);
+                }
+                Taken::Plain(count)
+            }
+            ConnectionState::EncodeTlsData(mut record) => {
+                encode(output, |room| record.encode(room))?;
+                Taken::Other
+            }
+            ConnectionState::TransmitTlsData(output) => {
+                output.done();
+                Taken::Other
+            }
+            // Said once.
+            ConnectionState::PeerClosed => Taken::Close,
+            // The handshake waits, or nothing does, or both sides have ended.
+            _ => Taken::Nothing,
+        };
+        input.used(discard);
+        Ok(taken)
     }
 }
 
@@ -481,7 +544,7 @@ impl Transport for TlsStream {
 
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
         self.end_output();
-        loop {
+        for _ in 0..EMPTY_READS_MAX {
             let count = self.take_records(into)?;
             if !self.output.is_empty() && self.encrypted == 0 {
                 let _ = self.flush(false)?;
@@ -510,6 +573,9 @@ impl Transport for TlsStream {
                 });
             }
         }
+        // Records without end and without anything in them: nobody needs them, and others wait.
+        self.state = State::Failed;
+        Poll::Ready(Err(io::ErrorKind::InvalidData.into()))
     }
 
     /// Bytes that were encrypted and have not left are offered again: `Pending` has taken none.
@@ -567,6 +633,15 @@ impl Transport for TlsStream {
             (Some(facts), _) => Secured::By(facts),
             (None, State::Clear) => Secured::NotThoughItShould,
             (None, _) => Secured::NotYet,
+        }
+    }
+
+    fn judge_again(&mut self, chooser: &Chooser) {
+        let Some(facts) = &self.facts else { return };
+        if let State::Keys(keys, _) = &self.state
+            && let Some(server) = chooser.choose(&facts.server_name)
+        {
+            self.facts = Some(Arc::new(server.facts(keys, facts.server_name.clone())));
         }
     }
 

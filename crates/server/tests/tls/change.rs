@@ -6,7 +6,7 @@ use rustls::client::Resumption;
 use sekisho_testkit::{Finished, Server, Tree, eventually, run};
 
 use crate::common::{BINARY, LONG};
-use crate::support::{Speech, can_make_certificates, certificate, der, site};
+use crate::support::{Speech, can_make_certificates, certificate, der, signed, site};
 
 fn start(tree: Tree, body: &str) -> Server {
     let config = format!("pid {{dir}}/server.pid;\n{}", site(body));
@@ -53,6 +53,30 @@ fn a_reload_shows_the_new_certificate_and_drops_nobody() {
     assert_eq!(kept.get("/", "a.test").1, ".");
     let fresh = Speech::default().connect(server.address(), "a.test").expect("a handshake");
     assert_eq!(fresh.shown(), new);
+}
+
+#[test]
+fn a_reload_judges_clients_anew() {
+    // S4
+    if !can_make_certificates() {
+        return;
+    }
+    let tree = Tree::new();
+    for name in ["a.test", "ca", "other-ca"] {
+        certificate(&tree, name, "30");
+    }
+    signed(&tree, "friend", "ca");
+    let body =
+        "ssl_verify_client on; ssl_client_certificate {dir}/ca.pem; location / { return 200 yes; }";
+    let server = start(tree, body);
+    let speech = Speech::shows(server.tree(), "friend");
+    let mut kept = speech.connect(server.address(), "a.test").expect("a handshake");
+    assert_eq!(kept.get("/", "a.test").1, "yes");
+    assert_eq!(reload(&server).code(), 0);
+    assert_eq!(kept.get("/", "a.test").1, "yes");
+    fs::copy(server.tree().path("other-ca.pem"), server.tree().path("ca.pem")).expect("copied");
+    assert_eq!(reload(&server).code(), 0);
+    assert_eq!(kept.get("/", "a.test").0, "HTTP/1.1 400 Bad Request");
 }
 
 #[test]
