@@ -463,9 +463,8 @@ impl Task for FileOpTask {
         }
     }
 
-    fn direct_bytes_done(&mut self, bytes: Result<u64, Errno>) {
-        // There is no other way here than memory, which takes everything.
-        if let (FileOpStage::Receiving(intake), Ok(bytes)) = (&mut self.stage, bytes) {
+    fn direct_bytes_done(&mut self, bytes: u64) {
+        if let FileOpStage::Receiving(intake) = &mut self.stage {
             intake.filled(bytes);
         }
     }

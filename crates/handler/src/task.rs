@@ -3,11 +3,9 @@
 //! take holds the other back.
 
 use std::future::Future;
-use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use rustix::io::Errno;
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
@@ -49,8 +47,6 @@ pub struct Outbox {
 pub enum BodySink<'a> {
     /// They are offered; see [`Task::take`].
     Ordinary,
-    /// Into this file, at its end, without passing through memory.
-    File(BorrowedFd<'a>),
     /// They are read into this memory. While it is empty, what has come is being written, and the rest has to
     /// wait: the task wakes the connection when there is room.
     Memory(&'a mut [u8]),
@@ -82,8 +78,8 @@ pub trait Task: std::fmt::Debug {
         BodySink::Ordinary
     }
 
-    /// So many bytes have come in this way, or it could not be done.
-    fn direct_bytes_done(&mut self, _bytes: Result<u64, Errno>) {}
+    /// So many bytes have come in this way.
+    fn direct_bytes_done(&mut self, _bytes: u64) {}
 
     /// The request body is complete.
     fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {

@@ -14,7 +14,6 @@ use sekisho_route::{RequestIdSeed, RouteState};
 
 use crate::buffers::KEEP_BYTES;
 use crate::pace::Pace;
-use crate::splice::Pipe;
 use crate::worker::BoundSite;
 
 /// A request in work.
@@ -59,8 +58,6 @@ pub(crate) struct Exchange {
     pub(crate) outbox: Outbox,
     /// What the task has not taken of the request's body.
     pub(crate) body: Vec<u8>,
-    /// The pipe that the body goes through into a file, while it does.
-    pub(crate) pipe: Option<Rc<Pipe>>,
     pub(crate) has_body_ended: bool,
     /// The task has no room for more of the body.
     pub(crate) awaits_room: bool,
@@ -114,7 +111,6 @@ impl Default for Exchange {
             task: None,
             outbox: Outbox::default(),
             body: Vec::new(),
-            pipe: None,
             has_body_ended: false,
             awaits_room: false,
             is_task_held: false,
@@ -166,7 +162,6 @@ impl Exchange {
     /// Lets the task go; if it is not done, that cancels it.
     pub(crate) fn drop_task(&mut self) {
         self.task = None;
-        self.pipe = None;
         self.body.clear();
         self.outbox.body.clear();
         self.has_body_ended = false;

@@ -27,8 +27,6 @@ use crate::tls::Chooser;
 pub struct Capabilities {
     /// [`Transport::send_file`]: bytes of a file leave without being read.
     pub send_file: bool,
-    /// [`Transport::splice`]: bytes that have come go into a pipe without being read.
-    pub splice: bool,
 }
 
 /// What a transport is ready for.
@@ -137,18 +135,6 @@ pub trait Transport: std::fmt::Debug {
     ) -> Poll<io::Result<usize>> {
         let _ = (file, offset, count);
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    /// Moves bytes that have come into a pipe; zero is the end. Only with [`Capabilities::splice`].
-    fn splice(&mut self, pipe: BorrowedFd<'_>, most: usize) -> Poll<io::Result<usize>> {
-        let _ = (pipe, most);
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    /// Moves more of them, as far as they are there; where this ends says nothing about the transport.
-    fn splice_more(&mut self, pipe: BorrowedFd<'_>, most: u64) -> u64 {
-        let _ = (pipe, most);
-        0
     }
 
     /// How many of the bytes that were taken the peer has not acknowledged; `None` where nobody counts.

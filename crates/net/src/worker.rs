@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -37,7 +37,6 @@ use crate::request_stats::RequestStats;
 use crate::scheduler::Scheduler;
 use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
-use crate::splice::Pipe;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -163,8 +162,6 @@ pub struct Worker {
     pub files: RefCell<FileCache>,
     /// Listings that are asked for very often.
     pub listings: RefCell<listing::Cache>,
-    /// The pipe from sockets into files.
-    pub(crate) pipe: RefCell<Weak<Pipe>>,
     /// What is read of a file that cannot be sent unread.
     pub(crate) read_buffer: RefCell<Vec<u8>>,
     /// Whether a sweep of the opened files is under way.
@@ -252,7 +249,6 @@ impl Worker {
             scheduler: Scheduler::new()?,
             files: RefCell::default(),
             listings: RefCell::default(),
-            pipe: RefCell::default(),
             read_buffer: RefCell::default(),
             is_sweeping: Cell::new(false),
             pool: RefCell::default(),

@@ -11,7 +11,6 @@ use std::task::Poll;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use rustix::pipe::SpliceFlags;
 
 use super::{Capabilities, Ready, Transport};
 use crate::listen::LOCAL_CONGESTION;
@@ -72,7 +71,7 @@ impl Socket {
 
 impl Transport for Socket {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { send_file: true, splice: true }
+        Capabilities { send_file: true }
     }
 
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -105,27 +104,6 @@ impl Transport for Socket {
             let mut at = offset;
             rustix::fs::sendfile(fd, file, Some(&mut at), count)
         })
-    }
-
-    fn splice(&mut self, pipe: BorrowedFd<'_>, most: usize) -> Poll<io::Result<usize>> {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        self.with(Ready::TO_READ, |fd| rustix::pipe::splice(fd, None, pipe, None, most, flags))
-    }
-
-    /// The kernel gives only one packet at a time; the file should get them in one go.
-    fn splice_more(&mut self, pipe: BorrowedFd<'_>, most: u64) -> u64 {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let mut moved = 0;
-        while moved < most {
-            let left = (most - moved) as usize;
-            match rustix::pipe::splice(&self.fd, None, pipe, None, left, flags) {
-                Ok(count) if count > 0 => moved += count as u64,
-                Err(Errno::INTR) => {}
-                // The pipe may be full, or the socket empty: the next look at the socket finds out.
-                _ => break,
-            }
-        }
-        moved
     }
 
     fn unacknowledged(&self) -> Option<u64> {

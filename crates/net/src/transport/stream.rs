@@ -58,14 +58,6 @@ impl Transport for Stream {
         forward!(self, it => it.send_file(file, offset, count))
     }
 
-    fn splice(&mut self, pipe: BorrowedFd<'_>, most: usize) -> Poll<io::Result<usize>> {
-        forward!(self, it => it.splice(pipe, most))
-    }
-
-    fn splice_more(&mut self, pipe: BorrowedFd<'_>, most: u64) -> u64 {
-        forward!(self, it => it.splice_more(pipe, most))
-    }
-
     fn unacknowledged(&self) -> Option<u64> {
         forward!(self, it => it.unacknowledged())
     }
