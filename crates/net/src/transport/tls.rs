@@ -13,7 +13,7 @@ use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection}
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 use sekisho_route::TlsFacts;
 
-use records::{Records, Taken, Waiting, complete_records, encode, give_back, seal};
+use records::{Records, Taken, Waiting, complete_records, encode, seal};
 
 use super::{Capabilities, Ready, Secured, Socket, Transport};
 use crate::session::Token;
@@ -30,8 +30,6 @@ const HANDSHAKE_BYTES_MAX: usize = 68 << 10;
 const EMPTY_READS_MAX: usize = 32;
 /// So much plaintext is encrypted in one go.
 const SEND_BYTES: usize = 64 << 10;
-/// So much of an unfinished record is moved out of a shared buffer, while its rest is waited for.
-const SMALL_BYTES: usize = 4 << 10;
 /// A hello may be spread over so many records.
 const HELLO_RECORDS_MAX: usize = 64;
 /// The type of a record that a handshake begins with.
@@ -109,7 +107,7 @@ impl TlsStream {
     /// What it holds in memory beside itself.
     pub fn memory_bytes(&self) -> usize {
         let buffers = [&self.input, &self.plain, &self.output];
-        let own = buffers.iter().map(|it| it.bytes.capacity()).sum::<usize>();
+        let own = buffers.iter().map(|it| it.held_bytes()).sum::<usize>();
         own + size_of::<Self>()
     }
 
@@ -216,7 +214,7 @@ impl TlsStream {
     fn fail(&mut self) {
         if let State::Keys(keys, _) = &mut self.state {
             while let Ok(ConnectionState::EncodeTlsData(mut record)) =
-                keys.process_tls_records(&mut self.input.bytes[self.input.at..]).state
+                keys.process_tls_records(self.input.left_mut()).state
             {
                 if encode(&mut self.output, |room| record.encode(room)).is_err() {
                     break;
@@ -228,7 +226,7 @@ impl TlsStream {
     }
 
     fn send_last(&mut self, bytes: &[u8]) {
-        self.output.bytes.extend_from_slice(bytes);
+        self.output.push(bytes);
         let _ = self.flush(false);
     }
 
@@ -253,19 +251,6 @@ impl TlsStream {
         read.map_ok(|count| count > 0)
     }
 
-    /// Nothing more comes now: what is kept for its rest takes as little room as it needs.
-    fn rest(&mut self) {
-        let left = self.input.left();
-        if !left.is_empty()
-            && left.len() <= SMALL_BYTES
-            && self.input.bytes.capacity() >= READ_BYTES
-        {
-            let kept = left.to_vec();
-            give_back(&mut self.input.bytes);
-            self.input = Waiting { bytes: kept, at: 0 };
-        }
-    }
-
     /// Goes on until keys are agreed on.
     fn shake_hands(&mut self) -> Poll<io::Result<()>> {
         while !self.is_open() {
@@ -281,7 +266,7 @@ impl TlsStream {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
-                    self.rest();
+                    self.input.shrink();
                     return Poll::Pending;
                 }
             }
@@ -317,8 +302,7 @@ impl TlsStream {
             }
         }
         // Always with what has come: rustls keeps in mind where in it the parts of a message stand.
-        let input = &mut self.input.bytes[self.input.at..];
-        match keys.process_tls_records(input).state.map_err(failed)? {
+        match keys.process_tls_records(self.input.left_mut()).state.map_err(failed)? {
             ConnectionState::WriteTraffic(mut traffic) => {
                 seal(&mut self.output, bytes, |room| make(&mut traffic, room))
             }
@@ -387,7 +371,7 @@ impl Transport for TlsStream {
                 _ => {}
             }
             let Poll::Ready(filled) = self.fill() else {
-                self.rest();
+                self.input.shrink();
                 return Poll::Pending;
             };
             if !filled? {
@@ -498,13 +482,5 @@ impl Transport for TlsStream {
 
     fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         self.socket.watch(epoll, token)
-    }
-}
-
-impl Drop for TlsStream {
-    fn drop(&mut self) {
-        for waiting in [&mut self.input, &mut self.plain, &mut self.output] {
-            give_back(&mut waiting.bytes);
-        }
     }
 }

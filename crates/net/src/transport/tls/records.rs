@@ -8,6 +8,9 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 
 use super::{HANDSHAKE_BYTES_MAX, READ_BYTES, failed};
 
+/// So much of an unfinished record is moved out of a shared buffer, while its rest is waited for.
+const SMALL_BYTES: usize = 4 << 10;
+
 /// How many buffers a thread keeps for later.
 const POOL_MAX: usize = 64;
 /// Type, version and length.
@@ -24,63 +27,108 @@ fn borrow_buffer() -> Vec<u8> {
     POOL.with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
-pub(super) fn give_back(buffer: &mut Vec<u8>) {
-    let mut buffer = std::mem::take(buffer);
-    if (READ_BYTES..=2 * HANDSHAKE_BYTES_MAX).contains(&buffer.capacity()) {
+fn give_back(buffer: &mut Vec<u8>) {
+    let buffer = std::mem::take(buffer);
+    if (READ_BYTES..=2 * HANDSHAKE_BYTES_MAX).contains(&buffer.len()) {
         POOL.with_borrow_mut(|pool| {
             if pool.len() < POOL_MAX {
-                buffer.clear();
                 pool.push(buffer);
             }
         });
     }
 }
 
-/// Bytes that wait: those from `at` on.
-#[derive(Debug, Default)]
+/// Bytes that wait: those from `at` to `end`. What is behind them is room, and left as it is: nothing is cleared
+/// only to be written over.
+#[derive(Default)]
 pub(super) struct Waiting {
-    pub(super) bytes: Vec<u8>,
-    pub(super) at: usize,
+    bytes: Vec<u8>,
+    at: usize,
+    end: usize,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waiting({})", self.end - self.at)
+    }
 }
 
 impl Waiting {
     pub(super) fn left(&self) -> &[u8] {
-        &self.bytes[self.at..]
+        &self.bytes[self.at..self.end]
+    }
+
+    pub(super) fn left_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.at..self.end]
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.at == self.bytes.len()
+        self.at == self.end
+    }
+
+    /// What it holds in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
     }
 
     /// So many have been used; a buffer without any goes back.
     pub(super) fn used(&mut self, count: usize) {
         self.at += count;
         if self.is_empty() {
-            self.at = 0;
+            (self.at, self.end) = (0, 0);
             give_back(&mut self.bytes);
         }
     }
 
-    /// Room behind what waits, at least so much.
-    pub(super) fn room(&mut self, least: usize) -> &mut [u8] {
-        if self.bytes.capacity() < READ_BYTES {
+    /// Room behind what waits, so much, which counts as filled until some of it is [cut](Self::cut) off.
+    pub(super) fn room(&mut self, bytes: usize) -> &mut [u8] {
+        if self.bytes.len() < READ_BYTES {
             let mut larger = borrow_buffer();
-            larger.extend_from_slice(self.left());
-            (self.bytes, self.at) = (larger, 0);
+            let left = self.left();
+            larger.resize(larger.len().max(READ_BYTES).max(left.len()), 0);
+            larger[..left.len()].copy_from_slice(left);
+            (self.at, self.end) = (0, left.len());
+            self.bytes = larger;
         } else if self.at > 0 {
-            self.bytes.drain(..self.at);
-            self.at = 0;
+            self.bytes.copy_within(self.at..self.end, 0);
+            (self.at, self.end) = (0, self.end - self.at);
         }
-        let filled = self.bytes.len();
-        self.bytes.resize(filled + least, 0);
-        &mut self.bytes[filled..]
+        let filled = self.end;
+        self.end += bytes;
+        if self.bytes.len() < self.end {
+            self.bytes.resize(self.end, 0);
+        }
+        &mut self.bytes[filled..self.end]
     }
 
     /// Takes back room that was not filled.
     pub(super) fn cut(&mut self, unfilled: usize) {
-        let filled = self.bytes.len() - unfilled;
-        self.bytes.truncate(filled);
+        self.end -= unfilled;
         self.used(0);
+    }
+
+    /// Puts bytes behind what waits, without a buffer of the pool.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.truncate(self.end);
+        self.bytes.extend_from_slice(bytes);
+        self.end = self.bytes.len();
+    }
+
+    /// Moves little that waits out of a buffer of the pool, which others can use then.
+    pub(super) fn shrink(&mut self) {
+        let left = self.left();
+        if !left.is_empty() && left.len() <= SMALL_BYTES && self.bytes.len() >= READ_BYTES {
+            let kept = left.to_vec();
+            give_back(&mut self.bytes);
+            (self.at, self.end) = (0, kept.len());
+            self.bytes = kept;
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        give_back(&mut self.bytes);
     }
 }
 
@@ -126,8 +174,8 @@ impl Records<'_> {
         into: &mut [u8],
     ) -> io::Result<Taken> {
         let Self { input, plain, output } = self;
-        let records = &mut input.bytes[input.at..];
-        let UnbufferedStatus { mut discard, state, .. } = keys.process_tls_records(records);
+        let UnbufferedStatus { mut discard, state, .. } =
+            keys.process_tls_records(input.left_mut());
         let mut count = 0;
         let taken = match state.map_err(failed)? {
             ConnectionState::ReadTraffic(mut traffic) => {
@@ -137,7 +185,9 @@ impl Records<'_> {
                     let taken = record.payload.len().min(into.len() - count);
                     into[count..count + taken].copy_from_slice(&record.payload[..taken]);
                     count += taken;
-                    plain.bytes.extend_from_slice(&record.payload[taken..]);
+                    if taken < record.payload.len() {
+                        plain.push(&record.payload[taken..]);
+                    }
                 }
                 Taken::Plain(count)
             }
