@@ -67,8 +67,8 @@ fn reads(line: &str, field: &str) -> bool {
     let is_name = |byte: &u8| *byte == b'_' || byte.is_ascii_alphanumeric();
     line.match_indices(field).any(|(at, _)| {
         let before = line[..at].trim_end().as_bytes().last();
-        let touches = line[..at].as_bytes().last().is_some_and(is_name);
-        let behind = line[at + field.len()..].as_bytes();
+        let touches = line.as_bytes()[..at].last().is_some_and(is_name);
+        let behind = &line.as_bytes()[at + field.len()..];
         if touches || behind.first().is_some_and(is_name) {
             return false;
         }

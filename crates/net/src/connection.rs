@@ -164,7 +164,7 @@ impl<T: Transport> Connection<T> {
         if std::mem::take(&mut self.flags.is_one_too_many) || is_shed {
             // Told once; from here on it is an ordinary connection that closes.
             if let Some(event) = self.link.protocol.refuse_connection() {
-                self.handle(event, now);
+                self.handle(&event, now);
             }
         }
         loop {
@@ -214,7 +214,7 @@ impl<T: Transport> Connection<T> {
                     self.tell_send_timeout(now);
                 }
                 if let Some(event) = self.link.protocol.expire(now) {
-                    self.handle(event, now);
+                    self.handle(&event, now);
                 }
                 true
             }
@@ -348,8 +348,8 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Acts on what the engine says. Body bytes are handed over where they are received.
-    pub(crate) fn handle(&mut self, event: Event, now: Moment) {
-        let (id, input) = match event {
+    pub(crate) fn handle(&mut self, event: &Event, now: Moment) {
+        let (id, input) = match *event {
             Event::Request(id) => {
                 self.judge_again();
                 self.link.admit(now);

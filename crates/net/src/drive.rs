@@ -141,7 +141,7 @@ impl<T: Transport> Connection<T> {
                             (buffers.since, buffers.received) = (now, step.taken as u64);
                         }
                     }
-                    self.handle(event, now);
+                    self.handle(&event, now);
                 }
             }
         }
@@ -246,7 +246,7 @@ impl<T: Transport> Connection<T> {
             Ok(0) => {
                 self.flags.has_input_ended = true;
                 if let Some(event) = self.link.protocol.input_ended(now) {
-                    self.handle(event, now);
+                    self.handle(&event, now);
                 }
                 self.lose_programs(now);
             }

@@ -100,7 +100,7 @@ impl<T: Transport> Connection<T> {
                 self.finish_pieces(at, now);
                 return Ok(true);
             }
-            let is_paused = self.exchanges.get(at).is_some_and(|exchange| exchange.is_paused());
+            let is_paused = self.exchanges.get(at).is_some_and(Exchange::is_paused);
             if !self.link.protocol.is_multiplexed() || !is_paused {
                 return Ok(false);
             }

@@ -81,6 +81,7 @@ impl Ready {
     }
 
     /// Without what `other` has.
+    #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }

@@ -417,7 +417,7 @@ impl Server {
                 match manner {
                     // Others accept who waits.
                     Manner::Graceful if self.is_replaced => {
-                        self.workers.tell_all(|| WorkerCommand::Retire)
+                        self.workers.tell_all(|| WorkerCommand::Retire);
                     }
                     Manner::Graceful => {
                         self.sockets.refuse_newcomers_but(&Sockets::default());

@@ -121,7 +121,7 @@ impl SharedReading {
                 Ok(false) => return Ok(None),
                 Ok(true) => {}
                 Err(error) => {
-                    *stage = find_finished(self.key).unwrap_or(ListingStage::Failed(error))
+                    *stage = find_finished(self.key).unwrap_or(ListingStage::Failed(error));
                 }
             }
         }

@@ -285,7 +285,7 @@ fn keepalive_requests_closes_with_the_last_one() {
 #[test]
 fn an_old_connection_closes_with_its_next_answer() {
     let mut peer = Peer::new(policy(|policy| {
-        policy.keepalive_time = Some(Duration::from_secs(60));
+        policy.keepalive_time = Some(Duration::from_mins(1));
         policy.keepalive_timeout = Some(Duration::from_secs(100));
     }));
     peer.is_request(GET);

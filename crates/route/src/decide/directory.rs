@@ -11,7 +11,7 @@ use crate::path_mapping::Mapped;
 use crate::redirect;
 use crate::route_state::RouteState;
 
-impl<'a, F: Files> Decision<'a, F> {
+impl<F: Files> Decision<'_, F> {
     /// A directory was asked for without its slash.
     pub(super) fn redirect_to_directory(&mut self) -> Next<F::File> {
         if self.route_state.method != Method::Post

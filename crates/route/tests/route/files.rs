@@ -291,7 +291,7 @@ fn an_index_file_is_routed_anew_where_that_may_make_a_difference() {
             own.try_files = Some(tries(&["$uri.alt", "$uri/"], Fallback::Status(status(404))));
         }),
         regex("^/caught/(.*)$", |own| {
-            own.path_mapping = PathMapping::Root(Arc::new(t("/data/$1")))
+            own.path_mapping = PathMapping::Root(Arc::new(t("/data/$1")));
         }),
     ])
     .table();
@@ -315,7 +315,7 @@ fn an_index_file_is_routed_anew_where_that_may_make_a_difference() {
 fn a_root_may_depend_on_the_request() {
     let table = server(vec![
         prefix("/", |own| {
-            own.path_mapping = PathMapping::Root(Arc::new(t("/sites/$host/htdocs/")))
+            own.path_mapping = PathMapping::Root(Arc::new(t("/sites/$host/htdocs/")));
         }),
         prefix("/arg", |own| own.path_mapping = PathMapping::Root(Arc::new(t("/sites/x-$arg_r")))),
     ])

@@ -35,7 +35,7 @@ fn busy_table(keeps_slashes: bool) -> Table {
         }),
         prefix("/c", |own| own.cgi = Some(all_programs())),
         regex("^/r/(.*)x(.*)$", |own| {
-            own.path_mapping = PathMapping::Alias(Arc::new(t("/data/$1/$2")))
+            own.path_mapping = PathMapping::Alias(Arc::new(t("/data/$1/$2")));
         }),
     ])
     .set(|own| own.error_pages = [page("404 400", "", "/404")].into());

@@ -125,13 +125,13 @@ impl Host {
                         None => {
                             own = control_socket.take().and_then(|control_socket| {
                                 self.open_control_socket(control_socket, &rules)
-                            })
+                            });
                         }
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }
                 ControlCommand::Workers(workers, serving) => {
-                    self.worker_registry.set(workers, serving)
+                    self.worker_registry.set(workers, serving);
                 }
                 ControlCommand::ShutDown(manner) => {
                     self.is_ending.set(true);
