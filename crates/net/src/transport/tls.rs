@@ -2,18 +2,18 @@
 //! decrypted where they were read and encrypted where they are sent from, in buffers that the connections of a
 //! thread share. An idle connection has none.
 
-use std::cell::RefCell;
+mod records;
+
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use rustls::server::ServerConnectionData;
-use rustls::server::{Acceptor, UnbufferedServerConnection};
-use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
-};
+use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 use sekisho_route::TlsFacts;
+
+use records::{Records, Taken, Waiting, complete_records, encode, seal};
 
 use super::{Capabilities, Ready, Secured, Socket, Transport};
 use crate::session::Token;
@@ -30,87 +30,16 @@ const HANDSHAKE_BYTES_MAX: usize = 68 << 10;
 const EMPTY_READS_MAX: usize = 32;
 /// So much plaintext is encrypted in one go.
 const SEND_BYTES: usize = 64 << 10;
-/// So much of an unfinished record is moved out of a shared buffer, while its rest is waited for.
-const SMALL_BYTES: usize = 4 << 10;
-/// How many buffers a thread keeps for later.
-const POOL_MAX: usize = 64;
+/// A hello may be spread over so many records.
+const HELLO_RECORDS_MAX: usize = 64;
 /// The type of a record that a handshake begins with.
 const HANDSHAKE_RECORD: u8 = 22;
-
-thread_local! {
-    /// Buffers that nobody has now.
-    static POOL: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-fn borrow_buffer() -> Vec<u8> {
-    POOL.with_borrow_mut(Vec::pop).unwrap_or_default()
-}
-
-fn give_back(buffer: &mut Vec<u8>) {
-    let mut buffer = std::mem::take(buffer);
-    if (READ_BYTES..=2 * HANDSHAKE_BYTES_MAX).contains(&buffer.capacity()) {
-        POOL.with_borrow_mut(|pool| {
-            if pool.len() < POOL_MAX {
-                buffer.clear();
-                pool.push(buffer);
-            }
-        });
-    }
-}
-
-/// Bytes that wait: those from `at` on.
-#[derive(Debug, Default)]
-struct Waiting {
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Waiting {
-    fn left(&self) -> &[u8] {
-        &self.bytes[self.at..]
-    }
-
-    fn is_empty(&self) -> bool {
-        self.at == self.bytes.len()
-    }
-
-    /// So many have been used; a buffer without any goes back.
-    fn used(&mut self, count: usize) {
-        self.at += count;
-        if self.is_empty() {
-            self.at = 0;
-            give_back(&mut self.bytes);
-        }
-    }
-
-    /// Room behind what waits, at least so much.
-    fn room(&mut self, least: usize) -> &mut [u8] {
-        if self.bytes.capacity() < READ_BYTES {
-            let mut larger = borrow_buffer();
-            larger.extend_from_slice(self.left());
-            (self.bytes, self.at) = (larger, 0);
-        } else if self.at > 0 {
-            self.bytes.drain(..self.at);
-            self.at = 0;
-        }
-        let filled = self.bytes.len();
-        self.bytes.resize(filled + least, 0);
-        &mut self.bytes[filled..]
-    }
-
-    /// Takes back room that was not filled.
-    fn cut(&mut self, unfilled: usize) {
-        let filled = self.bytes.len() - unfilled;
-        self.bytes.truncate(filled);
-        self.used(0);
-    }
-}
 
 /// Where a connection stands.
 #[expect(clippy::large_enum_variant, reason = "nearly all have keys nearly all of the time")]
 enum State {
-    /// The name that the client asks for is not known yet. The acceptor has seen so much of the input.
-    Hello(Box<Acceptor>, Chooser, usize),
+    /// The name that the client asks for is not known yet; so many records did not tell it.
+    Hello(Chooser, usize),
     /// Keys are being agreed on, or are: [`TlsStream::facts`] tells.
     Keys(UnbufferedServerConnection, Arc<ServerTls>),
     /// The client speaks in the clear (S2).
@@ -162,7 +91,7 @@ impl TlsStream {
     pub fn new(socket: Socket, chooser: Chooser) -> Self {
         Self {
             socket,
-            state: State::Hello(Box::default(), chooser, 0),
+            state: State::Hello(chooser, 0),
             input: Waiting::default(),
             plain: Waiting::default(),
             output: Waiting::default(),
@@ -178,7 +107,7 @@ impl TlsStream {
     /// What it holds in memory beside itself.
     pub fn memory_bytes(&self) -> usize {
         let buffers = [&self.input, &self.plain, &self.output];
-        let own = buffers.iter().map(|it| it.bytes.capacity()).sum::<usize>();
+        let own = buffers.iter().map(|it| it.held_bytes()).sum::<usize>();
         own + size_of::<Self>()
     }
 
@@ -219,39 +148,42 @@ impl TlsStream {
 
     /// Looks for the name that the client asks for: it says whose certificate is shown, and more.
     fn take_hello(&mut self) -> io::Result<()> {
-        let State::Hello(acceptor, chooser, seen) = &mut self.state else { return Ok(()) };
-        let Some(first) = self.input.left().first() else { return Ok(()) };
+        let State::Hello(chooser, seen) = &mut self.state else { return Ok(()) };
+        let input = self.input.left();
+        let Some(first) = input.first() else { return Ok(()) };
         if *first != HANDSHAKE_RECORD && *first < 0x80 {
             self.state = State::Clear;
             std::mem::swap(&mut self.plain, &mut self.input);
             return Ok(());
         }
-        // What it has seen already it keeps: only what is new is shown to it.
-        let mut news = &self.input.left()[*seen..];
-        while !news.is_empty() {
-            let shown = acceptor.read_tls(&mut news)?;
-            if shown == 0 {
+        // Looked at only with a further record, so that who stalls holds nothing but what it has sent.
+        let records = complete_records(input);
+        if records == *seen {
+            return Ok(());
+        }
+        *seen = records;
+        if records > HELLO_RECORDS_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut acceptor = Acceptor::default();
+        let mut left = input;
+        while !left.is_empty() {
+            if acceptor.read_tls(&mut left)? == 0 {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            *seen += shown;
             match acceptor.accept() {
                 Ok(Some(accepted)) => {
                     let hello = accepted.client_hello();
-                    let name = hello.server_name().unwrap_or_default();
-                    name.clone_into(&mut self.server_name);
-                    let chosen = chooser.choose(name).map(|server| {
-                        let config = Arc::clone(&server.config);
-                        (UnbufferedServerConnection::new(config), server)
-                    });
+                    hello.server_name().unwrap_or_default().clone_into(&mut self.server_name);
+                    let chosen = chooser.choose(&self.server_name);
                     self.state = State::Failed;
-                    let Some((keys, server)) = chosen else {
+                    let Some(server) = chosen else {
                         // As OpenSSL words it for nginx: the name is not known.
                         self.send_last(&[21, 3, 3, 0, 2, 2, 112]);
-                        return Err(io::Error::new(
-                            io::ErrorKind::InvalidData,
-                            "handshake rejected",
-                        ));
+                        let rejected = "handshake rejected";
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, rejected));
                     };
+                    let keys = UnbufferedServerConnection::new(Arc::clone(&server.config));
                     self.state = State::Keys(keys.map_err(failed)?, server);
                     return Ok(());
                 }
@@ -282,7 +214,7 @@ impl TlsStream {
     fn fail(&mut self) {
         if let State::Keys(keys, _) = &mut self.state {
             while let Ok(ConnectionState::EncodeTlsData(mut record)) =
-                keys.process_tls_records(&mut self.input.bytes[self.input.at..]).state
+                keys.process_tls_records(self.input.left_mut()).state
             {
                 if encode(&mut self.output, |room| record.encode(room)).is_err() {
                     break;
@@ -294,7 +226,7 @@ impl TlsStream {
     }
 
     fn send_last(&mut self, bytes: &[u8]) {
-        self.output.bytes.extend_from_slice(bytes);
+        self.output.push(bytes);
         let _ = self.flush(false);
     }
 
@@ -319,19 +251,6 @@ impl TlsStream {
         read.map_ok(|count| count > 0)
     }
 
-    /// Nothing more comes now: what is kept for its rest takes as little room as it needs.
-    fn rest(&mut self) {
-        let left = self.input.left();
-        if !left.is_empty()
-            && left.len() <= SMALL_BYTES
-            && self.input.bytes.capacity() >= READ_BYTES
-        {
-            let kept = left.to_vec();
-            give_back(&mut self.input.bytes);
-            self.input = Waiting { bytes: kept, at: 0 };
-        }
-    }
-
     /// Goes on until keys are agreed on.
     fn shake_hands(&mut self) -> Poll<io::Result<()>> {
         while !self.is_open() {
@@ -347,7 +266,7 @@ impl TlsStream {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
-                    self.rest();
+                    self.input.shrink();
                     return Poll::Pending;
                 }
             }
@@ -383,8 +302,7 @@ impl TlsStream {
             }
         }
         // Always with what has come: rustls keeps in mind where in it the parts of a message stand.
-        let input = &mut self.input.bytes[self.input.at..];
-        match keys.process_tls_records(input).state.map_err(failed)? {
+        match keys.process_tls_records(self.input.left_mut()).state.map_err(failed)? {
             ConnectionState::WriteTraffic(mut traffic) => {
                 seal(&mut self.output, bytes, |room| make(&mut traffic, room))
             }
@@ -431,112 +349,6 @@ impl TlsStream {
     }
 }
 
-/// The buffers that records go through.
-struct Records<'a> {
-    input: &'a mut Waiting,
-    plain: &'a mut Waiting,
-    output: &'a mut Waiting,
-}
-
-/// What came of a record.
-enum Taken {
-    /// So much plaintext; what there was no room for waits.
-    Plain(usize),
-    /// A step of the protocol.
-    Other,
-    /// The peer has ended its side.
-    Close,
-    /// There is no record to take.
-    Nothing,
-}
-
-impl Records<'_> {
-    /// Takes the next record, or one step that an earlier one has led to.
-    fn take_one(self, keys: &mut UnbufferedServerConnection, into: &mut [u8]) -> io::Result<Taken> {
-        let Self { input, plain, output } = self;
-        let records = &mut input.bytes[input.at..];
-        let UnbufferedStatus { mut discard, state, .. } = keys.process_tls_records(records);
-        let mut count = 0;
-        let taken = match state.map_err(failed)? {
-            ConnectionState::ReadTraffic(mut traffic) => {
-                while let Some(record) = traffic.next_record() {
-                    let record = record.map_err(failed)?;
-                    discard += record.discard;
-                    let taken = record.payload.len().min(into.len() - count);
-                    into[count..count + taken].copy_from_slice(&record.payload[..taken]);
-                    count += taken;
-                    plain.bytes.extend_from_slice(&record.payload[taken..]);
-                }
-                Taken::Plain(count)
-            }
-            ConnectionState::EncodeTlsData(mut record) => {
-                encode(output, |room| record.encode(room))?;
-                Taken::Other
-            }
-            ConnectionState::TransmitTlsData(output) => {
-                output.done();
-                Taken::Other
-            }
-            // Said once.
-            ConnectionState::PeerClosed => Taken::Close,
-            // The handshake waits, or nothing does, or both sides have ended.
-            _ => Taken::Nothing,
-        };
-        input.used(discard);
-        Ok(taken)
-    }
-}
-
-/// Puts a record of the handshake behind the output.
-fn encode(
-    output: &mut Waiting,
-    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
-) -> io::Result<()> {
-    let mut size = 1 << 10;
-    loop {
-        let made = encode(output.room(size));
-        match made {
-            Ok(count) => {
-                output.cut(size - count);
-                return Ok(());
-            }
-            Err(EncodeError::InsufficientSize(more)) => {
-                output.cut(size);
-                size = more.required_size;
-            }
-            Err(error @ EncodeError::AlreadyEncoded) => {
-                output.cut(size);
-                return Err(failed(error));
-            }
-        }
-    }
-}
-
-/// Puts so much plaintext behind the output, as records.
-fn seal(
-    output: &mut Waiting,
-    bytes: usize,
-    mut seal: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
-) -> io::Result<()> {
-    let mut size = bytes + bytes / 64 + 256;
-    loop {
-        match seal(output.room(size)) {
-            Ok(count) => {
-                output.cut(size - count);
-                return Ok(());
-            }
-            Err(EncryptError::InsufficientSize(more)) => {
-                output.cut(size);
-                size = more.required_size;
-            }
-            Err(error @ EncryptError::EncryptExhausted) => {
-                output.cut(size);
-                return Err(failed(error));
-            }
-        }
-    }
-}
-
 impl Transport for TlsStream {
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
@@ -559,7 +371,7 @@ impl Transport for TlsStream {
                 _ => {}
             }
             let Poll::Ready(filled) = self.fill() else {
-                self.rest();
+                self.input.shrink();
                 return Poll::Pending;
             };
             if !filled? {
@@ -670,13 +482,5 @@ impl Transport for TlsStream {
 
     fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         self.socket.watch(epoll, token)
-    }
-}
-
-impl Drop for TlsStream {
-    fn drop(&mut self) {
-        for waiting in [&mut self.input, &mut self.plain, &mut self.output] {
-            give_back(&mut waiting.bytes);
-        }
     }
 }
