@@ -260,7 +260,7 @@ fn millis() -> u64 {
 /// A limit for tests that cannot make a control group. Only a build with debug assertions has it.
 #[cfg(debug_assertions)]
 fn injected_limit() -> Option<u64> {
-    std::env::var("SEKISHO_TRIAL_MEMORY").ok()?.parse().ok()
+    std::env::var("SEKISHO_INJECT_FAULTS_MEMORY").ok()?.parse().ok()
 }
 
 #[cfg(not(debug_assertions))]
