@@ -255,6 +255,11 @@ impl Http2 {
             && self.events.is_empty()
     }
 
+    /// Whether a head has come in part: the scratch holds its beginning and must be kept.
+    pub const fn is_within_head(&self) -> bool {
+        self.block.is_some()
+    }
+
     /// Gives back memory that only a busy connection needs. Called when the scratch is given back.
     pub fn shrink(&mut self) {
         if self.streams.is_empty() {

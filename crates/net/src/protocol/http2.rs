@@ -105,7 +105,10 @@ impl Http2Connection {
     }
 
     pub(super) fn shrink(&mut self) {
-        self.scratch = None;
+        // The beginning of a head whose rest is to come stands in it.
+        if !self.engine.is_within_head() {
+            self.scratch = None;
+        }
         self.engine.shrink();
     }
 
@@ -169,5 +172,40 @@ pub(super) fn policy(
         stream_window_bytes: server.http2.preread_bytes,
         chunk_bytes: settings.http2_chunk_size,
         ..sekisho_http2::Policy::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Offers bytes until the engine rests, and returns what it said.
+    fn receive(connection: &mut Http2Connection, mut input: &[u8]) -> Vec<Event> {
+        let mut scratch = Scratch::default();
+        let mut events = Vec::new();
+        loop {
+            let step = connection.receive(input, &mut scratch, Moment::ZERO);
+            if step.is_rest() {
+                return events;
+            }
+            input = &input[step.taken..];
+            events.extend(step.event);
+        }
+    }
+
+    #[test]
+    fn a_head_in_two_frames_outlives_the_rest_between_them() {
+        // M1: the connection may have given its buffers back meanwhile.
+        let policy = Arc::new(sekisho_http2::Policy::default());
+        let mut connection = Http2Connection::new(&policy, Moment::ZERO);
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        assert_eq!(receive(&mut connection, &[PREFACE, &settings].concat()), []);
+        connection.shrink();
+        // HEADERS with END_STREAM, `:method GET` and `:scheme http`; then `:path /`, `:authority a`.
+        assert_eq!(receive(&mut connection, &[0, 0, 2, 1, 1, 0, 0, 0, 1, 0x82, 0x86]), []);
+        connection.shrink();
+        let rest = [0, 0, 4, 9, 4, 0, 0, 0, 1, 0x84, 0x41, 1, b'a'];
+        let events = receive(&mut connection, &rest);
+        assert!(matches!(events[..], [Event::Request(_), ..]), "{events:?}");
     }
 }
