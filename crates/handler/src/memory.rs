@@ -12,8 +12,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
-use rustix::time::{ClockId, clock_gettime};
 use sekisho_lifecycle::Budget;
 
 use group::{Group, groups};
@@ -251,10 +251,12 @@ fn judge(limit: u64, own: u64, group: Option<u64>) -> Shortage {
     of(own).max(of_group)
 }
 
-/// The time, as coarse as suffices here; it decides nothing but when the kernel is asked again.
+/// Milliseconds since the first call: how old a look is. No request's time depends on it.
+#[expect(clippy::disallowed_methods, reason = "asked from any thread, where no worker's clock is")]
 fn millis() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    // Far from zero, which stands for never.
+    START.elapsed().as_millis() as u64 + 1_000_000
 }
 
 /// A limit for tests that cannot make a control group. Only a build with debug assertions has it.
