@@ -213,7 +213,7 @@ impl Memory {
         let text = std::str::from_utf8(line.get(..count)?).ok()?;
         let mut pages = text.split(' ').skip(1).map(|pages| pages.parse::<u64>().ok());
         let (resident, shared) = (pages.next()??, pages.next()??);
-        let page = rustix::param::page_size() as u64;
+        let page = sekisho_sys::page_bytes();
         Some(resident.saturating_sub(shared) * page)
     }
 

@@ -45,6 +45,13 @@ pub fn heap() -> Option<(u64, u64)> {
     None
 }
 
+/// How many bytes a page has.
+pub fn page_bytes() -> u64 {
+    // SAFETY: it takes a number and returns one.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).unwrap_or(4096)
+}
+
 /// Gives pages that the allocator keeps for later back to the system, where the C library can: those of every
 /// thread's heap.
 pub fn give_back() {

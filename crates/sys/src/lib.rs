@@ -9,7 +9,7 @@ mod spawn;
 mod user;
 mod watch;
 
-pub use heap::{give_back as give_back_memory, heap, set_up as set_up_heap};
+pub use heap::{give_back as give_back_memory, heap, page_bytes, set_up as set_up_heap};
 pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
 pub use socket::{defer_accept, set_fast_open, set_least_hops, unacknowledged_bytes};
