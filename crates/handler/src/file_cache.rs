@@ -23,7 +23,7 @@ use sekisho_http::{Coding, date};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{AccessChecks, Files, Kind, Look, Seen};
 
-use crate::hotness::{self, HOT_WINDOW, Hotness};
+use crate::hotness::{self, Hotness};
 
 use crate::compress;
 
@@ -262,8 +262,6 @@ pub struct FileCache {
     key: Vec<u8>,
     inactive: Duration,
     last_error: Option<Errno>,
-    /// Until when all that was looked at since [`FileCache::begin`] may be taken for true.
-    trusted_until: Cell<Moment>,
 }
 
 impl std::fmt::Debug for FileCache {
@@ -288,22 +286,7 @@ impl FileCache {
             key: Vec::new(),
             inactive,
             last_error: None,
-            trusted_until: Cell::new(Moment::ZERO),
         }
-    }
-
-    /// A new question begins: nothing has been looked at for it.
-    pub fn begin(&self) {
-        self.trusted_until.set(Moment::MAX);
-    }
-
-    /// Until when all that was looked at for the question may be taken for true without another look.
-    pub fn trusted_until(&self) -> Moment {
-        self.trusted_until.get()
-    }
-
-    fn trust(&self, until: Moment) {
-        self.trusted_until.set(self.trusted_until.get().min(until));
     }
 
     /// Lets go of everything.
@@ -354,7 +337,6 @@ impl FileCache {
         wall_secs: i64,
     ) -> Look<Rc<OpenFile>> {
         if settings.open_file_cache == Setting::Off {
-            self.trust(Moment::ZERO);
             return match open(path, root_bytes, settings.disable_symlinks) {
                 Ok((descriptor, stat)) => self.remember(&load(descriptor, &stat)),
                 Err(errno) => self.remember(&Found::Error(errno)),
@@ -381,11 +363,6 @@ impl FileCache {
                     // Whoever has just written the file may be about to ask for it, or to write again.
                     _ => is_hot && !entry.is_racy,
                 };
-            let window = match settings.open_file_cache {
-                Setting::On { valid, .. } => valid,
-                _ => HOT_WINDOW,
-            };
-            self.trust(if is_trusted { entry.hotness.checked() + window } else { Moment::ZERO });
             if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
                 if !is_trusted {
                     entry.hotness.check(now);
@@ -403,7 +380,6 @@ impl FileCache {
                 return look;
             }
         }
-        self.trust(Moment::ZERO);
         self.open_anew(path, root_bytes, settings.disable_symlinks, now, wall_secs, changes)
     }
 
@@ -495,7 +471,6 @@ impl Files for View<'_> {
 
     /// A program is looked at, not opened: who may run it need not be able to read it.
     fn look_for_program(&mut self, path: &[u8], root: usize, settings: &Settings) -> Look<()> {
-        self.cache.trust(Moment::ZERO);
         let stat = match stat(path, root, settings.disable_symlinks) {
             Ok(stat) => stat,
             Err(errno) => {
@@ -515,7 +490,6 @@ impl Files for View<'_> {
     }
 
     fn inspect(&mut self, path: &[u8], root: usize, settings: &Settings) -> Option<Seen> {
-        self.cache.trust(Moment::ZERO);
         let stat = stat(path, root, settings.disable_symlinks).ok()?;
         let kind = match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
             rustix::fs::FileType::RegularFile => Kind::File,

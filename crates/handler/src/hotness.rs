@@ -66,11 +66,6 @@ impl Hotness {
         self.window_uses.get() > HOT_USES && self.is_fresh(now, HOT_WINDOW)
     }
 
-    /// When it was looked at last.
-    pub(crate) fn checked(&self) -> Moment {
-        self.checked.get()
-    }
-
     /// Whether it was looked at no longer ago than this.
     pub(crate) fn is_fresh(&self, now: Moment, within: Duration) -> bool {
         now.since(self.checked.get()) < within

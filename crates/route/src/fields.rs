@@ -26,16 +26,12 @@ pub fn added_fields(
         && has_field(out, b"last-modified")
     {
         // No date is later than the answer itself (RFC 9110 §8.8.2.1).
-        route_state.is_particular.set(true);
         remove_field(out, b"last-modified");
         out.extend_from_slice(b"Last-Modified: ");
         date::write(request.wall.unix_secs, out);
         out.extend_from_slice(b"\r\n");
     }
     if is_good {
-        if !matches!(settings.expires, Expires::Off | Expires::Epoch | Expires::Max) {
-            route_state.is_particular.set(true);
-        }
         let said = |value: &Template, is_modified, out: &[u8]| {
             let mut text = Vec::new();
             expand_sent(value, table, request, route_state, status, out, &mut text);

@@ -1,6 +1,5 @@
 //! What is known about a request when it comes, and what the decision fills in for the steps after it.
 
-use std::cell::Cell;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -180,8 +179,6 @@ pub struct RouteState {
     pub(crate) is_error_page: bool,
     /// Internal redirects so far.
     pub(crate) redirects: u8,
-    /// Whether something other than the head and the files has had a say; see [`RouteState::is_repeatable`].
-    pub(crate) is_particular: Cell<bool>,
     /// Room for a value that is being expanded.
     pub(crate) value: Vec<u8>,
 }
@@ -218,7 +215,6 @@ impl Default for RouteState {
             is_internal: false,
             is_error_page: false,
             redirects: 0,
-            is_particular: Cell::new(false),
             value: Vec::new(),
         }
     }
@@ -261,14 +257,6 @@ impl RouteState {
         self.is_internal = false;
         self.is_error_page = false;
         self.redirects = 0;
-        self.is_particular.set(false);
-    }
-
-    /// Whether the decision, and the fields added to the answer, follow from the head and the files alone:
-    /// another request with the same head at the same address gets the same answer while these files
-    /// stay as they are.
-    pub fn is_repeatable(&self) -> bool {
-        !self.is_particular.get()
     }
 
     /// Whether [`decide`](crate::Table::decide) or `choose_server` has filled it.
@@ -310,8 +298,6 @@ impl RouteState {
 
     /// What is to be logged about the request so far; it is said once.
     pub fn take_log_entries(&mut self) -> Vec<LogEntry> {
-        // Whoever asks the same again shall have it said again.
-        self.is_particular.set(true);
         self.log_entries.get_mut().take()
     }
 }

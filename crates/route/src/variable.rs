@@ -76,31 +76,6 @@ pub fn push_variable(
     .variable(variable, out);
 }
 
-/// Whether a variable's value follows from the head of the request and what was decided about it.
-fn is_of_head(variable: &Variable) -> bool {
-    use Variable as V;
-    matches!(
-        variable,
-        V::Arg(_)
-            | V::Args
-            | V::QueryString
-            | V::Capture(_)
-            | V::NamedCapture(_)
-            | V::Cookie(_)
-            | V::DocumentRoot
-            | V::RealpathRoot
-            | V::DocumentUri
-            | V::Uri
-            | V::Host
-            | V::Http(_)
-            | V::IsArgs
-            | V::Map(_)
-            | V::RequestFilename
-            | V::RequestMethod
-            | V::RequestUri
-    )
-}
-
 /// How many values within values (maps, roots) one expansion may need: a configuration whose maps
 /// refer to each other in a circle comes to an end, and to an empty value.
 pub(crate) const NESTED_MAX: u16 = 64;
@@ -149,13 +124,6 @@ impl Scope<'_> {
         }
     }
 
-    /// Remembers that something other than the head has had a say, if the variable is such a thing.
-    fn note_use_of(&self, variable: &Variable) {
-        if !is_of_head(variable) {
-            self.route_state.is_particular.set(true);
-        }
-    }
-
     /// Appends the value of a variable.
     #[expect(clippy::too_many_lines, reason = "one line for each variable")]
     pub(crate) fn variable(&self, variable: &Variable, out: &mut Vec<u8>) {
@@ -164,7 +132,6 @@ impl Scope<'_> {
             request: Request { head, connection, wall, request_id, .. }, route_state, ..
         } = self;
         let sent = self.sent.copied().unwrap_or_default();
-        self.note_use_of(variable);
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match variable {
             V::Arg(name) => put(argument(&route_state.query, name.as_bytes()).unwrap_or_default()),

@@ -60,7 +60,6 @@ impl<F: Files> Decision<'_, F> {
 
     /// `None` lets the request pass.
     fn access(&mut self, access: &Access) -> Option<Next<F::File>> {
-        self.route_state.is_particular.set(true);
         let client = self.request.connection.remote.as_ref().map(SocketAddr::ip);
         let rule = access.rules.iter().find(|rule| rule.who.is_meant(client));
         let is_denied = match (rule.map(|rule| rule.allows), access.is_any_enough) {

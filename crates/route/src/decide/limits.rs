@@ -28,7 +28,6 @@ enum Pace {
 impl<'a, F: Files> Decision<'a, F> {
     /// `None` lets the request pass.
     pub(super) fn limits(&mut self, limits: &Limits) -> Option<Next<F::File>> {
-        self.route_state.is_particular.set(true);
         if self.route_state.access_progress.rate.is_none() && !limits.rates.is_empty() {
             let next = self.rates(limits);
             if next.is_some() {
