@@ -4,6 +4,7 @@
 mod heap;
 mod landlock;
 mod memory;
+mod process;
 mod socket;
 mod spawn;
 mod user;
@@ -12,6 +13,7 @@ mod watch;
 pub use heap::{give_back as give_back_memory, heap, page_bytes, set_up as set_up_heap};
 pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
+pub use process::session_of;
 pub use socket::{defer_accept, set_fast_open, set_least_hops, unacknowledged_bytes};
 pub use spawn::{Limits, Process, spawn};
 pub use user::{Account, account, become_account, group, groups_of};

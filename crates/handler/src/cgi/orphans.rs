@@ -120,8 +120,11 @@ fn children(list: &File) -> Vec<Pid> {
     if !found.is_empty() {
         // What the server itself starts (its successor) stays in its session. Every program has one of its own,
         // and nobody can join another's, whatever group it goes to.
-        let own = rustix::process::getsid(None);
-        found.retain(|pid| own.is_err() || rustix::process::getsid(Some(*pid)) != own);
+        let own = sekisho_sys::session_of(None).ok();
+        found.retain(|pid| {
+            let pid = pid.as_raw_nonzero().get();
+            own.is_none() || sekisho_sys::session_of(Some(pid)).ok() != own
+        });
     }
     found
 }

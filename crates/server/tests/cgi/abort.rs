@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use sekisho_testkit::{Client, End, Stopwatch, Tree, eventually, pause, run, wait_for};
+use sekisho_testkit::{Client, End, Server, Stopwatch, Tree, eventually, pause, run, wait_for};
 
-use crate::common::{BINARY, LONG};
-use crate::support::{Site, in_work, is_long, sessions, sh};
+use crate::common::{BINARY, LONG, site};
+use crate::support::{Site, in_work, is_long, marked_processes, sessions, sh};
 
 const GRACE: Duration = Duration::from_millis(300);
 
@@ -344,7 +344,10 @@ server = os.getppid()
 print('Content-Type: text/plain\n', flush=True)
 if os.fork() == 0:
     try:
-        os.setpgid(0, os.getpgid(server))
+        group = os.getpgid(server)
+        if group == 0:
+            raise PermissionError('led from outside of this container: it has no number here')
+        os.setpgid(0, group)
         print('joined', flush=True)
     except PermissionError:
         print('refused', flush=True)
@@ -363,6 +366,32 @@ print('done')
         assert_eq!(text, "refused\ndone\n");
     }
     site.assert_clean("programs that changed their group");
+}
+
+#[test]
+fn in_a_session_of_no_number_programs_end_like_elsewhere() {
+    // C6: in a container, the server's session may be led from outside: its number is 0 there.
+    const UNSHARE: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let tree = Tree::new();
+    let tried = run("unshare", &[&UNSHARE[..], &["true"]].concat(), LONG);
+    if tried.code() != 0 {
+        return;
+    }
+    tree.script(
+        "root/cgi-bin/x.cgi",
+        &sh("( setsid sleep 60 >/dev/null 2>&1 & ); printf 'X: 1\\n\\nhello\\n'"),
+    );
+    let text = format!("#!/bin/sh\nexec unshare {} {BINARY} \"$@\"\n", UNSHARE.join(" "));
+    let wrapper = tree.script("contained", &text);
+    let body = "cgi_set_var TEST_MARK {dir};\nlocation /cgi-bin/ { cgi on; }";
+    let wrapper = wrapper.to_str().expect("a name").to_owned();
+    let mark = format!("TEST_MARK={}", tree.dir().display());
+    let server = Server::start_in(tree, &wrapper, &site(body));
+    for _ in 0..3 {
+        assert_eq!(server.connect().get("/cgi-bin/x.cgi").text(), "hello\n");
+    }
+    eventually("the daemons are gone", LONG, || marked_processes(&mark).is_empty());
+    assert_eq!(server.connect().get("/cgi-bin/x.cgi").text(), "hello\n");
 }
 
 #[test]

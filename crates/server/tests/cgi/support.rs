@@ -77,16 +77,21 @@ impl Site {
 
     /// All living processes that were started for this server's requests, wherever they have gone.
     pub(crate) fn processes(&self) -> Vec<u32> {
-        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-        entries
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|pid| {
-                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-                environment.split(|byte| *byte == 0).any(|one| one == self.mark.as_bytes())
-            })
-            .filter(|pid| process::exists(*pid))
-            .collect()
+        marked_processes(&self.mark)
     }
+}
+
+/// All living processes with this in their environment.
+pub(crate) fn marked_processes(mark: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|one| one == mark.as_bytes())
+        })
+        .filter(|pid| process::exists(*pid))
+        .collect()
 }
 
 /// Calls of the server that fail, or are slow, as long as this is there.
