@@ -20,6 +20,7 @@ mod link;
 mod list;
 pub mod listen;
 pub mod memory_usage;
+pub mod observe;
 mod output;
 mod pace;
 pub mod panic_report;
@@ -31,6 +32,8 @@ mod respond;
 mod route_view;
 mod scheduler;
 pub mod session;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod site;
 mod socket_file;
 pub mod tls;

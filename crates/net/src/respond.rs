@@ -11,6 +11,7 @@ use sekisho_route::{ConnectionFacts, added_fields};
 use crate::compress::{Compression, Outgoing};
 use crate::exchange::Exchange;
 use crate::link::{Link, request_view};
+use crate::observe::Fact;
 use crate::pace::Pace;
 use crate::site;
 use crate::worker::BoundSite;
@@ -130,6 +131,7 @@ impl Exchange {
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
         self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        link.tell(self.id, || Fact::Responded, now);
         sends
     }
 
@@ -171,6 +173,7 @@ impl Exchange {
             link.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
         }
         link.break_off(self.id, CloseReason::BrokenOff, now);
+        link.tell(self.id, || Fact::BrokenOff, now);
         self.end(link, false, now);
         // What was framed before still leaves; where nothing was, the end follows at once.
         let pending = link.buffers.as_ref().is_some_and(|buffers| !buffers.unsent().is_empty());
@@ -179,6 +182,7 @@ impl Exchange {
 
     /// The client is lost: nobody waits for the answer.
     pub(crate) fn lose_client(&mut self, link: &mut Link, now: Moment) {
+        link.tell(self.id, || Fact::ClientLost, now);
         self.drop_task();
         link.break_off(self.id, CloseReason::PeerClosedEarly, now);
         self.end(link, false, now);
@@ -190,6 +194,7 @@ impl Exchange {
             return;
         }
         self.log(link, is_complete, now);
+        link.tell(self.id, || Fact::Ended { is_complete }, now);
         self.drop_task();
         self.pieces.clear();
         self.piece_sent = 0;

@@ -15,6 +15,9 @@ pub enum Stream {
     Plain(Socket),
     /// Encrypted. Behind a pointer, so that a plain connection does not pay for its size.
     Tls(Box<TlsStream>),
+    /// No socket at all.
+    #[cfg(feature = "simulation")]
+    Simulated(Box<dyn Transport>),
 }
 
 impl Stream {
@@ -23,6 +26,8 @@ impl Stream {
         match self {
             Self::Plain(_) => 0,
             Self::Tls(tls) => tls.memory_bytes(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => 0,
         }
     }
 }
@@ -32,6 +37,8 @@ macro_rules! forward {
         match $self {
             Self::Plain($it) => $call,
             Self::Tls($it) => $call,
+            #[cfg(feature = "simulation")]
+            Self::Simulated($it) => $call,
         }
     };
 }
