@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_http1::Policy;
+use sekisho_http::Policy;
 use sekisho_lifecycle::{DeadlineKind, Moment};
 
 /// T6: a refusal for lateness leaves within this, whatever `send_timeout` says.
@@ -171,6 +171,13 @@ impl Timeline {
             self.send_at = None;
             self.quiet_from(now);
         } else if moved > 0 || self.send_at.is_none() {
+            self.send_at = self.send_by(now);
+        }
+    }
+
+    /// Bytes were acknowledged since the send deadline was set: it is set anew (T4).
+    pub(super) fn acknowledged(&mut self, now: Moment) {
+        if self.send_at.is_some() {
             self.send_at = self.send_by(now);
         }
     }
