@@ -501,6 +501,13 @@ impl<T: Transport> Connection<T> {
         Poll::Ready(())
     }
 
+    /// The worker ends and leaves it behind: what is cut must not look complete (C5).
+    pub(crate) fn abandon(mut self) {
+        if self.link.protocol.is_cut() {
+            self.transport.reset_on_close();
+        }
+    }
+
     /// Whether the coming close must be a reset: what is cut must not look complete (C5).
     fn wants_reset(&self, reason: CloseReason) -> bool {
         let is_late = matches!(reason, CloseReason::Expired(_));

@@ -113,7 +113,7 @@ impl Scheduler {
         let left = std::mem::take(&mut *self.connections.borrow_mut());
         for connection in left.into_iter().flatten() {
             // What a mistake of ours has left behind may be the next one.
-            drop(std::panic::catch_unwind(AssertUnwindSafe(|| drop(connection))));
+            drop(std::panic::catch_unwind(AssertUnwindSafe(|| connection.abandon())));
         }
     }
 

@@ -1,6 +1,7 @@
 //! A worker: one thread, one runtime, its sessions, buffers and open files. Nothing in it is locked.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
@@ -55,6 +56,8 @@ pub enum WorkerCommand {
     Stop,
     /// Answer this.
     Answer(WorkerQuery),
+    /// End now and leave behind what has not ended; the sender is dropped when all connections are closed.
+    Abandon(std::sync::mpsc::Sender<Infallible>),
 }
 
 /// What all workers share.
@@ -320,6 +323,11 @@ impl Worker {
                     Some(WorkerCommand::Answer(query)) => {
                         let listener_contexts = open_listeners.iter().map(|open_listener| Rc::clone(&open_listener.listener_context));
                         self.attend(query, &listener_contexts.collect::<Vec<_>>());
+                    }
+                    Some(WorkerCommand::Abandon(done)) => {
+                        self.scheduler.drop_all();
+                        drop(done);
+                        break Ok(());
                     }
                     Some(WorkerCommand::Stop) | None => {
                         self.request_shutdown_of_all(ShutdownRequest::Force);

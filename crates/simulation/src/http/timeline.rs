@@ -216,6 +216,12 @@ impl Timeline {
         (self.head_at, self.idle_at, self.is_body_awaited) = (None, None, false);
     }
 
+    /// The answer was broken off: what is left of it has the ordinary time.
+    pub(super) fn is_broken_off(&mut self) {
+        self.is_deaf();
+        self.is_late = false;
+    }
+
     /// All has left and the client is listened to for a while; also when it sent something then.
     pub(super) fn lingers(&mut self, has_come: bool, now: Moment) {
         if !std::mem::replace(&mut self.is_lingering, true) {

@@ -176,7 +176,7 @@ impl Watch {
             }
             Fact::BrokenOff => {
                 self.record.has_broken_off = true;
-                self.timeline.is_deaf();
+                self.timeline.is_broken_off();
             }
             Fact::ClientLost => self.record.is_client_lost = true,
             Fact::Ended { is_complete: true } => self.finished(engine, now),
