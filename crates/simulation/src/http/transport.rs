@@ -182,3 +182,134 @@ impl Drop for SimulatedTransport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sekisho_net::transport::contract::{Pair, check};
+
+    use super::*;
+    use crate::Scope;
+    use crate::http::plan::Plan;
+    use crate::http::watch::Watch;
+    use crate::http::{Sim, World};
+    use crate::rng::Rng;
+
+    struct Simulated {
+        shared: Rc<Shared>,
+        transport: Option<SimulatedTransport>,
+        /// What the peer has not sent yet, and whether its end follows.
+        unsent: Vec<u8>,
+        ends: bool,
+    }
+
+    impl Simulated {
+        fn new(seed: u64) -> Self {
+            let sim = Sim::new(Rng::new(seed), None, false);
+            let shared = World::new(Plan::draw(seed, Scope::WHOLE), sim).shared;
+            let token = Token::from_bits(7);
+            let watch = {
+                let (mut server, mut sim) = (shared.server.borrow_mut(), shared.sim.borrow_mut());
+                Watch::new(0, (1, token), false, &mut server, &mut sim)
+            };
+            shared.watches.borrow_mut()[0] = Some(watch);
+            let transport = Some(SimulatedTransport::new(&shared, 0));
+            Self { shared, transport, unsent: Vec::new(), ends: false }
+        }
+
+        /// Sends what there is room for.
+        fn pump(&mut self) {
+            let (links, sim) =
+                (&mut self.shared.links.borrow_mut()[0], &mut *self.shared.sim.borrow_mut());
+            while !self.unsent.is_empty() {
+                let Some(sent) = links.up.send(&self.unsent, sim.now, &mut sim.rng) else { return };
+                self.unsent.drain(..sent);
+            }
+            if self.ends {
+                links.up.end(sim.now, &mut sim.rng);
+            }
+        }
+
+        /// Lets the time go on to what arrives next, in either direction.
+        fn go_on(&self) -> bool {
+            let (links, sim) =
+                (&mut self.shared.links.borrow_mut()[0], &mut *self.shared.sim.borrow_mut());
+            let next = [links.up.next_arrival(), links.down.next_arrival()];
+            let Some(next) = next.into_iter().flatten().min() else { return false };
+            sim.now = sim.now.max(next);
+            links.up.deliver(sim.now, &mut sim.rng);
+            links.down.deliver(sim.now, &mut sim.rng);
+            true
+        }
+    }
+
+    impl Pair for Simulated {
+        fn transport(&mut self) -> &mut dyn Transport {
+            self.transport.as_mut().expect("it is open")
+        }
+
+        fn peer_sends(&mut self, bytes: &[u8]) {
+            self.unsent.extend_from_slice(bytes);
+            self.pump();
+        }
+
+        fn peer_reads(&mut self) -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            loop {
+                let read = self.shared.links.borrow_mut()[0].down.read(usize::MAX, &mut bytes);
+                match read {
+                    Read::Bytes(_) | Read::End => return Ok(bytes),
+                    Read::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+                    Read::Nothing => assert!(self.go_on(), "nothing comes"),
+                }
+            }
+        }
+
+        fn peer_ends(&mut self) {
+            self.ends = true;
+            self.pump();
+        }
+
+        fn peer_resets(&mut self) -> bool {
+            let sim = &mut *self.shared.sim.borrow_mut();
+            self.shared.links.borrow_mut()[0].up.reset(sim.now, &mut sim.rng);
+            true
+        }
+
+        fn wait(&mut self) {
+            self.pump();
+            self.go_on();
+            let mut ready = Ready::NOTHING;
+            {
+                let links = &self.shared.links.borrow()[0];
+                if links.up.unread() > 0 {
+                    ready |= Ready::TO_READ;
+                }
+                if links.up.has_fin() {
+                    ready |= Ready::TO_READ | Ready::ENDED;
+                }
+                if links.up.is_reset() {
+                    ready = Ready::ALL;
+                }
+                if links.down.room() > 0 {
+                    ready |= Ready::TO_SEND;
+                }
+            }
+            self.transport().note(ready);
+        }
+
+        fn close(&mut self) {
+            self.transport = None;
+        }
+
+        fn can_reset(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn the_simulated_transport_keeps_the_contract() {
+        for seed in 0..40 {
+            check(|| Box::new(Simulated::new(seed)));
+        }
+    }
+}
