@@ -39,6 +39,7 @@ pub(super) struct Plan {
 
 /// A client.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what one client does, each independent")]
 pub(super) struct PlannedClient {
     /// When it connects.
     pub(super) comes: Moment,

@@ -13,6 +13,7 @@ use super::handler::Handler;
 use super::planned_request::{How, Said, Script as Planned, Token};
 use super::process::Process;
 use super::program::Made;
+use super::watch::AtWork;
 use super::{Actor, Shared, Sim};
 use crate::Fault;
 
@@ -43,7 +44,7 @@ impl SimulatedTask {
         }
         let deadline = handler.next_deadline();
         if let Some(watch) = &mut self.shared.watches.borrow_mut()[self.token.client] {
-            watch.task = Some(deadline);
+            watch.task = Some(AtWork { deadline });
         }
         Some(done)
     }
@@ -80,12 +81,12 @@ impl Task for SimulatedTask {
 
     fn end_body(&mut self, cx: &mut Context<'_>, _: Moment) {
         self.remember(cx);
-        self.with(|handler, server, sim| handler.end_body(server, sim));
+        self.with(Handler::end_body);
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, _: Moment) -> Poll<Progress> {
         self.remember(cx);
-        let Some(Some(made)) = self.with(|handler, server, sim| handler.poll(server, sim)) else {
+        let Some(Some(made)) = self.with(Handler::poll) else {
             return Poll::Pending;
         };
         let is_spoilt = {
@@ -126,7 +127,7 @@ impl Task for SimulatedTask {
     }
 
     fn cancel(&mut self, _: Cause, _: Moment) {
-        self.with(|handler, server, sim| handler.cancel(server, sim));
+        self.with(Handler::cancel);
     }
 }
 

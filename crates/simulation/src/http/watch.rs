@@ -23,6 +23,13 @@ const FORCE_PATIENCE: Duration = Duration::from_secs(1);
 /// The instants of the engine and of the timeline may differ by the rounding of a rate.
 const ROUNDING_NANOS: u64 = 1000;
 
+/// A task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtWork {
+    /// Its own deadline.
+    pub(super) deadline: Option<Moment>,
+}
+
 /// One session.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts about one session, each independent")]
@@ -35,7 +42,7 @@ pub(super) struct Watch {
     /// When bytes last moved.
     pub(super) active: Moment,
     /// The task at work, with its deadline.
-    pub(super) task: Option<Option<Moment>>,
+    pub(super) task: Option<AtWork>,
     /// When a task of it last ended.
     pub(super) worked_at: Option<Moment>,
     /// The request in work.
@@ -164,7 +171,6 @@ impl Watch {
             Fact::Taken(bytes) => self.took(bytes, engine, planned, now),
             Fact::Asked(Asked::Request, target) => self.asked(target, planned, server, sim),
             Fact::Asked(Asked::Refused(status), _) => self.refused(status.code(), server),
-            Fact::Asked(Asked::Failed(_) | Asked::Instead, _) => {}
             Fact::BodyWanted { is_continued } => self.body_wanted(is_continued, planned, now),
             Fact::Responded => {
                 sim.demand(!self.is_answered, || "an answer that nobody waits for".into());
@@ -180,7 +186,8 @@ impl Watch {
             }
             Fact::ClientLost => self.record.is_client_lost = true,
             Fact::Ended { is_complete: true } => self.finished(engine, now),
-            Fact::Ended { is_complete: false } => {}
+            Fact::Asked(Asked::Failed(_) | Asked::Instead, _)
+            | Fact::Ended { is_complete: false } => {}
             Fact::Expired { kind, is_refused, would_close } => {
                 let is_heard = kind == DeadlineKind::Send && self.acknowledges(link, planned);
                 sim.demand(!is_heard, || "a client that acknowledges is called silent".into());
@@ -381,8 +388,9 @@ impl Watch {
         let drain = (server.shutdown == ShutdownRequest::Drain && view.is_idle)
             .then(|| self.active + DRAIN_QUIET);
         let force = (server.shutdown == ShutdownRequest::Force).then(|| now + FORCE_PATIENCE);
+        let task = self.task.and_then(|task| task.deadline);
         let own = self.timeline.next().map(|(at, _)| at);
-        let right = [own, self.task.flatten(), drain, force].into_iter().flatten().min();
+        let right = [own, task, drain, force].into_iter().flatten().min();
         let is_agreed = match (view.deadline, right) {
             (None, None) => true,
             (Some(armed), Some(at)) => is_about(armed.at, at),

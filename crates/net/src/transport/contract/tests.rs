@@ -20,6 +20,7 @@ use rustls::{
 };
 use sekisho_config::{Options, load};
 use sekisho_log::Logs;
+use sekisho_route::Machine;
 
 use super::{Pair, check};
 use crate::session::Token;
@@ -28,7 +29,7 @@ use crate::tls::Chooser;
 use crate::transport::{Ready, Socket, TlsStream, Transport};
 
 /// Nothing takes longer, on a busy machine either.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the peer is to do.
 enum Order {
@@ -256,7 +257,7 @@ fn tls_site() -> Option<Arc<Site>> {
         let files = sekisho_config::Memory::of("/c", text);
         let outcome = load("/c".as_ref(), &Options::new("/"), &files);
         let config = Arc::new(outcome.config.expect("a configuration"));
-        let site = Site::new(config, &Logs::new(), &crate::Zones::default(), Default::default());
+        let site = Site::new(config, &Logs::new(), &crate::Zones::default(), Machine::default());
         Arc::new(site.expect("a site"))
     });
     std::fs::remove_dir_all(&folder).expect("a folder");
