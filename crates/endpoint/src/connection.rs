@@ -489,7 +489,7 @@ impl<S> Drop for Connection<S> {
                 Some(_) => {}
             }
         }
-        self.session.state.borrow_mut().is_over = true;
+        self.session.state.borrow_mut().end();
         let Stage::Closed(reason) = self.session.state.borrow().engine.stage() else { return };
         self.endpoint.ended(&self.session, reason);
     }
