@@ -60,6 +60,13 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
             scope.reports.push(Report::error(scope.files, None, message));
         }
     }
+    for address in &scope.main.endpoint.http_addresses {
+        if !tree.is_cut && !listens.iter().any(|listen| listen.address == *address) {
+            let address = listens::shown(address);
+            let message = format!("no server listens on {address}, named by \"http_addresses\"");
+            scope.reports.push(Report::error(scope.files, None, message));
+        }
+    }
     if scope.reports.has_errors() {
         return None;
     }

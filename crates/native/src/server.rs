@@ -270,6 +270,11 @@ impl Server {
         self.agreed
     }
 
+    /// Whether the peer has not said who it is.
+    pub fn is_greeting(&self) -> bool {
+        self.phase == Phase::Greeting && self.stage == Stage::Open
+    }
+
     /// Whether bytes would be taken; if not, they may wait in the transport.
     pub fn wants_input(&self) -> bool {
         !self.has_input_ended

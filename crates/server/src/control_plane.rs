@@ -8,7 +8,9 @@
 mod control;
 mod host;
 mod http;
+mod log_pace;
 mod memory;
+mod memory_guard;
 mod metrics;
 mod operators;
 mod status;

@@ -147,9 +147,19 @@ contract! {
     /// E4, E5: peers that have only just connected are bounded as well.
     #[test]
     async fn too_many_that_say_nothing_do_not_fill_the_server() {
-        let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 2));
-        let _silent = (world.raw().await, world.raw().await);
-        assert_eq!(world.raw().await.bye().await, Code::ResourceLimitReached);
+        let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 8));
+        let mut silent = Vec::new();
+        for _ in 0..30 {
+            silent.push(world.raw().await);
+        }
+        // The oldest go, which is counted.
+        world.until(|| world.endpoint.counters().refused >= 22).await;
+        let client = world.connect("quick").await;
+        assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
+        // They are told so, as long as not too many have to be.
+        assert_eq!(silent[21].bye().await, Code::ResourceLimitReached);
+        drop((silent, client));
+        world.empty().await;
     }
 
     /// E2: a handshake first, and one that will do.

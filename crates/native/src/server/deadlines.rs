@@ -113,8 +113,7 @@ impl Server {
             return;
         }
         let running = self.stay.running();
-        let waits =
-            self.stay.is_waiting_for_channels() || (running > 0 && self.waiting >= running);
+        let waits = self.stay.is_waiting_for_channels() || (running > 0 && self.waiting >= running);
         match self.drain_at {
             Some(at) if !waits => {
                 self.drain_time.left = Some(at.since(now));

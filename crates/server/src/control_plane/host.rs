@@ -13,8 +13,8 @@ use sekisho_endpoint::{
 };
 use sekisho_handler::memory::{self, HeapWatch};
 use sekisho_handler::status::StatusQuery;
-use sekisho_lifecycle::Manner;
 use sekisho_lifecycle::stay::Bug;
+use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_native::frame::Kind;
 use sekisho_native::message::{Bye, write};
@@ -29,6 +29,8 @@ use tokio::task::JoinHandle;
 
 use super::control::Control;
 use super::http::HttpService;
+use super::log_pace::LogPace;
+use super::memory_guard;
 use super::operators::{Operators, REFUSAL};
 use super::status;
 use super::worker_registry::WorkerRegistry;
@@ -69,6 +71,8 @@ pub(super) struct Host {
     pub(super) ending: Notify,
     /// What sessions had goes back when they have gone.
     heap: HeapWatch,
+    /// How often a refusal is logged.
+    refusals: RefCell<LogPace>,
 }
 
 /// The endpoint of the block, under its rules.
@@ -101,9 +105,11 @@ pub(super) fn run(
         is_ending: Cell::new(false),
         ending: Notify::new(),
         heap: HeapWatch::default(),
+        refusals: RefCell::default(),
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
+        tokio::task::spawn_local(memory_guard::watch(Rc::clone(&host)));
         host.obey(control_socket, commands).await;
     });
 }
@@ -171,9 +177,14 @@ impl Host {
         }
     }
 
+    /// The time.
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
     /// How long the server has been running.
     pub(super) fn uptime(&self) -> Duration {
-        self.clock.now().since(sekisho_lifecycle::Moment::ZERO)
+        self.clock.now().since(Moment::ZERO)
     }
 
     /// What the configuration in use holds in memory.
@@ -211,7 +222,7 @@ impl Host {
             observer: Rc::new(SessionLogger(Rc::clone(self))),
             ids: Arc::clone(&self.shared.connections),
         };
-        let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL)));
+        let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL, None)));
         let rules = Rc::new(RefCell::new(rules.clone()));
         let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
         tokio::task::spawn_local(async move {
@@ -256,14 +267,20 @@ impl Host {
                 let limits = &rules.endpoint;
                 let config = Config {
                     policy: Arc::new(policy(&rules)),
-                    slots: SessionSlots::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
+                    slots: SessionSlots::with_address_limit(
+                        limits.sessions_max,
+                        limits.admin_sessions,
+                        GREETINGS,
+                        limits.sessions_of_an_address(),
+                    ),
                     budget: Arc::clone(memory::native()),
                     session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
                     authenticator: with_memory(rules.operators.clone().authenticator()),
                     observer: Rc::new(SessionLogger(Rc::clone(self))),
                     ids: Arc::clone(&self.shared.connections),
                 };
-                self.add(Endpoint::new(config, self.services(&limits.services)))
+                let services = self.services(&limits.services, Some(&limits.http_addresses));
+                self.add(Endpoint::new(config, services))
             }
         };
         let mut accepting = Vec::new();
@@ -313,7 +330,12 @@ impl Host {
         endpoint
     }
 
-    fn services(self: &Rc<Self>, offered: &[BuiltIn]) -> Services {
+    /// The services that are offered, to operators alone or to others as well, who reach these addresses by `http`.
+    fn services(
+        self: &Rc<Self>,
+        offered: &[BuiltIn],
+        http_addresses: Option<&[ListenAddress]>,
+    ) -> Services {
         use sekisho_endpoint::{control, http};
         let mut services = Services::default();
         for service in offered {
@@ -323,7 +345,12 @@ impl Host {
                     services.add(control::NUMBER, "control", Rc::new(Control::new(Rc::clone(self))))
                 }
                 BuiltIn::Http => {
-                    services.add(http::NUMBER, "http", Rc::new(HttpService::new(Rc::clone(self))))
+                    let host = Rc::clone(self);
+                    let service = match http_addresses {
+                        None => HttpService::for_operators(host),
+                        Some(named) => HttpService::for_all(host, named.to_vec()),
+                    };
+                    services.add(http::NUMBER, "http", Rc::new(service))
                 }
                 BuiltIn::Echo => services.add(Echo::NUMBER, "echo", Rc::new(Echo)),
             };
@@ -348,6 +375,17 @@ impl Observer for SessionLogger {
         self.0.heap.note_activity();
         let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
         self.0.log(Level::Debug, Some(session), message);
+    }
+
+    fn refused(&self, session: u64, peer: &Peer, code: Code, text: &str) {
+        let Some(unlogged) = self.0.refusals.borrow_mut().may_log(self.0.now()) else {
+            return;
+        };
+        let peer = shown_peer(peer);
+        let more = format!(", and {unlogged} more since the last such line");
+        let more = if unlogged > 0 { &more } else { "" };
+        let message = format_args!("native session of {peer} refused: {code}, {text}{more}");
+        self.0.log(Level::Warn, Some(session), message);
     }
 
     fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {

@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sekisho_endpoint::control::{Family, Label, Metrics, Sample};
+use sekisho_handler::memory as guard;
 use sekisho_lifecycle::{DeadlineKind, Session as State};
 use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
 
@@ -132,6 +133,24 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             "Native peers and requests that were refused",
             "counter",
             endpoint.refused as f64,
+        ),
+        one(
+            "sekisho_memory_short",
+            "Whether memory is short, so that newcomers and costly work are refused",
+            "gauge",
+            f64::from(u8::from(guard::is_still_short())),
+        ),
+        one(
+            "sekisho_memory_shortages_total",
+            "Times that memory became short",
+            "counter",
+            guard::shortages() as f64,
+        ),
+        one(
+            "sekisho_memory_refusals_total",
+            "Newcomers and work refused because memory was short",
+            "counter",
+            guard::refusals() as f64,
         ),
         one(
             "sekisho_service_bugs_total",
