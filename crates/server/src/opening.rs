@@ -13,11 +13,12 @@ use sekisho_log::Logs;
 use sekisho_net::listen::{BindError, Inherited};
 use sekisho_net::{Site, Sockets, Zones};
 
-use crate::control_plane::{self, ControlSocket, Rules};
+use crate::control_plane::{self, Rules};
 use crate::handover::Handover;
+use crate::local_socket::{LocalSockets, Purpose};
 use crate::pid_file::PidFile;
 use crate::run::{machine, rules};
-use crate::{Problem, privilege, service_manager, user};
+use crate::{Problem, local_socket, privilege, service_manager, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -81,7 +82,7 @@ pub(crate) struct Opened {
     pub(crate) site: Site,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) handover: io::Result<Handover>,
-    pub(crate) control_socket: io::Result<ControlSocket>,
+    pub(crate) control_socket: io::Result<LocalSockets>,
     pub(crate) rules: Rules,
     /// What the log shall be told.
     pub(crate) notes: Vec<(Level, String)>,
@@ -97,7 +98,8 @@ pub(crate) fn open_rest(
     let rules = rules(config)?;
     let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
-    let (handover, control_socket) = (Handover::open(), ControlSocket::open());
+    let handover = local_socket::open(Purpose::Handover).and_then(Handover::listen);
+    let control_socket = local_socket::open(Purpose::Control);
     if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
         logs.give_new_files_to(identity.uid, identity.gid);
     }

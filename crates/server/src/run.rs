@@ -158,8 +158,14 @@ impl Server {
             let _ = workers.shared().user.set(name.to_owned());
         }
         let (control_socket, control_socket_error) = match control_socket {
-            Ok(control_socket) => (Some(control_socket), None),
-            Err(error) => (None, Some(error)),
+            Ok(mut sockets) => {
+                let complaint = sockets.complaint.take();
+                (Some(sockets), complaint.map(|why| format!("control socket: {why}")))
+            }
+            Err(error) => {
+                let text = "no control socket, `sekisho ctl` cannot connect";
+                (None, Some(format!("{text}: {error}")))
+            }
         };
         let control_plane =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
@@ -191,7 +197,7 @@ impl Server {
             is_control_plane_busy: true,
             is_replaced: false,
         };
-        server.tell_opened(&complaints, &notes, control_socket_error.as_ref());
+        server.tell_opened(&complaints, &notes, control_socket_error.as_deref());
         match handover {
             Ok(handover) => server.handover = Some(handover),
             Err(error) => server.log(Level::Warn, &format!("no socket for upgrades: {error}")),

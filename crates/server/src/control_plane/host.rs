@@ -84,7 +84,7 @@ struct Public {
 
 /// Runs the control plane on this thread until it is told to end.
 pub(super) fn run(
-    control_socket: Option<StdUnixListener>,
+    control_sockets: Vec<StdUnixListener>,
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
     (commands, questions): (UnboundedReceiver<ControlCommand>, UnboundedReceiver<StatusQuery>),
@@ -110,14 +110,14 @@ pub(super) fn run(
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
         tokio::task::spawn_local(memory_guard::watch(Rc::clone(&host)));
-        host.obey(control_socket, commands).await;
+        host.obey(control_sockets, commands).await;
     });
 }
 
 impl Host {
     async fn obey(
         self: Rc<Self>,
-        mut control_socket: Option<StdUnixListener>,
+        mut control_sockets: Vec<StdUnixListener>,
         mut commands: UnboundedReceiver<ControlCommand>,
     ) {
         let mut own: Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> = None;
@@ -129,9 +129,8 @@ impl Host {
                     match &own {
                         Some((known, _)) => *known.borrow_mut() = (*rules).clone(),
                         None => {
-                            own = control_socket.take().and_then(|control_socket| {
-                                self.open_control_socket(control_socket, &rules)
-                            });
+                            let sockets = std::mem::take(&mut control_sockets);
+                            own = Some(self.open_control_sockets(sockets, &rules));
                         }
                     }
                     public = Some(self.serve(public, *rules, listeners));
@@ -204,13 +203,13 @@ impl Host {
         all.fold(self.past.get(), sekisho_endpoint::Counters::plus)
     }
 
-    /// The control socket: its own endpoint, so that nobody at the addresses can take its places.
-    fn open_control_socket(
+    /// The control socket, by its name and by its file: its own endpoint, so that nobody at the addresses can take its
+    /// places.
+    fn open_control_sockets(
         self: &Rc<Self>,
-        control_socket: StdUnixListener,
+        control_sockets: Vec<StdUnixListener>,
         rules: &Rules,
-    ) -> Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> {
-        let listener = UnixListener::from_std(control_socket).ok()?;
+    ) -> (Rc<RefCell<Rules>>, Rc<Endpoint>) {
         let admin_sessions = rules.endpoint.admin_sessions;
         let config = Config {
             policy: Arc::new(policy(rules)),
@@ -224,23 +223,13 @@ impl Host {
         };
         let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL, None)));
         let rules = Rc::new(RefCell::new(rules.clone()));
-        let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
-        tokio::task::spawn_local(async move {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let operators = &known.borrow().operators;
-                        if is_welcome(&stream, operators) {
-                            tokio::task::spawn_local(serving.serve(stream));
-                        } else {
-                            turn_away(&stream);
-                        }
-                    }
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-                }
-            }
-        });
-        Some((rules, endpoint))
+        // One that cannot be waited for is as good as none; it was open a moment ago.
+        for listener in control_sockets.into_iter().filter_map(|it| UnixListener::from_std(it).ok())
+        {
+            let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
+            tokio::task::spawn_local(take_operators(listener, known, serving));
+        }
+        (rules, endpoint)
     }
 
     /// Takes up a configuration. Where the rules are the same, sessions go on; where not, those of the old
@@ -356,6 +345,22 @@ impl Host {
             };
         }
         services
+    }
+}
+
+/// Serves operators at the control socket, and turns others away.
+async fn take_operators(listener: UnixListener, rules: Rc<RefCell<Rules>>, endpoint: Rc<Endpoint>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if is_welcome(&stream, &rules.borrow().operators) {
+                    tokio::task::spawn_local(endpoint.serve(stream));
+                } else {
+                    turn_away(&stream);
+                }
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
     }
 }
 

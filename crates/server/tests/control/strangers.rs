@@ -3,14 +3,15 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use prost::Message;
 use sekisho_endpoint::blocking::Client;
 use sekisho_endpoint::http::{Head, Request};
 use sekisho_endpoint::{Code, Echo, Options};
-use sekisho_testkit::{Server, Tree, eventually, run};
+use sekisho_testkit::{Server, Tree, eventually, have, run};
 
 use crate::common::{BINARY, LONG, http, own_address};
 use crate::support::{admin, ctl, metric, native};
@@ -86,7 +87,7 @@ fn a_named_address_that_nobody_listens_on_is_an_error() {
 }
 
 /// An endpoint at this TCP address and at `{dir}/s`.
-fn two_listeners(address: SocketAddr, limits: &str) -> Server {
+fn two_listeners(address: std::net::SocketAddr, limits: &str) -> Server {
     let site = http("server { listen 127.0.0.1:{port}; return 200; }");
     let endpoint = format!("endpoint {{ listen {address}; listen unix:{{dir}}/s; {limits} }}");
     Server::start(BINARY, &format!("{endpoint}\n{site}"))
@@ -154,4 +155,85 @@ fn a_peer_that_vanishes_without_a_word_is_looked_for() {
     });
     assert_eq!(ctl(&server, &["sessions"]).code(), 0);
     drop(client);
+}
+
+/// Starts a server whose abstract names somebody else has taken, which is this process.
+fn with_taken_names() -> (Server, Vec<UnixListener>) {
+    let tree = Tree::new();
+    let dir = tree.path(".").display().to_string();
+    tree.script(
+        "wrapper",
+        &format!(
+            "#!/bin/sh\necho $$ >{dir}/pid.new; mv {dir}/pid.new {dir}/pid.known\n\
+             while [ ! -e {dir}/go ]; do sleep 0.02; done\nexec {BINARY} \"$@\"\n"
+        ),
+    );
+    let (known, go) = (tree.path("pid.known"), tree.path("go"));
+    let taker = std::thread::spawn(move || {
+        eventually("the number", LONG, || known.exists());
+        let pid = fs::read_to_string(known).expect("a number");
+        let names = [format!("sekisho/{}", pid.trim()), format!("sekisho/{}/handover", pid.trim())];
+        let taken = names.map(|name| {
+            let name = SocketAddr::from_abstract_name(name).expect("a name");
+            UnixListener::bind_addr(&name).expect("nobody has it")
+        });
+        fs::write(go, "").expect("written");
+        Vec::from(taken)
+    });
+    let binary = tree.path("wrapper").display().to_string();
+    let config = http("server { listen 127.0.0.1:{port}; return 200 $pid; }");
+    let server = Server::start_in(tree, &binary, &config);
+    (server, taker.join().expect("they are taken"))
+}
+
+#[test]
+fn a_server_whose_names_are_taken_can_be_controlled_by_its_file() {
+    // E9, V50
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: there is no folder for the file");
+        return;
+    }
+    let (mut server, taken) = with_taken_names();
+    let listed = ctl(&server, &["sessions"]);
+    assert_eq!(listed.code(), 0, "{}{}", listed.stdout, listed.stderr);
+    assert!(server.log("error.log").contains("cannot be used"), "{}", server.log("error.log"));
+    for listener in &taken {
+        listener.set_nonblocking(true).expect("a socket takes its options");
+        assert!(listener.accept().is_err(), "nobody asked the wrong one");
+    }
+    let file = format!("/run/sekisho/{}.sock", server.id());
+    assert!(fs::metadata(&file).is_ok());
+    assert_eq!(ctl(&server, &["reload"]).code(), 0);
+    server.quit();
+    assert!(server.wait_exit(LONG).success());
+    assert!(fs::metadata(&file).is_err(), "it goes with its server");
+}
+
+#[test]
+fn a_process_of_another_user_is_not_taken_for_a_server() {
+    // E10, V50
+    if !rustix::process::geteuid().is_root() || !have("unshare") || !have("python3") {
+        println!("skipped: another user and a network namespace are needed");
+        return;
+    }
+    let tree = Tree::new();
+    let ready = tree.path("ready").display().to_string();
+    tree.mode(".", 0o777);
+    tree.file(
+        "pose.py",
+        format!(
+            "import os, socket, time\nos.setgid(65534); os.setuid(65534)\ns = socket.socket(socket.AF_UNIX)\n\
+             s.bind('\\0sekisho/%d' % os.getpid())\ns.listen()\nopen('{ready}', 'w').close()\n\
+             time.sleep(600)\n"
+        ),
+    );
+    let pose = tree.path("pose.py").display().to_string();
+    let script = format!(
+        "python3 {pose} & poser=$!\n\
+         while [ ! -e {ready} ]; do sleep 0.02; done\n\
+         {BINARY} ctl sessions; status=$?; kill $poser; exit $status"
+    );
+    let done = run("unshare", &["-n", "sh", "-c", &script], LONG);
+    assert_ne!(done.code(), 0, "{}{}", done.stdout, done.stderr);
+    assert!(done.stderr.contains("no server of yours or of root's runs"), "{}", done.stderr);
 }
