@@ -2,6 +2,7 @@
 //! never a client's socket. What it makes is a [`Reply`], which the driver sends.
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod answer;
 pub mod cgi;
 pub mod compress;

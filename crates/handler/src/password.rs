@@ -4,6 +4,7 @@
 
 mod form;
 mod md5_crypt;
+pub(crate) mod turns;
 mod users;
 
 use std::collections::{HashMap, VecDeque};
@@ -255,6 +256,11 @@ pub struct Worked {
 }
 
 impl PasswordQuery {
+    /// Who wants to be let in.
+    pub(crate) fn user(&self) -> &[u8] {
+        &self.user
+    }
+
     /// Reads the file if it must be read, or else computes the hash: to be called where nobody waits.
     pub fn work(mut self) -> Worked {
         let path = std::mem::take(&mut self.path);
@@ -276,6 +282,11 @@ impl PasswordQuery {
 }
 
 impl Worked {
+    /// Whether a password was computed and is right.
+    pub(crate) const fn is_right(&self) -> bool {
+        matches!(self.result, Some((_, true)))
+    }
+
     /// Remembers it, so that the same question has an answer at once.
     pub fn keep(self, files: &UserFiles, password_cache: &mut PasswordCache, now: Moment) {
         if let Some(read) = self.read {

@@ -321,9 +321,10 @@ impl Starting<'_> {
         let started = match (wait, self.question.take()) {
             (Wait::For(length), _) => Ok(Delay::until(self.now + length)),
             (Wait::Password, Some(question)) => {
+                let remote = self.request.connection.remote.map(|remote| remote.ip());
                 let (hashers, context) =
                     (&self.link.worker.shared.hashers, Rc::new(self.context()));
-                PasswordTask::start(hashers, question, context, self.now)
+                PasswordTask::start(hashers, question, remote, context, self.now)
             }
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
         };

@@ -1,6 +1,5 @@
 //! What the error log is told about a start: who serves what, where, and how it is kept.
 
-
 use sekisho_config::{Level, ListenAddress};
 use sekisho_net::Sockets;
 use sekisho_net::listen::Shown;
