@@ -58,6 +58,22 @@ pub(crate) struct LocalSockets {
     pub(crate) complaint: Option<String>,
 }
 
+/// The control socket of this process, if it has one, and what is to be said about it.
+pub(crate) fn control_socket(
+    opened: io::Result<LocalSockets>,
+) -> (Option<LocalSockets>, Option<String>) {
+    match opened {
+        Ok(mut sockets) => {
+            let complaint = sockets.complaint.take();
+            (Some(sockets), complaint.map(|why| format!("control socket: {why}")))
+        }
+        Err(error) => {
+            let text = "no control socket, `sekisho ctl` cannot connect";
+            (None, Some(format!("{text}: {error}")))
+        }
+    }
+}
+
 /// A socket's file. It is removed with this, if we still may; the next server of the same user does it otherwise.
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
@@ -208,14 +224,12 @@ fn connect_now(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
 pub(crate) fn claimed(sockets: &str) -> impl Iterator<Item = u32> {
     sockets.lines().filter_map(|line| {
         let name = line.split_whitespace().nth(7)?;
-        match name.strip_prefix("@sekisho/") {
-            Some(number) => number.parse().ok(),
-            None => {
-                let (folder, file) = name.rsplit_once('/')?;
-                let is_ours = folder == ROOT_FOLDER || folder.ends_with("/sekisho");
-                file.strip_suffix(".sock").filter(|_| is_ours)?.parse().ok()
-            }
+        if let Some(number) = name.strip_prefix("@sekisho/") {
+            return number.parse().ok();
         }
+        let (folder, file) = name.rsplit_once('/')?;
+        let is_ours = folder == ROOT_FOLDER || folder.ends_with("/sekisho");
+        file.strip_suffix(".sock").filter(|_| is_ours)?.parse().ok()
     })
 }
 

@@ -25,7 +25,7 @@ use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
-use crate::{Problem, sandbox, user};
+use crate::{Problem, local_socket, sandbox, user};
 
 /// The signals that control a server, taken before anybody can know whom to send them to: one that comes
 /// while the server starts waits, and does not kill it.
@@ -157,16 +157,7 @@ impl Server {
             // There is one server in a process.
             let _ = workers.shared().user.set(name.to_owned());
         }
-        let (control_socket, control_socket_error) = match control_socket {
-            Ok(mut sockets) => {
-                let complaint = sockets.complaint.take();
-                (Some(sockets), complaint.map(|why| format!("control socket: {why}")))
-            }
-            Err(error) => {
-                let text = "no control socket, `sekisho ctl` cannot connect";
-                (None, Some(format!("{text}: {error}")))
-            }
-        };
+        let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
         let control_plane =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         let mut server = Self {

@@ -133,6 +133,7 @@ impl Remembered {
 mod tests {
     use super::*;
 
+    #[expect(clippy::unnecessary_wraps, reason = "as everything here takes it")]
     fn address(last: u8) -> Option<Address> {
         Some(std::net::IpAddr::from([192, 0, 2, last]).into())
     }
@@ -143,7 +144,6 @@ mod tests {
 
     #[test]
     fn addresses_take_turns_however_many_guesses_each_has() {
-        // V19
         let mut turns = Turns::default();
         for _ in 0..300 {
             turns.push(address(1), false, "guess");
@@ -160,7 +160,6 @@ mod tests {
 
     #[test]
     fn those_who_were_here_come_first_and_do_not_starve_the_others() {
-        // V19
         let mut turns = Turns::default();
         for last in 10..20 {
             turns.push(address(last), false, "guess");
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn who_has_gone_has_no_turn() {
-        // L12
+        // L12: nothing is left of who has gone.
         let mut turns = Turns::default();
         let first = turns.push(address(1), false, "a");
         turns.push(address(1), false, "b");
@@ -189,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_user_is_remembered_with_the_address_and_not_for_ever() {
-        // V19: somebody elsewhere who knows the name is not taken for the user.
+        // Somebody elsewhere who knows the name is not taken for the user.
         let mut remembered = Remembered::default();
         let at = |hours: u64| Moment::ZERO + Duration::from_hours(hours);
         remembered.keep(address(1), b"ann", at(0));

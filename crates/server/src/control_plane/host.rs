@@ -126,12 +126,11 @@ impl Host {
             match command {
                 ControlCommand::Serve(rules, listeners, site) => {
                     *self.site.borrow_mut() = Some(site);
-                    match &own {
-                        Some((known, _)) => *known.borrow_mut() = (*rules).clone(),
-                        None => {
-                            let sockets = std::mem::take(&mut control_sockets);
-                            own = Some(self.open_control_sockets(sockets, &rules));
-                        }
+                    if let Some((known, _)) = &own {
+                        *known.borrow_mut() = (*rules).clone();
+                    } else {
+                        let sockets = std::mem::take(&mut control_sockets);
+                        own = Some(self.open_control_sockets(sockets, &rules));
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }

@@ -126,7 +126,7 @@ impl HttpService {
             _ => None,
         };
         let address = match &self.named {
-            Some(named) if !info.is_admin => Some(reachable(named, wanted)?),
+            Some(named) if !info.is_admin => Some(reachable(named, wanted.as_ref())?),
             _ => wanted,
         };
         Ok(Visitor { session, remote, address })
@@ -222,9 +222,9 @@ async fn send(stream: &UnixStream, mut bytes: &[u8]) -> bool {
 /// The address that a caller without the right to control reaches.
 fn reachable(
     named: &[ListenAddress],
-    wanted: Option<ListenAddress>,
+    wanted: Option<&ListenAddress>,
 ) -> Result<ListenAddress, Failure> {
-    let found = match &wanted {
+    let found = match wanted {
         Some(wanted) => named.iter().find(|address| *address == wanted),
         None => named.first(),
     };

@@ -107,11 +107,11 @@ fn a_file_that_changes_is_read_again() {
     // Within a second at the most, even where the clock of the file system does not tell.
     eventually("the new file", LONG, || status(&mut client, "bcrypt", "secret") == 401);
     assert_eq!(status(&mut client, "other", "x"), 200);
-    std::fs::remove_file(server.tree().path("users")).expect("it was there");
+    fs::remove_file(server.tree().path("users")).expect("it was there");
     assert_eq!(status(&mut client, "other", "x"), 403);
     server.tree().folder("users");
     assert_eq!(status(&mut client, "other", "x"), 500);
-    std::fs::remove_dir(server.tree().path("users")).expect("it was there");
+    fs::remove_dir(server.tree().path("users")).expect("it was there");
     server.tree().file("users", USERS);
     assert_eq!(status(&mut client, "bcrypt", "secret"), 200);
     let log = server.log("error.log");
@@ -180,7 +180,7 @@ fn slow_hashes_do_not_hold_up_others() {
     assert!(ticks < one_hash * GUESSES as u64 / 2, "{ticks} ticks, {one_hash} for one hash");
 }
 
-/// V19: somebody who guesses makes others wait for a hash or two, and not for all of theirs.
+/// Somebody who guesses makes others wait for a hash or two, and not for all of theirs.
 #[test]
 fn guesses_from_one_address_do_not_make_others_wait() {
     let server = serve(tree(), "auth_basic x; auth_basic_user_file slow;");
