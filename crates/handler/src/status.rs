@@ -25,7 +25,7 @@ pub const STYLE: &str = ":root{color-scheme:light dark}body{font:14px system-ui,
     flex-wrap:wrap;gap:.5em 2em}dt{opacity:.7}dd{margin:0;font-size:1.4em}.s{overflow-x:auto}";
 /// The policy of the page: its own style, and nothing else (V48). A test keeps the digest true.
 const POLICY: &str = "default-src 'none'; \
-                      style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='\r\nX-Content-Type-Options: nosniff\r\n";
+                      style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='";
 
 /// Asks how the server is.
 #[derive(Debug)]
@@ -89,6 +89,7 @@ impl Task for StatusTask {
                     out.fields.push("Cache-Control", "no-store");
                     if self.form == StatusForm::Page {
                         out.fields.push("Content-Security-Policy", POLICY);
+                        out.fields.push("X-Content-Type-Options", "nosniff");
                     }
                     let length = text.len() as u64;
                     self.stage =
