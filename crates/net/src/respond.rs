@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_handler::{FileTask, Piece, Reply, Task};
+use sekisho_http::fields::is_field_value;
 use sekisho_http::{BodyLength, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{ConnectionFacts, added_fields};
@@ -142,6 +143,11 @@ impl Exchange {
         self.status = status;
         let (protocol, buffers) = link.parts();
         let before = buffers.scratch.out.len();
+        debug_assert!(
+            self.fields.iter().all(|(_, value)| is_field_value(value)),
+            "a value would split the head: {:?}",
+            self.fields
+        );
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
         self.head_bytes = (buffers.scratch.out.len() - before) as u64;
