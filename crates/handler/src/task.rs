@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::upstream_facts::UpstreamFacts;
 
 /// What a task has come to.
 #[derive(Debug)]
@@ -107,6 +108,11 @@ pub trait Task: std::fmt::Debug {
     /// How long the body was before it was compressed; `None` where it is not.
     fn plain_bytes(&self) -> Option<u64> {
         None
+    }
+
+    /// Which servers were asked so far, where it asks any.
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        let _ = facts;
     }
 
     /// Somebody wants it to end (L31). It still gives its one answer by `poll`.

@@ -105,6 +105,9 @@ impl Exchange {
     ) {
         let Some(accepted) = self.accepted.clone() else { return };
         let bound_site = Rc::clone(&accepted.bound_site);
+        if let Some(task) = &self.task {
+            task.describe_upstream(&mut self.route.upstream);
+        }
         self.begin_fields(&bound_site, link, now);
         self.fields.append(&mut self.outbox.fields);
         let facts = link.facts();
@@ -191,8 +194,8 @@ impl Exchange {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.log(link, is_complete, now);
         self.drop_task();
+        self.log(link, is_complete, now);
         self.pieces.clear();
         self.piece_sent = 0;
         self.permits.clear();
