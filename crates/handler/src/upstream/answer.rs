@@ -7,8 +7,8 @@ use sekisho_config::{
     CookieName, Destination, ErrorPage, Expression, Forward, Matched, Part, Pass, PassTo, Rename,
     Template, Variable,
 };
-use sekisho_http::Status;
 use sekisho_http::upstream::{Pairs, ResponseHead};
+use sekisho_http::{Fields, Status};
 use sekisho_upstream::fields::Accel;
 use sekisho_upstream::rewrite::{CookieFlags, refresh, replace_domain, replace_prefix, set_cookie};
 
@@ -167,7 +167,7 @@ impl Reading<'_> {
     pub(super) fn read(
         &self,
         head: &ResponseHead,
-        fields: &mut Vec<u8>,
+        fields: &mut Fields,
         accel: &mut Accel,
     ) -> Answer {
         let Self { forward, changes, .. } = self;
@@ -184,7 +184,7 @@ impl Reading<'_> {
         {
             if head.status == Status::UNAUTHORIZED {
                 for value in head.fields.all(b"www-authenticate") {
-                    push_field(fields, b"WWW-Authenticate", value);
+                    fields.push("WWW-Authenticate", value);
                 }
             }
             return Answer::Intercepted(head.status);
@@ -203,7 +203,7 @@ impl Reading<'_> {
                 }
                 _ => None,
             };
-            push_field(fields, name, new.as_deref().unwrap_or(value));
+            fields.push(name, new.as_deref().unwrap_or(value));
         }
         let length = match head.has_body {
             _ if self.is_head => head.content_length,
@@ -222,10 +222,4 @@ fn has_accel(fields: &Pairs) -> bool {
 fn with_charset(value: &[u8], charset: &[u8]) -> Option<Vec<u8>> {
     let media_type = value.split(|byte| *byte == b';').next()?.trim_ascii_end();
     Some([media_type, b"; charset=", charset].concat())
-}
-
-pub(super) fn push_field(fields: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    for part in [name, b": ", value, b"\r\n"] {
-        fields.extend_from_slice(part);
-    }
 }

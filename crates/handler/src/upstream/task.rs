@@ -626,9 +626,7 @@ impl Task for UpstreamTask {
         }
         if let Stage::Exchanging(_, exchange) = &self.parts.stage {
             facts.fields.clear();
-            for (name, value) in exchange.work.scratch.head.fields.iter() {
-                facts.fields.push(name, value);
-            }
+            facts.fields.extend_from(&exchange.work.scratch.head.fields);
         }
     }
 
