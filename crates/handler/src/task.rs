@@ -17,6 +17,11 @@ pub enum Progress {
     /// The head of the response: its fields have been added to [`Outbox::fields`]. The length of the
     /// body, where it is known.
     Head(Status, Option<u64>),
+    /// An answer before the answer (1xx); its fields are in [`Outbox::fields`].
+    Informational(Status),
+    /// Another protocol from here on (101), which is this one; fields are in [`Outbox::fields`]. Bytes in either
+    /// direction are a body without an end.
+    Upgrade(Vec<u8>),
     /// Bytes of the body have been appended to [`Outbox::body`].
     Body,
     /// The response is complete.
@@ -98,6 +103,11 @@ pub trait Task: std::fmt::Debug {
     /// Whether the client does not take what was made: then silence is not the task's fault.
     fn hold(&mut self, is_held: bool, now: Moment) {
         let _ = (is_held, now);
+    }
+
+    /// The client does not take what was made: a task that keeps it for later goes on with its source meanwhile.
+    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
+        let _ = (cx, now);
     }
 
     /// Its own deadline (T9: while it works, this one decides).

@@ -8,6 +8,7 @@ mod exchange;
 mod group;
 mod plan;
 mod pool;
+mod spool;
 mod stream;
 mod task;
 mod words;

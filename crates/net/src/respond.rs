@@ -24,6 +24,16 @@ impl Exchange {
         link.worker.clock.push_date(now, &mut self.fields);
     }
 
+    /// The same, and those of a task, which may have a `Server` and a `Date` of its own (`proxy_pass_header`).
+    fn begin_task_fields(&mut self, bound_site: &BoundSite, link: &Link, now: Moment) {
+        self.begin_fields(bound_site, link, now);
+        let own = &self.outbox.fields;
+        if own.get("server").is_some() || own.get("date").is_some() {
+            self.fields.retain(|name, _| !own.all(name).any(|_| true));
+        }
+        self.fields.append(&mut self.outbox.fields);
+    }
+
     /// Sends a reply; `file_bytes` is how long the file is that it is about.
     pub(crate) fn send_reply(
         &mut self,
@@ -106,8 +116,7 @@ impl Exchange {
         if let Some(task) = &self.task {
             task.describe_upstream(&mut self.route.upstream);
         }
-        self.begin_fields(&bound_site, link, now);
-        self.fields.append(&mut self.outbox.fields);
+        self.begin_task_fields(&bound_site, link, now);
         let facts = link.facts();
         let request = request_view(&self.head, &accepted, &facts, link, now);
         let table = bound_site.site.table();
@@ -117,6 +126,24 @@ impl Exchange {
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);
         let length = BodyLength::of(length.filter(|_| !is_compressed));
         self.send_head(link, status, length, now);
+    }
+
+    /// Switches to another protocol, as a task says; whether that can be.
+    pub(crate) fn send_upgrade(&mut self, link: &mut Link, protocol: &[u8], now: Moment) -> bool {
+        let Some(accepted) = self.accepted.clone() else { return false };
+        if let Some(task) = &self.task {
+            task.describe_upstream(&mut self.route.upstream);
+        }
+        self.begin_task_fields(&accepted.bound_site, link, now);
+        self.begin_sending(link, now);
+        let (engine, buffers) = link.parts();
+        let before = buffers.scratch.out.len();
+        if !engine.upgrade(protocol, &self.fields, &mut buffers.scratch, now) {
+            return false;
+        }
+        self.status = Status::SWITCHING_PROTOCOLS;
+        self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        true
     }
 
     fn send_head(

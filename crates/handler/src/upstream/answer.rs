@@ -107,7 +107,10 @@ fn renamed(source: &Source<'_>, pass: &Pass, rename: &Rename) -> Option<Renamed>
 fn filled(source: &Source<'_>, template: &Template, regex: &Expression) -> Vec<Filled> {
     let pieces = template.parts.iter().map(|part| match part {
         Part::Literal(text) => Filled::Text(text.clone()),
-        Part::Variable(Variable::Capture(number)) => Filled::Group(usize::from(*number)),
+        Part::Variable(Variable::Capture(number)) => {
+            // The whole match is not among the groups.
+            Filled::Group(usize::from(*number).saturating_sub(1))
+        }
         Part::Variable(Variable::NamedCapture(name)) if regex.group(name).is_some() => {
             Filled::Group(regex.group(name).unwrap_or_default())
         }

@@ -65,6 +65,7 @@ pub(super) struct Exchange {
     has_body_ended: bool,
     /// The server has closed its side.
     has_input_ended: bool,
+    is_held: bool,
     /// Where the bytes of the last event lie in the input.
     base: usize,
     pub(super) received: u64,
@@ -97,6 +98,7 @@ impl Exchange {
             body_at: 0,
             has_body_ended: false,
             has_input_ended: false,
+            is_held: false,
             base: 0,
             received: 0,
             sent: 0,
@@ -107,6 +109,11 @@ impl Exchange {
     pub(super) fn start(&mut self, request: &Request<'_>, now: Moment) -> Result<(), RequestFault> {
         self.connection.usage.requests += 1;
         self.connection.engine.get_mut().start(request, &mut self.work.scratch, now)
+    }
+
+    /// Whether nothing waits to leave.
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.work.sent == self.work.scratch.out.len()
     }
 
     /// Whether all of the request has been framed.
@@ -193,6 +200,7 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
         to: &mut Vec<u8>,
+        is_paced: bool,
         now: Moment,
     ) -> Poll<io::Result<Happened>> {
         let Work { scratch, input, taken, .. } = &mut *self.work;
@@ -217,7 +225,7 @@ impl Exchange {
             };
         }
         let direct = engine.direct_body();
-        let is_direct = input.is_empty() && direct >= DIRECT_MIN;
+        let is_direct = input.is_empty() && direct >= DIRECT_MIN && !is_paced;
         let read = if is_direct {
             let room = usize::try_from(direct).unwrap_or(usize::MAX).min(DIRECT_BYTES);
             to.reserve(room);
@@ -250,6 +258,14 @@ impl Exchange {
                 engine.body_taken((count - behind) as u64, now);
                 Poll::Ready(Ok(Happened::Direct(count - behind)))
             }
+        }
+    }
+
+    /// Whether more of the answer is to come for now.
+    pub(super) fn hold(&mut self, is_held: bool, now: Moment) {
+        if self.is_held != is_held {
+            self.is_held = is_held;
+            self.connection.engine.get_mut().hold(is_held, now);
         }
     }
 

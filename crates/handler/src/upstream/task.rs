@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::{ErrorPage, Family, Level, Pass};
-use sekisho_http::upstream::{Event, Failure, Phase, Request};
+use sekisho_http::upstream::{Event, Failure, Phase, Request, is_hop_by_hop};
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
@@ -23,6 +23,7 @@ use super::exchange::{Exchange, Happened, engine};
 use super::group::Group;
 use super::plan::Plan;
 use super::pool::Pools;
+use super::spool::{Room, Spool};
 use super::stream::{Connecting, Options, connect};
 use super::words::Words;
 use crate::cgi::HandlerContext;
@@ -85,6 +86,14 @@ pub(super) struct Parts {
     pub(super) has_body_ended: bool,
 }
 
+/// What comes before the body.
+#[derive(Debug)]
+enum Head {
+    Final(Status, Option<u64>),
+    Informational(Status),
+    Upgrade(Vec<u8>),
+}
+
 /// How it ends.
 #[derive(Debug)]
 enum Ending {
@@ -99,7 +108,7 @@ enum Ending {
 pub(super) struct UpstreamTask {
     parts: Parts,
     /// The head, until it is taken; its fields are in the outbox.
-    head: Option<(Status, Option<u64>)>,
+    head: Option<Head>,
     is_head_given: bool,
     ending: Option<Ending>,
     /// What servers sent, for the logs: one for each try.
@@ -107,6 +116,12 @@ pub(super) struct UpstreamTask {
     /// The fields of the last answer, where anybody wants them.
     accel: Accel,
     is_held: bool,
+    /// What the client has not taken yet.
+    spool: Spool,
+    /// Another protocol is spoken in both directions.
+    is_tunnel: bool,
+    /// The client has ended its side of it.
+    is_tunnel_ending: bool,
     /// The client is to be woken when more of its body can be taken.
     awaits_room: bool,
     /// When reading may go on (`proxy_limit_rate`), and since when and how much was read.
@@ -131,6 +146,9 @@ impl UpstreamTask {
             counts: Vec::new(),
             accel: Accel::default(),
             is_held: false,
+            spool: Spool::default(),
+            is_tunnel: false,
+            is_tunnel_ending: false,
             awaits_room: false,
             resumes: None,
             reading_since: None,
@@ -297,7 +315,7 @@ impl UpstreamTask {
         match reading.read(head, &mut out.fields, &mut self.accel) {
             Answer::Given(status, length) => {
                 let status = self.parts.status.unwrap_or(status);
-                self.head = Some((status, length));
+                self.head = Some(Head::Final(status, length));
             }
             Answer::HandOver(target) => self.finish_early(Ending::HandOver(target)),
             Answer::Intercepted(status) => self.finish_early(Ending::Fail(status)),
@@ -328,12 +346,23 @@ impl UpstreamTask {
 
     /// What can be taken now.
     fn next(&mut self, out: &mut Outbox) -> Option<Progress> {
-        if let Some((status, length)) = self.head.take() {
-            self.is_head_given = true;
-            return Some(Progress::Head(status, length));
+        match self.head.take() {
+            Some(Head::Informational(status)) => return Some(Progress::Informational(status)),
+            Some(Head::Final(status, length)) => {
+                self.is_head_given = true;
+                return Some(Progress::Head(status, length));
+            }
+            Some(Head::Upgrade(protocol)) => {
+                self.is_head_given = true;
+                return Some(Progress::Upgrade(protocol));
+            }
+            None => {}
         }
         if !out.body.is_empty() && self.is_head_given {
             return Some(Progress::Body);
+        }
+        if !self.spool.is_empty() {
+            return None;
         }
         Some(match self.ending.take()? {
             Ending::Done => Progress::Done,
@@ -362,6 +391,10 @@ impl UpstreamTask {
                 return Poll::Ready(());
             }
         }
+        if self.is_tunnel_ending && exchange.is_all_sent() {
+            self.finish_early(Ending::Done);
+            return Poll::Ready(());
+        }
         if let Some(at) = self.resumes
             && !at.is_due(now)
         {
@@ -369,7 +402,8 @@ impl UpstreamTask {
         }
         self.resumes = None;
         let phase = exchange.connection.engine.get().phase();
-        match exchange.receive(cx, &mut out.body, now) {
+        let is_paced = self.parts.pass.forward.read_rate > 0;
+        match exchange.receive(cx, &mut out.body, is_paced, now) {
             Poll::Ready(Ok(happened)) => {
                 let before = exchange.received;
                 self.handle(happened, phase, out, now);
@@ -422,7 +456,14 @@ impl UpstreamTask {
         };
         let Stage::Exchanging(peer, exchange) = &mut self.parts.stage else { return };
         match event {
-            Event::Informational => {}
+            // Expectations are met by this server itself (H7).
+            Event::Informational => {
+                let head = &exchange.work.scratch.head;
+                if head.status.code() > 101 {
+                    out.fields.extend_from(&head.fields);
+                    self.head = Some(Head::Informational(head.status));
+                }
+            }
             Event::Head => {
                 let status = exchange.work.scratch.head.status;
                 let Parts { group, machine, pools, .. } = &mut self.parts;
@@ -449,15 +490,52 @@ impl UpstreamTask {
                 );
             }
             Event::End => self.finish(now),
-            Event::Upgraded => self.end(Ending::Fail(Status::BAD_GATEWAY)),
+            Event::Upgraded => self.upgrade(out, now),
             Event::Failed(failure) => self.fail(failure, phase, out, now),
         }
+    }
+
+    /// The server switches to the protocol that the client asked for.
+    fn upgrade(&mut self, out: &mut Outbox, now: Moment) {
+        let Stage::Exchanging(_, exchange) = &self.parts.stage else { return };
+        let head = &exchange.work.scratch.head;
+        let (status, visible) = (head.status, &self.parts.pass.forward.visible);
+        for (name, value) in head.fields.iter() {
+            // The engine says what is about the connection.
+            if visible.has(name) && !is_hop_by_hop(name) {
+                out.fields.push(name, value);
+            }
+        }
+        let Parts { group, machine, pools, plan, .. } = &mut self.parts;
+        machine.answered(status, &group.balancer, now, || pools.random());
+        let protocol = plan.pairs.get("upgrade").unwrap_or_default().to_vec();
+        self.head = Some(Head::Upgrade(protocol));
+        self.is_tunnel = true;
     }
 
     fn count_body(&mut self, bytes: usize) {
         if let Some(counts) = self.counts.last_mut() {
             counts.body += bytes as u64;
         }
+    }
+
+    /// Whether the answer is read though the client does not take it.
+    fn buffers(&self) -> bool {
+        let is_on = self.accel.buffering.unwrap_or(self.parts.pass.forward.buffering);
+        is_on && self.is_head_given && !self.is_tunnel
+    }
+
+    fn hold_engine(&mut self, is_held: bool, now: Moment) {
+        if let Stage::Exchanging(_, exchange) = &mut self.parts.stage {
+            exchange.hold(is_held, now);
+        }
+    }
+
+    fn spool_failed(&mut self, error: &io::Error, now: Moment) {
+        self.parts.context.report(Level::Crit, format_args!("cannot keep an answer: {error}"));
+        self.spool = Spool::default();
+        self.parts.machine.abandoned(&self.parts.group.balancer, now);
+        self.end(Ending::Break);
     }
 
     fn gathering_failed(&mut self, error: &io::Error) {
@@ -475,7 +553,8 @@ impl Task for UpstreamTask {
     }
 
     fn stops_with_client(&self) -> bool {
-        true
+        // What a client said before it ended its side of a tunnel still arrives.
+        !self.is_tunnel
     }
 
     fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
@@ -487,7 +566,9 @@ impl Task for UpstreamTask {
                     bytes.len()
                 }
             },
-            Stage::Exchanging(_, exchange) if matches!(self.parts.body, Body::Stream(_)) => {
+            Stage::Exchanging(_, exchange)
+                if self.is_tunnel || matches!(self.parts.body, Body::Stream(_)) =>
+            {
                 let taken = exchange.take(bytes, now);
                 self.awaits_room = taken < bytes.len();
                 // It leaves with the next poll.
@@ -505,6 +586,11 @@ impl Task for UpstreamTask {
 
     fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
         self.parts.has_body_ended = true;
+        if self.is_tunnel {
+            self.is_tunnel_ending = true;
+            cx.waker().wake_by_ref();
+            return;
+        }
         match &mut self.parts.stage {
             Stage::Gathering(body) => body.end(),
             Stage::Exchanging(_, exchange) if !exchange.is_request_framed() => {
@@ -516,6 +602,23 @@ impl Task for UpstreamTask {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        let is_due = |deadline: Deadline| deadline.at.is_due(now);
+        if self.is_held && self.next_deadline().is_some_and(is_due) {
+            // The server is late, and nothing can be given to the client now.
+            self.absorb(cx, now);
+            return Poll::Pending;
+        }
+        if !self.spool.is_empty() {
+            match self.spool.poll_take(cx, &mut out.body) {
+                Poll::Pending => return Poll::Pending,
+                // What waits comes before what is read now.
+                Poll::Ready(Ok(())) if !self.spool.is_empty() => {
+                    return Poll::Ready(Progress::Body);
+                }
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => self.spool_failed(&error, now),
+            }
+        }
         loop {
             let is_more = matches!(self.parts.stage, Stage::Exchanging(..))
                 && self.head.is_none()
@@ -583,8 +686,29 @@ impl Task for UpstreamTask {
 
     fn hold(&mut self, is_held: bool, now: Moment) {
         self.is_held = is_held;
-        if let Stage::Exchanging(_, exchange) = &mut self.parts.stage {
-            exchange.connection.engine.get_mut().hold(is_held, now);
+        if !is_held || !self.buffers() {
+            self.hold_engine(is_held, now);
+        }
+    }
+
+    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
+        if !self.buffers() {
+            return;
+        }
+        let forward = &self.parts.pass.forward;
+        let room = Room { memory: forward.buffers_bytes, file: forward.temp_file_bytes_max };
+        while matches!(self.parts.stage, Stage::Exchanging(..)) && self.head.is_none() {
+            if !self.spool.has_room(cx, room) {
+                return self.hold_engine(true, now);
+            }
+            self.hold_engine(false, now);
+            let mut made = Outbox::default();
+            std::mem::swap(&mut made.body, self.spool.end());
+            let step = self.exchange_step(cx, &mut made, now);
+            std::mem::swap(&mut made.body, self.spool.end());
+            if step.is_pending() {
+                return;
+            }
         }
     }
 

@@ -100,12 +100,13 @@ impl Scope<'_> {
         let is_split = split.is_some_and(|pattern| {
             pattern.regex.captures(path, &mut groups) == sekisho_config::Matched::Yes
         });
+        // The whole match is not among them.
         let group = |at: usize| {
             let range = groups.get(at).cloned().flatten()?;
             path.get(range)
         };
         let (script, info) = match is_split {
-            true => (group(1).unwrap_or_default(), group(2).unwrap_or_default()),
+            true => (group(0).unwrap_or_default(), group(1).unwrap_or_default()),
             false => (path.as_slice(), &[][..]),
         };
         if is_info {
