@@ -2,6 +2,7 @@
 //! machines that decide are pure (`upstream::request`, the engines of `http1::client` and `gateway`); here are
 //! sockets, buffers and what is kept for later. One task for all protocols.
 
+mod alone;
 mod answer;
 mod body;
 mod exchange;
@@ -11,13 +12,16 @@ mod pool;
 mod spool;
 mod stream;
 mod task;
+mod tls;
 mod words;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{Family, Level};
+use rustls::pki_types::ServerName;
+use sekisho_config::{Family, Level, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::Moment;
@@ -34,6 +38,8 @@ pub use group::{Group, Groups};
 use plan::{NoPlan, Source};
 pub use pool::Pools;
 use task::{Stage, UpstreamTask};
+use tls::Secure;
+pub use tls::{UpstreamTlsConfigs, UpstreamTlsProblem};
 
 /// What a server is asked for.
 #[derive(Debug)]
@@ -46,6 +52,8 @@ pub struct Call<'a> {
     pub route_state: &'a RouteState,
     /// The groups of the configuration.
     pub groups: &'a [Arc<Group>],
+    /// How servers are spoken to by TLS.
+    pub tls: &'a UpstreamTlsConfigs,
     /// What this worker keeps.
     pub pools: &'a Rc<Pools>,
     /// Whether body bytes follow, and how many, if that is known.
@@ -69,6 +77,18 @@ pub fn start(
         context.report(Level::Error, format_args!("{why}"));
         status
     })?;
+    let secure = if plan.is_tls {
+        let config = call.tls.get(&forward.tls);
+        let secure = config.and_then(|config| Secure::new(config, &forward.tls, &plan.host));
+        let Some(secure) = secure else {
+            let host = plan.host.escape_ascii();
+            context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
+            return Err(Status::BAD_GATEWAY);
+        };
+        Some(secure)
+    } else {
+        None
+    };
     let selection = match (group.method, &group.key) {
         (Method::IpHash, _) => {
             group.balancer.begin_for(request.connection.remote.map(|remote| remote.ip()))
@@ -105,8 +125,12 @@ pub fn start(
         let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
         address.or_else(|_| text.parse()).ok()
     });
+    let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
+    let is_steadfast = forward.ignore_client_abort;
     let task = UpstreamTask::new(task::Parts {
         bind,
+        manner,
+        secure,
         context,
         pools: Rc::clone(call.pools),
         group,
@@ -121,5 +145,20 @@ pub fn start(
         stage,
         has_body_ended: !call.has_body,
     });
-    Ok(Box::new(task))
+    if is_steadfast { Ok(Box::new(alone::Steadfast::new(task))) } else { Ok(Box::new(task)) }
+}
+
+/// A number that is the same for connections that may serve each other's requests.
+fn manner(
+    family: Family,
+    tls: Option<(&UpstreamTls, &ServerName<'static>)>,
+    bind: Option<SocketAddr>,
+) -> u64 {
+    if tls.is_none() && bind.is_none() {
+        return family as u64;
+    }
+    let mut hasher = DefaultHasher::new();
+    (family, tls, bind).hash(&mut hasher);
+    // Those of one family without anything particular have the smallest numbers.
+    hasher.finish() | 1 << 63
 }

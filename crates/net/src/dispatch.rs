@@ -304,6 +304,7 @@ impl Starting<'_> {
             request,
             route_state: route,
             groups: self.accepted.bound_site.site.groups(),
+            tls: self.accepted.bound_site.site.upstream_tls(),
             pools: &self.link.worker.upstreams,
             has_body: is_asked && self.body.0,
             body_bytes: self.body.1.filter(|_| is_asked),

@@ -171,7 +171,10 @@ impl Exchange {
             self.fill(body, now)?;
             let Work { scratch, sent, .. } = &mut *self.work;
             if *sent == scratch.out.len() {
-                return Ok(is_moved);
+                return match self.connection.stream.flush(cx) {
+                    Poll::Ready(Err(error)) => Err(error),
+                    _ => Ok(is_moved),
+                };
             }
             let engine = self.connection.engine.get_mut();
             match self.connection.stream.write(cx, &scratch.out[*sent..]) {

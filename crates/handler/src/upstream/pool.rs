@@ -79,10 +79,18 @@ impl Work {
     }
 }
 
+/// Which connections are equal: those to one group in one protocol, with the same name and certificates. One that was
+/// made for a location that does not verify its server must not serve one that does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PoolKey {
+    group: u64,
+    manner: u64,
+}
+
 /// What a worker keeps.
 #[derive(Debug)]
 pub struct Pools {
-    groups: RefCell<HashMap<u64, (Weak<Group>, keepalive::Pool<Connection>)>>,
+    groups: RefCell<HashMap<PoolKey, (Weak<Group>, keepalive::Pool<Connection>)>>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     work: RefCell<Vec<Box<Work>>>,
     random: Cell<u64>,
@@ -127,9 +135,15 @@ impl Pools {
     }
 
     /// A kept connection to this server that is still there.
-    pub(super) fn take(&self, group: &Group, peer: usize, now: Moment) -> Option<Connection> {
+    pub(super) fn take(
+        &self,
+        group: &Group,
+        manner: u64,
+        peer: usize,
+        now: Moment,
+    ) -> Option<Connection> {
         let mut groups = self.groups.borrow_mut();
-        let (_, pool) = groups.get_mut(&group.serial)?;
+        let (_, pool) = groups.get_mut(&PoolKey { group: group.serial, manner })?;
         while let Some((mut connection, usage)) = pool.take(peer, now) {
             if connection.stream.is_idle() {
                 connection.usage = usage;
@@ -143,6 +157,7 @@ impl Pools {
     pub(super) fn keep(
         self: &Rc<Self>,
         group: &Arc<Group>,
+        manner: u64,
         peer: usize,
         connection: Connection,
         now: Moment,
@@ -154,7 +169,7 @@ impl Pools {
         }
         let mut groups = self.groups.borrow_mut();
         let (_, pool) = groups
-            .entry(group.serial)
+            .entry(PoolKey { group: group.serial, manner })
             .or_insert_with(|| (Arc::downgrade(group), keepalive::Pool::new(group.keepalive)));
         pool.put(peer, connection, usage, now);
         drop(groups);

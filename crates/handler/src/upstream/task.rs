@@ -24,7 +24,8 @@ use super::group::Group;
 use super::plan::Plan;
 use super::pool::Pools;
 use super::spool::{Room, Spool};
-use super::stream::{Connecting, Options, connect};
+use super::stream::{ConnectError, Connecting, Options, connect};
+use super::tls::Secure;
 use super::words::Words;
 use crate::cgi::HandlerContext;
 use crate::request_body::RequestBody;
@@ -73,6 +74,10 @@ pub(super) struct Parts {
     pub(super) group: Arc<Group>,
     /// The address that connections come from.
     pub(super) bind: Option<SocketAddr>,
+    /// By what connections differ that are not for the same use.
+    pub(super) manner: u64,
+    /// How connections are encrypted.
+    pub(super) secure: Option<Secure>,
     pub(super) pass: Arc<Pass>,
     pub(super) plan: Plan,
     pub(super) machine: UpstreamRequest,
@@ -155,6 +160,20 @@ impl UpstreamTask {
         }
     }
 
+    pub(super) fn now(&self) -> Moment {
+        self.parts.context.now()
+    }
+
+    /// Whether all of the request is here, so that it can be asked without its client.
+    pub(super) const fn has_request(&self) -> bool {
+        match self.parts.stage {
+            Stage::Gathering(_) | Stage::Ended => false,
+            Stage::Ready | Stage::Connecting(..) | Stage::Exchanging(..) => {
+                self.parts.has_body_ended && !self.is_tunnel
+            }
+        }
+    }
+
     fn report(&self, level: Level, peer: Option<usize>, what: fmt::Arguments<'_>) {
         let Parts { group, pass, plan, context, .. } = &self.parts;
         let name = peer.and_then(|peer| group.addresses.get(peer)).map_or(&group.name, |it| &it.1);
@@ -220,7 +239,7 @@ impl UpstreamTask {
         self.counts.push(Counts::default());
         let Parts { group, pools, pass, .. } = &self.parts;
         let forward = Arc::clone(&pass.forward);
-        let kept = if may_be_kept { pools.take(group, peer, now) } else { None };
+        let kept = if may_be_kept { pools.take(group, self.parts.manner, peer, now) } else { None };
         if let Some(connection) = kept {
             let exchange = Exchange::kept(connection, &forward, pools.borrow_work());
             return self.exchange(peer, exchange, true, now);
@@ -228,7 +247,11 @@ impl UpstreamTask {
         let Some((address, _)) = group.addresses.get(peer) else {
             return self.end(Ending::Fail(Status::INTERNAL_SERVER_ERROR));
         };
-        let options = Options { bind: self.parts.bind, keepalive: forward.socket_keepalive };
+        let options = Options {
+            bind: self.parts.bind,
+            keepalive: forward.socket_keepalive,
+            secure: self.parts.secure.clone(),
+        };
         self.parts.stage = Stage::Connecting(peer, connect(address.clone(), options));
     }
 
@@ -339,7 +362,7 @@ impl UpstreamTask {
             let Parts { pools, group, .. } = &self.parts;
             let Exchange { connection, work, .. } = *exchange;
             pools.give_back(work);
-            pools.keep(group, peer, connection, now);
+            pools.keep(group, self.parts.manner, peer, connection, now);
         }
         self.ending = Some(Ending::Done);
     }
@@ -654,9 +677,15 @@ impl Task for UpstreamTask {
                             cx.waker().wake_by_ref();
                         }
                     }
-                    Poll::Ready(Err(error)) => {
+                    Poll::Ready(Err(ConnectError::Io(error))) => {
                         let failure = Failure::NotConnected(error.raw_os_error());
                         self.fail(failure, Phase::Connecting, out, now);
+                    }
+                    Poll::Ready(Err(ConnectError::Tls(why))) => {
+                        let peer = *peer;
+                        let what = format_args!("upstream SSL certificate or handshake: {why}");
+                        self.report(Level::Error, Some(peer), what);
+                        self.fail(Failure::NotSecured, Phase::Connecting, out, now);
                     }
                     Poll::Pending => {
                         let deadline = self.parts.machine.next_deadline();

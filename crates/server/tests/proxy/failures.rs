@@ -227,6 +227,42 @@ fn a_client_that_goes_cancels_the_request() {
     assert!(watch.elapsed() < Duration::from_secs(30));
 }
 
+/// `proxy_ignore_client_abort`: the server is asked to the end.
+#[test]
+fn a_client_that_goes_is_ignored_where_that_is_said() {
+    let (go, gate) = mpsc::channel::<()>();
+    let (told, ended) = mpsc::channel();
+    let shared = std::sync::Mutex::new((gate, told));
+    let backend = Backend::start(move |connection| {
+        connection.request();
+        if connection.number > 0 {
+            return connection.answer("200 OK", "Connection: close\r\n", "another");
+        }
+        let shared = shared.lock().expect("no panic");
+        let _ = shared.0.recv_timeout(LONG);
+        connection.answer("200 OK", "", "late");
+        // The next request comes by the same connection: nothing was cut.
+        let again = connection.request();
+        connection.answer("200 OK", "", "again");
+        let _ = shared.1.send(again.is_some());
+    });
+    let body = format!(
+        "upstream back {{ server {}; keepalive 1; }}
+         server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://back; proxy_ignore_client_abort on; }} }}",
+        backend.address()
+    );
+    let server = Server::start_in(Tree::new(), BINARY, &http(&body));
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request", LONG, || !backend.heads().is_empty());
+    let with_client = server.fds();
+    drop(client);
+    eventually("the client's end", LONG, || server.fds() < with_client);
+    go.send(()).expect("it waits");
+    eventually("a kept connection", LONG, || server.connect().get("/").text() == "again");
+    assert_eq!(ended.recv_timeout(LONG), Ok(true));
+}
+
 /// O4: a stop lets requests finish.
 #[test]
 fn a_graceful_stop_waits_for_the_answer() {
