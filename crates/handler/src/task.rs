@@ -44,6 +44,8 @@ pub enum Progress {
 pub struct Outbox {
     /// Fields of the response; never those of framing.
     pub fields: Fields,
+    /// How fast the body may leave, in place of `limit_rate` (`X-Accel-Limit-Rate`); 0 is no limit.
+    pub limit_rate: Option<u64>,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
 }

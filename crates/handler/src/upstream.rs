@@ -5,6 +5,7 @@
 mod alone;
 mod answer;
 mod body;
+mod engine;
 mod exchange;
 mod group;
 mod plan;
@@ -113,12 +114,10 @@ pub fn start(
         (None, false) => Body::None,
     };
     let changes = Changes::new(&source, &pass);
-    let stage = match has_body && !is_streamed {
-        true => {
-            let body = RequestBody::new(settings.client_body_buffer_size, call.body_bytes);
-            Stage::Gathering(body)
-        }
-        false => Stage::Ready,
+    let stage = if has_body && !is_streamed {
+        Stage::Gathering(RequestBody::new(settings.client_body_buffer_size, call.body_bytes))
+    } else {
+        Stage::Ready
     };
     let bind = forward.bind.as_ref().and_then(|template| {
         let text = String::from_utf8(source.value(template)).ok()?;

@@ -116,6 +116,9 @@ impl Exchange {
         if let Some(task) = &self.task {
             task.describe_upstream(&mut self.route.upstream);
         }
+        if let Some(rate) = self.outbox.limit_rate.take() {
+            self.route.limit_rate = Some(rate);
+        }
         self.begin_task_fields(&bound_site, link, now);
         let facts = link.facts();
         let request = request_view(&self.head, &accepted, &facts, link, now);

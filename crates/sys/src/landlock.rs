@@ -94,7 +94,7 @@ pub fn landlock_version() -> io::Result<i64> {
 /// What a thread will be allowed.
 #[derive(Debug)]
 pub struct Ruleset {
-    ruleset: OwnedFd,
+    descriptor: OwnedFd,
     handled: u64,
     network: u64,
 }
@@ -141,7 +141,7 @@ impl Ruleset {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has just opened it for us, close-on-exec.
-        Ok(Self { ruleset: unsafe { OwnedFd::from_raw_fd(ruleset) }, handled, network })
+        Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(ruleset) }, handled, network })
     }
 
     /// Allows this below a folder, or for a file.
@@ -149,7 +149,7 @@ impl Ruleset {
         let meant = if is_folder { u64::MAX } else { OF_FILES };
         let allowed = right.bits() & meant & self.handled;
         let rule = PathBeneath { allowed, parent: place.as_raw_fd() };
-        let ruleset = self.ruleset.as_fd().as_raw_fd();
+        let ruleset = self.descriptor.as_fd().as_raw_fd();
         // SAFETY: the rule has the kernel's own form and is only read; both descriptors are open.
         let added = unsafe {
             libc::syscall(
@@ -181,7 +181,7 @@ impl Ruleset {
     }
 
     fn add_port(&self, rule: &NetPort) -> io::Result<()> {
-        let ruleset = self.ruleset.as_fd().as_raw_fd();
+        let ruleset = self.descriptor.as_fd().as_raw_fd();
         // SAFETY: the rule has the kernel's own form and is only read; the descriptor is open.
         let added = unsafe {
             libc::syscall(
@@ -198,7 +198,7 @@ impl Ruleset {
     /// Limits the calling thread to what is allowed, for ever, and all that it starts from now on. It must
     /// have given up new privileges before.
     pub fn restrict_thread(&self) -> io::Result<()> {
-        let ruleset = self.ruleset.as_fd().as_raw_fd();
+        let ruleset = self.descriptor.as_fd().as_raw_fd();
         // SAFETY: no memory is looked at; the descriptor is open.
         let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -122,6 +122,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
+#[expect(clippy::unnecessary_wraps, reason = "the end of every apply function")]
 fn change(l: &mut Level, change: impl FnOnce(&mut UpstreamGroup)) -> Result<(), Fault> {
     if let Some(group) = &mut l.group {
         change(group);

@@ -64,10 +64,10 @@ impl UpstreamPlace {
     pub fn parse(text: &str, port: u16) -> Result<Self, &'static str> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_suffix(':').unwrap_or(path);
-            return match path.is_empty() {
-                true => Err("no path in the unix domain socket"),
-                false => Ok(Self::Unix(PathBuf::from(path))),
-            };
+            if path.is_empty() {
+                return Err("no path in the unix domain socket");
+            }
+            return Ok(Self::Unix(PathBuf::from(path)));
         }
         let (host, number) = match text.strip_prefix('[') {
             Some(rest) => match rest.split_once(']') {

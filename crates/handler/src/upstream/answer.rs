@@ -208,12 +208,8 @@ impl Reading<'_> {
             };
             fields.push(name, new.as_deref().unwrap_or(value));
         }
-        let length = match head.has_body {
-            _ if self.is_head => head.content_length,
-            true => head.content_length,
-            false if code == 304 => head.content_length,
-            false => Some(0),
-        };
+        let says_length = self.is_head || head.has_body || code == 304;
+        let length = if says_length { head.content_length } else { Some(0) };
         Answer::Given(head.status, length)
     }
 }

@@ -3,21 +3,16 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use sekisho_config::{Family, Forward};
-use sekisho_gateway::SingleRequest;
-use sekisho_gateway::fastcgi::FastCgi;
-use sekisho_gateway::uwsgi::Modifiers;
-use sekisho_http::upstream::{Event, Request, RequestFault, Timeouts};
-use sekisho_http1::client::{Client, Limits};
+use sekisho_config::Forward;
+use sekisho_http::upstream::{Event, Request, RequestFault};
 use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_upstream::keepalive::Usage;
 
 use super::body::Body;
-use super::pool::{Connection, Engine, INPUT_BYTES, Work};
+use super::engine::Engine;
+use super::pool::{Connection, INPUT_BYTES, Work};
 use super::stream::Stream;
 
-/// How many fields the head of an answer may have.
-const FIELDS_MAX: usize = 1000;
 /// How much of a request body waits to leave.
 const OUT_BYTES: usize = 64 * 1024;
 /// How much of an answer's body is read at a time, where it need not be looked at.
@@ -25,27 +20,8 @@ const DIRECT_BYTES: usize = 128 * 1024;
 /// Less than this is not worth a read of its own.
 const DIRECT_MIN: u64 = 4 * 1024;
 
-/// An engine for a new connection.
-pub(super) fn engine(family: Family, forward: &Forward) -> Engine {
-    let timeouts = Timeouts { send: forward.send_timeout, read: forward.read_timeout };
-    let size = forward.buffer_size;
-    match family {
-        Family::Proxy => Engine::Http1(Client::new(limits(forward), timeouts)),
-        Family::FastCgi => Engine::FastCgi(FastCgi::new(size, timeouts)),
-        Family::Scgi => Engine::Single(SingleRequest::scgi(size, timeouts)),
-        Family::Uwsgi => {
-            let modifiers = Modifiers(forward.modifiers.0, forward.modifiers.1);
-            Engine::Single(SingleRequest::uwsgi(modifiers, size, timeouts))
-        }
-    }
-}
-
-const fn limits(forward: &Forward) -> Limits {
-    Limits { head_bytes_max: forward.buffer_size, fields_max: FIELDS_MAX }
-}
-
 /// What happened.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Happened {
     /// This, with the bytes that it speaks of in [`Exchange::span`].
     Event(Event),
@@ -81,12 +57,7 @@ impl Exchange {
 
     /// Over a connection that was kept.
     pub(super) fn kept(mut connection: Connection, forward: &Forward, work: Box<Work>) -> Self {
-        let timeouts = Timeouts { send: forward.send_timeout, read: forward.read_timeout };
-        match &mut connection.engine {
-            Engine::Http1(engine) => engine.set_policy(limits(forward), timeouts),
-            Engine::FastCgi(engine) => engine.set_policy(forward.buffer_size, timeouts),
-            Engine::Single(_) => {}
-        }
+        connection.engine.set_policy(forward);
         Self::over(connection, work)
     }
 

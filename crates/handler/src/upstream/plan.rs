@@ -198,10 +198,8 @@ fn computed_group<'c>(
         _ => (rest, ""),
     };
     let uri = Some(uri.as_bytes()).filter(|uri| !uri.is_empty());
-    plan.host = match address.starts_with("unix:") {
-        true => b"localhost".to_vec(),
-        false => address.as_bytes().to_vec(),
-    };
+    let is_socket = address.starts_with("unix:");
+    plan.host = if is_socket { b"localhost".to_vec() } else { address.as_bytes().to_vec() };
     if let Some(group) = declared(groups, address) {
         return Ok((Arc::clone(group), uri));
     }

@@ -6,13 +6,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sekisho_gateway::SingleRequest;
-use sekisho_gateway::fastcgi::FastCgi;
-use sekisho_http::upstream::{Scratch, UpstreamProtocol};
-use sekisho_http1::client::Client;
+use sekisho_http::upstream::Scratch;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::keepalive::{self, Usage};
 
+use super::engine::Engine;
 use super::group::Group;
 use super::stream::Stream;
 
@@ -22,32 +20,6 @@ const WORK_MAX: usize = 64;
 pub(super) const INPUT_BYTES: usize = 16 * 1024;
 /// Buffers that have grown beyond this are not kept.
 const KEEP_BYTES: usize = 64 * 1024;
-
-/// A protocol engine. Everything but what differs between two requests is done through [`UpstreamProtocol`].
-#[derive(Debug)]
-pub(super) enum Engine {
-    Http1(Client),
-    FastCgi(FastCgi),
-    Single(SingleRequest),
-}
-
-impl Engine {
-    pub(super) fn get(&self) -> &dyn UpstreamProtocol {
-        match self {
-            Self::Http1(engine) => engine,
-            Self::FastCgi(engine) => engine,
-            Self::Single(engine) => engine,
-        }
-    }
-
-    pub(super) fn get_mut(&mut self) -> &mut dyn UpstreamProtocol {
-        match self {
-            Self::Http1(engine) => engine,
-            Self::FastCgi(engine) => engine,
-            Self::Single(engine) => engine,
-        }
-    }
-}
 
 /// A connection to a server, with what is spoken on it.
 #[derive(Debug)]
@@ -87,10 +59,13 @@ struct PoolKey {
     manner: u64,
 }
 
+/// Idle connections, as long as their group is there.
+type GroupPool = (Weak<Group>, keepalive::Pool<Connection>);
+
 /// What a worker keeps.
 #[derive(Debug)]
 pub struct Pools {
-    groups: RefCell<HashMap<PoolKey, (Weak<Group>, keepalive::Pool<Connection>)>>,
+    groups: RefCell<HashMap<PoolKey, GroupPool>>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     work: RefCell<Vec<Box<Work>>>,
     random: Cell<u64>,

@@ -105,9 +105,10 @@ impl Scope<'_> {
             let range = groups.get(at).cloned().flatten()?;
             path.get(range)
         };
-        let (script, info) = match is_split {
-            true => (group(0).unwrap_or_default(), group(1).unwrap_or_default()),
-            false => (path.as_slice(), &[][..]),
+        let (script, info) = if is_split {
+            (group(0).unwrap_or_default(), group(1).unwrap_or_default())
+        } else {
+            (path.as_slice(), &[][..])
         };
         if is_info {
             return out.extend_from_slice(info);

@@ -122,7 +122,7 @@ impl Connection {
 
     /// Whatever comes next; `None` at the end.
     pub(crate) fn more(&mut self) -> Option<()> {
-        let mut buffer = [0; 65536];
+        let mut buffer = [0; 16 * 1024];
         let count = self.stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
         self.unread.extend_from_slice(&buffer[..count]);
         Some(())

@@ -6,11 +6,12 @@ use crate::backend::Backend;
 use crate::common::{BINARY, http};
 
 fn start(servers: &[Backend], method: &str, weights: &[&str]) -> Server {
-    let lines: String = servers
+    let lines: Vec<String> = servers
         .iter()
         .zip(weights)
         .map(|(backend, weight)| format!("server {} {weight};", backend.address()))
         .collect();
+    let lines = lines.concat();
     let body = format!(
         "upstream back {{ zone back 64k; {method} {lines} }}
          server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://back; }} }}"

@@ -84,8 +84,8 @@ fn php_answers() {
     assert_eq!(response.text(), format!("|-|{long}|-|index.php"));
     assert_eq!(client.get("/index.php?status=1").status, 418);
     assert_eq!(client.get("/index.php?log=1").status, 200);
-    let log = server.log("error.log");
-    assert!(log.contains("FastCGI sent in stderr: \"PHP message: a complaint"), "{log}");
+    let said = server.log("error.log");
+    assert!(said.contains("FastCGI sent in stderr: \"PHP message: a complaint"), "{said}");
     assert_eq!(client.get("/nosuch.php").status, 404);
 }
 
