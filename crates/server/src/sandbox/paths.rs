@@ -385,4 +385,28 @@ mod tests {
             assert_eq!(found.everything, expected, "{lines}");
         }
     }
+
+    /// V45: workers connect to the ports of the configured servers, and to no others.
+    #[test]
+    fn connecting_is_allowed_to_configured_ports_only() {
+        let network = |inner: &str| {
+            let text = format!(
+                "http {{ upstream g {{ server 10.0.0.1:81; server unix:/s; }} server {{ {inner} }} }}"
+            );
+            paths(&text).network
+        };
+        let ports = |ports: &[u16], binds| Network::Ports(ports.iter().copied().collect(), binds);
+        let both = network(
+            "location / { proxy_pass http://g; } location /b { proxy_pass http://10.0.0.2:82; }",
+        );
+        assert_eq!(both, ports(&[81, 82], false));
+        assert_eq!(
+            network("location / { proxy_pass http://g; proxy_bind 10.0.0.9; }"),
+            ports(&[81], true)
+        );
+        assert_eq!(network("location / { proxy_pass http://$host; }"), Network::Free);
+        assert_eq!(paths("http { server { } }").network, Network::Quiet);
+        assert!(both.covers(&ports(&[81], false)) && !both.covers(&ports(&[83], false)));
+        assert!(!both.covers(&Network::Free) && Network::Free.covers(&both));
+    }
 }
