@@ -28,6 +28,7 @@ mod names;
 mod positions;
 mod resolve;
 mod types;
+mod upstreams;
 
 use std::path::{Path, PathBuf};
 
