@@ -8,6 +8,8 @@ mod compression;
 mod endpoint;
 mod file_ops;
 mod files;
+mod forward;
+mod gateway;
 mod heads;
 mod http2;
 pub(crate) mod limits;
@@ -17,10 +19,12 @@ mod manners;
 mod not_built;
 mod privilege;
 mod process;
+pub mod proxy;
 pub(crate) mod rewrite;
 mod status;
 mod tls;
 mod unneeded;
+mod upstream;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -40,6 +44,8 @@ pub enum Context {
     Http,
     /// `server`
     Server,
+    /// `upstream`
+    Upstream,
     /// `location`
     Location,
     /// `limit_except`
@@ -52,11 +58,12 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
         Self::Http,
+        Self::Upstream,
         Self::Server,
         Self::ServerIf,
         Self::Location,
@@ -72,6 +79,7 @@ impl Context {
             Self::Endpoint => "endpoint",
             Self::Http => "http",
             Self::Server => "server",
+            Self::Upstream => "upstream",
             Self::Location => "location",
             Self::LimitExcept => "limit_except",
             Self::ServerIf => "if in server",
@@ -117,6 +125,9 @@ const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
+const UPSTREAM: Contexts = Contexts::of(&[Context::Upstream]);
+/// Where requests are passed to another server.
+const LOCATION_IF: Contexts = Contexts::of(&[Context::Location, Context::LocationIf]);
 const HTTP_SERVER: Contexts = Contexts::of(&[Context::Http, Context::Server]);
 const SERVER_LOCATION: Contexts = Contexts::of(&[Context::Server, Context::Location]);
 const EVERYWHERE: Contexts = Contexts::of(&Context::ALL);
@@ -220,6 +231,15 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Listings", listing::ROWS),
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
+    ("Groups of servers", upstream::ROWS),
+    ("Proxying", proxy::ROWS),
+    ("Proxying: servers, time and buffers", forward::PROXY),
+    ("FastCGI", gateway::FASTCGI),
+    ("FastCGI: servers, time and buffers", forward::FASTCGI),
+    ("SCGI", gateway::SCGI),
+    ("SCGI: servers, time and buffers", forward::SCGI),
+    ("uwsgi", gateway::UWSGI),
+    ("uwsgi: servers, time and buffers", forward::UWSGI),
     ("Access", access::ROWS),
     ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),

@@ -12,9 +12,10 @@ use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
-    FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
-    Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
-    Symlinks, Template, Tls, Types, Workers, Zone,
+    Family, FileCache, FileOps, Forward, HeadLimits, Http2, IfModifiedSince, Listing,
+    LocationMatch, LogFormat, Main, Pass, PassTo, PathMapping, Privilege, Programs, Rewriting,
+    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, UpstreamGroup,
+    Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -193,6 +194,8 @@ pub struct Scope<'a> {
     pub bad_formats: HashSet<String>,
     /// `limit_req_zone`s and `limit_conn_zone`s; a `ZoneId` is an index here.
     pub zones: Vec<Zone>,
+    /// Groups of servers; an `UpstreamId` is an index here.
+    pub upstreams: Vec<UpstreamGroup>,
     /// Settings of the process.
     pub main: Main,
     /// Named locations that are referred to: where, which, and at what level.
@@ -417,6 +420,12 @@ pub struct Level {
     pub file_ops: FileOpParts,
     /// What holds for TLS.
     pub tls: Arc<Tls>,
+    /// What holds for requests that are passed on, by their protocol.
+    pub forwards: [Arc<Forward>; 4],
+    /// Whom requests are passed to.
+    pub pass: Option<(Family, PassTo)>,
+    /// The group, within an `upstream`.
+    pub group: Option<Box<UpstreamGroup>>,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -458,6 +467,9 @@ impl Level {
             guards: Guards::blank(),
             file_ops: FileOpParts::default(),
             tls: Arc::default(),
+            forwards: Default::default(),
+            pass: None,
+            group: None,
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -474,6 +486,9 @@ impl Level {
         settings.status = None;
         settings.rewriting.script = None;
         settings.limit_except = None;
+        settings.pass = None;
+        // In an `if` the content handler is that of the location around it.
+        let pass = self.pass.clone().filter(|_| context == Context::LocationIf);
         Self {
             context,
             matches,
@@ -485,9 +500,17 @@ impl Level {
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
             tls: Arc::clone(&self.tls),
+            forwards: self.forwards.clone(),
+            pass,
+            group: None,
             own: Own::default(),
             seen: HashMap::new(),
         }
+    }
+
+    /// What holds for requests that are passed on in this protocol.
+    pub fn forward(&mut self, family: Family) -> &mut Forward {
+        Arc::make_mut(&mut self.forwards[family as usize])
     }
 
     /// Whether a directive of this name stands here.
@@ -528,6 +551,14 @@ impl Level {
         settings.cgi = self.cgi.put_together();
         self.guards.finish(settings);
         settings.file_ops = self.file_ops.put_together();
+        settings.pass = self.pass.clone().map(|(family, to)| {
+            let location = match &self.matches {
+                LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => path.as_slice(),
+                _ => &[],
+            };
+            let forward = Arc::clone(&self.forwards[family as usize]);
+            Arc::new(Pass { family, to, location: location.into(), forward })
+        });
         self.own = Own {
             server_names: own.server_names,
             listens: own.listens,
@@ -551,6 +582,7 @@ fn blank_settings() -> Settings {
         cgi: None,
         rewriting: Rewriting::default(),
         file_ops: None,
+        pass: None,
         status: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,

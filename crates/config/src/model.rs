@@ -14,6 +14,7 @@ mod privilege;
 mod rewrite;
 mod template;
 mod tls;
+mod upstream;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -45,8 +46,12 @@ pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
-pub use template::{Part, Template, TlsVariable, Variable};
+pub use template::{Part, Template, TlsVariable, UpstreamVariable, Variable};
 pub use tls::{Tls, TlsVersions, VerifyClient};
+pub use upstream::{
+    CookieName, CookieRule, Destination, Family, Forward, Param, Pass, PassTo, Rename,
+    UpstreamGroup, UpstreamId, UpstreamPlace, UpstreamServer, UpstreamTls,
+};
 
 /// A whole configuration.
 #[derive(Debug)]
@@ -127,6 +132,8 @@ pub struct Http {
     pub assigned: Vec<Assigned>,
     /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
     pub zones: Vec<Zone>,
+    /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
+    pub upstreams: Vec<UpstreamGroup>,
 }
 
 /// An index into [`Http::servers`].
@@ -303,6 +310,8 @@ pub struct Settings {
     pub cgi: Option<Arc<Cgi>>,
     /// `dav_methods`, `upload_store` and their companions; `None` where nothing may be changed.
     pub file_ops: Option<Arc<FileOps>>,
+    /// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` (a location's own): another server answers.
+    pub pass: Option<Arc<Pass>>,
     /// `status`, `stub_status`: the answer is how the server is.
     pub status: Option<StatusForm>,
 

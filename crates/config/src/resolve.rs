@@ -16,7 +16,7 @@ use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::model::{
     Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server, ServerId,
-    Variable,
+    UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -37,6 +37,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         formats: HashMap::new(),
         bad_formats: HashSet::new(),
         zones: Vec::new(),
+        upstreams: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
@@ -77,6 +78,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
+    http.upstreams = scope.upstreams;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
         // There is nobody to keep anything for.
@@ -136,14 +138,42 @@ impl Walk<'_> {
 
     fn http(&mut self, main: &Level, nodes: &[Node]) {
         let mut level = main.child(Context::Http, LocationMatch::Server);
-        let servers = self.fill(&mut level, nodes);
+        let blocks = self.fill(&mut level, nodes);
         level.finish();
+        let (groups, servers): (Vec<_>, Vec<_>) =
+            blocks.into_iter().partition(|(row, _)| row.body == Body::Block(Context::Upstream));
+        for (_, node) in groups {
+            self.upstream(&level, node);
+        }
         for (_, node) in servers {
             if self.scope.reports.is_full() {
                 return;
             }
             self.server(&level, node);
         }
+    }
+
+    /// A group of servers. Wherever it stands, every server may name it.
+    fn upstream(&mut self, http: &Level, node: &Node) {
+        let Some(word) = node.args.first() else { return };
+        let mut level = http.child(Context::Upstream, LocationMatch::Server);
+        level.group = Some(Box::new(UpstreamGroup {
+            name: word.shown(),
+            is_declared: true,
+            servers: Vec::new(),
+            method: sekisho_upstream::Method::RoundRobin,
+            key: None,
+            keepalive: sekisho_upstream::keepalive::Settings::default(),
+        }));
+        self.fill(&mut level, node.body.as_deref().unwrap_or_default());
+        let Some(group) = level.group else { return };
+        if self.scope.upstreams.iter().any(|known| known.name == group.name) {
+            self.error(word.span, format!("duplicate upstream \"{}\"", group.name));
+        } else if group.servers.is_empty() {
+            let name = &group.name;
+            self.error(node.name.span, format!("no servers are inside upstream \"{name}\""));
+        }
+        self.scope.upstreams.push(*group);
     }
 
     fn server(&mut self, http: &Level, node: &Node) {
@@ -348,7 +378,10 @@ impl Walk<'_> {
     }
 
     fn apply_default(&mut self, level: &mut Level, name: &str) {
-        let Some(row) = directive::by_name(name.as_bytes()).first() else { return };
+        let rows = directive::by_name(name.as_bytes());
+        // One name may mean two things in two contexts: only one of them has a default.
+        let said = rows.iter().find(|row| !row.default.is_empty());
+        let Some(row) = said.or(rows.first()) else { return };
         let own = self.scope.options.defaults.iter().rfind(|(known, _)| known == name);
         let node = default_node(row, own.map(|(_, args)| args.as_slice()));
         level.seen.insert(row.name, NOWHERE);

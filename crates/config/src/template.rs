@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{AssignedId, MapId, Part, Template, TlsVariable, Variable};
+use crate::model::{AssignedId, MapId, Part, Template, TlsVariable, UpstreamVariable, Variable};
 use crate::report::did_you_mean;
 
 /// The names that this configuration itself defines.
@@ -103,6 +103,10 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
         name.strip_prefix("cookie_").map(|rest| Variable::Cookie(rest.to_owned())),
         name.strip_prefix("sent_http_").map(|rest| Variable::SentHttp(field(rest))),
         name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
+        name.strip_prefix("upstream_http_")
+            .map(|rest| Variable::Upstream(UpstreamVariable::Http(field(rest)))),
+        name.strip_prefix("upstream_cookie_")
+            .map(|rest| Variable::Upstream(UpstreamVariable::Cookie(rest.to_owned()))),
     ];
     by_prefix.into_iter().flatten().next()
 }
@@ -145,7 +149,7 @@ pub fn known_names() -> impl Iterator<Item = &'static str> {
 }
 
 const KNOWN: &[(&str, Variable)] = {
-    use {TlsVariable as T, Variable as V};
+    use {TlsVariable as T, UpstreamVariable as U, Variable as V};
     &[
         ("args", V::Args),
         ("binary_remote_addr", V::BinaryRemoteAddr),
@@ -212,6 +216,19 @@ const KNOWN: &[(&str, Variable)] = {
         ("time_iso8601", V::TimeIso8601),
         ("time_local", V::TimeLocal),
         ("uri", V::Uri),
+        ("fastcgi_path_info", V::Upstream(U::FastCgiPathInfo)),
+        ("fastcgi_script_name", V::Upstream(U::FastCgiScriptName)),
+        ("proxy_add_x_forwarded_for", V::Upstream(U::ProxyAddForwardedFor)),
+        ("proxy_host", V::Upstream(U::ProxyHost)),
+        ("proxy_port", V::Upstream(U::ProxyPort)),
+        ("upstream_addr", V::Upstream(U::Addr)),
+        ("upstream_bytes_received", V::Upstream(U::BytesReceived)),
+        ("upstream_bytes_sent", V::Upstream(U::BytesSent)),
+        ("upstream_connect_time", V::Upstream(U::ConnectTime)),
+        ("upstream_header_time", V::Upstream(U::HeaderTime)),
+        ("upstream_response_length", V::Upstream(U::ResponseLength)),
+        ("upstream_response_time", V::Upstream(U::ResponseTime)),
+        ("upstream_status", V::Upstream(U::Status)),
     ]
 };
 
@@ -221,8 +238,6 @@ const NOT_BUILT: &[&str] = &[
     "connection_time",
     "date_gmt",
     "date_local",
-    "fastcgi_script_name",
-    "fastcgi_path_info",
     "http2",
     "limit_rate",
     "memcached_key",
@@ -301,8 +316,8 @@ mod tests {
         assert_eq!(parts("$urri"), ["unknown \"urri\" variable", "did you mean \"$uri\"?"]);
         assert_eq!(parts("$usr"), ["unknown \"usr\" variable", "did you mean \"$user\"?"]);
         assert_eq!(
-            parts("$upstream_addr"),
-            ["variable \"$upstream_addr\" is not supported yet", ""]
+            parts("$upstream_cache_age"),
+            ["variable \"$upstream_cache_age\" is not supported yet", ""]
         );
         for text in ["$", "a$", "${", "${}", "${a-b}", "$-", "${uri"] {
             assert!(parts(text)[0].starts_with("invalid variable name"), "{text}");

@@ -20,6 +20,7 @@ pub mod request_body;
 pub mod static_file;
 pub mod status;
 pub mod task;
+pub mod upstream;
 pub mod wait;
 
 pub use cold_file::FileTask;

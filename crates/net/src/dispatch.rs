@@ -7,7 +7,7 @@ use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
 use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
-    OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page,
+    OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page, upstream,
 };
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
@@ -118,7 +118,8 @@ impl Exchange {
         if is_over && asked.is_request && is_answer {
             return self.take_body(link, max, now).err().map(RouteInput::Refused);
         }
-        let is_task = matches!(action, Action::Cgi | Action::FileOp(_) | Action::Status(_));
+        let is_task =
+            matches!(action, Action::Cgi | Action::Pass | Action::FileOp(_) | Action::Status(_));
         if asked.has_failed && is_answer && !is_task {
             self.fields.append(&mut self.outbox.fields);
         }
@@ -256,6 +257,7 @@ impl Starting<'_> {
                 Listed::Task(task) => Started::Task(task),
             },
             Action::Cgi => started(self.cgi(task_fields)),
+            Action::Pass => started(self.pass()),
             Action::FileOp(file_op) => started(self.file_operation(&file_op, task_fields)),
             Action::Status(form) => {
                 let is_head = route.method == Method::Head;
@@ -292,6 +294,22 @@ impl Starting<'_> {
             software: site::PRODUCT,
         };
         cgi::start(&call, Rc::new(self.context()), fields, self.now)
+    }
+
+    fn pass(&self) -> Result<Box<dyn Task>, Status> {
+        let Self { request, route, .. } = *self;
+        let is_asked = self.asked.is_request && route.method == request.head.method();
+        let call = upstream::Call {
+            table: self.accepted.bound_site.site.table(),
+            request,
+            route_state: route,
+            groups: self.accepted.bound_site.site.groups(),
+            tls: self.accepted.bound_site.site.upstream_tls(),
+            pools: &self.link.worker.upstreams,
+            has_body: is_asked && self.body.0,
+            body_bytes: self.body.1.filter(|_| is_asked),
+        };
+        upstream::start(&call, Rc::new(self.context()), self.now)
     }
 
     fn file_operation(

@@ -38,7 +38,7 @@ impl<T: Transport> Connection<T> {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(self.lose_transport(&error, now)),
                 Poll::Pending if budget.file_bytes == 0 => return rest(cx),
-                Poll::Pending => return self.wait_to_send(now),
+                Poll::Pending => return self.wait_to_send(cx, now),
             }
             match self.link.protocol.stage() {
                 Stage::Closed(reason) => return Poll::Ready(reason),
@@ -68,9 +68,10 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The transport takes no more: handlers are held back until it does.
-    fn wait_to_send(&mut self, now: Moment) -> Poll<CloseReason> {
+    fn wait_to_send(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
         for exchange in self.exchanges.iter_mut() {
             exchange.hold_task(true, now);
+            exchange.absorb(cx, now);
         }
         match self.link.protocol.stage() {
             Stage::Closed(reason) => Poll::Ready(reason),

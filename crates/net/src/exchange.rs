@@ -164,7 +164,10 @@ impl Exchange {
 
     /// Lets the task go; if it is not done, that cancels it.
     pub(crate) fn drop_task(&mut self) {
-        self.task = None;
+        if let Some(task) = self.task.take() {
+            task.describe_upstream(&mut self.route.upstream);
+            self.route.upstream.settled = self.route.upstream.tries.len();
+        }
         self.body.clear();
         self.outbox.body.clear();
         self.has_body_ended = false;

@@ -48,5 +48,6 @@ pub use protocol::ProtocolKind;
 pub use query::WorkerQuery;
 pub use sekisho_handler::file_op::leftovers;
 pub use sekisho_handler::limits::Zones;
+pub use sekisho_handler::upstream::Groups;
 pub use site::Site;
 pub use worker::{Worker, WorkerCommand};

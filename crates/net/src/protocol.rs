@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sekisho_config::{Server, Settings};
-use sekisho_http::{Policy, Refusal, Response, Scratch, Sends};
+use sekisho_http::{Fields, Policy, Refusal, Response, Scratch, Sends, Status};
 use sekisho_http1::{Event as Http1Event, Http1};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Deadline, Engine, Moment, Stage, Step};
@@ -440,6 +440,33 @@ impl Protocol {
         match self {
             Self::Http1(engine) => engine.respond(response, scratch, now),
             Self::Http2(connection) => connection.respond(id, response, scratch, now),
+        }
+    }
+
+    /// Sends an informational response, where the protocol can; the final one follows.
+    pub(crate) fn inform(
+        &mut self,
+        status: Status,
+        fields: &Fields,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        if let Self::Http1(engine) = self {
+            engine.inform(status, fields, scratch, now);
+        }
+    }
+
+    /// Switches to another protocol; whether that can be. From then on bytes come and leave as they are.
+    pub(crate) fn upgrade(
+        &mut self,
+        protocol: &[u8],
+        fields: &Fields,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> bool {
+        match self {
+            Self::Http1(engine) => engine.upgrade(protocol, fields, scratch, now),
+            Self::Http2(_) => false,
         }
     }
 

@@ -25,6 +25,16 @@ impl Exchange {
         link.worker.clock.push_date(now, &mut self.fields);
     }
 
+    /// The same, and those of a task, which may have a `Server` and a `Date` of its own (`proxy_pass_header`).
+    fn begin_task_fields(&mut self, bound_site: &BoundSite, link: &Link, now: Moment) {
+        self.begin_fields(bound_site, link, now);
+        let own = &self.outbox.fields;
+        if own.get("server").is_some() || own.get("date").is_some() {
+            self.fields.retain(|name, _| !own.all(name).any(|_| true));
+        }
+        self.fields.append(&mut self.outbox.fields);
+    }
+
     /// Sends a reply; `file_bytes` is how long the file is that it is about.
     pub(crate) fn send_reply(
         &mut self,
@@ -119,8 +129,13 @@ impl Exchange {
     ) {
         let Some(accepted) = self.accepted.clone() else { return };
         let bound_site = Rc::clone(&accepted.bound_site);
-        self.begin_fields(&bound_site, link, now);
-        self.fields.append(&mut self.outbox.fields);
+        if let Some(task) = &self.task {
+            task.describe_upstream(&mut self.route.upstream);
+        }
+        if let Some(rate) = self.outbox.limit_rate.take() {
+            self.route.limit_rate = Some(rate);
+        }
+        self.begin_task_fields(&bound_site, link, now);
         let facts = link.facts();
         let request = request_view(&self.head, &accepted, &facts, link, now);
         let table = bound_site.site.table();
@@ -130,6 +145,24 @@ impl Exchange {
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);
         let length = BodyLength::of(length.filter(|_| !is_compressed));
         self.send_head(link, status, length, now);
+    }
+
+    /// Switches to another protocol, as a task says; whether that can be.
+    pub(crate) fn send_upgrade(&mut self, link: &mut Link, protocol: &[u8], now: Moment) -> bool {
+        let Some(accepted) = self.accepted.clone() else { return false };
+        if let Some(task) = &self.task {
+            task.describe_upstream(&mut self.route.upstream);
+        }
+        self.begin_task_fields(&accepted.bound_site, link, now);
+        self.begin_sending(link, now);
+        let (engine, buffers) = link.parts();
+        let before = buffers.scratch.out.len();
+        if !engine.upgrade(protocol, &self.fields, &mut buffers.scratch, now) {
+            return false;
+        }
+        self.status = Status::SWITCHING_PROTOCOLS;
+        self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        true
     }
 
     fn send_head(
@@ -211,8 +244,8 @@ impl Exchange {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.log(link, is_complete, now);
         self.drop_task();
+        self.log(link, is_complete, now);
         self.pieces.clear();
         self.piece_sent = 0;
         self.permits.clear();

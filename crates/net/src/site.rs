@@ -11,6 +11,7 @@ use sekisho_config::{
     ServerTokens, Settings,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
+use sekisho_handler::upstream::{Group, Groups, UpstreamTlsConfigs};
 use sekisho_log::{ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
@@ -36,6 +37,8 @@ pub struct Site {
     error_loggers: Vec<ErrorLogger>,
     /// Of `limit_req` and `limit_conn`, by their ids.
     zones: Vec<Arc<SharedZone>>,
+    groups: Vec<Arc<Group>>,
+    upstream_tls: UpstreamTlsConfigs,
     /// By server, where it has TLS.
     tls: Vec<Option<Arc<ServerTls>>>,
     /// The error log of the main context.
@@ -51,6 +54,7 @@ impl Site {
         config: Arc<Config>,
         logs: &Logs,
         zones: &Zones,
+        groups: &Groups,
         machine: Machine,
     ) -> Result<Self, OpenError> {
         let http = &config.http;
@@ -78,6 +82,8 @@ impl Site {
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
+        let groups = groups.of(&http.upstreams);
+        let upstream_tls = UpstreamTlsConfigs::load(&config).map_err(tls::upstream_problem)?;
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
         let table = Arc::new(Table::new(config).with_machine(machine));
@@ -88,6 +94,8 @@ impl Site {
             access_logs,
             error_loggers,
             zones,
+            groups,
+            upstream_tls,
             tls,
             log,
             memory_bytes: 0,
@@ -171,6 +179,16 @@ impl Site {
     /// A location's error log.
     pub fn error_logger(&self, location: LocationId) -> &ErrorLogger {
         &self.error_loggers[location.0 as usize]
+    }
+
+    /// Groups of servers that requests are passed to.
+    pub(crate) fn groups(&self) -> &[Arc<Group>] {
+        &self.groups
+    }
+
+    /// How servers are spoken to by TLS.
+    pub(crate) fn upstream_tls(&self) -> &UpstreamTlsConfigs {
+        &self.upstream_tls
     }
 
     /// The zones of `limit_req` and `limit_conn`, by their ids.

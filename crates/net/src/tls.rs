@@ -13,9 +13,10 @@ use rustls::crypto::SupportedKxGroup;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 use sekisho_config::{Config, Server, ServerId};
+use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
 use sekisho_route::TlsFacts;
 
-use crate::site::Site;
+use crate::site::{OpenError, Site};
 use client::ClientCheck;
 
 /// HTTP/2 as clients ask for it.
@@ -56,7 +57,20 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
             }
         }
     }
+    if let Err(problem) = UpstreamTlsConfigs::load(config) {
+        problems.push(upstream_problem_of(problem));
+    }
     problems
+}
+
+fn upstream_problem_of(problem: UpstreamTlsProblem) -> TlsProblem {
+    let UpstreamTlsProblem { directive, path, message } = problem;
+    TlsProblem { directive, path, message, is_warning: false }
+}
+
+/// What is wrong with TLS to other servers, as a site reports it.
+pub(crate) fn upstream_problem(problem: UpstreamTlsProblem) -> OpenError {
+    OpenError::Tls(upstream_problem_of(problem))
 }
 
 /// By server: itself, where it stands behind an address with TLS.

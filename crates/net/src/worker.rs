@@ -16,6 +16,7 @@ use sekisho_handler::cgi::{ProcessSlots, Runs};
 use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::password::{PasswordCache, UserFiles};
 use sekisho_handler::status::StatusQuery;
+use sekisho_handler::upstream::Pools;
 use sekisho_handler::wait::Hashers;
 use sekisho_handler::{FileCache, listing};
 use tokio::runtime::{Builder, LocalOptions};
@@ -185,6 +186,8 @@ pub struct Worker {
     pub password_cache: RefCell<PasswordCache>,
     /// Programs that go on without their client.
     pub runs: Runs,
+    /// Connections to other servers.
+    pub(crate) upstreams: Rc<Pools>,
     /// What the requests here came to.
     pub stats: RefCell<RequestStats>,
     /// What all workers share.
@@ -261,6 +264,7 @@ impl Worker {
             sessions_max: Cell::new(usize::MAX),
             password_cache: RefCell::default(),
             runs: Runs::default(),
+            upstreams: Pools::new(random_seed() as u64),
             stats: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),

@@ -16,6 +16,9 @@ pub enum Action<F> {
     /// `route_state.path_info()` are its share of the path. `route_state.status` as for a file: the answer has
     /// that status, whatever the program says.
     Cgi,
+    /// Pass the request to another server (`Settings::pass` says to whom and how); `route_state.status` as for a
+    /// program.
+    Pass,
     /// Change files: what shall be done with `route_state.file` (`Settings::file_ops` says how).
     FileOp(FileOp),
     /// List the directory `route_state.file`; `route_state.status` as for a file.

@@ -353,6 +353,10 @@ impl<'a, F: Files> Decision<'a, F> {
         let settings = self.settings();
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
+        if settings.pass.is_some() && !self.is_limited(settings) {
+            // Which methods there are is for the other server to say.
+            return Next::Done(Action::Pass);
+        }
         let is_known = matches!(
             self.route_state.method,
             Method::Get | Method::Head | Method::Post | Method::Options
@@ -496,6 +500,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let is_path = !path.is_empty() && target::is_dotless(path);
         if is_path {
             path.clone_into(&mut self.route_state.path);
+            self.route_state.is_moved = true;
             query.clone_into(&mut self.route_state.query);
         }
         self.route_state.value = value;

@@ -22,6 +22,7 @@ pub mod route_state;
 mod same_access;
 mod server_name;
 mod table;
+pub mod upstream_facts;
 pub mod variable;
 pub mod zone;
 

@@ -11,6 +11,7 @@ use crate::access_checks::AccessProgress;
 use crate::assigned::Assignments;
 use crate::capture::Captures;
 use crate::log_entry::{LogEntries, LogEntry};
+use crate::upstream_facts::UpstreamFacts;
 
 /// What is known about a request and its connection, for decisions and variables.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +166,10 @@ pub struct RouteState {
     pub(crate) log_entries: RefCell<LogEntries>,
     /// Whether a script has changed the path and stayed in the location.
     pub(crate) is_rewritten: bool,
+    /// Whether the path is no longer what the client asked for: a `rewrite`, an internal redirect.
+    pub is_moved: bool,
+    /// Which servers were asked, where another one answers.
+    pub upstream: UpstreamFacts,
     /// The last path that could be used, while a script makes another.
     pub(crate) last_path: Vec<u8>,
     /// How far it has come through the access checks.
@@ -208,6 +213,8 @@ impl Default for RouteState {
             found: RefCell::default(),
             log_entries: RefCell::default(),
             is_rewritten: false,
+            is_moved: false,
+            upstream: UpstreamFacts::default(),
             last_path: Vec::new(),
             access_progress: AccessProgress::default(),
             is_routed: false,
@@ -251,6 +258,8 @@ impl RouteState {
         self.found.get_mut().clear();
         self.log_entries.get_mut().clear();
         self.is_rewritten = false;
+        self.is_moved = false;
+        self.upstream.clear();
         self.access_progress.clear();
         self.is_routed = false;
         self.decided = None;

@@ -2,6 +2,7 @@
 //! outside the arguments is asked.
 
 mod tls;
+mod upstream;
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -251,6 +252,7 @@ impl Scope<'_> {
             }
             V::Status => self.push_status(out),
             V::Tls(variable) => tls::put(connection.tls.as_deref(), *variable, out),
+            V::Upstream(variable) => self.push_upstream(variable, out),
             V::TimeIso8601 => push_time_iso8601(*wall, out),
             V::TimeLocal => push_time_local(*wall, out),
         }

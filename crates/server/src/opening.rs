@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit};
 use sekisho_config::{Config, Level, Listen};
 use sekisho_log::Logs;
 use sekisho_net::listen::{BindError, Inherited};
-use sekisho_net::{Site, Sockets, Zones};
+use sekisho_net::{Groups, Site, Sockets, Zones};
 
 use crate::control_plane::{self, Rules};
 use crate::handover::Handover;
@@ -92,11 +92,12 @@ pub(crate) struct Opened {
 pub(crate) fn open_rest(
     config: &Arc<Config>,
     logs: &Arc<Logs>,
-    zones: &Zones,
+    (zones, groups): (&Zones, &Groups),
     shared_pid_file: Option<(PathBuf, File)>,
 ) -> Result<Opened, Problem> {
     let rules = rules(config)?;
-    let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
+    let site =
+        Site::new(Arc::clone(config), logs, zones, groups, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
     let handover = local_socket::open(Purpose::Handover).and_then(Handover::listen);
     let control_socket = local_socket::open(Purpose::Control);

@@ -10,7 +10,7 @@ use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_net::listen::Listener;
-use sekisho_net::{Clock, Site, Sockets, WorkerCommand, Zones};
+use sekisho_net::{Clock, Groups, Site, Sockets, WorkerCommand, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -89,6 +89,7 @@ pub(crate) struct Server {
     pub(crate) site: Arc<Site>,
     /// Where rates and places are counted: they outlive a reload.
     pub(crate) zones: Zones,
+    pub(crate) groups: Groups,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -143,8 +144,8 @@ impl Server {
         let endpoint_sockets = open(&control_plane::listens(&config.main.endpoint), 1)
             .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();
-        let zones = Zones::default();
-        let opened = opening::open_rest(&config, &logs, &zones, offer.pid_file);
+        let (zones, groups) = (Zones::default(), Groups::default());
+        let opened = opening::open_rest(&config, &logs, (&zones, &groups), offer.pid_file);
         let opened = opened.inspect_err(|_| {
             sockets.remove_files_but(&inherited);
             endpoint_sockets.remove_files_but(&inherited);
@@ -173,6 +174,7 @@ impl Server {
             sockets,
             site: Arc::new(site),
             zones,
+            groups,
             workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),

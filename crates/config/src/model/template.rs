@@ -107,7 +107,32 @@ pub enum Variable {
     Tls(TlsVariable),
     TimeIso8601,
     TimeLocal,
+    /// `$upstream_name`, `$proxy_name`, `$fastcgi_name`
+    Upstream(UpstreamVariable),
     Uri,
+}
+
+/// A variable about another server that was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is named as nginx names it")]
+pub enum UpstreamVariable {
+    Addr,
+    BytesReceived,
+    BytesSent,
+    ConnectTime,
+    /// `$upstream_cookie_name`
+    Cookie(String),
+    FastCgiPathInfo,
+    FastCgiScriptName,
+    HeaderTime,
+    /// `$upstream_http_name`, kept as the field's name.
+    Http(String),
+    ProxyAddForwardedFor,
+    ProxyHost,
+    ProxyPort,
+    ResponseLength,
+    ResponseTime,
+    Status,
 }
 
 /// A variable about the encryption of a connection.

@@ -222,6 +222,7 @@ fn settings() -> Settings {
         cgi: None,
         rewriting: Rewriting::default(),
         file_ops: None,
+        pass: None,
         status: None,
         error_pages: [].into(),
         recursive_error_pages: false,
@@ -539,6 +540,7 @@ impl Asked {
         let as_error = route_state.status.map(|status| format!(" as {status}")).unwrap_or_default();
         match action {
             Action::File(file) => format!("file {file}{as_error}"),
+            Action::Pass => "pass".to_owned(),
             Action::Cgi => {
                 let (name, info) = (route_state.script_name(), route_state.path_info());
                 let file = route_state.file.escape_ascii();
