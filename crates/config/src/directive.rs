@@ -17,6 +17,7 @@ mod manners;
 mod not_built;
 mod privilege;
 mod process;
+mod real_ip;
 pub(crate) mod rewrite;
 mod status;
 mod tls;
@@ -221,6 +222,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Access", access::ROWS),
+    ("Clients behind proxies", real_ip::ROWS),
     ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),
     ("Compression", compression::ROWS),

@@ -13,8 +13,8 @@ use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
     FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
-    Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
-    Symlinks, Template, Tls, Types, Workers, Zone,
+    Main, PathMapping, Privilege, Programs, RealIp, RealIpSource, Rewriting, ServerName,
+    ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -411,6 +411,8 @@ pub struct Level {
     pub guards: Guards,
     /// What holds for uploads and changes.
     pub file_ops: FileOpParts,
+    /// How clients behind proxies are told apart.
+    pub real_ip: RealIp,
     /// What holds for TLS.
     pub tls: Arc<Tls>,
     /// What it says itself.
@@ -453,6 +455,11 @@ impl Level {
             },
             guards: Guards::blank(),
             file_ops: FileOpParts::default(),
+            real_ip: RealIp {
+                from: Arc::default(),
+                source: RealIpSource::ProxyHeader,
+                is_recursive: false,
+            },
             tls: Arc::default(),
             own: Own::default(),
             seen: HashMap::new(),
@@ -480,6 +487,7 @@ impl Level {
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
+            real_ip: self.real_ip.clone(),
             tls: Arc::clone(&self.tls),
             own: Own::default(),
             seen: HashMap::new(),
@@ -524,6 +532,8 @@ impl Level {
         settings.cgi = self.cgi.put_together();
         self.guards.finish(settings);
         settings.file_ops = self.file_ops.put_together();
+        let has_proxies = !self.real_ip.from.is_empty();
+        settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {
             server_names: own.server_names,
             listens: own.listens,
@@ -552,6 +562,7 @@ fn blank_settings() -> Settings {
         recursive_error_pages: false,
         internal: false,
         limit_except: None,
+        real_ip: None,
         access: None,
         limits: None,
         links: None,

@@ -11,6 +11,7 @@ mod heads;
 mod listing;
 mod lookup;
 mod privilege;
+mod real_ip;
 mod rewrite;
 mod template;
 mod tls;
@@ -41,6 +42,7 @@ pub use heads::{HeadLimits, Http2};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use privilege::{Privilege, Sandbox};
+pub use real_ip::{RealIp, RealIpSource};
 pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
@@ -174,6 +176,8 @@ pub struct ListenOptions {
     pub fastopen: Option<u32>,
     /// `http2`: as `http2 on` in the servers of this address.
     pub http2: bool,
+    /// `proxy_protocol`: connections begin with the header of a balancer.
+    pub proxy_protocol: bool,
     /// `ssl`: connections to this address are encrypted.
     pub tls: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
@@ -317,6 +321,8 @@ pub struct Settings {
     pub internal: bool,
     /// `limit_except` (a location's own): who may use other methods than these.
     pub limit_except: Option<Arc<LimitExcept>>,
+    /// How clients behind proxies are told apart; `None` where no proxy is believed.
+    pub real_ip: Option<Arc<RealIp>>,
     /// Who is let in; `None` for everybody.
     pub access: Option<Arc<Access>>,
     /// How fast and how much at once; `None` without bounds.

@@ -32,6 +32,12 @@ pub(crate) struct Budget {
 impl<T: Transport> Connection<T> {
     /// One turn: as far as bytes and answers go without waiting. `Ready` is the end.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
+        if self.flags.awaits_proxy_header && self.link.protocol.stage() == Stage::Open {
+            match ready!(self.transport.read_proxy_header()) {
+                Ok(header) => self.note_proxied(header, now),
+                Err(error) => return Poll::Ready(self.lose_transport(&error, now)),
+            }
+        }
         let mut budget = Budget { requests: TURN_REQUESTS, file_bytes: FILE_TURN_BYTES };
         loop {
             match self.write_out(now, &mut budget) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget,
+    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget, RealIp,
     ServerTokens, Settings,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
@@ -150,6 +150,18 @@ impl Site {
         let http = &self.config().http;
         let listen = &http.listens[listen];
         listen.options.http2 || http.servers[listen.default_server.0 as usize].http2.is_on
+    }
+
+    /// Whether connections to an address begin with the header of a balancer.
+    pub(crate) fn is_behind_proxy(&self, listen: usize) -> bool {
+        self.config().http.listens[listen].options.proxy_protocol
+    }
+
+    /// How clients behind proxies are told apart at an address, before `Host` has chosen a server.
+    pub(crate) fn first_real_ip(&self, listen: usize) -> Option<&RealIp> {
+        let http = &self.config().http;
+        let server = http.listens[listen].default_server;
+        self.location(http.servers[server.0 as usize].root).settings.real_ip.as_deref()
     }
 
     /// Whether connections to an address are encrypted.

@@ -493,6 +493,7 @@ impl Asked {
             requests: 3,
             is_tls: false,
             tls: None,
+            proxied: None,
             is_clear_by_mistake: false,
         };
         Self { head, connection, route_state: RouteState::default(), files: FakeFiles::new(files) }

@@ -7,5 +7,6 @@ mod common;
 mod change;
 mod clients;
 mod ends;
+mod proxied;
 mod serving;
 mod support;
