@@ -2,6 +2,7 @@
 //! what is not in it does not exist, and what it says of a default is what is applied.
 
 mod access;
+pub(crate) mod acme;
 pub(crate) mod answers;
 mod cgi;
 mod compression;
@@ -37,6 +38,8 @@ pub enum Context {
     Events,
     /// `endpoint`
     Endpoint,
+    /// `acme_issuer`
+    Acme,
     /// `http`
     Http,
     /// `server`
@@ -53,10 +56,11 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
+        Self::Acme,
         Self::Http,
         Self::Server,
         Self::ServerIf,
@@ -71,6 +75,7 @@ impl Context {
             Self::Main => "main",
             Self::Events => "events",
             Self::Endpoint => "endpoint",
+            Self::Acme => "acme_issuer",
             Self::Http => "http",
             Self::Server => "server",
             Self::Location => "location",
@@ -115,6 +120,7 @@ impl Contexts {
 const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
+const ACME: Contexts = Contexts::of(&[Context::Acme]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
@@ -228,6 +234,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("TLS", tls::ROWS),
+    ("Automatic certificates", acme::ROWS),
     ("HTTP/2", http2::ROWS),
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),

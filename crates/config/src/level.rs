@@ -11,10 +11,11 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
-    FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
-    Main, PathMapping, Privilege, Programs, RealIp, RealIpSource, Rewriting, ServerName,
-    ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, Workers, Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog,
+    ErrorPage, Expires, FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing,
+    LocationMatch, LogFormat, Main, PathMapping, Privilege, Programs, RealIp, RealIpSource,
+    Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, Workers,
+    Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -195,6 +196,8 @@ pub struct Scope<'a> {
     pub named_uses: Vec<NamedUse>,
     /// Names of ignored directives that have been warned about.
     pub warned: HashSet<&'static str>,
+    /// The `acme_issuer` that is being read.
+    pub issuer: AcmeIssuer,
 }
 
 /// A reference to a named location.
@@ -388,6 +391,21 @@ pub struct Own {
     pub steps: Vec<Step>,
     /// Lists of TLS that stand here and so take the place of those inherited.
     pub tls_lists: HashSet<&'static str>,
+    /// `acme_certificate`
+    pub acme: Option<AcmeWish>,
+}
+
+/// `acme_certificate` before its issuer is looked up.
+#[derive(Debug)]
+pub struct AcmeWish {
+    /// The issuer's name.
+    pub issuer: String,
+    /// Where that stands.
+    pub span: Span,
+    /// The names; none for those of the server.
+    pub names: Vec<String>,
+    /// `key=`
+    pub key: AcmeKey,
 }
 
 /// A level.
@@ -536,6 +554,7 @@ impl Level {
         settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {
             server_names: own.server_names,
+            acme: own.acme,
             listens: own.listens,
             steps: own.steps,
             ..Own::default()

@@ -2,6 +2,7 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod access;
+mod acme;
 mod cgi;
 mod compression;
 mod endpoint;
@@ -28,6 +29,9 @@ use crate::expression::Expression;
 pub use access::{
     Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
     PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
+};
+pub use acme::{
+    AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
 };
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use compression::{
@@ -217,6 +221,8 @@ pub struct Server {
     pub ignore_invalid_headers: bool,
     /// HTTP/2 at this server's addresses.
     pub http2: Http2,
+    /// `acme_certificate`
+    pub acme: Option<Arc<AcmeCertificate>>,
     /// TLS at those of its addresses that have it.
     pub tls: Arc<Tls>,
 }

@@ -12,6 +12,7 @@ use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 use crate::connection::Connection;
 use crate::protocol::{Event, PREFACE};
 use crate::tls::ALPN_HTTP2;
+use crate::tls::acme::ALPN_ACME;
 use crate::transport::{Secured, Transport};
 
 /// So much of files is sent before other sessions get their turn.
@@ -188,6 +189,11 @@ impl<T: Transport> Connection<T> {
                 // The handshake has chosen, before the first byte.
                 self.flags.is_undecided = false;
                 self.link.tls = Some(Arc::clone(facts));
+                if facts.alpn == ALPN_ACME {
+                    // Nothing is spoken there (RFC 8737 §3).
+                    self.link.protocol.abort(CloseReason::NotAdmitted);
+                    return true;
+                }
                 if facts.alpn == ALPN_HTTP2 {
                     self.speak_http2();
                 }

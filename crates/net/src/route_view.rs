@@ -64,6 +64,10 @@ impl RouteView<'_> {
 impl Files for RouteView<'_> {
     type File = Rc<OpenFile>;
 
+    fn acme_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
+        crate::tls::acme::key_authorization(token)
+    }
+
     fn know_client(&mut self, client: SocketAddr) {
         self.client = Some(client);
     }

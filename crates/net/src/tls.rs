@@ -1,7 +1,8 @@
 //! TLS as a site has it (S1, S4): for each server block a configuration of rustls, made of its certificates and
 //! settings when the site is made. What must outlive a site (keys of tickets, sessions) is kept by the process.
 
-mod certificate;
+pub mod acme;
+pub mod certificate;
 mod client;
 mod load;
 mod tickets;
@@ -16,6 +17,7 @@ use sekisho_config::{Config, Server, ServerId};
 use sekisho_route::TlsFacts;
 
 use crate::site::Site;
+use acme::ALPN_ACME;
 use client::ClientCheck;
 
 /// HTTP/2 as clients ask for it.
@@ -125,6 +127,7 @@ impl ServerTls {
             Some(b"h2") => ALPN_HTTP2,
             Some(b"http/1.1") => "http/1.1",
             Some(b"http/1.0") => "http/1.0",
+            Some(b"acme-tls/1") => ALPN_ACME,
             _ => "",
         };
         let cipher = keys.negotiated_cipher_suite().map_or("", |suite| cipher_name(suite.suite()));

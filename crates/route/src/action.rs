@@ -43,6 +43,12 @@ pub trait Files: AccessChecks {
     /// An open file, or whatever stands for one.
     type File;
 
+    /// What an authority is answered that asks for this token, to see whether a name is ours (RFC 8555 §8.3).
+    fn acme_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
+        let _ = token;
+        None
+    }
+
     /// The client is another than the peer (`set_real_ip_from`): what is reported is reported of it.
     fn know_client(&mut self, client: SocketAddr) {
         let _ = client;

@@ -32,6 +32,9 @@ use crate::variable::{self, NESTED_MAX, Scope};
 /// How often a request may be sent back to the beginning (nginx's bound).
 const REDIRECTS_MAX: u8 = 10;
 
+/// Where an authority looks whether a name is ours (RFC 8555 §8.3).
+const ACME_FOLDER: &[u8] = b"/.well-known/acme-challenge/";
+
 /// How a program hands its answer over to another target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handover {
@@ -65,6 +68,12 @@ impl Table {
         let mut decision = Decision { table: self, request, route_state, files };
         let root = self.server(decision.route_state.server).root;
         decision.find_client(root, Some(request.head));
+        if let Some(token) = request.head.target().strip_prefix(ACME_FOLDER)
+            && let Some(answer) = decision.files.acme_token(token)
+        {
+            decision.route_state.text = answer;
+            return Action::Text(Status::OK);
+        }
         let first = match chosen {
             Ok(()) if decision.route_state.captures.is_exhausted() => decision.undecided(),
             Ok(()) => match decision.refused_by_tls() {

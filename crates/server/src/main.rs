@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod certificates;
 mod cli;
 mod control_plane;
 mod ctl;

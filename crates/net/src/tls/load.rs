@@ -13,8 +13,9 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, InconsistentKeys, ServerConfig, SignatureAlgorithm};
-use sekisho_config::{Server, Tls};
+use sekisho_config::{AcmeChallenge, Server, Tls};
 
+use super::acme::{self, AcmeSlot};
 use super::certificate::Certificate;
 use super::client::ClientCheck;
 use super::{ServerTls, TlsProblem, tickets};
@@ -53,8 +54,9 @@ pub(super) fn server(
         Some(check) => builder.with_client_cert_verifier(check.asker(&provider)),
         None => builder.with_no_client_auth(),
     };
-    let rejects = tls.rejects || pairs.is_empty();
-    let mut config = builder.with_cert_resolver(Arc::new(Pairs(pairs)));
+    let ordered = server.acme.as_deref().filter(|_| tls.uses_acme.0).map(acme::slot);
+    let rejects = tls.rejects || (pairs.is_empty() && ordered.is_none());
+    let mut config = builder.with_cert_resolver(Arc::new(Pairs { files: pairs, ordered }));
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
     config.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"]
@@ -62,6 +64,9 @@ pub(super) fn server(
         .skip(usize::from(!speaks_http2))
         .map(<[u8]>::to_vec)
         .collect();
+    if is_checked_by_handshake(server) {
+        config.alpn_protocols.push(acme::ALPN_ACME.as_bytes().to_vec());
+    }
     // Sessions and tickets belong to one server block with its settings: what was agreed on with one is never
     // resumed with another (S4).
     let identity = identity(server);
@@ -199,17 +204,32 @@ fn memchr_any(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|it| it == word)
 }
 
+/// Whether an authority checks the names of a server by handshakes.
+fn is_checked_by_handshake(server: &Server) -> bool {
+    let acme = server.acme.as_deref();
+    acme.is_some_and(|acme| acme.issuer.challenge == AcmeChallenge::TlsAlpn01)
+}
+
 /// The pairs of a server: the first one that the client can verify is shown.
 #[derive(Debug)]
-struct Pairs(Vec<Arc<CertifiedKey>>);
+struct Pairs {
+    files: Vec<Arc<CertifiedKey>>,
+    /// `$acme_certificate`
+    ordered: Option<Arc<AcmeSlot>>,
+}
 
 impl ResolvesServerCert for Pairs {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if acme::is_check(&hello) {
+            return acme::shown_for(&hello);
+        }
         let schemes = hello.signature_schemes();
         let suits = |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(schemes).is_some();
         // Curves before RSA: they cost a fraction.
         let is_curve = |pair: &&Arc<CertifiedKey>| pair.key.algorithm() != SignatureAlgorithm::RSA;
-        let fast = self.0.iter().filter(suits).find(is_curve);
-        fast.or_else(|| self.0.iter().find(suits)).cloned()
+        let ordered = self.ordered.as_ref().and_then(|slot| slot.pair());
+        let all = || ordered.iter().chain(&self.files);
+        let fast = all().filter(suits).find(is_curve);
+        fast.or_else(|| all().find(suits)).cloned()
     }
 }
