@@ -15,7 +15,7 @@ use sekisho_log::{ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
 use crate::protocol::Policies;
-use crate::tls::{self, ServerTls, TlsProblem};
+use crate::tls::{self, InUse, ServerTls, TlsProblem};
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -173,6 +173,11 @@ impl Site {
     pub(crate) fn tls_of(&self, listen: usize, name: &str) -> Option<&Arc<ServerTls>> {
         let server = self.table.server_named(listen, name.as_bytes())?;
         self.tls.get(server.0 as usize)?.as_ref()
+    }
+
+    /// The certificates that are shown to clients.
+    pub fn certificates(&self) -> Vec<InUse> {
+        tls::in_use(self.config(), &self.tls)
     }
 
     /// A location's `access_log`s, in their order.

@@ -18,6 +18,7 @@ use sekisho_route::TlsFacts;
 
 use crate::site::Site;
 use acme::ALPN_ACME;
+use certificate::Certificate;
 use client::ClientCheck;
 
 /// HTTP/2 as clients ask for it.
@@ -82,6 +83,31 @@ pub struct ServerTls {
     rejects: bool,
     /// Where clients are asked for certificates.
     client: Option<ClientCheck>,
+    pairs: Arc<load::Pairs>,
+}
+
+/// A certificate that is shown to clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InUse {
+    /// What it is for; for one that is ordered and not there yet, what it will be for.
+    pub names: Vec<String>,
+    /// What it says; `None` where it is not there yet.
+    pub certificate: Option<Certificate>,
+    /// The file, or the authority that it is ordered from.
+    pub source: String,
+}
+
+/// Those of a site, each once.
+pub(crate) fn in_use(config: &Config, tls: &[Option<Arc<ServerTls>>]) -> Vec<InUse> {
+    let mut all: Vec<InUse> = Vec::new();
+    for (server, tls) in config.http.servers.iter().zip(tls) {
+        for one in tls.iter().flat_map(|tls| tls.pairs.in_use(server)) {
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
+    all
 }
 
 /// Makes those of a configuration ready, by server.

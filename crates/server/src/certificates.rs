@@ -7,6 +7,8 @@ mod state;
 mod web;
 
 use std::collections::HashMap;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -75,6 +77,11 @@ pub(crate) fn prepare(config: &Config, identity: Option<&Identity>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Writes what nobody else may read: whole, or not at all.
+pub(crate) fn write_state(path: &Path, content: &[u8]) -> io::Result<()> {
+    state::write(path, content)
 }
 
 /// Everything that is to be ordered, each once.

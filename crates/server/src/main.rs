@@ -8,6 +8,7 @@ mod control_plane;
 mod ctl;
 mod disk;
 mod handover;
+mod https;
 mod opening;
 mod path_access;
 mod pid_file;

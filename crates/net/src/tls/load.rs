@@ -18,7 +18,7 @@ use sekisho_config::{AcmeChallenge, Server, Tls};
 use super::acme::{self, AcmeSlot};
 use super::certificate::Certificate;
 use super::client::ClientCheck;
-use super::{ServerTls, TlsProblem, tickets};
+use super::{InUse, ServerTls, TlsProblem, tickets};
 use crate::clock::unix_time;
 
 /// A record's own bytes, which rustls counts with what it holds.
@@ -56,7 +56,8 @@ pub(super) fn server(
     };
     let ordered = server.acme.as_deref().filter(|_| tls.uses_acme.0).map(acme::slot);
     let rejects = tls.rejects || (pairs.is_empty() && ordered.is_none());
-    let mut config = builder.with_cert_resolver(Arc::new(Pairs { files: pairs, ordered }));
+    let pairs = Arc::new(Pairs { files: pairs, ordered });
+    let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
     config.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"]
@@ -79,7 +80,7 @@ pub(super) fn server(
     } else if tls.sessions_max == 0 {
         config.send_tls13_tickets = 0;
     }
-    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, client })
+    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, client, pairs })
 }
 
 /// What makes a server's sessions its own.
@@ -212,10 +213,36 @@ fn is_checked_by_handshake(server: &Server) -> bool {
 
 /// The pairs of a server: the first one that the client can verify is shown.
 #[derive(Debug)]
-struct Pairs {
+pub(super) struct Pairs {
     files: Vec<Arc<CertifiedKey>>,
     /// `$acme_certificate`
     ordered: Option<Arc<AcmeSlot>>,
+}
+
+impl Pairs {
+    /// What is shown to clients of a server.
+    pub(super) fn in_use(&self, server: &Server) -> Vec<InUse> {
+        let parse = |pair: &CertifiedKey| pair.cert.first().and_then(|it| Certificate::parse(it));
+        let files = self.files.iter().zip(&server.tls.certificates).map(|(pair, path)| {
+            let certificate = parse(pair);
+            let names = certificate.as_ref().map(names_of).unwrap_or_default();
+            InUse { names, certificate, source: path.display().to_string() }
+        });
+        let ordered = self.ordered.iter().zip(&server.acme).map(|(slot, wanted)| InUse {
+            names: wanted.names.clone(),
+            certificate: slot.certificate(),
+            source: format!("acme_issuer {}", wanted.issuer.name),
+        });
+        files.chain(ordered).collect()
+    }
+}
+
+/// What a certificate is for: its names, or where it has none its subject.
+fn names_of(certificate: &Certificate) -> Vec<String> {
+    match certificate.names.as_slice() {
+        [] => vec![certificate.subject.clone()],
+        names => names.to_vec(),
+    }
 }
 
 impl ResolvesServerCert for Pairs {

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::Process;
 use common::{BINARY, LONG};
 use pebble::{Pebble, free_port};
 use sekisho_testkit::{Server, Signal, Tree, eventually, wait_for};
@@ -183,4 +184,86 @@ fn a_certificate_is_renewed_before_it_ends_and_by_an_authority_that_forgot_us() 
         || shown(ports.1, "a.example.org").is_some_and(|text| Some(&text) != first.as_ref());
     assert!(wait_for(LONG, is_new), "{}", server.log("error.log"));
     assert!(wait_for(Duration::from_secs(5), || has_log(&server, "issued: valid for 0 days")));
+}
+
+/// A folder by HTTPS with this machine's own authority.
+#[test]
+fn serve_https_has_an_authority_of_its_own() {
+    let is_there =
+        |name: &str| Command::new(name).arg("version").stdout(Stdio::null()).status().is_ok();
+    if !is_there("curl") || !is_there("openssl") {
+        println!("skipped: there is no curl or openssl");
+        return;
+    }
+    let data = Tree::new();
+    let mut authorities = Vec::new();
+    for _ in 0..2 {
+        let tree = Tree::new();
+        tree.file("root/index.html", "by HTTPS");
+        let listen = format!("127.0.0.1:{}", free_port());
+        let process = Process::start_with(
+            tree,
+            &["serve", "--https", "root", "--listen", &listen, "-q"],
+            &[("XDG_DATA_HOME", data.dir())],
+        );
+        let authority = data.path("sekisho/ca.pem");
+        eventually("it says where it is and how to trust it", LONG, || {
+            let said = process.tree().text("stdout");
+            said.contains(&format!("on https://{listen}/"))
+                && said.contains("update-ca-certificates")
+        });
+        let ask = |url: String| {
+            let output =
+                Command::new("curl").arg("-s").arg("--cacert").arg(&authority).arg(url).output();
+            String::from_utf8_lossy(&output.expect("curl runs").stdout).into_owned()
+        };
+        let port = listen.rsplit(':').next().expect("a port");
+        assert_eq!(ask(format!("https://localhost:{port}/")), "by HTTPS");
+        assert_eq!(ask(format!("https://127.0.0.1:{port}/")), "by HTTPS");
+        authorities.push(std::fs::read(&authority).expect("an authority"));
+        let mode =
+            std::fs::metadata(data.path("sekisho/ca.key")).expect("a key").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // What it shows can be seen from outside.
+        let pid = process.id().to_string();
+        let shown = sekisho_testkit::run(BINARY, &["ctl", "--pid", &pid, "certificates"], LONG);
+        assert!(shown.stdout.contains("localhost"), "{} {}", shown.stdout, shown.stderr);
+        assert!(shown.stdout.contains("CN=Sekisho on "), "{}", shown.stdout);
+        let metrics = sekisho_testkit::run(BINARY, &["ctl", "--pid", &pid, "metrics"], LONG);
+        assert!(metrics.stdout.contains("certificate_days_left{"), "{}", metrics.stdout);
+    }
+    assert_eq!(authorities[0], authorities[1], "made once");
+}
+
+#[test]
+fn serve_https_orders_a_certificate_for_a_name() {
+    if !pebble::is_there() {
+        return;
+    }
+    let (tree, data) = (Tree::new(), Tree::new());
+    tree.file("root/index.html", "by name");
+    let port = free_port();
+    let mut authority = Pebble::new(&tree, free_port(), port, "");
+    authority.start(&tree);
+    let listen = format!("127.0.0.1:{port}");
+    let (uri, root) = (authority.uri(), tree.path("ca.pem").display().to_string());
+    let arguments = ["serve", "--https", "a.example.org", "root", "--listen", &listen];
+    let more = ["--acme-directory", &uri, "--acme-root", &root];
+    let arguments = [&arguments[..], &more].concat();
+    let process = Process::start_with(tree, &arguments, &[("XDG_DATA_HOME", data.dir())]);
+    assert!(
+        wait_for(LONG, || shown(port, "a.example.org").is_some()),
+        "{}",
+        process.tree().text("stderr")
+    );
+    let output = Command::new("curl")
+        .args([
+            "-sk",
+            "--connect-to",
+            &format!("a.example.org:443:{listen}"),
+            "https://a.example.org/",
+        ])
+        .output()
+        .expect("curl runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "by name");
 }

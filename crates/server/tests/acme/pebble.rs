@@ -109,12 +109,17 @@ impl Pebble {
         }
     }
 
+    /// Where its directory is.
+    pub(crate) fn uri(&self) -> String {
+        format!("https://localhost:{}/dir", self.port)
+    }
+
     /// `acme_issuer` for it; `more` stands within.
     pub(crate) fn issuer(&self, more: &str) -> String {
         format!(
-            "acme_issuer test {{ uri https://localhost:{}/dir; ssl_trusted_certificate {{dir}}/ca.pem;
+            "acme_issuer test {{ uri {}; ssl_trusted_certificate {{dir}}/ca.pem;
              contact mailto:admin@example.org; accept_terms_of_service; state_path {{dir}}/state; {more} }}",
-            self.port
+            self.uri()
         )
     }
 }
