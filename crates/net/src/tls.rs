@@ -4,6 +4,7 @@
 pub mod acme;
 pub mod certificate;
 mod client;
+mod encrypted_key;
 mod load;
 mod tickets;
 

@@ -18,7 +18,7 @@ use sekisho_config::{AcmeChallenge, Server, Tls};
 use super::acme::{self, AcmeSlot};
 use super::certificate::Certificate;
 use super::client::ClientCheck;
-use super::{InUse, ServerTls, TlsProblem, tickets};
+use super::{InUse, ServerTls, TlsProblem, encrypted_key, tickets};
 use crate::clock::unix_time;
 
 /// A record's own bytes, which rustls counts with what it holds.
@@ -126,7 +126,11 @@ fn provider(tls: &Tls) -> CryptoProvider {
     CryptoProvider { cipher_suites, kx_groups, ..all }
 }
 
-fn problem(directive: &'static str, path: &Path, message: impl std::fmt::Display) -> TlsProblem {
+pub(super) fn problem(
+    directive: &'static str,
+    path: &Path,
+    message: impl std::fmt::Display,
+) -> TlsProblem {
     let (path, message) = (path.to_owned(), message.to_string());
     TlsProblem { directive, path, message, is_warning: false }
 }
@@ -163,14 +167,12 @@ fn pair(
     const KEY: &str = "ssl_certificate_key";
     let chain = certificates(NAME, certificate)?;
     let text = read(KEY, key)?;
-    let der = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
-        let is_encrypted = memchr_any(&text, b"ENCRYPTED");
-        if is_encrypted {
-            let how = "decrypt it with: openssl pkey -in KEY -out PLAIN";
-            return problem(KEY, key, format_args!("encrypted keys are not supported yet; {how}"));
-        }
-        problem(KEY, key, format_args!("has no private key in it: {error}"))
-    })?;
+    let der = if memchr_any(&text, b"ENCRYPTED") {
+        encrypted_key::read(key, &text, tls.password_file.as_deref())?
+    } else {
+        PrivateKeyDer::from_pem_slice(&text)
+            .map_err(|error| problem(KEY, key, format_args!("has no private key in it: {error}")))?
+    };
     let mut pair = CertifiedKey::from_der(chain, der, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             let message =

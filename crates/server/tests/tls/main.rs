@@ -5,6 +5,7 @@
 mod common;
 
 mod change;
+mod checks;
 mod clients;
 mod ends;
 mod proxied;
