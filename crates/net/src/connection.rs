@@ -30,6 +30,8 @@ use crate::worker::{ListenerContext, Worker};
 
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
 const DRAIN_QUIET: Duration = Duration::from_millis(100);
+/// The same for one that has connected by TLS and has not asked yet: what it sends meanwhile is no request.
+const HANDSHAKE_QUIET: Duration = Duration::from_secs(1);
 /// How long an answer may take to leave when the end is forced.
 const FORCE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -388,7 +390,10 @@ impl<T: Transport> Connection<T> {
         let drain = (shutdown == ShutdownRequest::Drain && ends_idle).then(|| {
             // A session that drains and is idle ends at once, unless its client was here a moment ago: then
             // the next request may be on its way, and a close would reset it.
-            let at = self.active + DRAIN_QUIET;
+            let is_shaking_hands =
+                self.flags.is_undecided && !matches!(self.transport.secured(), Secured::No);
+            let quiet = if is_shaking_hands { HANDSHAKE_QUIET } else { DRAIN_QUIET };
+            let at = self.active + quiet;
             (Deadline { at, kind: DeadlineKind::Shutdown }, Owner::Drain)
         });
         protocol.into_iter().chain(exchanges).chain(drain).min_by_key(|(deadline, _)| deadline.at)

@@ -104,6 +104,16 @@ fn a_thousand_stalled_handshakes_delay_nobody() {
     let is_long = std::env::var_os("SEKISHO_LONG").is_some_and(|value| value != "0");
     let count = if is_long { 9_500 } else { 1000 };
     let server = serve(Tree::new(), "client_header_timeout 10m; location / { return 200 yes; }");
+    let ask = || {
+        let begun = Stopwatch::start();
+        let mut client =
+            Speech::default().connect(server.address(), "a.test").expect("a handshake");
+        assert_eq!(client.get("/", "a.test").1, "yes");
+        begun.elapsed()
+    };
+    // The first handshake of a process, on either side, has more to do than any other.
+    ask();
+    let alone = (0..20).map(|_| ask()).max().unwrap_or_default();
     let before = server.rss_bytes();
     let mut stalled = Vec::new();
     for _ in 0..count {
@@ -112,17 +122,10 @@ fn a_thousand_stalled_handshakes_delay_nobody() {
         stalled.push(client);
     }
     eventually("they are accepted", LONG, || server.fds() >= count);
-    let mut worst = Duration::ZERO;
-    for _ in 0..10 {
-        let begun = Stopwatch::start();
-        let mut client =
-            Speech::default().connect(server.address(), "a.test").expect("a handshake");
-        assert_eq!(client.get("/", "a.test").1, "yes");
-        worst = worst.max(begun.elapsed());
-    }
-    println!("served within {worst:?} beside {count} stalled handshakes");
-    // Another test may have the machine to itself for a moment; a run of this one alone is exact.
-    assert!(worst < if is_long { Duration::from_millis(50) } else { LONG / 20 }, "{worst:?}");
+    let beside = (0..20).map(|_| ask()).max().unwrap_or_default();
+    println!("served within {beside:?} beside {count} stalled handshakes, {alone:?} without");
+    // Other tests may have the machine for a moment; a long run has it to itself.
+    assert!(beside < if is_long { Duration::from_millis(50) } else { LONG / 20 }, "{beside:?}");
     let each = server.rss_bytes().saturating_sub(before) / count as u64;
     println!("{each} bytes for each of them");
     assert!(each < 16 << 10, "{each}");

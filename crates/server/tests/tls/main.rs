@@ -11,3 +11,4 @@ mod ends;
 mod proxied;
 mod serving;
 mod support;
+mod under_load;
