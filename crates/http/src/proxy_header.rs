@@ -143,24 +143,26 @@ fn version_2(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
 }
 
 fn v4(rest: &[u8]) -> Option<ProxyAddresses> {
-    let [a, b, c, d, e, f, g, h, ports @ ..] = rest.first_chunk::<12>()?;
+    let (source, rest) = rest.split_first_chunk::<4>()?;
+    let (destination, rest) = rest.split_first_chunk::<4>()?;
+    let ports = *rest.first_chunk::<4>()?;
     Some(ProxyAddresses {
-        source: SocketAddr::new(Ipv4Addr::from([*a, *b, *c, *d]).into(), port(ports, 0)),
-        destination: SocketAddr::new(Ipv4Addr::from([*e, *f, *g, *h]).into(), port(ports, 2)),
+        source: SocketAddr::new(Ipv4Addr::from(*source).into(), port(ports, 0)),
+        destination: SocketAddr::new(Ipv4Addr::from(*destination).into(), port(ports, 2)),
     })
 }
 
 fn v6(rest: &[u8]) -> Option<ProxyAddresses> {
     let (source, rest) = rest.split_first_chunk::<16>()?;
     let (destination, rest) = rest.split_first_chunk::<16>()?;
-    let ports = rest.first_chunk::<4>()?;
+    let ports = *rest.first_chunk::<4>()?;
     Some(ProxyAddresses {
         source: SocketAddr::new(Ipv6Addr::from(*source).into(), port(ports, 0)),
         destination: SocketAddr::new(Ipv6Addr::from(*destination).into(), port(ports, 2)),
     })
 }
 
-fn port(ports: &[u8; 4], at: usize) -> u16 {
+fn port(ports: [u8; 4], at: usize) -> u16 {
     u16::from_be_bytes([ports[at], ports[at + 1]])
 }
 

@@ -86,6 +86,7 @@ enum Drain {
 
 /// An HTTP/2 connection.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 pub struct Http2 {
     policy: Arc<Policy>,
     phase: Phase,

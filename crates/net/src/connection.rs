@@ -139,7 +139,7 @@ impl<T: Transport> Connection<T> {
             acknowledged: 0,
             active: now,
             file_sent: 0,
-            flags: Flags { is_one_too_many, is_undecided, awaits_proxy_header, ..Flags::default() },
+            flags: Flags { is_one_too_many, awaits_proxy_header, is_undecided, ..Flags::default() },
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
             let word = d.arg(0);
             l.real_ip.source = match &*word.text {
                 b"proxy_protocol" => RealIpSource::ProxyHeader,
-                name if !name.is_empty() && name.iter().all(|byte| byte.is_ascii_graphic()) => {
+                name if !name.is_empty() && name.iter().all(u8::is_ascii_graphic) => {
                     RealIpSource::Field(name.to_ascii_lowercase().into())
                 }
                 _ => return Err(d.invalid(word, "is no name of a field")),

@@ -108,7 +108,7 @@ impl Gathered {
             }
             let ListenOptions { http2, tls, proxy_protocol, .. } = self.listen.options;
             let options = line.options.clone();
-            self.listen.options = ListenOptions { http2, tls, proxy_protocol, ..options };
+            self.listen.options = ListenOptions { http2, proxy_protocol, tls, ..options };
         }
         self.listen.options.proxy_protocol |= line.options.proxy_protocol;
         self.listen.options.http2 |= line.options.http2;

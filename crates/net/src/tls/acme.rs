@@ -82,8 +82,8 @@ pub fn state_file(wanted: &AcmeCertificate) -> Option<PathBuf> {
     let folder = wanted.issuer.state_path.as_ref()?;
     let first = wanted.names.first()?;
     let hash = digest(&SHA256, identity(wanted).as_bytes());
-    let hash: String = hash.as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(folder.join(format!("{first}-{hash}.pem")))
+    let hash = hash.as_ref().first_chunk().copied().map_or(0, u32::from_be_bytes);
+    Some(folder.join(format!("{first}-{hash:08x}.pem")))
 }
 
 /// The place of a certificate. What was issued earlier is read from its file.

@@ -32,7 +32,7 @@ use super::{Context, state};
 /// So many orders are made at a time.
 const ORDERS_MAX: usize = 4;
 /// How long an authority may take to check names, and to issue.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// How long to wait for another process that orders.
 const BUSY_PAUSE: Duration = Duration::from_secs(5);
 /// The account that an authority does not know any more.

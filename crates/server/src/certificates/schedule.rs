@@ -6,10 +6,10 @@ use std::time::Duration;
 /// An authority that could not be reached is tried again so soon at first; one that has refused is left alone for
 /// longer, as it counts refusals.
 const RETRY_UNREACHABLE: Duration = Duration::from_secs(5);
-const RETRY_REFUSED: Duration = Duration::from_secs(60);
-const RETRY_MAX: Duration = Duration::from_secs(6 * 3600);
+const RETRY_REFUSED: Duration = Duration::from_mins(1);
+const RETRY_MAX: Duration = Duration::from_hours(6);
 /// No longer is waited in one go: clocks are set, and authorities change their minds.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(6 * 3600);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_hours(6);
 
 /// What came of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
