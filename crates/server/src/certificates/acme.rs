@@ -38,6 +38,8 @@ const BUSY_PAUSE: Duration = Duration::from_secs(5);
 /// The account that an authority does not know any more.
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
+const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
+
 /// Our accounts, by issuer.
 #[derive(Default)]
 pub(super) struct Accounts {
@@ -66,6 +68,10 @@ impl From<Error> for Refusal {
         let is_account_lost =
             matches!(&error, Error::Api(problem) if problem.r#type.as_deref() == Some(NO_ACCOUNT));
         let kind = match error {
+            // Nonces that run out time and again say nothing about us.
+            Error::Api(ref problem) if problem.r#type.as_deref() == Some(BAD_NONCE) => {
+                Failure::Unreachable
+            }
             Error::Api(_) if !is_account_lost => Failure::Refused,
             _ => Failure::Unreachable,
         };

@@ -60,9 +60,9 @@ fn has_log(server: &Server, text: &str) -> bool {
 fn issued(challenge: &str) -> (Server, Pebble, (u16, u16), String) {
     let tree = Tree::new();
     let ports = (free_port(), free_port());
-    // Half of all nonces are refused.
+    // Many nonces are refused.
     let mut authority =
-        Pebble::new(&tree, ports.0, ports.1, "").with("PEBBLE_WFE_NONCEREJECT", "40");
+        Pebble::new(&tree, ports.0, ports.1, "").with("PEBBLE_WFE_NONCEREJECT", "15");
     authority.start(&tree);
     let issuer = authority.issuer(&format!("challenge {challenge};"));
     let server = Server::start_in(tree, BINARY, &config(&issuer, ports, ""));
