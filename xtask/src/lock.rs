@@ -6,7 +6,10 @@ use crate::Complaints;
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Crates that come in more than one major version, and why that is borne.
-const TWICE: [(&str, &str); 4] = [
+const TWICE: [(&str, &str); 7] = [
+    ("bit-vec", "the new one belongs to an optional part of rcgen that is never built"),
+    ("untrusted", "the old one belongs to a part of aws-lc-rs that instant-acme asks for"),
+    ("base64", "the old one belongs to instant-acme"),
     ("getrandom", "the old one belongs to ring, an optional part of rustls that is never built"),
     ("windows-sys", "the same, and nothing is built for Windows"),
     ("bitflags", "the old one belongs to an optional part of jiff that is never built"),

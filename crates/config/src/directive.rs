@@ -2,6 +2,7 @@
 //! what is not in it does not exist, and what it says of a default is what is applied.
 
 mod access;
+pub(crate) mod acme;
 pub(crate) mod answers;
 mod cgi;
 mod compression;
@@ -20,6 +21,7 @@ mod not_built;
 mod privilege;
 mod process;
 pub mod proxy;
+mod real_ip;
 pub(crate) mod rewrite;
 mod status;
 mod tls;
@@ -40,6 +42,8 @@ pub enum Context {
     Events,
     /// `endpoint`
     Endpoint,
+    /// `acme_issuer`
+    Acme,
     /// `http`
     Http,
     /// `server`
@@ -58,10 +62,11 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
+        Self::Acme,
         Self::Http,
         Self::Upstream,
         Self::Server,
@@ -77,6 +82,7 @@ impl Context {
             Self::Main => "main",
             Self::Events => "events",
             Self::Endpoint => "endpoint",
+            Self::Acme => "acme_issuer",
             Self::Http => "http",
             Self::Server => "server",
             Self::Upstream => "upstream",
@@ -122,6 +128,7 @@ impl Contexts {
 const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
+const ACME: Contexts = Contexts::of(&[Context::Acme]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
@@ -241,11 +248,13 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("uwsgi", gateway::UWSGI),
     ("uwsgi: servers, time and buffers", forward::UWSGI),
     ("Access", access::ROWS),
+    ("Clients behind proxies", real_ip::ROWS),
     ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),
     ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("TLS", tls::ROWS),
+    ("Automatic certificates", acme::ROWS),
     ("HTTP/2", http2::ROWS),
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),

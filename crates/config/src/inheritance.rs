@@ -89,6 +89,9 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("min_delete_depth", "7", I),
     ("allow", "all", I),
     ("deny", "all", I),
+    ("set_real_ip_from", "10.0.0.1", I),
+    ("real_ip_header", "X-Forwarded-For", I),
+    ("real_ip_recursive", "on", I),
     ("auth_basic", "x", I),
     ("auth_basic_user_file", "x", I),
     ("valid_referers", "none x", I),
@@ -190,6 +193,7 @@ fn companions(name: &str) -> &'static str {
             "open_file_cache max=9;"
         }
         "satisfy" | "auth_delay" => "allow 10.0.0.1;",
+        "real_ip_header" | "real_ip_recursive" => "set_real_ip_from 10.0.0.2;",
         "auth_basic" => "auth_basic_user_file y;",
         "auth_basic_user_file" => "auth_basic y;",
         "secure_link" => "secure_link_md5 y;",

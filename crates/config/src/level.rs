@@ -11,11 +11,11 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
-    Family, FileCache, FileOps, Forward, HeadLimits, Http2, IfModifiedSince, Listing,
-    LocationMatch, LogFormat, Main, Pass, PassTo, PathMapping, Privilege, Programs, Rewriting,
-    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, UpstreamGroup,
-    Workers, Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog,
+    ErrorPage, Expires, Family, FileCache, FileOps, Forward, HeadLimits, Http2, IfModifiedSince,
+    Listing, LocationMatch, LogFormat, Main, Pass, PassTo, PathMapping, Privilege, Programs,
+    RealIp, RealIpSource, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template,
+    Tls, Types, UpstreamGroup, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -202,6 +202,8 @@ pub struct Scope<'a> {
     pub named_uses: Vec<NamedUse>,
     /// Names of ignored directives that have been warned about.
     pub warned: HashSet<&'static str>,
+    /// The `acme_issuer` that is being read.
+    pub issuer: AcmeIssuer,
 }
 
 /// A reference to a named location.
@@ -395,6 +397,21 @@ pub struct Own {
     pub steps: Vec<Step>,
     /// Lists of TLS that stand here and so take the place of those inherited.
     pub tls_lists: HashSet<&'static str>,
+    /// `acme_certificate`
+    pub acme: Option<AcmeWish>,
+}
+
+/// `acme_certificate` before its issuer is looked up.
+#[derive(Debug)]
+pub struct AcmeWish {
+    /// The issuer's name.
+    pub issuer: String,
+    /// Where that stands.
+    pub span: Span,
+    /// The names; none for those of the server.
+    pub names: Vec<String>,
+    /// `key=`
+    pub key: AcmeKey,
 }
 
 /// A level.
@@ -418,6 +435,8 @@ pub struct Level {
     pub guards: Guards,
     /// What holds for uploads and changes.
     pub file_ops: FileOpParts,
+    /// How clients behind proxies are told apart.
+    pub real_ip: RealIp,
     /// What holds for TLS.
     pub tls: Arc<Tls>,
     /// What holds for requests that are passed on, by their protocol.
@@ -466,6 +485,11 @@ impl Level {
             },
             guards: Guards::blank(),
             file_ops: FileOpParts::default(),
+            real_ip: RealIp {
+                from: Arc::default(),
+                source: RealIpSource::ProxyHeader,
+                is_recursive: false,
+            },
             tls: Arc::default(),
             forwards: Default::default(),
             pass: None,
@@ -499,6 +523,7 @@ impl Level {
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
+            real_ip: self.real_ip.clone(),
             tls: Arc::clone(&self.tls),
             forwards: self.forwards.clone(),
             pass,
@@ -559,8 +584,11 @@ impl Level {
             let forward = Arc::clone(&self.forwards[family as usize]);
             Arc::new(Pass { family, to, location: location.into(), forward })
         });
+        let has_proxies = !self.real_ip.from.is_empty();
+        settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {
             server_names: own.server_names,
+            acme: own.acme,
             listens: own.listens,
             steps: own.steps,
             ..Own::default()
@@ -588,6 +616,7 @@ fn blank_settings() -> Settings {
         recursive_error_pages: false,
         internal: false,
         limit_except: None,
+        real_ip: None,
         access: None,
         limits: None,
         links: None,

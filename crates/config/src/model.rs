@@ -2,6 +2,7 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod access;
+mod acme;
 mod cgi;
 mod compression;
 mod endpoint;
@@ -11,6 +12,7 @@ mod heads;
 mod listing;
 mod lookup;
 mod privilege;
+mod real_ip;
 mod rewrite;
 mod template;
 mod tls;
@@ -29,6 +31,9 @@ pub use access::{
     Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
     PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
 };
+pub use acme::{
+    AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
+};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
@@ -42,6 +47,7 @@ pub use heads::{HeadLimits, Http2};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use lookup::{Geo, Networks, Split};
 pub use privilege::{Privilege, Sandbox};
+pub use real_ip::{RealIp, RealIpSource};
 pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
@@ -181,6 +187,8 @@ pub struct ListenOptions {
     pub fastopen: Option<u32>,
     /// `http2`: as `http2 on` in the servers of this address.
     pub http2: bool,
+    /// `proxy_protocol`: connections begin with the header of a balancer.
+    pub proxy_protocol: bool,
     /// `ssl`: connections to this address are encrypted.
     pub tls: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
@@ -220,6 +228,8 @@ pub struct Server {
     pub ignore_invalid_headers: bool,
     /// HTTP/2 at this server's addresses.
     pub http2: Http2,
+    /// `acme_certificate`
+    pub acme: Option<Arc<AcmeCertificate>>,
     /// TLS at those of its addresses that have it.
     pub tls: Arc<Tls>,
 }
@@ -326,6 +336,8 @@ pub struct Settings {
     pub internal: bool,
     /// `limit_except` (a location's own): who may use other methods than these.
     pub limit_except: Option<Arc<LimitExcept>>,
+    /// How clients behind proxies are told apart; `None` where no proxy is believed.
+    pub real_ip: Option<Arc<RealIp>>,
     /// Who is let in; `None` for everybody.
     pub access: Option<Arc<Access>>,
     /// How fast and how much at once; `None` without bounds.

@@ -15,8 +15,8 @@ use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::model::{
-    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server, ServerId,
-    UpstreamGroup, Variable,
+    AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
+    ServerId, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -41,11 +41,13 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
+        issuer: AcmeIssuer::default(),
     };
     let mut walk = Walk {
         scope,
         http: Http::default(),
         listens: listens::Listens::default(),
+        issuers: Vec::new(),
         named: Vec::new(),
     };
     walk.all(&tree.nodes);
@@ -92,6 +94,8 @@ struct Walk<'a> {
     scope: Scope<'a>,
     http: Http,
     listens: listens::Listens,
+    /// `acme_issuer`s.
+    issuers: Vec<Arc<AcmeIssuer>>,
     /// The named locations of each server.
     named: Vec<HashSet<String>>,
 }
@@ -140,12 +144,15 @@ impl Walk<'_> {
         let mut level = main.child(Context::Http, LocationMatch::Server);
         let blocks = self.fill(&mut level, nodes);
         level.finish();
-        let (groups, servers): (Vec<_>, Vec<_>) =
-            blocks.into_iter().partition(|(row, _)| row.body == Body::Block(Context::Upstream));
-        for (_, node) in groups {
+        let is = |row: &Row, context| row.body == Body::Block(context);
+        for (_, node) in blocks.iter().filter(|(row, _)| is(row, Context::Acme)) {
+            self.issuer(&level, node);
+        }
+        for (_, node) in blocks.iter().filter(|(row, _)| is(row, Context::Upstream)) {
             self.upstream(&level, node);
         }
-        for (_, node) in servers {
+        let is_server = |row: &Row| !is(row, Context::Acme) && !is(row, Context::Upstream);
+        for (_, node) in blocks.into_iter().filter(|(row, _)| is_server(row)) {
             if self.scope.reports.is_full() {
                 return;
             }
@@ -194,6 +201,7 @@ impl Walk<'_> {
         self.check_password(&level);
         self.check_tls(&level, &own, node);
         self.check_program(&level);
+        let acme = self.acme_certificate(&own);
         self.listens.add(&mut self.scope, id, node, &own);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
@@ -207,6 +215,7 @@ impl Walk<'_> {
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
             http2: level.parts.http2,
+            acme,
             tls: Arc::clone(&level.tls),
         });
         self.script(&mut level, root, id, &blocks);

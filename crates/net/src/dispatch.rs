@@ -188,6 +188,7 @@ impl Exchange {
             request: &request,
             permits: &mut self.permits,
             question: None,
+            client: facts.remote,
         };
         let action = match input {
             RouteInput::Request => table.decide(&request, route, &mut view),
@@ -275,7 +276,7 @@ impl Starting<'_> {
             bound_site: Rc::clone(&self.accepted.bound_site),
             location: self.route.location,
             connection: self.link.id,
-            remote: self.request.connection.remote,
+            remote: self.route.client(self.request.connection),
             request_id: self.accepted.request_id,
         }
     }

@@ -12,6 +12,7 @@ use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 use crate::connection::Connection;
 use crate::protocol::{Event, PREFACE};
 use crate::tls::ALPN_HTTP2;
+use crate::tls::acme::ALPN_ACME;
 use crate::transport::{Secured, Transport};
 
 /// So much of files is sent before other sessions get their turn.
@@ -32,6 +33,12 @@ pub(crate) struct Budget {
 impl<T: Transport> Connection<T> {
     /// One turn: as far as bytes and answers go without waiting. `Ready` is the end.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
+        if self.flags.awaits_proxy_header && self.link.protocol.stage() == Stage::Open {
+            match ready!(self.transport.read_proxy_header()) {
+                Ok(header) => self.note_proxied(header, now),
+                Err(error) => return Poll::Ready(self.lose_transport(&error, now)),
+            }
+        }
         let mut budget = Budget { requests: TURN_REQUESTS, file_bytes: FILE_TURN_BYTES };
         loop {
             match self.write_out(now, &mut budget) {
@@ -183,6 +190,11 @@ impl<T: Transport> Connection<T> {
                 // The handshake has chosen, before the first byte.
                 self.flags.is_undecided = false;
                 self.link.tls = Some(Arc::clone(facts));
+                if facts.alpn == ALPN_ACME {
+                    // Nothing is spoken there (RFC 8737 §3).
+                    self.link.protocol.abort(CloseReason::NotAdmitted);
+                    return true;
+                }
                 if facts.alpn == ALPN_HTTP2 {
                     self.speak_http2();
                 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::ListenAddress;
-use sekisho_http::Head;
+use sekisho_http::{Head, ProxyHeader};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId};
 use sekisho_route::{ConnectionFacts, Request, RequestIdSeed, TlsFacts};
 
+use crate::admission::Admitted;
 use crate::buffers::Buffers;
 use crate::exchange::Accepted;
 use crate::protocol::Protocol;
@@ -31,10 +32,21 @@ pub(crate) struct Link {
     pub(crate) local: Option<IpAddr>,
     /// `tcp_nodelay` of the location that answered last.
     pub(crate) no_delay: bool,
+    /// Where it comes from, as far as that is counted or was said; most connections have none of it.
+    pub(crate) origin: Option<Box<Origin>>,
     /// What the handshake came to, where the connection is encrypted.
     pub(crate) tls: Option<Arc<TlsFacts>>,
     /// It speaks in the clear where it was to be encrypted (S2).
     pub(crate) is_clear_by_mistake: bool,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    /// Counts the connection out when it is dropped.
+    pub(crate) admitted: Option<Admitted>,
+    /// What a balancer has said of it.
+    pub(crate) proxied: Option<Arc<ProxyHeader>>,
 }
 
 impl Link {
@@ -59,6 +71,7 @@ impl Link {
             id: self.id,
             remote: self.worker.sessions.borrow().slot(self.key).remote(),
             local: self.local.map(|ip| SocketAddr::new(ip, port)),
+            proxied: self.origin.as_ref().and_then(|origin| origin.proxied.clone()),
             requests: self.protocol.requests(),
             is_tls: self.tls.is_some(),
             tls: self.tls.clone(),

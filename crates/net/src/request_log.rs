@@ -87,7 +87,7 @@ pub(crate) fn write_entries(
     let log_entries = route.take_log_entries();
     let logger = bound_site.site.error_logger(route.location);
     let stamp = worker.clock.stamp(now);
-    let client = Client(request.connection.remote);
+    let client = Client(route.client(request.connection));
     let line = RequestLine(request.head, request.request_id);
     for log_entry in log_entries.iter().filter(|log_entry| logger.wants(log_entry.level)) {
         let message = format_args!("{}, {client}{line}", log_entry.text);
@@ -131,7 +131,7 @@ impl Trouble<'_> {
         }
         let stamp = worker.clock.stamp(now);
         let facts = request.connection;
-        let client = Client(facts.remote);
+        let client = Client(self.route.client(facts));
         let line = RequestLine(request.head, request.request_id);
         if let Some(refusal) = refusal {
             let cause = refusal.cause.message();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget,
+    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget, RealIp,
     ServerTokens, Settings,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
@@ -16,7 +16,7 @@ use sekisho_log::{ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
 use crate::protocol::Policies;
-use crate::tls::{self, ServerTls, TlsProblem};
+use crate::tls::{self, InUse, ServerTls, TlsProblem};
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -160,6 +160,18 @@ impl Site {
         listen.options.http2 || http.servers[listen.default_server.0 as usize].http2.is_on
     }
 
+    /// Whether connections to an address begin with the header of a balancer.
+    pub(crate) fn is_behind_proxy(&self, listen: usize) -> bool {
+        self.config().http.listens[listen].options.proxy_protocol
+    }
+
+    /// How clients behind proxies are told apart at an address, before `Host` has chosen a server.
+    pub(crate) fn first_real_ip(&self, listen: usize) -> Option<&RealIp> {
+        let http = &self.config().http;
+        let server = http.listens[listen].default_server;
+        self.location(http.servers[server.0 as usize].root).settings.real_ip.as_deref()
+    }
+
     /// Whether connections to an address are encrypted.
     pub(crate) fn is_tls(&self, listen: usize) -> bool {
         self.config().http.listens[listen].options.tls
@@ -169,6 +181,11 @@ impl Site {
     pub(crate) fn tls_of(&self, listen: usize, name: &str) -> Option<&Arc<ServerTls>> {
         let server = self.table.server_named(listen, name.as_bytes())?;
         self.tls.get(server.0 as usize)?.as_ref()
+    }
+
+    /// The certificates that are shown to clients.
+    pub fn certificates(&self) -> Vec<InUse> {
+        tls::in_use(self.config(), &self.tls)
     }
 
     /// A location's `access_log`s, in their order.

@@ -33,6 +33,7 @@ pub mod native;
 pub mod native_frames;
 pub mod path;
 pub mod percent;
+pub mod proxy_header;
 pub mod range;
 pub mod readme;
 pub mod request_head;
@@ -54,7 +55,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 29] = [
+pub const ALL: [Property; 30] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -84,4 +85,5 @@ pub const ALL: [Property; 29] = [
     Property { name: "upstream_cgi", check: upstream_cgi::check },
     Property { name: "cache_entry", check: cache_entry::check },
     Property { name: "resolver", check: resolver::check },
+    Property { name: "proxy_header", check: proxy_header::check },
 ];

@@ -32,6 +32,7 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         requests: 1,
         is_tls: false,
         tls: None,
+        proxied: None,
         is_clear_by_mistake: false,
     };
     // Which address is asked and which files there are follow from the target, so that one input is one story.

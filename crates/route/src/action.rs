@@ -1,5 +1,7 @@
 //! The answers there are, and what must be asked of the file system to find one.
 
+use std::net::SocketAddr;
+
 use sekisho_config::{Settings, StatusForm};
 use sekisho_http::Status;
 
@@ -43,6 +45,17 @@ pub enum Action<F> {
 pub trait Files: AccessChecks {
     /// An open file, or whatever stands for one.
     type File;
+
+    /// What an authority is answered that asks for this token, to see whether a name is ours (RFC 8555 §8.3).
+    fn acme_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
+        let _ = token;
+        None
+    }
+
+    /// The client is another than the peer (`set_real_ip_from`): what is reported is reported of it.
+    fn know_client(&mut self, client: SocketAddr) {
+        let _ = client;
+    }
 
     /// What there is at `path`. Its first `root_bytes` are a directory that the configuration named;
     /// the rest begins with `/` and may come from the client, but has no dot segments. Nothing

@@ -17,6 +17,7 @@ mod location;
 pub mod log;
 pub mod log_entry;
 mod path_mapping;
+mod real_ip;
 mod redirect;
 pub mod route_state;
 mod same_access;

@@ -158,7 +158,7 @@ pub fn log_line(
     for piece in &format.pieces {
         match piece {
             Piece::Literal(text) => out.extend_from_slice(text),
-            Piece::RemoteAddr => match request.connection.remote {
+            Piece::RemoteAddr => match route_state.client(request.connection) {
                 Some(address) => push_ip(address.ip(), out),
                 None => out.extend_from_slice(b"unix:"),
             },

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sekisho_config::{LocationId, ServerId};
-use sekisho_http::{Coding, Head, Method, Status};
+use sekisho_http::{Coding, Head, Method, ProxyHeader, Status};
 
 use crate::access_checks::AccessProgress;
 use crate::assigned::Assignments;
@@ -41,6 +41,8 @@ pub struct ConnectionFacts {
     pub remote: Option<SocketAddr>,
     /// Our own address; `None` on a Unix socket.
     pub local: Option<SocketAddr>,
+    /// What a balancer has said of it: `$proxy_protocol_…`.
+    pub proxied: Option<Arc<ProxyHeader>>,
     /// How many requests have come on it, this one included: `$connection_requests`.
     pub requests: u64,
     /// Whether it is encrypted: `$https`, `$scheme`.
@@ -157,6 +159,8 @@ pub struct RouteState {
     pub method: Method,
     /// `set $limit_rate`: bytes in a second, 0 for no limit; `None` where no `set` was run.
     pub limit_rate: Option<u64>,
+    /// The client's address as a proxy that is believed says it; see [`RouteState::client`].
+    pub(crate) real_address: Option<SocketAddr>,
     pub(crate) captures: Captures,
     /// What scripts have set.
     pub(crate) assigned: Assignments,
@@ -208,6 +212,7 @@ impl Default for RouteState {
             allow: Vec::new(),
             method: Method::Other,
             limit_rate: None,
+            real_address: None,
             captures: Captures::default(),
             assigned: Assignments::default(),
             found: RefCell::default(),
@@ -253,6 +258,7 @@ impl RouteState {
         self.has_neighbours = false;
         self.method = Method::Other;
         self.limit_rate = None;
+        self.real_address = None;
         self.captures.clear();
         self.assigned.clear();
         self.found.get_mut().clear();
@@ -281,6 +287,12 @@ impl RouteState {
     /// What follows it: `PATH_INFO`, empty or beginning with a slash.
     pub fn path_info(&self) -> &[u8] {
         self.path.get(self.script_bytes..).unwrap_or_default()
+    }
+
+    /// The client's address: the peer's, or what a proxy says that is believed (`set_real_ip_from`); `None` on a
+    /// Unix socket.
+    pub fn client(&self, connection: &ConnectionFacts) -> Option<SocketAddr> {
+        self.real_address.or(connection.remote)
     }
 
     /// Who asks, if a password of theirs was right. What a client only claims is no user.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Template, Variable};
-use sekisho_http::{Fields, Head, Known, Status, date, target};
+use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, date, target};
 
 use crate::access_checks::LimitStatus;
 use crate::address::push_ip;
@@ -17,7 +17,7 @@ use crate::capture::Captures;
 use crate::credentials;
 use crate::log::{push_time_iso8601, push_time_local};
 use crate::path_mapping;
-use crate::route_state::{Request, RouteState};
+use crate::route_state::{ConnectionFacts, Request, RouteState};
 use crate::table::Table;
 
 /// What is known after the answer was sent, for logs.
@@ -138,7 +138,7 @@ impl Scope<'_> {
             V::Arg(name) => put(argument(&route_state.query, name.as_bytes()).unwrap_or_default()),
             V::Args | V::QueryString => put(&route_state.query),
             V::Assigned(id) => self.assigned(*id, out),
-            V::BinaryRemoteAddr => match connection.remote.map(|remote| remote.ip()) {
+            V::BinaryRemoteAddr => match route_state.client(connection).map(|remote| remote.ip()) {
                 Some(IpAddr::V4(address)) => put(&address.octets()),
                 Some(IpAddr::V6(address)) => put(&address.octets()),
                 None => {}
@@ -187,9 +187,17 @@ impl Scope<'_> {
             }
             V::NginxVersion => put(env!("CARGO_PKG_VERSION").as_bytes()),
             V::Pid => push_number(u64::from(self.table.machine().pid), out),
+            V::ProxyAddr => push_proxied(connection, |it| it.source, push_address, out),
+            V::ProxyPort => push_proxied(connection, |it| it.source, push_port, out),
+            V::ProxyServerAddr => {
+                push_proxied(connection, |it| it.destination, push_address, out);
+            }
+            V::ProxyServerPort => push_proxied(connection, |it| it.destination, push_port, out),
             V::Pipe => put(if sent.is_pipelined { b"p" } else { b"." }),
-            V::RemoteAddr => push_address(connection.remote, out),
-            V::RemotePort => push_port(connection.remote, out),
+            V::RemoteAddr => push_address(route_state.client(connection), out),
+            V::RemotePort => push_port(route_state.client(connection), out),
+            V::RealipRemoteAddr => push_address(connection.remote, out),
+            V::RealipRemotePort => push_port(connection.remote, out),
             V::RemoteUser => {
                 let start = out.len();
                 let field = head.known(Known::Authorization).unwrap_or_default();
@@ -316,7 +324,7 @@ impl Scope<'_> {
     fn geo(&self, at: u32, out: &mut Vec<u8>) {
         let Some(geo) = self.table.config().http.geos.get(at as usize) else { return };
         let address = match &geo.address {
-            None => self.request.connection.remote.map(|remote| remote.ip()),
+            None => self.route_state.client(self.request.connection).map(|client| client.ip()),
             Some(template) => {
                 let mut text = Vec::new();
                 self.nested(template, &mut text);
@@ -443,8 +451,21 @@ fn push_address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
     }
 }
 
+/// What a balancer has said, if one has.
+fn push_proxied(
+    connection: &ConnectionFacts,
+    which: fn(ProxyAddresses) -> SocketAddr,
+    push: fn(Option<SocketAddr>, &mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
+    if let Some(addresses) = connection.proxied.as_deref().and_then(|it| it.addresses) {
+        push(Some(which(addresses)), out);
+    }
+}
+
+/// A proxy need not say a port.
 fn push_port(address: Option<SocketAddr>, out: &mut Vec<u8>) {
-    if let Some(address) = address {
+    if let Some(address) = address.filter(|address| address.port() > 0) {
         push_number(u64::from(address.port()), out);
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use crate::cli::Serve;
+use crate::https::Https;
 
 /// What plain `sekisho` serves.
 pub(crate) fn default_site(port: u16) -> String {
@@ -30,14 +31,17 @@ pub(crate) fn default_site(port: u16) -> String {
 ///
 /// The folder itself is the prefix, so that its name, whatever is in it, never passes through the
 /// language.
-pub(crate) fn folder(serve: &Serve) -> String {
-    let listens: Vec<&str> = match serve.listen.as_slice() {
-        [] => vec!["127.0.0.1:8080"],
-        some => some.iter().map(String::as_str).collect(),
+pub(crate) fn folder(serve: &Serve, https: &Https) -> String {
+    let listens: Vec<&str> = match (serve.listen.as_slice(), https) {
+        ([], Https::Off) => vec!["127.0.0.1:8080"],
+        ([], Https::Local(..)) => vec!["127.0.0.1:8443"],
+        ([], Https::Named(_)) => vec!["443"],
+        (some, _) => some.iter().map(String::as_str).collect(),
     };
+    let tls = if matches!(https, Https::Off) { "" } else { " ssl" };
     let mut listen = String::new();
     for address in &listens {
-        let _ = write!(listen, "listen {}; ", quote(address));
+        let _ = write!(listen, "listen {}{tls}; ", quote(address));
     }
     format!(
         "worker_processes {workers};\n\
@@ -47,9 +51,11 @@ pub(crate) fn folder(serve: &Serve) -> String {
          events {{}}\n\
          http {{\n\
              access_log {access};\n\
+             {https}\n\
              {others}\n\
              server {{\n\
                  {listen}\n\
+                 {order}\n\
                  server_name {names};\n\
                  root .;\n\
                  {hidden}\n\
@@ -65,8 +71,10 @@ pub(crate) fn folder(serve: &Serve) -> String {
          }}\n",
         workers = quote(&serve.workers),
         user = user(serve),
-        others = other_names(&listens),
-        names = names(serve, &listens),
+        https = https_settings(serve, https),
+        order = if matches!(https, Https::Named(_)) { ORDER } else { "" },
+        others = other_names(&listens, https),
+        names = names(serve, &listens, https),
         // What a listing does not show is not given out to those who guess its name.
         hidden = if serve.hidden { "" } else { "location ~ /\\. { return 404; }" },
         index = indexes(serve).join(" "),
@@ -75,6 +83,42 @@ pub(crate) fn folder(serve: &Serve) -> String {
         access = if serve.quiet { "off" } else { "stderr" },
         autoindex = if serve.open_listing { "on" } else { "off" },
     )
+}
+
+/// What it adds to the server of a name.
+const ORDER: &str = "acme_certificate authority; ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;";
+
+/// What `--https` adds to the `http` block.
+fn https_settings(serve: &Serve, https: &Https) -> String {
+    let path = |path: &std::path::Path| quote(&path.to_string_lossy());
+    match https {
+        Https::Off => String::new(),
+        Https::Local(certificate, _) => {
+            let file = path(certificate);
+            format!("http2 on; ssl_certificate {file}; ssl_certificate_key {file};")
+        }
+        Https::Named(order) => {
+            let (uri, state, name) = (quote(&order.uri), path(&order.state), quote(&order.name));
+            let root = order.root.as_deref().map(|root| {
+                let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+                format!("ssl_trusted_certificate {}; ", path(&root))
+            });
+            let root = root.unwrap_or_default();
+            // Port 80 is for those who come without TLS; the authority looks at port 443.
+            let redirect = if serve.listen.is_empty() {
+                format!(
+                    "server {{ listen 80; server_name {name}; return 301 https://$host$request_uri; }}"
+                )
+            } else {
+                String::new()
+            };
+            format!(
+                "http2 on;\n\
+                 acme_issuer authority {{ uri {uri}; challenge tls-alpn-01; state_path {state}; {root}accept_terms_of_service; }}\n\
+                 {redirect}"
+            )
+        }
+    }
 }
 
 /// Whether only this machine reaches an address by TCP.
@@ -88,7 +132,11 @@ fn loopback(address: &str) -> Option<&str> {
 
 /// The names that are answered to on loopback addresses. A page of another site may reach this machine by a name
 /// of its own that leads here (DNS rebinding); it cannot choose these.
-fn names(serve: &Serve, listens: &[&str]) -> String {
+fn names(serve: &Serve, listens: &[&str], https: &Https) -> String {
+    if let Https::Named(order) = https {
+        // The one that is ordered for comes first, and nothing else is.
+        return quote(&order.name);
+    }
     let known = ["", "localhost", "127.0.0.1", "[::1]"];
     let own = listens.iter().filter_map(|address| loopback(address));
     let mut names: Vec<&str> = known.into_iter().chain(own).collect();
@@ -99,15 +147,20 @@ fn names(serve: &Serve, listens: &[&str]) -> String {
 }
 
 /// What is answered to other names on loopback addresses.
-fn other_names(listens: &[&str]) -> String {
+fn other_names(listens: &[&str], https: &Https) -> String {
+    let (tls, handshakes) = match https {
+        Https::Off => ("", ""),
+        Https::Local(..) => (" ssl", ""),
+        Https::Named(_) => (" ssl", "ssl_reject_handshake on;"),
+    };
     let mut listen = String::new();
     for address in listens.iter().filter(|address| loopback(address).is_some()) {
-        let _ = write!(listen, "listen {} default_server; ", quote(address));
+        let _ = write!(listen, "listen {}{tls} default_server; ", quote(address));
     }
     if listen.is_empty() {
         return listen;
     }
-    format!("server {{ {listen} server_name _; return 421; }}")
+    format!("server {{ {listen} server_name _; {handshakes} return 421; }}")
 }
 
 /// Whoever serves a folder serves it as who they are, root too: the folder may be nobody else's to read.

@@ -75,6 +75,16 @@ pub(crate) struct Serve {
     /// Where to listen: PORT, ADDRESS:PORT or unix:PATH; may be given several times
     #[arg(long, short = 'l', value_name = "ADDR")]
     pub(crate) listen: Vec<String>,
+    /// Serve by HTTPS: with a certificate that is ordered for this public name (ACME), or without a name with one
+    /// from an authority of this machine's own
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) https: Option<String>,
+    /// The ACME directory to order from; Let's Encrypt where it is not said
+    #[arg(long, value_name = "URL", requires = "https")]
+    pub(crate) acme_directory: Option<String>,
+    /// Who has signed that directory's own certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "https")]
+    pub(crate) acme_root: Option<PathBuf>,
     /// Show the content of folders that have no index.html
     #[arg(long, visible_alias = "listing")]
     pub(crate) open_listing: bool,

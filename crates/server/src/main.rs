@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod certificates;
 mod cli;
 mod control_plane;
 mod ctl;
 mod disk;
 mod handover;
+mod https;
 mod local_socket;
 mod opening;
 mod path_access;

@@ -18,7 +18,7 @@ use crate::handover::Handover;
 use crate::local_socket::{LocalSockets, Purpose};
 use crate::pid_file::PidFile;
 use crate::run::{machine, rules};
-use crate::{Problem, local_socket, privilege, service_manager, user};
+use crate::{Problem, certificates, local_socket, privilege, service_manager, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -104,6 +104,7 @@ pub(crate) fn open_rest(
     if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
         logs.give_new_files_to(identity.uid, identity.gid);
     }
+    certificates::prepare(config, user::identity(config)?.as_ref())?;
     let notes = privilege::give_up(config)?;
     privilege::without_rest(|| logs.start())
         .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;

@@ -143,6 +143,9 @@ impl Server {
         self.take_choice(choice);
         self.commit(change);
         self.start_control_plane(rules, listeners);
+        if let Err(problem) = self.certificates.take_up(&self.site) {
+            self.log(Level::Error, &problem.to_string());
+        }
         self.sweep_leftovers();
         Ok(warnings)
     }

@@ -15,6 +15,7 @@ use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::certificates::Certificates;
 use crate::control_plane::{self, ControlPlane, Operators, Rules};
 use crate::handover::{self, Call, Handover, HandoverRequest};
 use crate::opening::{self, Opened};
@@ -90,6 +91,8 @@ pub(crate) struct Server {
     /// Where rates and places are counted: they outlive a reload.
     pub(crate) zones: Zones,
     pub(crate) groups: Groups,
+    /// Who sees to certificates that change by themselves.
+    pub(crate) certificates: Certificates,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -161,6 +164,8 @@ impl Server {
         let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
         let control_plane =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
+        let site = Arc::new(site);
+        let certificates = Certificates::start(&site, started)?;
         let mut server = Self {
             plan,
             program,
@@ -172,9 +177,10 @@ impl Server {
             clock: Clock::new(started),
             logs,
             sockets,
-            site: Arc::new(site),
+            site,
             zones,
             groups,
+            certificates,
             workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),

@@ -11,6 +11,7 @@ use sekisho_config::ListenAddress;
 use sekisho_net::site::PRODUCT;
 
 use crate::cli::{Cli, Command, Flags, Serve, SignalName};
+use crate::https::Https;
 use crate::run::Server;
 use crate::setup::{self, Plan};
 use crate::{Problem, builtin, ctl, pid_file, upgrade};
@@ -21,7 +22,7 @@ const DEFAULT_PORT: u16 = 8080;
 pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     let flags = cli.flags;
     match cli.command {
-        Some(Command::Serve(serve)) => return serve_folder(&serve),
+        Some(Command::Serve(serve)) => return serve_folder(serve),
         Some(Command::Ctl(ctl)) => return Ok(ctl::run(&ctl)),
         None => {}
     }
@@ -129,7 +130,9 @@ fn free_port() -> std::io::Result<u16> {
 }
 
 /// `sekisho serve`.
-fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
+fn serve_folder(mut serve: Serve) -> Result<ExitCode, Problem> {
+    let https = Https::of(&mut serve)?;
+    let serve = &serve;
     let dir = std::fs::canonicalize(&serve.dir)
         .map_err(|error| Problem::new(format_args!("{}: {error}", serve.dir.display())))?;
     if !dir.is_dir() {
@@ -148,11 +151,15 @@ fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
             return Err(Problem::new(format_args!("--listen {listen}: {wrong}")));
         }
     }
-    let text = builtin::folder(serve);
+    let text = builtin::folder(serve, &https);
     let server = Server::start(Plan::builtin(text, dir.clone()))?;
     for address in server.addresses() {
-        println!("Sekisho serves {} on {}", dir.display(), link(&address));
+        let is_plain = matches!(https, Https::Off) || is_redirect(&address, &https, serve);
+        let link = link(&address);
+        let link = if is_plain { link } else { link.replacen("http:", "https:", 1) };
+        println!("Sekisho serves {} on {link}", dir.display());
     }
+    https.tell();
     if serve.cgi {
         println!("What lies below cgi-bin is run, and files that end in .cgi .sh .py .pl .php.");
     }
@@ -160,6 +167,12 @@ fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
         println!("There is no index.html; `--open-listing` shows what the folder holds.");
     }
     Ok(server.run())
+}
+
+/// Whether an address only leads to the one with TLS.
+fn is_redirect(address: &ListenAddress, https: &Https, serve: &Serve) -> bool {
+    let is_80 = matches!(address, ListenAddress::Tcp(at) if at.port() == 80);
+    is_80 && matches!(https, Https::Named(_)) && serve.listen.is_empty()
 }
 
 /// An address as one can click on it.

@@ -64,6 +64,7 @@ impl Asked {
             requests: 1,
             is_tls: false,
             tls: None,
+            proxied: None,
             is_clear_by_mistake: false,
         };
         Self { head, connection, route_state: RouteState::default() }

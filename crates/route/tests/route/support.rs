@@ -140,6 +140,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
         let locations =
             spec.locations.into_iter().map(|location| add(&mut http, id, &own, location)).collect();
         http.servers.push(Server {
+            acme: None,
             names: spec.names,
             root,
             locations,
@@ -210,6 +211,7 @@ fn settings() -> Settings {
     let by_extension =
         types.into_iter().map(|(extension, kind)| (extension.into(), kind.into())).collect();
     Settings {
+        real_ip: None,
         path_mapping: PathMapping::Root(Arc::new(t("/srv"))),
         index: [t("index.html")].into(),
         try_files: None,
@@ -495,6 +497,7 @@ impl Asked {
             requests: 3,
             is_tls: false,
             tls: None,
+            proxied: None,
             is_clear_by_mistake: false,
         };
         Self { head, connection, route_state: RouteState::default(), files: FakeFiles::new(files) }

@@ -97,6 +97,10 @@ impl Control {
                 Ok(self.measure(measure, response).await?.unwrap_or_default().encode_to_vec())
             }
             What::MeasureMemory(_) => Ok(memory::gather(&self.host).await.encode_to_vec()),
+            What::ListCertificates(_) => {
+                let certificates = self.host.certificates();
+                Ok(control::CertificateList { certificates }.encode_to_vec())
+            }
         }
     }
 

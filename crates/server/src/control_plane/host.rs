@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sekisho_config::{BuiltIn, Level, ListenAddress};
+use sekisho_endpoint::control::Certificate;
 use sekisho_endpoint::{
     Authenticator, Budget, CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer,
     Policy, RequestId, Services, SessionSlots, ipc,
@@ -18,7 +19,9 @@ use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_native::frame::Kind;
 use sekisho_native::message::{Bye, write};
+use sekisho_net::clock::unix_time;
 use sekisho_net::listen::Listener;
+use sekisho_net::tls::InUse;
 use sekisho_net::worker::Shared;
 use sekisho_net::{Clock, Site};
 use tokio::net::{TcpListener, UnixListener};
@@ -188,6 +191,28 @@ impl Host {
     /// What the configuration in use holds in memory.
     pub(super) fn configuration_bytes(&self) -> u64 {
         self.site.borrow().as_ref().map_or(0, |site| site.memory_bytes)
+    }
+
+    /// The certificates that are shown to clients.
+    pub(super) fn certificates(&self) -> Vec<Certificate> {
+        let site = self.site.borrow();
+        let now = unix_time().as_secs() as i64;
+        let all = site.as_ref().map(|site| site.certificates()).unwrap_or_default();
+        let shown = |one: InUse| {
+            let of = one.certificate.unwrap_or_default();
+            let is_missing = of.to == 0;
+            Certificate {
+                seconds_left: if is_missing { 0 } else { of.to - now },
+                names: one.names,
+                issuer: of.issuer,
+                serial: of.serial,
+                valid_from: of.from,
+                valid_to: of.to,
+                is_missing,
+                source: one.source,
+            }
+        };
+        all.into_iter().map(shown).collect()
     }
 
     /// Every endpoint.
