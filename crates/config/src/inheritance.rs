@@ -64,6 +64,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("reset_timedout_connection", "on", I),
     ("error_log", "/x debug", I),
     ("log_not_found", "off", I),
+    ("open_log_file_cache", "max=7", I),
     // Modules without a merge function, and those whose member is not merged.
     ("try_files", "/x =404", N),
     ("rewrite", "^ /x", N),

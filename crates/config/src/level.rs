@@ -591,6 +591,7 @@ fn blank_settings() -> Settings {
         access_logs: Arc::default(),
         error_logs: Arc::default(),
         log_not_found: false,
+        log_file_cache: None,
         reset_timedout_connection: false,
     }
 }

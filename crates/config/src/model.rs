@@ -9,6 +9,7 @@ mod expires;
 mod file_ops;
 mod heads;
 mod listing;
+mod logs;
 mod lookup;
 mod privilege;
 mod rewrite;
@@ -39,6 +40,10 @@ pub use file_ops::{
 };
 pub use heads::{HeadLimits, Http2};
 pub use listing::{Archives, Listing, ListingFormat};
+pub use logs::{
+    AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
+    SyslogServer,
+};
 pub use lookup::{Geo, Networks, Split};
 pub use privilege::{Privilege, Sandbox};
 pub use rewrite::{
@@ -401,6 +406,8 @@ pub struct Settings {
     pub error_logs: Arc<[ErrorLog]>,
     /// `log_not_found`
     pub log_not_found: bool,
+    /// `open_log_file_cache`; `None` for off.
+    pub log_file_cache: Option<LogFileCache>,
     /// `log_subrequest` and friends are accepted and ignored.
     pub reset_timedout_connection: bool,
 }
@@ -558,103 +565,6 @@ pub enum ServerTokens {
     On,
     /// `Server: sekisho`
     Off,
-}
-
-/// `access_log`
-#[derive(Clone, Debug)]
-pub struct AccessLog {
-    /// Where to.
-    pub target: LogTarget,
-    /// How.
-    pub format: Arc<LogFormat>,
-    /// `if=`
-    pub condition: Option<Template>,
-    /// `buffer=`
-    pub buffer: Option<u64>,
-    /// `flush=`
-    pub flush: Option<Duration>,
-}
-
-/// `log_format`
-#[derive(Debug)]
-pub struct LogFormat {
-    /// Its name.
-    pub name: String,
-    /// `escape=`
-    pub escape: Escape,
-    /// The line, without its end.
-    pub line: Template,
-}
-
-/// `escape=` of a `log_format`
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Escape {
-    /// `"`, `\` and bytes below 32 or above 126 as `\xXX`.
-    Default,
-    /// As JSON strings are.
-    Json,
-    /// Not at all.
-    None,
-}
-
-/// Where a log goes.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum LogTarget {
-    /// A file; relative paths have been joined to the prefix.
-    File(PathBuf),
-    /// `stderr`
-    Stderr,
-}
-
-/// `error_log`
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ErrorLog {
-    /// Where to.
-    pub target: LogTarget,
-    /// From which level on.
-    pub level: Level,
-}
-
-/// Levels of the error log, the gravest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[allow(missing_docs)]
-pub enum Level {
-    Emerg,
-    Alert,
-    Crit,
-    Error,
-    Warn,
-    Notice,
-    Info,
-    Debug,
-}
-
-impl Level {
-    /// Every level, the gravest first.
-    pub const ALL: [Self; 8] = [
-        Self::Emerg,
-        Self::Alert,
-        Self::Crit,
-        Self::Error,
-        Self::Warn,
-        Self::Notice,
-        Self::Info,
-        Self::Debug,
-    ];
-
-    /// As it stands in configuration and log.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Emerg => "emerg",
-            Self::Alert => "alert",
-            Self::Crit => "crit",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Notice => "notice",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        }
-    }
 }
 
 /// A `map` block.

@@ -19,6 +19,7 @@ pub mod heartbeat;
 mod link;
 mod list;
 pub mod listen;
+mod log_files;
 pub mod memory_usage;
 mod output;
 mod pace;

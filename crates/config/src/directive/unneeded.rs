@@ -47,12 +47,6 @@ pub(super) const ROWS: &[Row] = &[
     silent("read_ahead", LEVELS, "size", "Reading ahead is left to the kernel"),
     silent("client_body_in_single_buffer", LEVELS, "on|off", "There is no body variable"),
     silent("log_subrequest", LEVELS, "on|off", "There are no subrequests"),
-    silent(
-        "open_log_file_cache",
-        LEVELS,
-        "off|max=number [inactive=time] [min_uses=number] [valid=time]",
-        "Log paths have no variables",
-    ),
     silent("msie_padding", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("msie_refresh", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("referer_hash_max_size", SERVER_LOCATION, "size", "Tables size themselves"),

@@ -264,6 +264,7 @@ fn settings() -> Settings {
         limit_rate: 0,
         limit_rate_after: 0,
         access_logs: [].into(),
+        log_file_cache: None,
         error_logs: [].into(),
         log_not_found: true,
         reset_timedout_connection: false,
