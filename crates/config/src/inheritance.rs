@@ -54,6 +54,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("keepalive_timeout", "7s 8s", I),
     ("keepalive_requests", "7", I),
     ("keepalive_time", "7s", I),
+    ("keepalive_disable", "safari", I),
     ("chunked_transfer_encoding", "off", I),
     ("limit_rate", "7", I),
     ("limit_rate_after", "7", I),

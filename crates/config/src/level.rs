@@ -578,6 +578,7 @@ fn blank_settings() -> Settings {
         keepalive_header: None,
         keepalive_time: None,
         chunked_transfer_encoding: false,
+        keepalive_disable: crate::model::KeepaliveDisable::default(),
         keepalive_requests: 0,
         send_timeout: None,
         lingering_timeout: None,

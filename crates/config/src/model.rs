@@ -38,7 +38,7 @@ pub use expires::Expires;
 pub use file_ops::{
     Conflict, DeleteDirectories, FileOps, Methods, Origins, Permissions, Sync, UnfinishedMax,
 };
-pub use heads::{HeadLimits, Http2};
+pub use heads::{HeadLimits, Http2, KeepaliveDisable};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
@@ -50,7 +50,7 @@ pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
-pub use template::{Part, Template, TlsVariable, Variable};
+pub use template::{ConnectionState, Part, Template, TlsVariable, Variable};
 pub use tls::{Tls, TlsVersions, VerifyClient};
 
 /// A whole configuration.
@@ -378,6 +378,8 @@ pub struct Settings {
     pub keepalive_time: Option<Duration>,
     /// `chunked_transfer_encoding`
     pub chunked_transfer_encoding: bool,
+    /// `keepalive_disable`
+    pub keepalive_disable: KeepaliveDisable,
     /// `keepalive_requests`
     pub keepalive_requests: u64,
     /// `send_timeout`

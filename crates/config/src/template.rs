@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{AssignedId, MapId, Part, Template, TlsVariable, Variable};
+use crate::model::{ConnectionState, AssignedId, MapId, Part, Template, TlsVariable, Variable};
 use crate::report::did_you_mean;
 
 /// The names that this configuration itself defines.
@@ -145,7 +145,7 @@ pub fn known_names() -> impl Iterator<Item = &'static str> {
 }
 
 const KNOWN: &[(&str, Variable)] = {
-    use {TlsVariable as T, Variable as V};
+    use {ConnectionState as C, TlsVariable as T, Variable as V};
     &[
         ("args", V::Args),
         ("binary_remote_addr", V::BinaryRemoteAddr),
@@ -153,6 +153,11 @@ const KNOWN: &[(&str, Variable)] = {
         ("bytes_sent", V::BytesSent),
         ("connection", V::Connection),
         ("connection_requests", V::ConnectionRequests),
+        ("connection_time", V::ConnectionTime),
+        ("connections_active", V::Connections(C::Active)),
+        ("connections_reading", V::Connections(C::Reading)),
+        ("connections_waiting", V::Connections(C::Waiting)),
+        ("connections_writing", V::Connections(C::Writing)),
         ("content_length", V::ContentLength),
         ("content_type", V::ContentType),
         ("document_root", V::DocumentRoot),
@@ -163,6 +168,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("https", V::Https),
         ("invalid_referer", V::InvalidReferer),
         ("is_args", V::IsArgs),
+        ("is_request_port", V::IsRequestPort),
         ("limit_conn_status", V::LimitConnStatus),
         ("limit_req_status", V::LimitReqStatus),
         ("limit_rate", V::LimitRate),
@@ -181,6 +187,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("request_id", V::RequestId),
         ("request_length", V::RequestLength),
         ("request_method", V::RequestMethod),
+        ("request_port", V::RequestPort),
         ("request_time", V::RequestTime),
         ("request_uri", V::RequestUri),
         ("scheme", V::Scheme),
@@ -218,7 +225,6 @@ const KNOWN: &[(&str, Variable)] = {
 /// Variables that nginx has and we do not.
 const NOT_BUILT: &[&str] = &[
     "ancient_browser",
-    "connection_time",
     "date_gmt",
     "date_local",
     "fastcgi_script_name",
@@ -233,7 +239,6 @@ const NOT_BUILT: &[&str] = &[
     "slice_range",
 ];
 const NOT_BUILT_PREFIXES: &[&str] = &[
-    "connections_",
     "geoip_",
     "jwt_",
     "proxy_",

@@ -13,10 +13,9 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// What the head says about the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persistence {
-    /// Kept, which HTTP/1.1 takes for granted.
+    /// Kept. HTTP/1.0 must be told; HTTP/1.1 takes it for granted, but clients and proxies that were tried with nginx
+    /// may look for it.
     Kept,
-    /// Kept, which HTTP/1.0 must be told.
-    KeepAliveHeader,
     /// Kept, and for how many seconds without a request.
     KeptFor(u64),
     /// Closed after this response.
@@ -76,8 +75,7 @@ pub fn head(
         Framing::None | Framing::UntilClose => {}
     }
     out.extend_from_slice(match persistence {
-        Persistence::Kept => b"\r\n",
-        Persistence::KeepAliveHeader => b"Connection: keep-alive\r\n\r\n",
+        Persistence::Kept => b"Connection: keep-alive\r\n\r\n",
         Persistence::KeptFor(_) => b"Connection: keep-alive\r\nKeep-Alive: timeout=",
         Persistence::Closed => b"Connection: close\r\n\r\n",
     });
@@ -140,7 +138,7 @@ mod tests {
         let mut out = Vec::new();
         let status = Status::new(299).expect("a status");
         head(&mut out, status, b"A: b\r\n", Framing::None, Persistence::Kept);
-        assert_eq!(out, b"HTTP/1.1 299 \r\nA: b\r\n\r\n");
+        assert_eq!(out, b"HTTP/1.1 299 \r\nA: b\r\nConnection: keep-alive\r\n\r\n");
     }
 
     #[test]

@@ -279,13 +279,10 @@ impl Http1 {
             }),
             decided => decided,
         };
-        let persistence = match (self.closing, request.version) {
+        let persistence = match (self.closing, self.policy().keepalive_header_secs) {
             (Some(_), _) => Persistence::Closed,
-            (None, _) if self.policy().keepalive_header_secs.is_some() => {
-                Persistence::KeptFor(self.policy().keepalive_header_secs.unwrap_or_default())
-            }
-            (None, Version::Http10) => Persistence::KeepAliveHeader,
-            (None, Version::Http11 | Version::Http2) => Persistence::Kept,
+            (None, Some(secs)) => Persistence::KeptFor(secs),
+            (None, None) => Persistence::Kept,
         };
         self.put(scratch, now, |out| {
             encode::head(out, status, response.fields, framing, persistence);
@@ -381,6 +378,13 @@ impl Http1 {
         }
         self.read = None;
         self.send = None;
+    }
+
+    /// The connection ends after this response, as its client cannot be trusted with another (`keepalive_disable`).
+    pub fn keep_alive_off(&mut self) {
+        if self.stage == Stage::Open && self.output == Output::Awaited {
+            self.closing = self.closing.or(Some(CloseReason::KeepAliveOff));
+        }
     }
 
     /// Answers one more request at the most, and says so in the answer: a client that has just had an

@@ -31,8 +31,8 @@ pub(crate) struct Exchange {
     pub(crate) fields: Vec<u8>,
     /// The first path that came to nothing.
     pub(crate) failed_path: Vec<u8>,
-    /// When the first byte of this request was seen, and how many have been taken.
-    pub(crate) since: Moment,
+    pub(crate) arrival: Arrival,
+    /// How many bytes of this request have been taken.
     pub(crate) received: u64,
     /// The permits of `limit_conn` that it holds, until it is over.
     pub(crate) permits: Vec<ConnectionPermit>,
@@ -68,6 +68,15 @@ pub(crate) struct Exchange {
     pub(crate) is_over: bool,
 }
 
+/// How a request came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrival {
+    /// When its first byte was seen.
+    pub(crate) since: Moment,
+    /// Whether it was behind another request in what was read.
+    pub(crate) is_pipelined: bool,
+}
+
 /// What a request is served under.
 #[derive(Clone, Debug)]
 pub(crate) struct Accepted {
@@ -96,7 +105,7 @@ impl Default for Exchange {
             accepted: None,
             fields: Vec::new(),
             failed_path: Vec::new(),
-            since: Moment::ZERO,
+            arrival: Arrival::default(),
             received: 0,
             permits: Vec::new(),
             waited: Waited::default(),

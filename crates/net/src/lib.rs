@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod activity;
 mod admission;
 mod buffers;
 pub mod clock;
@@ -36,6 +37,7 @@ pub mod site;
 mod socket_file;
 pub mod tls;
 pub mod transport;
+mod user_agent;
 mod wake;
 mod work;
 pub mod worker;

@@ -314,6 +314,13 @@ impl Protocol {
         }
     }
 
+    /// The connection ends after the answer in work (`keepalive_disable`); HTTP/2 has no such thing.
+    pub(crate) fn keep_alive_off(&mut self) {
+        if let Self::Http1(engine) = self {
+            engine.keep_alive_off();
+        }
+    }
+
     /// Answers one more request at the most, and says so in the answer (O4). Whether the answer in work, or the
     /// next one, is the last.
     pub(crate) fn close_after_next(&mut self, scratch: &mut Scratch, now: Moment) -> bool {

@@ -36,7 +36,7 @@ impl Exchange {
         now: Moment,
     ) {
         let Some(accepted) = &self.accepted else { return };
-        let request = request_view(&self.head, accepted, facts, link, now);
+        let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
         let table = accepted.bound_site.site.table();
         let (status, modified) = (reply.status, reply.modified());
         added_fields(table, &request, &self.route, status, modified, &mut self.fields);
@@ -108,7 +108,7 @@ impl Exchange {
         self.begin_fields(&bound_site, link, now);
         self.fields.append(&mut self.outbox.fields);
         let facts = link.facts();
-        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };

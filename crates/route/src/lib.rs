@@ -33,7 +33,7 @@ pub use fields::{added_fields, media_type};
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
 pub use route_state::{
-    ClientCertificate, ClientVerdict, ConnectionFacts, Request, RequestIdSeed, RouteState,
+    Census, ConnectionCounts, ClientCertificate, ClientVerdict, ConnectionFacts, Request, RequestIdSeed, RouteState,
     TlsFacts, WallTime,
 };
 pub use table::{Machine, Table};

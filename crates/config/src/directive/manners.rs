@@ -3,6 +3,7 @@
 
 use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::KeepaliveDisable;
 
 /// More of one body is never kept in memory.
 const BODY_MEMORY_MAX: u64 = 1 << 30;
@@ -43,6 +44,14 @@ pub(super) const ROWS: &[Row] = &[
         "number",
         "100",
         "How many fields a head may have (431 beyond; ours)",
+        |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
+    ),
+    active(
+        "max_headers",
+        HTTP_SERVER,
+        "number",
+        "",
+        "The same by nginx's name",
         |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
     ),
     active(
@@ -133,6 +142,14 @@ pub(super) const ROWS: &[Row] = &[
         "1000",
         "How many requests one connection may bring",
         |l, d, _| set(&mut l.settings.keepalive_requests, d.number(0)),
+    ),
+    active(
+        "keepalive_disable",
+        LEVELS,
+        "none|browser ...",
+        "msie6",
+        "Browsers whose connections are not kept: `msie6` (behind a POST), `safari`",
+        keepalive_disable,
     ),
     active(
         "keepalive_time",
@@ -229,4 +246,18 @@ fn keepalive(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), 
 fn plain_size(d: &Directive<'_>) -> Result<u64, Fault> {
     let word = d.arg(0);
     if word.text.contains(&b'$') { Err(d.not_built(word)) } else { d.size(0) }
+}
+
+fn keepalive_disable(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut disable = KeepaliveDisable::default();
+    for word in d.args() {
+        match &*word.text {
+            b"none" => disable = KeepaliveDisable::default(),
+            b"msie6" => disable.msie6 = true,
+            b"safari" => disable.safari = true,
+            _ => return Err(d.invalid(word, "is neither none nor msie6 nor safari")),
+        }
+    }
+    l.settings.keepalive_disable = disable;
+    Ok(())
 }

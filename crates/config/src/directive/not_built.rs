@@ -72,7 +72,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("echo", "Answers with text"),
     not_built("post_action", "A request after the answer"),
     not_built("early_hints", "Sends 103"),
-    not_built("max_headers", "Use `client_header_fields_max`"),
     // Of modules that come with nginx, or are often added to it: named so that their absence is told as such.
     not_built("ancient_browser", "Browsers by name"),
     not_built("ancient_browser_value", "Browsers by name"),

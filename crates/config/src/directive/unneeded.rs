@@ -89,7 +89,6 @@ pub(super) const ROWS: &[Row] = &[
         "on|off|always",
         "Lingering happens where a body is left unread",
     ),
-    warned("keepalive_disable", LEVELS, "none|browser ...", "The browsers it is for are gone"),
     warned("send_lowat", LEVELS, "size", "Sending is the kernel's affair"),
     warned("charset_types", LEVELS, "type ...", "`charset` goes with text types"),
     warned(

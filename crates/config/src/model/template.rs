@@ -51,6 +51,9 @@ pub enum Variable {
     Capture(u8),
     Connection,
     ConnectionRequests,
+    ConnectionTime,
+    /// `$connections_…`
+    Connections(ConnectionState),
     ContentLength,
     ContentType,
     /// `$cookie_name`
@@ -67,6 +70,7 @@ pub enum Variable {
     Https,
     InvalidReferer,
     IsArgs,
+    IsRequestPort,
     LimitConnStatus,
     LimitReqStatus,
     LimitRate,
@@ -89,6 +93,7 @@ pub enum Variable {
     RequestId,
     RequestLength,
     RequestMethod,
+    RequestPort,
     RequestTime,
     RequestUri,
     Scheme,
@@ -108,6 +113,16 @@ pub enum Variable {
     TimeIso8601,
     TimeLocal,
     Uri,
+}
+
+/// What a connection does, as nginx counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is named as nginx names it, after `$connections_`")]
+pub enum ConnectionState {
+    Active,
+    Reading,
+    Writing,
+    Waiting,
 }
 
 /// A variable about the encryption of a connection.

@@ -10,6 +10,7 @@ use sekisho_config::{
     ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
 };
 use sekisho_http::{Head, Status, Version};
+use sekisho_lifecycle::Moment;
 use sekisho_route::{
     Action, ConnectionFacts, FileOp, Files, Handover, Kind, Look, Request, RequestIdSeed,
     RouteState, Seen, Store, Table, Wait, WallTime,
@@ -582,7 +583,17 @@ fn file_op_name(file_op: &FileOp) -> String {
 }
 
 fn request<'a>(head: &'a Head, connection: &'a ConnectionFacts) -> Request<'a> {
-    Request { head, listen: 0, connection, wall: WALL, request_id: RequestIdSeed(0xfeed) }
+    Request {
+        head,
+        listen: 0,
+        connection,
+        wall: WALL,
+        request_id: RequestIdSeed(0xfeed),
+        since: Moment::ZERO,
+        now: Moment::ZERO,
+        is_pipelined: false,
+        census: None,
+    }
 }
 
 /// The outcome of one request.
