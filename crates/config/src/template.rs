@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{ConnectionState, AssignedId, MapId, Part, Template, TlsVariable, Variable};
+use crate::model::{AssignedId, ConnectionState, MapId, Part, Template, TlsVariable, Variable};
 use crate::report::did_you_mean;
 
 /// The names that this configuration itself defines.

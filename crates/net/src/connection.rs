@@ -423,8 +423,7 @@ impl<T: Transport> Connection<T> {
         let (_, buffers) = self.link.parts();
         exchange.id = id;
         std::mem::swap(&mut exchange.head, &mut buffers.scratch.head);
-        exchange.arrival =
-            Arrival { since: buffers.since, is_pipelined: buffers.is_pipelined };
+        exchange.arrival = Arrival { since: buffers.since, is_pipelined: buffers.is_pipelined };
         exchange.received = std::mem::take(&mut buffers.received);
         self.exchanges.add(exchange)
     }

@@ -13,7 +13,9 @@ use sekisho_handler::{
 };
 use sekisho_http::{Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{Action, Census, ConnectionFacts, Handover, Request, RouteState, Wait, media_type};
+use sekisho_route::{
+    Action, Census, ConnectionFacts, Handover, Request, RouteState, Wait, media_type,
+};
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
@@ -113,8 +115,8 @@ impl Exchange {
         let Decided { action, looked, question } = self.decide(link, &accepted, &facts, input, now);
         let location = self.route.location;
         link.protocol.set_policy(self.id, bound_site.site.policy(location));
-        let not_kept = &bound_site.site.location(location).settings.keepalive_disable;
-        if not_kept.is_for(self.head.method()) && user_agent::is_one_of(&self.head, *not_kept) {
+        let not_kept = bound_site.site.location(location).settings.keepalive_disable;
+        if user_agent::ends_connection(&self.head, not_kept) {
             link.protocol.keep_alive_off();
         }
         self.begin_fields(bound_site, link, now);

@@ -10,12 +10,10 @@ use sekisho_config::ListenAddress;
 use sekisho_http::Head;
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId};
-use sekisho_route::{
-    Census, ConnectionCounts, ConnectionFacts, Request, RequestIdSeed, TlsFacts,
-};
+use sekisho_route::{Census, ConnectionCounts, ConnectionFacts, Request, RequestIdSeed, TlsFacts};
 
-use crate::buffers::Buffers;
 use crate::activity::Activity;
+use crate::buffers::Buffers;
 use crate::exchange::{Accepted, Arrival};
 use crate::protocol::Protocol;
 use crate::session::{Key, ShutdownRequest};

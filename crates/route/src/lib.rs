@@ -33,8 +33,8 @@ pub use fields::{added_fields, media_type};
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
 pub use route_state::{
-    Census, ConnectionCounts, ClientCertificate, ClientVerdict, ConnectionFacts, Request, RequestIdSeed, RouteState,
-    TlsFacts, WallTime,
+    Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Request,
+    RequestIdSeed, RouteState, TlsFacts, WallTime,
 };
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

@@ -36,6 +36,21 @@ pub struct Request<'a> {
     pub census: Option<&'a dyn Census>,
 }
 
+impl<'a> Request<'a> {
+    /// A request that has just come, on a server that counts nothing.
+    pub fn new(
+        head: &'a Head,
+        listen: usize,
+        connection: &'a ConnectionFacts,
+        wall: WallTime,
+        request_id: RequestIdSeed,
+    ) -> Self {
+        let (since, now) = (Moment::ZERO, Moment::ZERO);
+        let (is_pipelined, census) = (false, None);
+        Self { head, listen, connection, wall, request_id, since, now, is_pipelined, census }
+    }
+}
+
 /// Counts connections.
 pub trait Census: std::fmt::Debug {
     /// What they do now, all workers taken together.

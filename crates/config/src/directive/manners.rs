@@ -46,14 +46,9 @@ pub(super) const ROWS: &[Row] = &[
         "How many fields a head may have (431 beyond; ours)",
         |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
     ),
-    active(
-        "max_headers",
-        HTTP_SERVER,
-        "number",
-        "",
-        "The same by nginx's name",
-        |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
-    ),
+    active("max_headers", HTTP_SERVER, "number", "", "The same by nginx's name", |l, d, _| {
+        set(&mut l.parts.fields_max, d.count(0))
+    }),
     active(
         "underscores_in_headers",
         HTTP_SERVER,
