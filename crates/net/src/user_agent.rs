@@ -1,14 +1,11 @@
 //! Which browsers a connection is not kept for (`keepalive_disable`), found as nginx finds them.
 
 use sekisho_config::KeepaliveDisable;
-use sekisho_http::{Head, Known, Method};
+use sekisho_http::{Head, Known};
 
-/// Whether the connection is not kept behind this request. TRACE and CONNECT are never served, and nginx keeps no
-/// connection for them either.
+/// Whether the connection is not kept behind this request.
 pub(crate) fn ends_connection(head: &Head, disable: KeepaliveDisable) -> bool {
-    let method = head.method();
-    matches!(method, Method::Trace | Method::Connect)
-        || (disable.is_for(method) && is_one_of(head, disable))
+    disable.is_for(head.method()) && is_one_of(head, disable)
 }
 
 /// Whether the client is one of those browsers.
