@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_config::StatusForm;
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use sekisho_route::ConnectionCounts;
@@ -26,7 +26,7 @@ pub const STYLE: &str = ":root{color-scheme:light dark}body{font:14px system-ui,
     border-bottom:1px solid #8884;white-space:nowrap}.n{text-align:right}dl{display:flex;\
     flex-wrap:wrap;gap:.5em 2em}dt{opacity:.7}dd{margin:0;font-size:1.4em}.s{overflow-x:auto}";
 /// The policy of the page: its own style, and nothing else (V48). A test keeps the digest true.
-const POLICY: &str = "Content-Security-Policy: default-src 'none'; \
+const POLICY: &str = "default-src 'none'; \
                       style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='\r\nX-Content-Type-Options: nosniff\r\n";
 
 /// Asks how the server is.
@@ -65,8 +65,9 @@ pub fn counts(connections: ConnectionCounts, accepted: u64, requests: u64) -> St
 }
 
 /// The answer with these counts.
-pub fn counts_reply(text: String, fields: &mut Vec<u8>) -> Reply {
-    fields.extend_from_slice(b"Content-Type: text/plain\r\nCache-Control: no-store\r\n");
+pub fn counts_reply(text: String, fields: &mut Fields) -> Reply {
+    fields.push("Content-Type", "text/plain");
+    fields.push("Cache-Control", "no-store");
     Reply::of(Status::OK, Piece::Bytes(text.into_bytes()))
 }
 
@@ -102,11 +103,10 @@ impl Task for StatusTask {
                         StatusForm::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
                         StatusForm::Counts => "text/plain",
                     };
-                    out.fields.extend_from_slice(b"Content-Type: ");
-                    out.fields.extend_from_slice(media_type.as_bytes());
-                    out.fields.extend_from_slice(b"\r\nCache-Control: no-store\r\n");
+                    out.fields.push("Content-Type", media_type);
+                    out.fields.push("Cache-Control", "no-store");
                     if self.form == StatusForm::Page {
-                        out.fields.extend_from_slice(POLICY.as_bytes());
+                        out.fields.push("Content-Security-Policy", POLICY);
                     }
                     let length = text.len() as u64;
                     self.stage =
