@@ -11,10 +11,10 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
-    FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
-    Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
-    Symlinks, Template, Tls, Types, Workers, Zone,
+    AccessLog, AddHeader, Bytes, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage,
+    Expires, FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch,
+    LogFormat, Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens,
+    Settings, Step, Symlinks, Template, Tls, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -405,6 +405,8 @@ pub struct Level {
     pub parts: ServerParts,
     /// What holds for the file cache.
     pub cache: CacheParts,
+    /// `disable_symlinks`, and whether it has `from=$document_root`.
+    pub symlinks: (Symlinks, bool),
     /// What holds for CGI programs.
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
@@ -443,6 +445,7 @@ impl Level {
                 min_uses: 0,
                 errors: false,
             },
+            symlinks: (Symlinks::Follow, false),
             cgi: CgiParts {
                 switch: None,
                 pass: None,
@@ -477,6 +480,7 @@ impl Level {
             settings,
             parts: self.parts,
             cache: self.cache,
+            symlinks: self.symlinks,
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
@@ -520,6 +524,14 @@ impl Level {
         if self.seen.contains_key("cgi_set_var") {
             self.cgi.rest.variables = own.cgi_variables.into();
         }
+        // An alias of a regular expression is the whole file name, and so is `$document_root`: from there on
+        // nothing is left to judge.
+        let is_file = matches!(self.matches, LocationMatch::Regex(_))
+            && matches!(settings.path_mapping, PathMapping::Alias(_));
+        settings.disable_symlinks = match self.symlinks {
+            (_, true) if is_file => Symlinks::Follow,
+            (policy, _) => policy,
+        };
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
         self.guards.finish(settings);
@@ -587,8 +599,8 @@ fn blank_settings() -> Settings {
         tcp_nodelay: false,
         http2_chunk_size: 0,
         sendfile: false,
-        limit_rate: 0,
-        limit_rate_after: 0,
+        limit_rate: Bytes::Fixed(0),
+        limit_rate_after: Bytes::Fixed(0),
         access_logs: Arc::default(),
         error_logs: Arc::default(),
         log_not_found: false,

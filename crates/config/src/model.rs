@@ -397,9 +397,9 @@ pub struct Settings {
     /// `sendfile`
     pub sendfile: bool,
     /// `limit_rate`: bytes a second; 0 for no limit.
-    pub limit_rate: u64,
+    pub limit_rate: Bytes,
     /// `limit_rate_after`
-    pub limit_rate_after: u64,
+    pub limit_rate_after: Bytes,
 
     // Logs.
     /// `access_log`; empty for off.
@@ -412,6 +412,15 @@ pub struct Settings {
     pub log_file_cache: Option<LogFileCache>,
     /// `log_subrequest` and friends are accepted and ignored.
     pub reset_timedout_connection: bool,
+}
+
+/// A number of bytes that a variable may give.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Bytes {
+    /// So many.
+    Fixed(u64),
+    /// As many as the value says; none where it says no size.
+    By(Arc<Template>),
 }
 
 /// Where a location's files are.

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use sekisho_config::Bytes;
 use sekisho_handler::{Piece, Reply, Task};
 use sekisho_http::{BodyLength, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{ConnectionFacts, added_fields};
+use sekisho_route::{ConnectionFacts, added_fields, expand};
 
 use crate::compress::{Compression, Outgoing};
 use crate::exchange::Exchange;
@@ -137,8 +138,20 @@ impl Exchange {
     fn begin_sending(&mut self, link: &mut Link, now: Moment) {
         let Some(accepted) = &self.accepted else { return };
         let settings = &accepted.bound_site.site.location(self.route.location).settings;
-        let rate = self.route.limit_rate.unwrap_or(settings.limit_rate);
-        self.pace = Pace::new(rate, settings.limit_rate_after, now);
+        let bytes = |bytes: &Bytes| match bytes {
+            Bytes::Fixed(count) => *count,
+            Bytes::By(value) => {
+                let facts = link.facts();
+                let request = request_view(&self.head, accepted, self.arrival, &facts, link, now);
+                let table = accepted.bound_site.site.table();
+                let mut text = Vec::new();
+                expand(value, table, &request, &self.route, None, &mut text);
+                let text = std::str::from_utf8(&text).unwrap_or_default();
+                sekisho_config::value::size(text).unwrap_or_default()
+            }
+        };
+        let rate = self.route.limit_rate.unwrap_or_else(|| bytes(&settings.limit_rate));
+        self.pace = Pace::new(rate, || bytes(&settings.limit_rate_after), now);
         self.sends_files = settings.sendfile;
         link.no_delay = settings.tcp_nodelay;
     }

@@ -1,9 +1,11 @@
 //! Connections, bodies, limits and deadlines. Each deadline is 10 seconds unless said otherwise, and
 //! `0` or `off` means none.
 
+use std::sync::Arc;
+
 use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::KeepaliveDisable;
+use crate::model::{Bytes, KeepaliveDisable};
 
 /// More of one body is never kept in memory.
 const BODY_MEMORY_MAX: u64 = 1 << 30;
@@ -168,7 +170,7 @@ pub(super) const ROWS: &[Row] = &[
         "rate",
         "0",
         "How many bytes of an answer leave in a second; 0 for as many as can",
-        |l, d, _| set(&mut l.settings.limit_rate, plain_size(d)),
+        |l, d, s| set(&mut l.settings.limit_rate, bytes(d, s)),
     ),
     active(
         "limit_rate_after",
@@ -176,7 +178,7 @@ pub(super) const ROWS: &[Row] = &[
         "size",
         "0",
         "From how many bytes on the rate is limited",
-        |l, d, _| set(&mut l.settings.limit_rate_after, plain_size(d)),
+        |l, d, s| set(&mut l.settings.limit_rate_after, bytes(d, s)),
     ),
     active(
         "send_timeout",
@@ -238,9 +240,12 @@ fn keepalive(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), 
 }
 
 /// A size that nginx also reads from variables.
-fn plain_size(d: &Directive<'_>) -> Result<u64, Fault> {
+fn bytes(d: &Directive<'_>, s: &Scope<'_>) -> Result<Bytes, Fault> {
     let word = d.arg(0);
-    if word.text.contains(&b'$') { Err(d.not_built(word)) } else { d.size(0) }
+    if word.text.contains(&b'$') {
+        return d.template(word, s).map(|value| Bytes::By(Arc::new(value)));
+    }
+    d.size(0).map(Bytes::Fixed)
 }
 
 fn keepalive_disable(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {

@@ -232,7 +232,9 @@ fn commands_out_of_turn_are_harmless() {
     peer.finishes();
     assert_eq!(
         peer.flushes(),
-        format!("HTTP/1.1 500 Internal Server Error\r\nServer: s\r\nContent-Length: 0\r\n{KEPT}\r\n")
+        format!(
+            "HTTP/1.1 500 Internal Server Error\r\nServer: s\r\nContent-Length: 0\r\n{KEPT}\r\n"
+        )
     );
     peer.engine.abort(CloseReason::ByConfiguration);
     peer.engine.abort(CloseReason::Forced);
