@@ -6,6 +6,7 @@ pub mod directive;
 pub mod level;
 pub mod lex;
 pub mod listen;
+pub mod migration;
 pub mod model;
 pub mod parse;
 pub mod pattern;
