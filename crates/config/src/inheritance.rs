@@ -105,6 +105,8 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("limit_conn_log_level", "info", I),
     ("limit_conn_dry_run", "on", I),
     ("charset", "x", I),
+    ("charset_types", "*", I),
+    ("source_charset", "a", I),
     ("add_header", "x y", I),
     ("expires", "7s", I),
     ("gzip", "on", I),
@@ -193,6 +195,7 @@ fn companions(name: &str) -> &'static str {
         "satisfy" | "auth_delay" => "allow 10.0.0.1;",
         "auth_basic" => "auth_basic_user_file y;",
         "auth_basic_user_file" => "auth_basic y;",
+        "source_charset" => "charset b;",
         "secure_link" => "secure_link_md5 y;",
         "secure_link_md5" => "secure_link y;",
         "limit_req_status" | "limit_req_log_level" | "limit_req_dry_run" => "limit_req zone=rate;",
@@ -266,6 +269,7 @@ fn settings_are_inherited_as_nginx_merges_them() {
         let text = |said: &str| {
             format!(
                 "http {{ limit_req_zone $uri zone=rate:1m rate=1r/s; limit_conn_zone $uri zone=places:1m;
+                 charset_map a b {{ 80 81; }}
                  server {{ listen 80; {more}
                    location /a/ {{ {said} location /a/b/ {{ location /a/b/c/ {{ }} }} }} }} }}"
             )

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::charset::CharsetMap;
 use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Bytes, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage,
-    Expires, FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch,
-    LogFormat, Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens,
-    Settings, Step, Symlinks, Template, Tls, Types, Workers, Zone,
+    AccessLog, AddHeader, Bytes, Cgi, CgiExtension, CgiPass, CharsetTypes, Endpoint, ErrorLog,
+    ErrorPage, Expires, FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing,
+    LocationMatch, LogFormat, Main, PathMapping, Privilege, Programs, Rewriting, ServerName,
+    ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -189,6 +190,8 @@ pub struct Scope<'a> {
     pub bad_formats: HashSet<String>,
     /// `limit_req_zone`s and `limit_conn_zone`s; a `ZoneId` is an index here.
     pub zones: Vec<Zone>,
+    /// `charset_map`s.
+    pub charset_maps: Vec<CharsetMap>,
     /// Settings of the process.
     pub main: Main,
     /// Named locations that are referred to: where, which, and at what level.
@@ -407,6 +410,8 @@ pub struct Level {
     pub cache: CacheParts,
     /// `disable_symlinks`, and whether it has `from=$document_root`.
     pub symlinks: (Symlinks, bool),
+    /// `source_charset`
+    pub source_charset: Option<Arc<str>>,
     /// What holds for CGI programs.
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
@@ -446,6 +451,7 @@ impl Level {
                 errors: false,
             },
             symlinks: (Symlinks::Follow, false),
+            source_charset: None,
             cgi: CgiParts {
                 switch: None,
                 pass: None,
@@ -481,6 +487,7 @@ impl Level {
             parts: self.parts,
             cache: self.cache,
             symlinks: self.symlinks,
+            source_charset: self.source_charset.clone(),
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
@@ -574,6 +581,8 @@ fn blank_settings() -> Settings {
         types: Arc::default(),
         default_type: Arc::from(""),
         charset: None,
+        charset_types: CharsetTypes::Text,
+        recode: None,
         add_headers: Arc::default(),
         expires: Expires::Off,
         etag: false,

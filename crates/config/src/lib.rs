@@ -16,6 +16,7 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod charset;
 mod cipher;
 mod expression;
 mod guards;

@@ -3,6 +3,7 @@
 
 mod access;
 mod cgi;
+mod charset;
 mod compression;
 mod endpoint;
 mod expires;
@@ -30,6 +31,7 @@ pub use access::{
     PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
 };
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
+pub use charset::{CharsetTypes, Recode};
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
@@ -344,6 +346,10 @@ pub struct Settings {
     pub default_type: Arc<str>,
     /// `charset`; `None` for off. Added to text types (nginx's default `charset_types`).
     pub charset: Option<Arc<str>>,
+    /// `charset_types`
+    pub charset_types: CharsetTypes,
+    /// `source_charset`, where it is another one: how texts are recoded.
+    pub recode: Option<Arc<Recode>>,
     /// `add_header`
     pub add_headers: Arc<[AddHeader]>,
     /// `expires`

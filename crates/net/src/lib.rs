@@ -27,6 +27,7 @@ mod pace;
 pub mod panic_report;
 mod protocol;
 pub mod query;
+mod recode;
 mod request_log;
 pub mod request_stats;
 mod respond;

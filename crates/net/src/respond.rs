@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::Bytes;
-use sekisho_handler::{Piece, Reply, Task};
-use sekisho_http::{BodyLength, Response, Sends, Status};
+use sekisho_handler::{Piece, Reply, Task, answer};
+use sekisho_http::{BodyLength, Method, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{ConnectionFacts, added_fields, expand};
 
@@ -13,6 +13,7 @@ use crate::compress::{Compression, Outgoing};
 use crate::exchange::Exchange;
 use crate::link::{Link, request_view};
 use crate::pace::Pace;
+use crate::recode::{self, Recoded};
 use crate::site;
 use crate::worker::BoundSite;
 
@@ -40,6 +41,20 @@ impl Exchange {
         let (status, modified) = (reply.status, reply.modified());
         added_fields(table, &request, &self.route, status, modified, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
+        let settings = &table.location(self.route.location).settings;
+        let reply = match recode::apply(reply, settings, &self.fields) {
+            Recoded::Reply(reply) => reply,
+            Recoded::Stream(status, task) => {
+                let mut task = Some(task);
+                compression.apply_to_task(status, None, &mut task, &mut self.fields);
+                let task = task.filter(|_| request.head.method() != Method::Head);
+                return self.send_stream(link, status, task, now);
+            }
+            Recoded::Short => {
+                let product = site::product(settings);
+                answer::page(Status::SERVICE_UNAVAILABLE, product, &mut self.fields)
+            }
+        };
         match compression.apply(reply, file_bytes, &mut self.fields) {
             Outgoing::Reply(reply, plain_bytes) => {
                 self.plain_bytes = plain_bytes;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Body, LEVELS, LEVELS_IF, Row, active, set};
+use super::{Body, HTTP, LEVELS, LEVELS_IF, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{AddHeader, Expires, IfModifiedSince, ServerTokens};
+use crate::model::{AddHeader, CharsetTypes, Expires, IfModifiedSince, ServerTokens};
 use crate::types;
 
 pub(super) const ROWS: &[Row] = &[
@@ -46,6 +46,48 @@ pub(super) const ROWS: &[Row] = &[
             Ok(())
         },
     ),
+    active(
+        "charset_types",
+        LEVELS,
+        "type ...",
+        "",
+        "The types that `charset` is for; `*` for all (all text, scripts and feeds where it is not said)",
+        |l, d, _| {
+            let types = d.args().iter().map(|word| d.text(word).map(str::to_owned));
+            let types = types.collect::<Result<Vec<_>, _>>()?;
+            l.settings.charset_types = if types.iter().any(|one| one == "*") {
+                CharsetTypes::All
+            } else {
+                CharsetTypes::Listed(types.into())
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "source_charset",
+        LEVELS_IF,
+        "name|off",
+        "off",
+        "The charset that files have: with a `charset_map` they are recoded to `charset`",
+        |l, d, _| {
+            let text = d.text(d.arg(0))?;
+            if text.starts_with('$') {
+                return Err(d.not_built(d.arg(0)));
+            }
+            l.source_charset = (text != "off").then(|| Arc::from(text));
+            Ok(())
+        },
+    ),
+    active(
+        "charset_map",
+        HTTP,
+        "from to",
+        "",
+        "What the bytes of one charset are in another, as hexadecimal digits; the other one may be utf-8",
+        nothing,
+    )
+    .with_body(Body::Entries)
+    .repeated(),
     active(
         "add_header",
         LEVELS_IF,

@@ -1,7 +1,9 @@
 //! Directives of nginx that are accepted and do nothing: silently where there is truly nothing to do here,
 //! with a warning where somebody may miss the effect. Ignoring each of them is harmless.
 
-use super::{EVENTS, HTTP, HTTP_SERVER, LEVELS, MAIN, Row, SERVER_LOCATION, silent, warned};
+use super::{
+    EVENTS, HTTP, HTTP_SERVER, LEVELS, LEVELS_IF, MAIN, Row, SERVER_LOCATION, silent, warned,
+};
 
 pub(super) const ROWS: &[Row] = &[
     // Silently.
@@ -90,7 +92,12 @@ pub(super) const ROWS: &[Row] = &[
         "Lingering happens where a body is left unread",
     ),
     warned("send_lowat", LEVELS, "size", "Sending is the kernel's affair"),
-    warned("charset_types", LEVELS, "type ...", "`charset` goes with text types"),
+    warned(
+        "override_charset",
+        LEVELS_IF,
+        "on|off",
+        "Programs and other servers name their own charset",
+    ),
     warned(
         "proxy_set_header",
         LEVELS,

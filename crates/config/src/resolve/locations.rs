@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use sekisho_http::Method;
 
+use crate::charset::recode_of;
+
 use super::{Inner, NOWHERE, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
@@ -59,6 +61,7 @@ impl Walk<'_> {
         }
         level.finish();
         self.check_password(&level);
+        self.set_recode(&mut level);
         self.check_program(&level);
         for (row, node) in &blocks {
             if row.body == Body::Block(Context::LimitExcept) {
@@ -199,6 +202,21 @@ impl Walk<'_> {
             self.scope.warn(*span, message);
         }
         self.check_deletion(level);
+    }
+
+    /// How texts of the level are recoded.
+    pub(super) fn set_recode(&mut self, level: &mut Level) {
+        match recode_of(level, &self.scope.charset_maps) {
+            Ok(recode) => level.settings.recode = recode,
+            Err((from, to)) => {
+                let says =
+                    ["source_charset", "charset"].iter().find_map(|name| level.seen.get(name));
+                let message =
+                    format!("no \"charset_map\" between the charsets \"{from}\" and \"{to}\"");
+                let report = Report::error(self.scope.files, says.copied(), message);
+                self.scope.reports.push(report);
+            }
+        }
     }
 
     /// nginx deletes folders with all that is in them; here that is asked for.

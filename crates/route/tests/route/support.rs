@@ -238,6 +238,8 @@ fn settings() -> Settings {
         types: Arc::new(Types { by_extension }),
         default_type: "application/octet-stream".into(),
         charset: None,
+        charset_types: sekisho_config::CharsetTypes::Text,
+        recode: None,
         add_headers: [].into(),
         expires: Expires::Off,
         etag: true,
