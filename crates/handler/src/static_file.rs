@@ -24,6 +24,8 @@ pub struct Role {
     pub fixed: Option<Status>,
     /// The coding that the file has; then ranges do not apply either, as in nginx.
     pub coding: Option<Coding>,
+    /// Whether `If-Range` holds, where that does not follow from the file.
+    pub if_range: Option<bool>,
 }
 
 /// Answers with a file.
@@ -72,7 +74,9 @@ pub fn reply(
         Some(value)
             if ranges_max > 0
                 && head.method() != Method::Head
-                && conditional::if_range_holds(head, &validators) =>
+                && role
+                    .if_range
+                    .unwrap_or_else(|| conditional::if_range_holds(head, &validators)) =>
         {
             range::parse(value, file.size(), ranges_max)
         }

@@ -14,7 +14,8 @@ use sekisho_handler::{
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, Census, ConnectionFacts, Handover, Request, RouteState, Wait, media_type,
+    Action, Census, ConnectionFacts, Handover, Request, RouteState, Wait, if_range_replaced,
+    media_type,
 };
 
 use crate::exchange::{Accepted, Exchange, Waited};
@@ -239,7 +240,9 @@ impl Starting<'_> {
             Action::File(file) => {
                 let size = file.size();
                 let media_type = media_type(table, route);
-                let role = static_file::Role { fixed: route.status, coding: route.coding };
+                let if_range = if_range_replaced(table, request, route);
+                let role =
+                    static_file::Role { fixed: route.status, coding: route.coding, if_range };
                 let media_type = media_type.as_bytes();
                 let head = request.head;
                 let made =

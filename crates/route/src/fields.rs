@@ -3,7 +3,7 @@
 
 use sekisho_config::{Expires, Template};
 use sekisho_http::fields::is_field_value;
-use sekisho_http::{Fields, Status, date};
+use sekisho_http::{Fields, Known, Status, date};
 
 use crate::redirect;
 use crate::route_state::{Request, RouteState};
@@ -66,6 +66,27 @@ pub fn added_fields(
             out.push(&*field.name, value);
         }
     }
+}
+
+/// Whether `If-Range` holds, where `add_header` replaces the validator that it names: it is compared with what the
+/// client has got. `None` where the file's own counts.
+pub fn if_range_replaced(
+    table: &Table,
+    request: &Request<'_>,
+    route_state: &RouteState,
+) -> Option<bool> {
+    let asked = request.head.known(Known::IfRange)?;
+    let is_tag = asked.starts_with(b"\"") || asked.starts_with(b"W/");
+    let name = if is_tag { "ETag" } else { "Last-Modified" };
+    let fields = &table.location(route_state.location).settings.add_headers;
+    let field = fields.iter().rfind(|field| field.name.eq_ignore_ascii_case(name))?;
+    let mut value = Vec::new();
+    expand(&field.value, table, request, route_state, None, &mut value);
+    Some(if is_tag {
+        !asked.starts_with(b"W/") && asked == value
+    } else {
+        date::parse(asked).is_some_and(|asked| date::parse(&value) == Some(asked))
+    })
 }
 
 /// Expands a value that may ask what the answer's head says so far: fields that were added before it, too.

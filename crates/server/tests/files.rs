@@ -401,3 +401,23 @@ fn a_text_is_recoded_to_the_charset_that_its_head_names() {
     let response = client.request("GET", "/a.txt", "Range: bytes=1-1\r\n");
     assert_eq!((response.status, response.field("accept-ranges")), (200, None));
 }
+
+/// F1
+#[test]
+fn if_range_is_compared_with_the_validator_that_the_client_has_got() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "0123456789");
+    let date = "Mon, 28 Sep 1970 06:00:00 GMT";
+    let config = http(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; root {{root}};
+           add_header Last-Modified \"{date}\"; add_header ETag '\"mine\"'; }}"
+    ));
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    for (validator, status) in
+        [(date, 206), ("\"mine\"", 206), ("\"other\"", 200), ("Mon, 28 Sep 1970 06:00:01 GMT", 200)]
+    {
+        let fields = format!("Range: bytes=1-2\r\nIf-Range: {validator}\r\n");
+        assert_eq!(client.request("GET", "/a.txt", &fields).status, status, "{validator}");
+    }
+}
