@@ -331,7 +331,17 @@ impl Scope<'_> {
                 std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok())
             }
         };
-        out.extend_from_slice(geo.value(address.unwrap_or(Ipv4Addr::BROADCAST.into())));
+        let mut address = address.unwrap_or(Ipv4Addr::BROADCAST.into());
+        if geo.has_proxies() {
+            let mut lines: Vec<&[u8]> =
+                self.request.head.values_like(None, b"x-forwarded-for").collect();
+            lines.reverse();
+            let texts = lines.into_iter().flat_map(|line| line.rsplit(|byte| *byte == b','));
+            let parsed =
+                texts.map(|text| std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok());
+            address = geo.forwarded(address, parsed.map_while(|address| address));
+        }
+        out.extend_from_slice(geo.value(address));
     }
 
     /// The value of a `map`: what was found first holds for the whole request, unless it is volatile.

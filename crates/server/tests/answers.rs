@@ -347,3 +347,27 @@ fn the_default_server_is_the_one_that_says_so() {
     let mut client = Client::connect(server.address_of(1));
     assert_eq!(client.get("/").text(), "other");
 }
+
+#[test]
+fn geo_takes_ranges_and_believes_proxies() {
+    let config = http(
+        "geo $arg_a $of { ranges; default none; 192.0.2.0-192.0.2.255 net; 192.0.2.9-192.0.2.10 inner;
+                          192.0.2.200-192.0.3.10 late; delete 192.0.2.9-192.0.2.9; }
+         geo $behind { default far; proxy 127.0.0.0/8; proxy 10.0.0.1; proxy_recursive; 192.0.2.0/24 near; }
+         server { listen 127.0.0.1:{port}; return 200 $of,$behind; }",
+    );
+    let server = Server::start(BINARY, &config);
+    let mut client = server.connect();
+    for (address, forwarded, awaited) in [
+        ("192.0.2.1", "", "net,far"),
+        ("192.0.2.9", "X-Forwarded-For: 192.0.2.4\r\n", "none,near"),
+        ("192.0.2.10", "X-Forwarded-For: 192.0.2.4, 198.51.100.1\r\n", "inner,far"),
+        ("192.0.2.11", "X-Forwarded-For: 192.0.2.4, 10.0.0.1\r\n", "net,near"),
+        ("192.0.2.200", "X-Forwarded-For: nonsense\r\n", "late,far"),
+        ("192.0.3.10", "X-Forwarded-For: 192.0.2.4\r\nX-Forwarded-For: 10.0.0.1\r\n", "late,near"),
+        ("192.0.3.11", "", "none,far"),
+    ] {
+        let response = client.request("GET", &format!("/?a={address}"), forwarded);
+        assert_eq!(response.text(), awaited, "{address} {forwarded}");
+    }
+}
