@@ -108,6 +108,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("charset_types", "*", I),
     ("source_charset", "a", I),
     ("add_header", "x y", I),
+    ("add_trailer", "x y", I),
     ("expires", "7s", I),
     ("gzip", "on", I),
     ("gzip_comp_level", "7", I),

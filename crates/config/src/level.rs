@@ -371,6 +371,8 @@ pub struct Own {
     pub error_pages: Vec<ErrorPage>,
     /// `add_header`
     pub add_headers: Vec<AddHeader>,
+    /// `add_trailer`
+    pub add_trailers: Vec<AddHeader>,
     /// `cgi_extension`
     pub cgi_extensions: Vec<CgiExtension>,
     /// `cgi_set_var`
@@ -515,6 +517,9 @@ impl Level {
         if self.seen.contains_key("add_header") {
             settings.add_headers = own.add_headers.into();
         }
+        if self.seen.contains_key("add_trailer") {
+            settings.add_trailers = own.add_trailers.into();
+        }
         if self.seen.contains_key("access_log") {
             let logs = if own.access_log_off { Vec::new() } else { own.access_logs };
             settings.access_logs = logs.into();
@@ -584,6 +589,7 @@ fn blank_settings() -> Settings {
         charset_types: CharsetTypes::Text,
         recode: None,
         add_headers: Arc::default(),
+        add_trailers: Arc::default(),
         expires: Expires::Off,
         etag: false,
         if_modified_since: IfModifiedSince::Off,

@@ -352,6 +352,8 @@ pub struct Settings {
     pub recode: Option<Arc<Recode>>,
     /// `add_header`
     pub add_headers: Arc<[AddHeader]>,
+    /// `add_trailer`
+    pub add_trailers: Arc<[AddHeader]>,
     /// `expires`
     pub expires: Expires,
     /// `etag`

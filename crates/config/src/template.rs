@@ -101,6 +101,7 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
     let by_prefix = [
         name.strip_prefix("arg_").map(|rest| Variable::Arg(rest.to_owned())),
         name.strip_prefix("cookie_").map(|rest| Variable::Cookie(rest.to_owned())),
+        name.strip_prefix("sent_trailer_").map(|rest| Variable::SentTrailer(field(rest))),
         name.strip_prefix("sent_http_").map(|rest| Variable::SentHttp(field(rest))),
         name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
     ];
@@ -243,7 +244,6 @@ const NOT_BUILT_PREFIXES: &[&str] = &[
     "jwt_",
     "proxy_",
     "realip_",
-    "sent_trailer_",
     "session_log_",
     "ssl_",
     "tcpinfo_",

@@ -86,6 +86,13 @@ pub fn head(
     }
 }
 
+/// Writes the end of a chunked body with fields behind it (RFC 9112 §7.1.2).
+pub fn trailers(out: &mut Vec<u8>, fields: &Fields) {
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(fields.as_lines());
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Writes one chunk; nothing for an empty one, which would be the last.
 pub fn chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     const SIZE_BYTES_MAX: usize = 16 + 4;

@@ -10,7 +10,7 @@ mod receive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_http::{Status, Version};
+use sekisho_http::{Fields, Status, Version};
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Moment, Stage, Step};
 
 use crate::body::Decoder;
@@ -332,6 +332,11 @@ impl Http1 {
 
     /// The response is complete. One that is shorter than it said is broken off.
     pub fn finish(&mut self, scratch: &mut Scratch, now: Moment) {
+        self.finish_with(None, scratch, now);
+    }
+
+    /// The same with trailers, which only a response in chunks can have.
+    pub fn finish_with(&mut self, trailers: Option<&Fields>, scratch: &mut Scratch, now: Moment) {
         if self.stage != Stage::Open {
             return;
         }
@@ -340,7 +345,10 @@ impl Http1 {
             Output::Exactly(0) | Output::UntilClose => {}
             Output::Exactly(_) => return self.break_off(now),
             Output::Chunked => {
-                self.put(scratch, now, |out| out.extend_from_slice(encode::LAST_CHUNK));
+                self.put(scratch, now, |out| match trailers {
+                    None => out.extend_from_slice(encode::LAST_CHUNK),
+                    Some(trailers) => encode::trailers(out, trailers),
+                });
             }
         }
         self.output = Output::Finished;
@@ -412,6 +420,13 @@ impl Http1 {
     /// The connection is one too many: it is told so, whatever it wanted, and closed (H10).
     pub fn refuse_connection(&mut self) -> Event {
         self.refuse(Cause::TooManyConnections, CloseReason::TooMany)
+    }
+
+    /// Whether a response of unknown length would be sent in chunks, so that it can have trailers.
+    pub fn can_have_trailers(&self) -> bool {
+        self.request.version == Version::Http11
+            && !self.request.is_head
+            && self.policy().sends_chunks
     }
 
     /// Whether the connection is between requests, with everything sent and no byte of the next

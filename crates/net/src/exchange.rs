@@ -44,6 +44,8 @@ pub(crate) struct Exchange {
     pub(crate) body_bytes: u64,
     /// How long the body was before it was compressed.
     pub(crate) plain_bytes: Option<u64>,
+    /// The fields that follow its body; `None` where it has none.
+    pub(crate) trailers: Option<Box<Fields>>,
     /// How fast the answer may leave, where that is limited.
     pub(crate) pace: Option<Pace>,
     /// What leaves after the output: files, and what comes between and after them.
@@ -113,6 +115,7 @@ impl Default for Exchange {
             head_bytes: 0,
             body_bytes: 0,
             plain_bytes: None,
+            trailers: None,
             pace: None,
             pieces: VecDeque::new(),
             piece_sent: 0,
@@ -138,6 +141,7 @@ impl Exchange {
         self.permits.clear();
         self.status = CLIENT_CLOSED;
         (self.head_bytes, self.body_bytes, self.plain_bytes) = (0, 0, None);
+        self.trailers = None;
         self.pace = None;
         self.pieces.clear();
         self.piece_sent = 0;

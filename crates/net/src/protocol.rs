@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sekisho_config::{Server, Settings};
-use sekisho_http::{Policy, Refusal, Response, Scratch, Sends};
+use sekisho_http::{Fields, Policy, Refusal, Response, Scratch, Sends};
 use sekisho_http1::{Event as Http1Event, Http1};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Deadline, Engine, Moment, Stage, Step};
@@ -495,6 +495,31 @@ impl Protocol {
     pub(crate) fn file_sent(&mut self, _id: RequestId, bytes: u64) {
         if let Self::Http1(engine) = self {
             engine.file_sent(bytes);
+        }
+    }
+
+    /// Whether the response in work can have trailers, if its length is not said.
+    pub(crate) fn can_have_trailers(&self) -> bool {
+        match self {
+            Self::Http1(engine) => engine.can_have_trailers(),
+            Self::Http2(_) => true,
+        }
+    }
+
+    /// The response is complete, and these fields follow its body.
+    pub(crate) fn finish_with(
+        &mut self,
+        id: RequestId,
+        trailers: &Fields,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        match self {
+            Self::Http1(engine) => engine.finish_with(Some(trailers), scratch, now),
+            Self::Http2(connection) => connection.with(scratch, |engine, own| {
+                engine.trailers(id.into(), trailers.iter(), own, now);
+                engine.finish(id.into(), own, now);
+            }),
         }
     }
 

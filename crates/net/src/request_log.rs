@@ -61,6 +61,7 @@ impl Exchange {
             bytes: self.head_bytes + body_bytes,
             body_bytes,
             fields: &self.fields,
+            trailers: self.trailers.as_deref(),
             request_bytes: self.received,
             plain_bytes: self.plain_bytes,
             completed: is_complete,

@@ -7,7 +7,7 @@ use sekisho_config::Bytes;
 use sekisho_handler::{Piece, Reply, Task, answer};
 use sekisho_http::{BodyLength, Method, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{ConnectionFacts, added_fields, expand};
+use sekisho_route::{ConnectionFacts, Sent, added_fields, added_trailers, expand, has_trailers};
 
 use crate::compress::{Compression, Outgoing};
 use crate::exchange::Exchange;
@@ -66,10 +66,10 @@ impl Exchange {
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
     fn send_pieces(&mut self, link: &mut Link, reply: Reply, now: Moment) {
-        let length = BodyLength::of(Some(reply.len()));
-        let sends = self.send_head(link, reply.status, length, now);
-        if let Sends::Exactly(length) = sends {
-            self.body_bytes = length;
+        let bytes = reply.len();
+        let sends = self.send_head(link, reply.status, BodyLength::of(Some(bytes)), now);
+        if sends != Sends::Nothing {
+            self.body_bytes = bytes;
         }
         if sends != Sends::Nothing {
             let (protocol, buffers) = link.parts();
@@ -141,12 +141,49 @@ impl Exchange {
     ) -> Sends {
         self.begin_sending(link, now);
         self.status = status;
+        let length = self.expect_trailers(link, length);
         let (protocol, buffers) = link.parts();
         let before = buffers.scratch.out.len();
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
         self.head_bytes = (buffers.scratch.out.len() - before) as u64;
         sends
+    }
+
+    /// An answer with trailers does not say how long it is: only then they can follow.
+    fn expect_trailers(&mut self, link: &Link, length: BodyLength) -> BodyLength {
+        let Some(accepted) = &self.accepted else { return length };
+        let table = accepted.bound_site.site.table();
+        let is_some = has_trailers(table, &self.route, self.status)
+            && self.head.method() != Method::Head
+            && !self.status.is_bodyless()
+            && link.protocol.can_have_trailers();
+        if !is_some {
+            return length;
+        }
+        self.trailers = Some(Box::default());
+        BodyLength::Unknown
+    }
+
+    /// The fields that follow the body, now that all of it is known.
+    fn make_trailers(&mut self, link: &Link, now: Moment) {
+        let (Some(accepted), Some(mut made)) = (self.accepted.clone(), self.trailers.take()) else {
+            return;
+        };
+        let facts = link.facts();
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+        let sent = Sent {
+            status: Some(self.status),
+            bytes: self.head_bytes + self.body_bytes,
+            body_bytes: self.body_bytes,
+            fields: &self.fields,
+            plain_bytes: self.plain_bytes,
+            request_bytes: self.received,
+            ..Sent::default()
+        };
+        let table = accepted.bound_site.site.table();
+        added_trailers(table, &request, &self.route, self.status, &sent, &mut made);
+        self.trailers = Some(made);
     }
 
     /// An answer begins: how fast, and in which way, may it leave?
@@ -188,8 +225,14 @@ impl Exchange {
 
     /// The response is complete as far as we are concerned.
     pub(crate) fn finish(&mut self, link: &mut Link, now: Moment) {
+        if self.trailers.is_some() {
+            self.make_trailers(link, now);
+        }
         let (protocol, buffers) = link.parts();
-        protocol.finish(self.id, &mut buffers.scratch, now);
+        match self.trailers.as_deref().filter(|trailers| !trailers.is_empty()) {
+            Some(trailers) => protocol.finish_with(self.id, trailers, &mut buffers.scratch, now),
+            None => protocol.finish(self.id, &mut buffers.scratch, now),
+        }
         self.end(link, true, now);
     }
 

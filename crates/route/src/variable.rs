@@ -33,6 +33,8 @@ pub struct Sent<'a> {
     pub body_bytes: u64,
     /// The response's fields.
     pub fields: &'a Fields,
+    /// The fields behind its body.
+    pub trailers: Option<&'a Fields>,
     /// Bytes of the request: line, fields and body.
     pub request_bytes: u64,
     /// How long the body was before it was compressed; `None` where it was not.
@@ -248,6 +250,11 @@ impl Scope<'_> {
             V::SecureLink => self.push_secure_link(out),
             V::SecureLinkExpires => self.push_secure_link_expires(out),
             V::SentHttp(name) => push_sent_field(sent.fields, name.as_bytes(), out),
+            V::SentTrailer(name) => {
+                if let Some(trailers) = sent.trailers {
+                    push_sent_field(trailers, name.as_bytes(), out);
+                }
+            }
             V::ServerAddr => push_address(connection.local, out),
             V::ServerName => self.push_server_name(out),
             V::ServerPort => push_port(connection.local, out),

@@ -371,3 +371,33 @@ fn geo_takes_ranges_and_believes_proxies() {
         assert_eq!(response.text(), awaited, "{address} {forwarded}");
     }
 }
+
+#[test]
+fn trailers_follow_the_body_where_it_comes_in_chunks() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    tree.file("root/empty.txt", "");
+    let config = http(
+        "log_format t $sent_trailer_x_var; server { listen 127.0.0.1:{port}; root {root};
+           access_log {dir}/t.log t;
+           add_trailer X-Var $host; add_trailer X-Again $sent_trailer_x_var:$sent_http_accept_ranges;
+           add_trailer X-None ''; add_trailer X-Always yes always; }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let ask = |line: &str| {
+        let mut client = server.connect();
+        client.send(format!("{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        String::from_utf8_lossy(&client.read_to_close()).into_owned()
+    };
+    let end = "X-Var: localhost\r\nX-Again: localhost:bytes\r\nX-Always: yes\r\n\r\n";
+    let answer = ask("GET /a.txt HTTP/1.1");
+    assert!(answer.ends_with(&format!("\r\n\r\n5\r\nhello\r\n0\r\n{end}")), "{answer}");
+    assert!(answer.contains("Transfer-Encoding: chunked") && !answer.contains("Content-Length"));
+    assert!(ask("GET /empty.txt HTTP/1.1").ends_with(&format!("\r\n\r\n0\r\n{end}")));
+    let missing = ask("GET /missing HTTP/1.1");
+    assert!(missing.ends_with("\r\n0\r\nX-Always: yes\r\n\r\n"), "{missing}");
+    assert!(ask("GET /a.txt HTTP/1.0").ends_with("\r\n\r\nhello"));
+    let head = ask("HEAD /a.txt HTTP/1.1");
+    assert!(!head.contains("X-Var") && head.contains("Content-Length: 5"), "{head}");
+    assert!(server.log("t.log").starts_with("localhost\n"), "{}", server.log("t.log"));
+}

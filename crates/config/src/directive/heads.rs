@@ -98,6 +98,15 @@ pub(super) const ROWS: &[Row] = &[
     )
     .repeated(),
     active(
+        "add_trailer",
+        LEVELS_IF,
+        "name value [always]",
+        "",
+        "A field behind the body of every answer (of good statuses, without `always`): with HTTP/2, and with HTTP/1.1 in chunks",
+        add_header,
+    )
+    .repeated(),
+    active(
         "expires",
         LEVELS_IF,
         "[modified] time|epoch|max|off",
@@ -232,7 +241,13 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
         return Err(d.invalid(d.arg(0), "is written by the server itself"));
     }
     let value = d.template_of(d.arg(1), &joined, s)?;
-    l.own.add_headers.push(AddHeader { name: name.to_owned(), value, always });
+    let field = AddHeader { name: name.to_owned(), value, always };
+    let is_trailer = d.row.name == "add_trailer";
+    if is_trailer {
+        l.own.add_trailers.push(field)
+    } else {
+        l.own.add_headers.push(field)
+    }
     Ok(())
 }
 

@@ -43,7 +43,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("add_before_body", "Adds text to answers"),
     not_built("add_after_body", "Adds text to answers"),
     not_built("addition_types", "Adds text to answers"),
-    not_built("add_trailer", "A trailer for every answer"),
     not_built("ssi", "Server-side includes"),
     not_built("ssi_types", "Server-side includes"),
     not_built("ssi_silent_errors", "Server-side includes"),

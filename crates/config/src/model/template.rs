@@ -101,6 +101,8 @@ pub enum Variable {
     SecureLinkExpires,
     /// `$sent_http_name`, kept as the field's name.
     SentHttp(String),
+    /// `$sent_trailer_name`, kept as the field's name.
+    SentTrailer(String),
     ServerAddr,
     ServerName,
     ServerPort,

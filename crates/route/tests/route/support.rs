@@ -241,6 +241,7 @@ fn settings() -> Settings {
         charset_types: sekisho_config::CharsetTypes::Text,
         recode: None,
         add_headers: [].into(),
+        add_trailers: [].into(),
         expires: Expires::Off,
         etag: true,
         if_modified_since: IfModifiedSince::Exact,
