@@ -401,3 +401,23 @@ fn trailers_follow_the_body_where_it_comes_in_chunks() {
     assert!(!head.contains("X-Var") && head.contains("Content-Length: 5"), "{head}");
     assert!(server.log("t.log").starts_with("localhost\n"), "{}", server.log("t.log"));
 }
+
+#[test]
+fn a_path_that_lacks_the_slash_of_a_location_that_is_passed_on_is_sent_there() {
+    let tree = Tree::new();
+    tree.script("program", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nran'\n");
+    let config = http(
+        "server { listen 127.0.0.1:{port}; root {root}; absolute_redirect off;
+           location /app/ { cgi_pass {dir}/program; }
+           location /own/ { cgi_pass {dir}/program; } location /own { return 200 own; }
+           location /exact/ { cgi_pass {dir}/program; } location = /exact { return 200 exact; }
+           location ~ app { return 200 pattern; } }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    let response = client.get("/app?a=b");
+    assert_eq!((response.status, response.field("location")), (301, Some("/app/?a=b")));
+    assert_eq!(client.get("/own").text(), "own");
+    assert_eq!(client.get("/exact").text(), "exact");
+    assert_eq!(client.get("/apple").text(), "pattern");
+}
