@@ -34,12 +34,15 @@ pub(crate) fn geo(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<
     Ok(Geo { name, address, v4: of(false), v6: of(true), proxies, recursive: parts.recursive })
 }
 
+/// The last address of a range, and its value.
+type RangeEnd = (u128, Box<[u8]>);
+
 /// What a `geo` says, as it is read.
 #[derive(Default)]
 struct GeoParts {
     known: HashMap<Network, Box<[u8]>>,
     /// With `ranges`: by their beginnings, none overlapping another.
-    ranges: BTreeMap<(bool, u128), (u128, Box<[u8]>)>,
+    ranges: BTreeMap<(bool, u128), RangeEnd>,
     is_ranges: bool,
     /// `proxy`, as addresses of IPv6.
     proxies: Vec<(u128, u128, Box<[u8]>)>,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use sekisho_config::{Level, LogTarget};
@@ -177,10 +177,13 @@ impl Logs {
     /// The writing thread: see [`Wakeup`].
     fn write_until_end(&self) {
         let (mut spare, mut next) = (Vec::new(), Next::WriteAll);
-        let mut at_once = AtOnce::new(Instant::now());
+        let mut at_once = AtOnce::new();
         while next != Next::End {
             let has_written = self.write(next, &mut spare);
-            if has_written && !at_once.admit(Instant::now()) {
+            if !has_written {
+                at_once.restore();
+            }
+            if has_written && !at_once.admit() {
                 next = self.wakeup.pause();
                 continue;
             }

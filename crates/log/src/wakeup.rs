@@ -1,41 +1,43 @@
 //! When the writing thread works and when it sleeps.
 //!
 //! It is woken for the first lines after a quiet time, and writes them at once. When that has happened
-//! [`AT_ONCE_MAX`] times within a short time, it looks again every [`PAUSE`] by itself, for as long as it finds
-//! lines: under load nobody has to wake it, and many lines are one write. Under little load a line is in its file as
+//! [`AT_ONCE_MAX`] times, it looks again every [`PAUSE`] by itself, for as long as it finds lines: under load nobody has to wake it, and many lines are one write. Under little load a line is in its file as
 //! soon as the answer has left, which scripts that read a log after a request rely on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the thread waits after it has written, so that the next lines are written together. Also how late a line
 /// may be.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// So often lines are written at once within [`AT_ONCE_WINDOW`].
+/// So often lines are written at once before the thread pauses to let more come together.
 const AT_ONCE_MAX: u32 = 64;
-const AT_ONCE_WINDOW: Duration = Duration::from_millis(200);
 
 /// Bounds how often the thread is woken for few lines.
 #[derive(Debug)]
 pub(crate) struct AtOnce {
-    since: Instant,
-    count: u32,
+    left: u32,
 }
 
 impl AtOnce {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { since: now, count: 0 }
+    pub(crate) const fn new() -> Self {
+        Self { left: AT_ONCE_MAX }
     }
 
     /// Something has been written: whether the next lines may be written at once, too.
-    pub(crate) fn admit(&mut self, now: Instant) -> bool {
-        if now.duration_since(self.since) > AT_ONCE_WINDOW {
-            *self = Self::new(now);
+    pub(crate) const fn admit(&mut self) -> bool {
+        let is_admitted = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_admitted
+    }
+
+    /// A pause has brought nothing: there is little load.
+    pub(crate) const fn restore(&mut self) {
+        if self.left == 0 {
+            self.left = AT_ONCE_MAX;
         }
-        self.count += 1;
-        self.count <= AT_ONCE_MAX
     }
 }
 

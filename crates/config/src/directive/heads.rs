@@ -244,9 +244,9 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     let field = AddHeader { name: name.to_owned(), value, always };
     let is_trailer = d.row.name == "add_trailer";
     if is_trailer {
-        l.own.add_trailers.push(field)
+        l.own.add_trailers.push(field);
     } else {
-        l.own.add_headers.push(field)
+        l.own.add_headers.push(field);
     }
     Ok(())
 }

@@ -59,6 +59,7 @@ impl Recode {
     }
 
     /// The other way round, where each byte becomes one byte.
+    #[must_use]
     pub fn reversed(&self) -> Self {
         let mut reversed = Self::new();
         for (from, (to, _)) in (0..=255_u8).zip(&self.by_byte) {

@@ -32,6 +32,7 @@ fn sent() -> Sent<'static> {
         bytes: 1234,
         body_bytes: 1000,
         fields: &FIELDS,
+        trailers: None,
         request_bytes: 345,
         plain_bytes: Some(3256),
         completed: true,
