@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::Bytes;
-use sekisho_handler::{Piece, Reply, Task, answer};
+use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
 use sekisho_http::{BodyLength, Method, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{ConnectionFacts, Sent, added_fields, added_trailers, expand, has_trailers};
@@ -68,6 +68,10 @@ impl Exchange {
     fn send_pieces(&mut self, link: &mut Link, reply: Reply, now: Moment) {
         let bytes = reply.len();
         let sends = self.send_head(link, reply.status, BodyLength::of(Some(bytes)), now);
+        if sends != Sends::Nothing && self.waits_for_disk(&reply, now) {
+            self.task = Some(Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body))));
+            return;
+        }
         if sends != Sends::Nothing {
             self.body_bytes = bytes;
         }
@@ -92,6 +96,17 @@ impl Exchange {
         } else {
             link.protocol.set_ready(self.id, true, now);
         }
+    }
+
+    /// Whether a file of the reply has to be read from a disk first, or is to be read beside the event loop
+    /// in any case (`aio threads`).
+    fn waits_for_disk(&self, reply: &Reply, now: Moment) -> bool {
+        reply.piece.iter().chain(&reply.body).any(|piece| match piece {
+            Piece::File(file, range) if file.content().is_none() => {
+                self.reads_beside || !file.is_in_memory(range, now)
+            }
+            _ => false,
+        })
     }
 
     /// Sends the head of an answer whose body a task makes; without one, only the head was asked for.
@@ -205,6 +220,7 @@ impl Exchange {
         let rate = self.route.limit_rate.unwrap_or_else(|| bytes(&settings.limit_rate));
         self.pace = Pace::new(rate, || bytes(&settings.limit_rate_after), now);
         self.sends_files = settings.sendfile;
+        self.reads_beside = settings.aio_threads;
         link.no_delay = settings.tcp_nodelay;
     }
 

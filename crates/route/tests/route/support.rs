@@ -266,6 +266,7 @@ fn settings() -> Settings {
         tcp_nodelay: true,
         http2_chunk_size: 8 << 10,
         sendfile: true,
+        aio_threads: false,
         limit_rate: sekisho_config::Bytes::Fixed(0),
         limit_rate_after: sekisho_config::Bytes::Fixed(0),
         access_logs: [].into(),
