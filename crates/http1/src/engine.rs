@@ -5,6 +5,7 @@
 //! the only place where a request is over: from there the next one begins, or the connection ends.
 
 mod deadlines;
+mod kept;
 mod receive;
 
 use std::sync::Arc;
@@ -151,11 +152,6 @@ impl Http1 {
         };
         engine.arm(now);
         engine
-    }
-
-    /// Whether the connection is as old as one may become.
-    pub(super) fn is_old(&self, policy: &Policy, now: Moment) -> bool {
-        policy.keepalive_time.is_some_and(|time| now.since(self.born) > time)
     }
 
     /// The policy of the server or location that was chosen for this request (T8). It holds until the
@@ -388,13 +384,6 @@ impl Http1 {
         self.send = None;
     }
 
-    /// The connection ends after this response, as its client cannot be trusted with another (`keepalive_disable`).
-    pub fn keep_alive_off(&mut self) {
-        if self.stage == Stage::Open && self.output == Output::Awaited {
-            self.closing = self.closing.or(Some(CloseReason::KeepAliveOff));
-        }
-    }
-
     /// Answers one more request at the most, and says so in the answer: a client that has just had an
     /// answer, or has just connected, may have sent its request before it can know of our end (O4).
     pub fn close_after_next(&mut self) {
@@ -420,13 +409,6 @@ impl Http1 {
     /// The connection is one too many: it is told so, whatever it wanted, and closed (H10).
     pub fn refuse_connection(&mut self) -> Event {
         self.refuse(Cause::TooManyConnections, CloseReason::TooMany)
-    }
-
-    /// Whether a response of unknown length would be sent in chunks, so that it can have trailers.
-    pub fn can_have_trailers(&self) -> bool {
-        self.request.version == Version::Http11
-            && !self.request.is_head
-            && self.policy().sends_chunks
     }
 
     /// Whether the connection is between requests, with everything sent and no byte of the next

@@ -41,9 +41,14 @@ impl Activities {
             let count = self.0[activity as usize].load(Ordering::Relaxed);
             count.saturating_sub(u64::from(activity == own))
         };
-        let (waiting, reading) = (count(Activity::Waiting), count(Activity::Reading));
-        let writing = count(Activity::Writing) + 1;
-        ConnectionCounts { active: waiting + reading + writing, reading, writing, waiting }
+        let mut counts = ConnectionCounts {
+            active: 0,
+            reading: count(Activity::Reading),
+            writing: count(Activity::Writing) + 1,
+            waiting: count(Activity::Waiting),
+        };
+        counts.active = counts.reading + counts.writing + counts.waiting;
+        counts
     }
 
     /// A connection has come.

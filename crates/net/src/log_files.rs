@@ -55,7 +55,7 @@ pub(crate) fn open(
         None => open(&path),
         Some(cache) => {
             let mut files = site.log_files().lock().unwrap_or_else(PoisonError::into_inner);
-            files.kept(path, cache, request.wall.unix_secs, open)
+            files.kept(&path, cache, request.wall.unix_secs, open)
         }
     }
 }
@@ -80,7 +80,7 @@ struct File {
 impl Files {
     fn kept(
         &mut self,
-        path: PathBuf,
+        path: &Path,
         cache: &LogFileCache,
         now: i64,
         open: impl FnOnce(&Path) -> Option<Arc<Sink>>,
@@ -88,7 +88,7 @@ impl Files {
         let inactive = cache.inactive.as_secs() as i64;
         self.by_path.retain(|_, file| now - file.used <= inactive);
         let turn = self.by_path.values().map(|file| file.turn).max().unwrap_or_default() + 1;
-        if !self.by_path.contains_key(&path) {
+        if !self.by_path.contains_key(path) {
             if self.by_path.len() >= cache.max
                 && let Some(oldest) = self.by_path.iter().min_by_key(|(_, file)| file.turn)
             {
@@ -96,9 +96,9 @@ impl Files {
                 self.by_path.remove(&oldest);
             }
             let file = File { sink: None, uses: 0, opened: now, used: now, turn };
-            self.by_path.insert(path.clone(), file);
+            self.by_path.insert(path.to_owned(), file);
         }
-        let file = self.by_path.get_mut(&path)?;
+        let file = self.by_path.get_mut(path)?;
         (file.used, file.turn, file.uses) = (now, turn, file.uses.saturating_add(1));
         if now - file.opened > cache.valid.as_secs() as i64 {
             file.sink = None;
@@ -106,7 +106,7 @@ impl Files {
         if let Some(sink) = &file.sink {
             return Some(Arc::clone(sink));
         }
-        let sink = open(&path)?;
+        let sink = open(path)?;
         if file.uses >= cache.min_uses {
             (file.sink, file.opened) = (Some(Arc::clone(&sink)), now);
         }
@@ -133,7 +133,7 @@ mod tests {
         let mut opened = Vec::new();
         let mut ask = |name: &str, now: i64| {
             let mut is_opened = false;
-            files.kept(dir.path().join(name), &cache, now, |path| {
+            files.kept(&dir.path().join(name), &cache, now, |path| {
                 is_opened = true;
                 logs.open(&LogTarget::File(path.to_owned()), Buffering::default()).ok()
             });
