@@ -5,7 +5,7 @@ use rustix::fs::Stat;
 use sekisho_http::conditional::{self, PreconditionResult, Since, Validators};
 use sekisho_http::{Head, Known, Status, Version};
 
-use crate::file_cache::etag_of;
+use crate::open_file::etag_of;
 
 const FIELDS: [Known; 3] = [Known::IfMatch, Known::IfNoneMatch, Known::IfUnmodifiedSince];
 
