@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::charset::CharsetMap;
 use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AcmeIssuer, AcmeKey, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog,
-    ErrorPage, Expires, Family, FileCache, FileOps, Forward, HeadLimits, Http2, IfModifiedSince,
-    Listing, LocationMatch, LogFormat, Main, Pass, PassTo, PathMapping, Privilege, Programs,
-    RealIp, RealIpSource, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks, Template,
-    Tls, Types, UpstreamGroup, Workers, Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AddHeader, Bytes, Cgi, CgiExtension, CgiPass, CharsetTypes,
+    Endpoint, ErrorLog, ErrorPage, Expires, Family, FileCache, FileOps, Forward, HeadLimits, Http2,
+    IfModifiedSince, Listing, LocationMatch, LogFormat, Main, Pass, PassTo, PathMapping, Privilege,
+    Programs, RealIp, RealIpSource, Rewriting, ServerName, ServerTokens, Settings, Step, Symlinks,
+    Template, Tls, Types, UpstreamGroup, Workers, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -196,6 +197,8 @@ pub struct Scope<'a> {
     pub zones: Vec<Zone>,
     /// Groups of servers; an `UpstreamId` is an index here.
     pub upstreams: Vec<UpstreamGroup>,
+    /// `charset_map`s.
+    pub charset_maps: Vec<CharsetMap>,
     /// Settings of the process.
     pub main: Main,
     /// Named locations that are referred to: where, which, and at what level.
@@ -377,6 +380,8 @@ pub struct Own {
     pub error_pages: Vec<ErrorPage>,
     /// `add_header`
     pub add_headers: Vec<AddHeader>,
+    /// `add_trailer`
+    pub add_trailers: Vec<AddHeader>,
     /// `cgi_extension`
     pub cgi_extensions: Vec<CgiExtension>,
     /// `cgi_set_var`
@@ -429,6 +434,10 @@ pub struct Level {
     pub parts: ServerParts,
     /// What holds for the file cache.
     pub cache: CacheParts,
+    /// `disable_symlinks`, and whether it has `from=$document_root`.
+    pub symlinks: (Symlinks, bool),
+    /// `source_charset`
+    pub source_charset: Option<Arc<str>>,
     /// What holds for CGI programs.
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
@@ -475,6 +484,8 @@ impl Level {
                 min_uses: 0,
                 errors: false,
             },
+            symlinks: (Symlinks::Follow, false),
+            source_charset: None,
             cgi: CgiParts {
                 switch: None,
                 pass: None,
@@ -520,6 +531,8 @@ impl Level {
             settings,
             parts: self.parts,
             cache: self.cache,
+            symlinks: self.symlinks,
+            source_charset: self.source_charset.clone(),
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
@@ -556,6 +569,9 @@ impl Level {
         if self.seen.contains_key("add_header") {
             settings.add_headers = own.add_headers.into();
         }
+        if self.seen.contains_key("add_trailer") {
+            settings.add_trailers = own.add_trailers.into();
+        }
         if self.seen.contains_key("access_log") {
             let logs = if own.access_log_off { Vec::new() } else { own.access_logs };
             settings.access_logs = logs.into();
@@ -572,6 +588,14 @@ impl Level {
         if self.seen.contains_key("cgi_set_var") {
             self.cgi.rest.variables = own.cgi_variables.into();
         }
+        // An alias of a regular expression is the whole file name, and so is `$document_root`: from there on
+        // nothing is left to judge.
+        let is_file = matches!(self.matches, LocationMatch::Regex(_))
+            && matches!(settings.path_mapping, PathMapping::Alias(_));
+        settings.disable_symlinks = match self.symlinks {
+            (_, true) if is_file => Symlinks::Follow,
+            (policy, _) => policy,
+        };
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
         self.guards.finish(settings);
@@ -627,7 +651,10 @@ fn blank_settings() -> Settings {
         types: Arc::default(),
         default_type: Arc::from(""),
         charset: None,
+        charset_types: CharsetTypes::Text,
+        recode: None,
         add_headers: Arc::default(),
+        add_trailers: Arc::default(),
         expires: Expires::Off,
         etag: false,
         if_modified_since: IfModifiedSince::Off,
@@ -643,6 +670,7 @@ fn blank_settings() -> Settings {
         keepalive_header: None,
         keepalive_time: None,
         chunked_transfer_encoding: false,
+        keepalive_disable: crate::model::KeepaliveDisable::default(),
         keepalive_requests: 0,
         send_timeout: None,
         lingering_timeout: None,
@@ -652,11 +680,12 @@ fn blank_settings() -> Settings {
         http2_chunk_size: 0,
         sendfile: false,
         aio_threads: false,
-        limit_rate: 0,
-        limit_rate_after: 0,
+        limit_rate: Bytes::Fixed(0),
+        limit_rate_after: Bytes::Fixed(0),
         access_logs: Arc::default(),
         error_logs: Arc::default(),
         log_not_found: false,
+        log_file_cache: None,
         reset_timedout_connection: false,
     }
 }

@@ -6,6 +6,7 @@ pub mod directive;
 pub mod level;
 pub mod lex;
 pub mod listen;
+pub mod migration;
 pub mod model;
 pub mod parse;
 pub mod pattern;
@@ -15,6 +16,7 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod charset;
 mod cipher;
 mod expression;
 mod guards;

@@ -8,6 +8,7 @@ mod tls;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::charset::charset_map;
 use crate::directive::rewrite::assigned_name;
 use crate::directive::{self, Body, Context, Row, Status, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
@@ -38,6 +39,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         bad_formats: HashSet::new(),
         zones: Vec::new(),
         upstreams: Vec::new(),
+        charset_maps: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
@@ -199,6 +201,7 @@ impl Walk<'_> {
         let mut own = std::mem::take(&mut level.own);
         level.own.steps = std::mem::take(&mut own.steps);
         self.check_password(&level);
+        self.set_recode(&mut level);
         self.check_tls(&level, &own, node);
         self.check_program(&level);
         let acme = self.acme_certificate(&own);
@@ -440,6 +443,12 @@ impl Walk<'_> {
         }
         for directive in found("log_format") {
             self.name_format(&directive);
+        }
+        for directive in found("charset_map") {
+            match charset_map(&directive) {
+                Ok(map) => self.scope.charset_maps.push(map),
+                Err(fault) => self.fault(directive.node, fault),
+            }
         }
     }
 

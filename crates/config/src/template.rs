@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{AssignedId, MapId, Part, Template, TlsVariable, UpstreamVariable, Variable};
+use crate::model::{
+    AssignedId, ConnectionState, MapId, Part, Template, TlsVariable, UpstreamVariable, Variable,
+};
 use crate::report::did_you_mean;
 
 /// The names that this configuration itself defines.
@@ -101,6 +103,7 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
     let by_prefix = [
         name.strip_prefix("arg_").map(|rest| Variable::Arg(rest.to_owned())),
         name.strip_prefix("cookie_").map(|rest| Variable::Cookie(rest.to_owned())),
+        name.strip_prefix("sent_trailer_").map(|rest| Variable::SentTrailer(field(rest))),
         name.strip_prefix("sent_http_").map(|rest| Variable::SentHttp(field(rest))),
         name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
         name.strip_prefix("upstream_http_")
@@ -149,7 +152,7 @@ pub fn known_names() -> impl Iterator<Item = &'static str> {
 }
 
 const KNOWN: &[(&str, Variable)] = {
-    use {TlsVariable as T, UpstreamVariable as U, Variable as V};
+    use {ConnectionState as C, TlsVariable as T, UpstreamVariable as U, Variable as V};
     &[
         ("args", V::Args),
         ("binary_remote_addr", V::BinaryRemoteAddr),
@@ -157,6 +160,11 @@ const KNOWN: &[(&str, Variable)] = {
         ("bytes_sent", V::BytesSent),
         ("connection", V::Connection),
         ("connection_requests", V::ConnectionRequests),
+        ("connection_time", V::ConnectionTime),
+        ("connections_active", V::Connections(C::Active)),
+        ("connections_reading", V::Connections(C::Reading)),
+        ("connections_waiting", V::Connections(C::Waiting)),
+        ("connections_writing", V::Connections(C::Writing)),
         ("content_length", V::ContentLength),
         ("content_type", V::ContentType),
         ("document_root", V::DocumentRoot),
@@ -167,6 +175,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("https", V::Https),
         ("invalid_referer", V::InvalidReferer),
         ("is_args", V::IsArgs),
+        ("is_request_port", V::IsRequestPort),
         ("limit_conn_status", V::LimitConnStatus),
         ("limit_req_status", V::LimitReqStatus),
         ("limit_rate", V::LimitRate),
@@ -191,6 +200,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("request_id", V::RequestId),
         ("request_length", V::RequestLength),
         ("request_method", V::RequestMethod),
+        ("request_port", V::RequestPort),
         ("request_time", V::RequestTime),
         ("request_uri", V::RequestUri),
         ("scheme", V::Scheme),
@@ -241,7 +251,6 @@ const KNOWN: &[(&str, Variable)] = {
 /// Variables that nginx has and we do not.
 const NOT_BUILT: &[&str] = &[
     "ancient_browser",
-    "connection_time",
     "date_gmt",
     "date_local",
     "http2",
@@ -254,11 +263,9 @@ const NOT_BUILT: &[&str] = &[
     "slice_range",
 ];
 const NOT_BUILT_PREFIXES: &[&str] = &[
-    "connections_",
     "geoip_",
     "jwt_",
     "proxy_",
-    "sent_trailer_",
     "session_log_",
     "ssl_",
     "tcpinfo_",

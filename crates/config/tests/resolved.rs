@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorStatus, ErrorTarget, Expires, Fallback, FileCache, HeadLimits, IfModifiedSince,
-    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, PathMapping,
-    Return, ServerId, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Variable,
-    Workers, load,
+    AccessTarget, Config, ErrorStatus, ErrorTarget, Expires, Fallback, FileCache, HeadLimits,
+    IfModifiedSince, Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options,
+    Part, PathMapping, Return, ServerId, ServerName, ServerTokens, Settings, Step, Symlinks,
+    Template, Variable, Workers, load,
 };
 use sekisho_http::Method;
 
@@ -175,7 +175,7 @@ fn what_is_not_said_is_by_default() {
     }
     assert_eq!(
         settings.access_logs[0].target,
-        LogTarget::File(PathBuf::from("/prefix/logs/access.log"))
+        AccessTarget::Fixed(LogTarget::File(PathBuf::from("/prefix/logs/access.log")))
     );
     assert_eq!(settings.access_logs[0].format.name, "combined");
     let error_log = &settings.error_logs[0];

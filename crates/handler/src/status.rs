@@ -7,12 +7,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_config::StatusForm;
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
+use sekisho_route::ConnectionCounts;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::reply::{Piece, Reply};
 use crate::task::{Outbox, Progress, Task};
 
 /// How long the answer may take.
@@ -51,6 +53,22 @@ enum StatusStage {
     Answered(Vec<u8>),
     Over,
     Failed,
+}
+
+/// nginx's `stub_status`.
+pub fn counts(connections: ConnectionCounts, accepted: u64, requests: u64) -> String {
+    let ConnectionCounts { active, reading, writing, waiting } = connections;
+    format!(
+        "Active connections: {active} \nserver accepts handled requests\n {accepted} {accepted} {requests} \n\
+         Reading: {reading} Writing: {writing} Waiting: {waiting} \n"
+    )
+}
+
+/// The answer with these counts.
+pub fn counts_reply(text: String, fields: &mut Fields) -> Reply {
+    fields.push("Content-Type", "text/plain");
+    fields.push("Cache-Control", "no-store");
+    Reply::of(Status::OK, Piece::Bytes(text.into_bytes()))
 }
 
 /// Asks, and makes a page of the answer.

@@ -6,13 +6,14 @@
 
 mod deadlines;
 mod facts;
+mod kept;
 mod receive;
 mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_http::{Status, Version};
+use sekisho_http::{Fields, Status, Version};
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Moment, Stage, Step};
 
 use crate::body::Decoder;
@@ -157,11 +158,6 @@ impl Http1 {
         engine
     }
 
-    /// Whether the connection is as old as one may become.
-    pub(super) fn is_old(&self, policy: &Policy, now: Moment) -> bool {
-        policy.keepalive_time.is_some_and(|time| now.since(self.born) > time)
-    }
-
     /// The policy of the server or location that was chosen for this request (T8). It holds until the
     /// next request begins.
     pub fn set_policy(&mut self, policy: &Arc<Policy>) {
@@ -283,13 +279,10 @@ impl Http1 {
             }),
             decided => decided,
         };
-        let persistence = match (self.closing, request.version) {
+        let persistence = match (self.closing, self.policy().keepalive_header_secs) {
             (Some(_), _) => Persistence::Closed,
-            (None, _) if self.policy().keepalive_header_secs.is_some() => {
-                Persistence::KeptFor(self.policy().keepalive_header_secs.unwrap_or_default())
-            }
-            (None, Version::Http10) => Persistence::KeepAliveHeader,
-            (None, Version::Http11 | Version::Http2) => Persistence::Kept,
+            (None, Some(secs)) => Persistence::KeptFor(secs),
+            (None, None) => Persistence::Kept,
         };
         self.put(scratch, now, |out| {
             encode::head(out, status, response.fields, framing, persistence);
@@ -339,6 +332,11 @@ impl Http1 {
 
     /// The response is complete. One that is shorter than it said is broken off.
     pub fn finish(&mut self, scratch: &mut Scratch, now: Moment) {
+        self.finish_with(None, scratch, now);
+    }
+
+    /// The same with trailers, which only a response in chunks can have.
+    pub fn finish_with(&mut self, trailers: Option<&Fields>, scratch: &mut Scratch, now: Moment) {
         if self.stage != Stage::Open {
             return;
         }
@@ -347,7 +345,10 @@ impl Http1 {
             Output::Exactly(0) | Output::UntilClose => {}
             Output::Exactly(_) => return self.break_off(now),
             Output::Chunked => {
-                self.put(scratch, now, |out| out.extend_from_slice(encode::LAST_CHUNK));
+                self.put(scratch, now, |out| match trailers {
+                    None => out.extend_from_slice(encode::LAST_CHUNK),
+                    Some(trailers) => encode::trailers(out, trailers),
+                });
             }
         }
         self.output = Output::Finished;

@@ -18,7 +18,7 @@ use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, Req
 
 use crate::admission::TooMany;
 use crate::dispatch::RouteInput;
-use crate::exchange::{Exchange, Exchanges};
+use crate::exchange::{Arrival, Exchange, Exchanges};
 use crate::fault_injection;
 use crate::link::{Link, Origin};
 use crate::protocol::{Event, Protocol};
@@ -115,6 +115,7 @@ impl<T: Transport> Connection<T> {
             worker.shutdown.get().max(listener_context.shutdown.get()),
         );
         let key = worker.sessions.borrow_mut().enter(slot);
+        let activity = worker.shared.counters.activities.enter();
         let is_one_too_many = matches!(admitted, Err(TooMany));
         let admitted = admitted.ok().flatten();
         let origin = admitted.map(|it| Box::new(Origin { admitted: Some(it), proxied: None }));
@@ -132,6 +133,7 @@ impl<T: Transport> Connection<T> {
                 origin,
                 tls: None,
                 is_clear_by_mistake: false,
+                activity,
             },
             exchanges: Exchanges::default(),
             received: 0,
@@ -333,6 +335,7 @@ impl<T: Transport> Connection<T> {
 
     /// The turn is over: what is not needed goes back, and what is waited for is noted.
     fn rest(&mut self, shutdown: ShutdownRequest, now: Moment) -> Poll<()> {
+        self.note_activity();
         let protocol = &self.link.protocol;
         let has_all = protocol.stage() == Stage::Lingering || protocol.is_idle();
         if shutdown == ShutdownRequest::Force && has_all {
@@ -472,7 +475,7 @@ impl<T: Transport> Connection<T> {
         let (_, buffers) = self.link.parts();
         exchange.id = id;
         std::mem::swap(&mut exchange.head, &mut buffers.scratch.head);
-        exchange.since = buffers.since;
+        exchange.arrival = Arrival { since: buffers.since, is_pipelined: buffers.is_pipelined };
         exchange.received = std::mem::take(&mut buffers.received);
         self.exchanges.add(exchange)
     }
@@ -576,6 +579,7 @@ impl<T> Drop for Connection<T> {
         if let Some(buffers) = self.link.buffers.take() {
             worker.give_back_buffers(buffers);
         }
+        worker.shared.counters.activities.leave(self.link.activity);
         worker.sessions.borrow_mut().leave(self.link.key);
         worker.vacated.notify_waiters();
     }

@@ -2,7 +2,9 @@
 //! decided on gives a reply, or starts a task, or has the decision wait.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
+use sekisho_config::StatusForm;
 use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
 use sekisho_handler::wait::{Delay, PasswordTask};
@@ -11,7 +13,10 @@ use sekisho_handler::{
 };
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{Action, ConnectionFacts, Handover, Request, RouteState, Wait, media_type};
+use sekisho_route::{
+    Action, Census, ConnectionFacts, Handover, Request, RouteState, Wait, if_range_replaced,
+    media_type,
+};
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
@@ -19,6 +24,7 @@ use crate::list::list;
 use crate::request_log::{Trouble, write_entries};
 use crate::route_view::RouteView;
 use crate::site;
+use crate::user_agent;
 use crate::work::WorkerContext;
 use crate::worker::BoundSite;
 
@@ -110,6 +116,10 @@ impl Exchange {
         let Decided { action, looked, question } = self.decide(link, &accepted, &facts, input, now);
         let location = self.route.location;
         link.protocol.set_policy(self.id, bound_site.site.policy(location));
+        let not_kept = bound_site.site.location(location).settings.keepalive_disable;
+        if user_agent::ends_connection(&self.head, not_kept) {
+            link.protocol.keep_alive_off();
+        }
         self.begin_fields(bound_site, link, now);
         let body = link.protocol.request_body(self.id);
         let max = bound_site.site.location(location).settings.client_max_body_size;
@@ -118,12 +128,14 @@ impl Exchange {
         if is_over && asked.is_request && is_answer {
             return self.take_body(link, max, now).err().map(RouteInput::Refused);
         }
-        let is_task =
-            matches!(action, Action::Cgi | Action::Pass | Action::FileOp(_) | Action::Status(_));
+        let is_task = match &action {
+            Action::Status(form) => *form != StatusForm::Counts,
+            other => matches!(other, Action::Cgi | Action::Pass | Action::FileOp(_)),
+        };
         if asked.has_failed && is_answer && !is_task {
             self.fields.append(&mut self.outbox.fields);
         }
-        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let (accepted, route) = (&accepted, &self.route);
         let starting =
             Starting { link, accepted, request: &request, route, asked, body, question, now };
@@ -175,7 +187,7 @@ impl Exchange {
         now: Moment,
     ) -> Decided {
         let (worker, bound_site) = (&link.worker, &accepted.bound_site);
-        let request = request_view(&self.head, accepted, facts, link, now);
+        let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
         let (table, route) = (bound_site.site.table(), &mut self.route);
         let mut files = worker.files.borrow_mut();
         self.failed_path.clear();
@@ -229,7 +241,9 @@ impl Starting<'_> {
             Action::File(file) => {
                 let size = file.size();
                 let media_type = media_type(table, route);
-                let role = static_file::Role { fixed: route.status, coding: route.coding };
+                let if_range = if_range_replaced(table, request, route);
+                let role =
+                    static_file::Role { fixed: route.status, coding: route.coding, if_range };
                 let media_type = media_type.as_bytes();
                 let head = request.head;
                 let made =
@@ -260,6 +274,15 @@ impl Starting<'_> {
             Action::Cgi => started(self.cgi(task_fields)),
             Action::Pass => started(self.pass()),
             Action::FileOp(file_op) => started(self.file_operation(&file_op, task_fields)),
+            Action::Status(StatusForm::Counts) => {
+                let counters = &self.link.worker.shared.counters;
+                let text = status_page::counts(
+                    self.link.connections(),
+                    counters.accepted.load(Ordering::Relaxed),
+                    counters.requests.load(Ordering::Relaxed),
+                );
+                reply(status_page::counts_reply(text, fields))
+            }
             Action::Status(form) => {
                 let is_head = route.method == Method::Head;
                 let asked = self.link.worker.shared.status.get();

@@ -107,6 +107,7 @@ impl<T: Transport> Connection<T> {
                     return happened;
                 }
                 (buffers.since, buffers.received) = (now, 0);
+                buffers.is_pipelined = buffers.taken > 0;
             }
             let input = &buffers.input[buffers.taken..buffers.filled];
             let step = self.link.protocol.receive(input, &mut buffers.scratch, now);

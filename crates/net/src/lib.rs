@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod activity;
 mod admission;
 mod buffers;
 pub mod clock;
@@ -19,12 +20,14 @@ pub mod heartbeat;
 mod link;
 mod list;
 pub mod listen;
+mod log_files;
 pub mod memory_usage;
 mod output;
 mod pace;
 pub mod panic_report;
 mod protocol;
 pub mod query;
+mod recode;
 mod request_log;
 pub mod request_stats;
 mod respond;
@@ -35,6 +38,7 @@ pub mod site;
 mod socket_file;
 pub mod tls;
 pub mod transport;
+mod user_agent;
 mod wake;
 mod work;
 pub mod worker;

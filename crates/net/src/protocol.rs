@@ -314,6 +314,13 @@ impl Protocol {
         }
     }
 
+    /// The connection ends after the answer in work (`keepalive_disable`); HTTP/2 has no such thing.
+    pub(crate) fn keep_alive_off(&mut self) {
+        if let Self::Http1(engine) = self {
+            engine.keep_alive_off();
+        }
+    }
+
     /// Answers one more request at the most, and says so in the answer (O4). Whether the answer in work, or the
     /// next one, is the last.
     pub(crate) fn close_after_next(&mut self, scratch: &mut Scratch, now: Moment) -> bool {
@@ -515,6 +522,31 @@ impl Protocol {
     pub(crate) fn file_sent(&mut self, _id: RequestId, bytes: u64) {
         if let Self::Http1(engine) = self {
             engine.file_sent(bytes);
+        }
+    }
+
+    /// Whether the response in work can have trailers, if its length is not said.
+    pub(crate) fn can_have_trailers(&self) -> bool {
+        match self {
+            Self::Http1(engine) => engine.can_have_trailers(),
+            Self::Http2(_) => true,
+        }
+    }
+
+    /// The response is complete, and these fields follow its body.
+    pub(crate) fn finish_with(
+        &mut self,
+        id: RequestId,
+        trailers: &Fields,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        match self {
+            Self::Http1(engine) => engine.finish_with(Some(trailers), scratch, now),
+            Self::Http2(connection) => connection.with(scratch, |engine, own| {
+                engine.trailers(id.into(), trailers.iter(), own, now);
+                engine.finish(id.into(), own, now);
+            }),
         }
     }
 

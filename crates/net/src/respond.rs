@@ -3,16 +3,18 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use sekisho_handler::{FileTask, Piece, Reply, Task};
+use sekisho_config::Bytes;
+use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
 use sekisho_http::fields::is_field_value;
-use sekisho_http::{BodyLength, Response, Sends, Status};
+use sekisho_http::{BodyLength, Method, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{ConnectionFacts, added_fields};
+use sekisho_route::{ConnectionFacts, Sent, added_fields, added_trailers, expand, has_trailers};
 
 use crate::compress::{Compression, Outgoing};
 use crate::exchange::Exchange;
 use crate::link::{Link, request_view};
 use crate::pace::Pace;
+use crate::recode::{self, Recoded};
 use crate::site;
 use crate::worker::BoundSite;
 
@@ -45,11 +47,25 @@ impl Exchange {
         now: Moment,
     ) {
         let Some(accepted) = &self.accepted else { return };
-        let request = request_view(&self.head, accepted, facts, link, now);
+        let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
         let table = accepted.bound_site.site.table();
         let (status, modified) = (reply.status, reply.modified());
         added_fields(table, &request, &self.route, status, modified, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
+        let settings = &table.location(self.route.location).settings;
+        let reply = match recode::apply(reply, settings, &self.fields) {
+            Recoded::Reply(reply) => reply,
+            Recoded::Stream(status, task) => {
+                let mut task = Some(task);
+                compression.apply_to_task(status, None, &mut task, &mut self.fields);
+                let task = task.filter(|_| request.head.method() != Method::Head);
+                return self.send_stream(link, status, task, now);
+            }
+            Recoded::Short => {
+                let product = site::product(settings);
+                answer::page(Status::SERVICE_UNAVAILABLE, product, &mut self.fields)
+            }
+        };
         match compression.apply(reply, file_bytes, &mut self.fields) {
             Outgoing::Reply(reply, plain_bytes) => {
                 self.plain_bytes = plain_bytes;
@@ -61,14 +77,14 @@ impl Exchange {
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
     fn send_pieces(&mut self, link: &mut Link, reply: Reply, now: Moment) {
-        let length = BodyLength::of(Some(reply.len()));
-        let sends = self.send_head(link, reply.status, length, now);
+        let bytes = reply.len();
+        let sends = self.send_head(link, reply.status, BodyLength::of(Some(bytes)), now);
         if sends != Sends::Nothing && self.waits_for_disk(&reply, now) {
             self.task = Some(Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body))));
             return;
         }
-        if let Sends::Exactly(length) = sends {
-            self.body_bytes = length;
+        if sends != Sends::Nothing {
+            self.body_bytes = bytes;
         }
         if sends != Sends::Nothing {
             let (protocol, buffers) = link.parts();
@@ -137,7 +153,7 @@ impl Exchange {
         }
         self.begin_task_fields(&bound_site, link, now);
         let facts = link.facts();
-        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
@@ -174,6 +190,7 @@ impl Exchange {
     ) -> Sends {
         self.begin_sending(link, now);
         self.status = status;
+        let length = self.expect_trailers(link, length);
         let (protocol, buffers) = link.parts();
         let before = buffers.scratch.out.len();
         debug_assert!(
@@ -187,12 +204,60 @@ impl Exchange {
         sends
     }
 
+    /// An answer with trailers does not say how long it is: only then they can follow.
+    fn expect_trailers(&mut self, link: &Link, length: BodyLength) -> BodyLength {
+        let Some(accepted) = &self.accepted else { return length };
+        let table = accepted.bound_site.site.table();
+        let is_some = has_trailers(table, &self.route, self.status)
+            && self.head.method() != Method::Head
+            && !self.status.is_bodyless()
+            && link.protocol.can_have_trailers();
+        if !is_some {
+            return length;
+        }
+        self.trailers = Some(Box::default());
+        BodyLength::Unknown
+    }
+
+    /// The fields that follow the body, now that all of it is known.
+    fn make_trailers(&mut self, link: &Link, now: Moment) {
+        let (Some(accepted), Some(mut made)) = (self.accepted.clone(), self.trailers.take()) else {
+            return;
+        };
+        let facts = link.facts();
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+        let sent = Sent {
+            status: Some(self.status),
+            bytes: self.head_bytes + self.body_bytes,
+            body_bytes: self.body_bytes,
+            fields: &self.fields,
+            plain_bytes: self.plain_bytes,
+            request_bytes: self.received,
+            ..Sent::default()
+        };
+        let table = accepted.bound_site.site.table();
+        added_trailers(table, &request, &self.route, self.status, &sent, &mut made);
+        self.trailers = Some(made);
+    }
+
     /// An answer begins: how fast, and in which way, may it leave?
     fn begin_sending(&mut self, link: &mut Link, now: Moment) {
         let Some(accepted) = &self.accepted else { return };
         let settings = &accepted.bound_site.site.location(self.route.location).settings;
-        let rate = self.route.limit_rate.unwrap_or(settings.limit_rate);
-        self.pace = Pace::new(rate, settings.limit_rate_after, now);
+        let bytes = |bytes: &Bytes| match bytes {
+            Bytes::Fixed(count) => *count,
+            Bytes::By(value) => {
+                let facts = link.facts();
+                let request = request_view(&self.head, accepted, self.arrival, &facts, link, now);
+                let table = accepted.bound_site.site.table();
+                let mut text = Vec::new();
+                expand(value, table, &request, &self.route, None, &mut text);
+                let text = std::str::from_utf8(&text).unwrap_or_default();
+                sekisho_config::value::size(text).unwrap_or_default()
+            }
+        };
+        let rate = self.route.limit_rate.unwrap_or_else(|| bytes(&settings.limit_rate));
+        self.pace = Pace::new(rate, || bytes(&settings.limit_rate_after), now);
         self.sends_files = settings.sendfile;
         self.reads_beside = settings.aio_threads;
         link.no_delay = settings.tcp_nodelay;
@@ -215,8 +280,14 @@ impl Exchange {
 
     /// The response is complete as far as we are concerned.
     pub(crate) fn finish(&mut self, link: &mut Link, now: Moment) {
+        if self.trailers.is_some() {
+            self.make_trailers(link, now);
+        }
         let (protocol, buffers) = link.parts();
-        protocol.finish(self.id, &mut buffers.scratch, now);
+        match self.trailers.as_deref().filter(|trailers| !trailers.is_empty()) {
+            Some(trailers) => protocol.finish_with(self.id, trailers, &mut buffers.scratch, now),
+            None => protocol.finish(self.id, &mut buffers.scratch, now),
+        }
         self.end(link, true, now);
     }
 

@@ -2,19 +2,20 @@
 //! wants them, and its opened logs. Immutable and shared by all workers; a reload makes a new one.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget, RealIp,
-    ServerTokens, Settings,
+    AccessTarget, Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat,
+    LogTarget, RealIp, ServerTokens, Settings, SyslogServer, Template,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
 use sekisho_handler::upstream::{Group, Groups, UpstreamTlsConfigs};
-use sekisho_log::{ErrorLogger, Logs, Sink};
+use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
+use crate::log_files;
 use crate::protocol::Policies;
 use crate::tls::{self, InUse, ServerTls, TlsProblem};
 
@@ -41,6 +42,9 @@ pub struct Site {
     upstream_tls: UpstreamTlsConfigs,
     /// By server, where it has TLS.
     tls: Vec<Option<Arc<ServerTls>>>,
+    /// Opens files of access logs whose paths have variables.
+    logs: Arc<Logs>,
+    log_files: Mutex<log_files::Files>,
     /// The error log of the main context.
     pub log: ErrorLogger,
     /// What the configuration and all that was made of it holds in memory, as the allocator told while it
@@ -52,7 +56,7 @@ impl Site {
     /// Opens what a configuration needs.
     pub fn new(
         config: Arc<Config>,
-        logs: &Logs,
+        logs: &Arc<Logs>,
         zones: &Zones,
         groups: &Groups,
         machine: Machine,
@@ -74,8 +78,12 @@ impl Site {
             }));
             let mut opened = Vec::new();
             for log in location.settings.access_logs.iter() {
-                let sink = open(logs, &log.target, log.buffer, log.flush)?;
-                opened.push(OpenLog { sink, format: formats.compiled(&log.format) });
+                let buffering = Buffering { bytes: log.buffer, flush: log.flush, gzip: log.gzip };
+                let to = match &log.target {
+                    AccessTarget::Fixed(target) => LineTarget::Sink(open(logs, target, buffering)?),
+                    AccessTarget::Variable(path) => LineTarget::Path(path.clone()),
+                };
+                opened.push(OpenLog { to, format: formats.compiled(&log.format) });
             }
             access_logs.push(opened.into());
             error_loggers.push(logger(logs, &location.settings.error_logs)?);
@@ -98,6 +106,8 @@ impl Site {
             upstream_tls,
             tls,
             log,
+            logs: Arc::clone(logs),
+            log_files: Mutex::default(),
             memory_bytes: 0,
         })
     }
@@ -193,6 +203,16 @@ impl Site {
         &self.access_logs[location.0 as usize]
     }
 
+    /// Where files of access logs are opened.
+    pub(crate) fn logs(&self) -> &Logs {
+        &self.logs
+    }
+
+    /// The files that `open_log_file_cache` keeps.
+    pub(crate) fn log_files(&self) -> &Mutex<log_files::Files> {
+        &self.log_files
+    }
+
     /// A location's error log.
     pub fn error_logger(&self, location: LocationId) -> &ErrorLogger {
         &self.error_loggers[location.0 as usize]
@@ -226,8 +246,16 @@ impl Site {
 /// An `access_log` that is open, with its format compiled.
 #[derive(Debug)]
 pub(crate) struct OpenLog {
-    pub(crate) sink: Arc<Sink>,
+    pub(crate) to: LineTarget,
     pub(crate) format: Arc<LineFormat>,
+}
+
+/// Where the lines of an `access_log` go.
+#[derive(Debug)]
+pub(crate) enum LineTarget {
+    Sink(Arc<Sink>),
+    /// A file of this name, which is opened when there is a line for it.
+    Path(Template),
 }
 
 /// The compiled formats of a configuration: each is compiled once, however many locations use it.
@@ -269,6 +297,13 @@ impl std::fmt::Display for OpenError {
             Self::Log(LogTarget::File(path), error) => {
                 write!(f, "cannot open log {}: {error}", path.display())
             }
+            Self::Log(LogTarget::Syslog(syslog), error) => {
+                let server = match &syslog.server {
+                    SyslogServer::Unix(path) => path.display().to_string(),
+                    SyslogServer::Host(host) => host.clone(),
+                };
+                write!(f, "cannot reach the syslog server {server}: {error}")
+            }
             Self::Log(LogTarget::Stderr, error) => write!(f, "cannot write to stderr: {error}"),
             Self::Tls(problem) => problem.fmt(f),
         }
@@ -277,16 +312,11 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-fn open(
-    logs: &Logs,
-    target: &LogTarget,
-    buffer: Option<u64>,
-    flush: Option<Duration>,
-) -> Result<Arc<Sink>, OpenError> {
-    logs.open(target, buffer, flush).map_err(|error| OpenError::Log(target.clone(), error))
+fn open(logs: &Logs, target: &LogTarget, buffering: Buffering) -> Result<Arc<Sink>, OpenError> {
+    logs.open(target, buffering).map_err(|error| OpenError::Log(target.clone(), error))
 }
 
 fn logger(logs: &Logs, wanted: &[ErrorLog]) -> Result<ErrorLogger, OpenError> {
-    let open = |log: &ErrorLog| Ok((open(logs, &log.target, None, None)?, log.level));
+    let open = |log: &ErrorLog| Ok((open(logs, &log.target, Buffering::default())?, log.level));
     Ok(ErrorLogger::new(wanted.iter().map(open).collect::<Result<_, OpenError>>()?))
 }

@@ -64,7 +64,7 @@ pub fn check(data: &[u8]) {
 fn decides(head: &Head) {
     let connection = ConnectionFacts::default();
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
-    let request = Request { head, listen: 0, connection: &connection, wall, request_id };
+    let request = Request::new(head, 0, &connection, wall, request_id);
     let mut route_state = RouteState::default();
     let action = TABLE.decide(&request, &mut route_state, &mut Nothing);
     let Action::FileOp(file_op) = action else { return };

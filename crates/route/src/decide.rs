@@ -23,11 +23,10 @@ pub use file_op::{Destination, FileOp, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
 use crate::path_mapping::{self, AliasFrom, Mapped};
-use crate::real_ip;
-use crate::redirect;
 use crate::route_state::{ClientVerdict, Request, RouteState};
 use crate::table::Table;
 use crate::variable::{self, NESTED_MAX, Scope};
+use crate::{location, real_ip, redirect};
 
 /// How often a request may be sent back to the beginning (nginx's bound).
 const REDIRECTS_MAX: u8 = 10;
@@ -277,6 +276,11 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         if self.settings().internal && !self.route_state.is_internal {
             return Next::Fail(Status::NOT_FOUND);
+        }
+        let location = self.table.location(self.route_state.location);
+        if location::lacks_slash(location, &self.route_state.path) {
+            redirect::write_directory(self.table, self.request, self.route_state);
+            return Next::Redirect(Status::MOVED_PERMANENTLY);
         }
         Next::Location
     }

@@ -31,12 +31,12 @@ pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use credentials::decode_base64;
 pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
-pub use fields::{added_fields, media_type};
+pub use fields::{added_fields, added_trailers, has_trailers, if_range_replaced, media_type};
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
 pub use route_state::{
-    ClientCertificate, ClientVerdict, ConnectionFacts, Request, RequestIdSeed, RouteState,
-    TlsFacts, WallTime,
+    Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Request,
+    RequestIdSeed, RouteState, TlsFacts, WallTime,
 };
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

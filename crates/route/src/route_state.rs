@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sekisho_config::{LocationId, ServerId};
 use sekisho_http::{Coding, Head, Method, ProxyHeader, Status};
+use sekisho_lifecycle::Moment;
 
 use crate::access_checks::AccessProgress;
 use crate::assigned::Assignments;
@@ -26,6 +27,48 @@ pub struct Request<'a> {
     pub wall: WallTime,
     /// What `$request_id` is made of.
     pub request_id: RequestIdSeed,
+    /// When its first byte came, and what time it is by the same clock.
+    pub since: Moment,
+    /// Now.
+    pub now: Moment,
+    /// Whether it was behind another request in what was read.
+    pub is_pipelined: bool,
+    /// Who knows what the connections of this server do.
+    pub census: Option<&'a dyn Census>,
+}
+
+impl<'a> Request<'a> {
+    /// A request that has just come, on a server that counts nothing.
+    pub fn new(
+        head: &'a Head,
+        listen: usize,
+        connection: &'a ConnectionFacts,
+        wall: WallTime,
+        request_id: RequestIdSeed,
+    ) -> Self {
+        let (since, now) = (Moment::ZERO, Moment::ZERO);
+        let (is_pipelined, census) = (false, None);
+        Self { head, listen, connection, wall, request_id, since, now, is_pipelined, census }
+    }
+}
+
+/// Counts connections.
+pub trait Census: std::fmt::Debug {
+    /// What they do now, all workers taken together.
+    fn connections(&self) -> ConnectionCounts;
+}
+
+/// How many connections do what: `$connections_…`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionCounts {
+    /// All that are open.
+    pub active: u64,
+    /// A head has begun and is not complete.
+    pub reading: u64,
+    /// A request is being worked on or answered.
+    pub writing: u64,
+    /// Idle.
+    pub waiting: u64,
 }
 
 /// 128 random bits; `$request_id` shows them as 32 hexadecimal digits.
@@ -45,6 +88,8 @@ pub struct ConnectionFacts {
     pub proxied: Option<Arc<ProxyHeader>>,
     /// How many requests have come on it, this one included: `$connection_requests`.
     pub requests: u64,
+    /// When it was accepted.
+    pub since: Moment,
     /// Whether it is encrypted: `$https`, `$scheme`.
     pub is_tls: bool,
     /// What its handshake came to: `$ssl_…`.

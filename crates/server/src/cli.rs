@@ -63,6 +63,9 @@ pub(crate) enum Command {
     Serve(Serve),
     /// See and control a running server: its sessions, requests, metrics; reload, stop
     Ctl(crate::ctl::Ctl),
+    /// Tell on one page what becomes of an nginx configuration: what works, differs, is missing. Ends with 0 where it
+    /// means the same, 2 where something differs, 1 where it does not load
+    Migrate(crate::migrate::Migrate),
 }
 
 /// What `sekisho serve` takes.

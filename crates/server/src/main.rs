@@ -10,6 +10,7 @@ mod disk;
 mod handover;
 mod https;
 mod local_socket;
+mod migrate;
 mod opening;
 mod path_access;
 mod pid_file;

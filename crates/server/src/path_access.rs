@@ -13,7 +13,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use sekisho_config::{Cgi, CgiStderr, Config, LogTarget, Outcome, Programs, Report};
+use sekisho_config::{AccessTarget, Cgi, CgiStderr, Config, LogTarget, Outcome, Programs, Report};
 
 use crate::sandbox::paths;
 use crate::user::{self, Identity};
@@ -134,7 +134,11 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
     config.main.error_logs.iter().for_each(|it| log(&it.target));
     for settings in config.http.locations.iter().map(|it| &it.settings) {
         settings.error_logs.iter().for_each(|it| log(&it.target));
-        settings.access_logs.iter().for_each(|it| log(&it.target));
+        for access_log in settings.access_logs.iter() {
+            if let AccessTarget::Fixed(target) = &access_log.target {
+                log(target);
+            }
+        }
         if let Some(CgiStderr::To(target)) = settings.cgi.as_ref().map(|cgi| &cgi.stderr) {
             log(target);
         }

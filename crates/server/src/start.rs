@@ -14,7 +14,7 @@ use crate::cli::{Cli, Command, Flags, Serve, SignalName};
 use crate::https::Https;
 use crate::run::Server;
 use crate::setup::{self, Plan};
-use crate::{Problem, builtin, ctl, pid_file, upgrade};
+use crate::{Problem, builtin, ctl, migrate, pid_file, upgrade};
 
 const DEFAULT_PORT: u16 = 8080;
 
@@ -24,6 +24,7 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     match cli.command {
         Some(Command::Serve(serve)) => return serve_folder(serve),
         Some(Command::Ctl(ctl)) => return Ok(ctl::run(&ctl)),
+        Some(Command::Migrate(migrate)) => return migrate::run(&migrate),
         None => {}
     }
     if flags.version || flags.build {

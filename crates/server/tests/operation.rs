@@ -471,3 +471,19 @@ fn a_folder_that_is_written_here_and_run_there_is_warned_of() {
         assert_eq!(tested.code(), 0, "{body}\n{}", tested.stderr);
     }
 }
+
+/// O2
+#[test]
+fn migrate_tells_what_becomes_of_an_nginx_configuration() {
+    let tree = Tree::new();
+    for (text, code, awaited) in [
+        ("events { } http { server { listen 80; root /srv; } }", 0, "means the same"),
+        ("events { } http { server { listen 80; autoindex on; } }", 2, "autoindex: listings"),
+        ("events { } http { server { listen 80; image_filter test; } }", 1, "Missing: 1"),
+    ] {
+        let path = tree.file("nginx.conf", text);
+        let done = run(BINARY, &["migrate", path.to_str().expect("a path")], LONG);
+        assert_eq!(done.code(), code, "{}", done.stdout);
+        assert!(done.stdout.contains(awaited), "{}", done.stdout);
+    }
+}

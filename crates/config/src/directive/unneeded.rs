@@ -1,7 +1,9 @@
 //! Directives of nginx that are accepted and do nothing: silently where there is truly nothing to do here,
 //! with a warning where somebody may miss the effect. Ignoring each of them is harmless.
 
-use super::{EVENTS, HTTP, HTTP_SERVER, LEVELS, MAIN, Row, SERVER_LOCATION, silent, warned};
+use super::{
+    EVENTS, HTTP, HTTP_SERVER, LEVELS, LEVELS_IF, MAIN, Row, SERVER_LOCATION, silent, warned,
+};
 
 pub(super) const ROWS: &[Row] = &[
     // Silently.
@@ -47,12 +49,6 @@ pub(super) const ROWS: &[Row] = &[
     silent("read_ahead", LEVELS, "size", "Reading ahead is left to the kernel"),
     silent("client_body_in_single_buffer", LEVELS, "on|off", "There is no body variable"),
     silent("log_subrequest", LEVELS, "on|off", "There are no subrequests"),
-    silent(
-        "open_log_file_cache",
-        LEVELS,
-        "off|max=number [inactive=time] [min_uses=number] [valid=time]",
-        "Log paths have no variables",
-    ),
     silent("msie_padding", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("msie_refresh", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("referer_hash_max_size", SERVER_LOCATION, "size", "Tables size themselves"),
@@ -85,9 +81,13 @@ pub(super) const ROWS: &[Row] = &[
         "on|off|always",
         "Lingering happens where a body is left unread",
     ),
-    warned("keepalive_disable", LEVELS, "none|browser ...", "The browsers it is for are gone"),
     warned("send_lowat", LEVELS, "size", "Sending is the kernel's affair"),
-    warned("charset_types", LEVELS, "type ...", "`charset` goes with text types"),
+    warned(
+        "override_charset",
+        LEVELS_IF,
+        "on|off",
+        "Programs and other servers name their own charset",
+    ),
     warned("f4f_buffer_size", LEVELS, "[argument] ...", "There is no such module"),
     warned("google_perftools_profiles", LEVELS, "[argument] ...", "There is no profiler"),
     warned("mp4_buffer_size", LEVELS, "[argument] ...", "There is no such module"),

@@ -51,6 +51,9 @@ pub enum Variable {
     Capture(u8),
     Connection,
     ConnectionRequests,
+    ConnectionTime,
+    /// `$connections_…`
+    Connections(ConnectionState),
     ContentLength,
     ContentType,
     /// `$cookie_name`
@@ -67,6 +70,7 @@ pub enum Variable {
     Https,
     InvalidReferer,
     IsArgs,
+    IsRequestPort,
     LimitConnStatus,
     LimitReqStatus,
     LimitRate,
@@ -95,6 +99,7 @@ pub enum Variable {
     RequestId,
     RequestLength,
     RequestMethod,
+    RequestPort,
     RequestTime,
     RequestUri,
     Scheme,
@@ -102,6 +107,8 @@ pub enum Variable {
     SecureLinkExpires,
     /// `$sent_http_name`, kept as the field's name.
     SentHttp(String),
+    /// `$sent_trailer_name`, kept as the field's name.
+    SentTrailer(String),
     ServerAddr,
     ServerName,
     ServerPort,
@@ -139,6 +146,16 @@ pub enum UpstreamVariable {
     ResponseLength,
     ResponseTime,
     Status,
+}
+
+/// What a connection does, as nginx counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is named as nginx names it, after `$connections_`")]
+pub enum ConnectionState {
+    Active,
+    Reading,
+    Writing,
+    Waiting,
 }
 
 /// A variable about the encryption of a connection.

@@ -124,12 +124,15 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
     /// One entry. Formatted by hand, as there may be many; tags that HTML does not need are left out.
     pub(super) fn row(&self, name: &[u8], is_folder: bool, facts: Facts, out: &mut Vec<u8>) {
         out.reserve(200 + 8 * name.len());
-        // `./` keeps a name with a colon from being read as a scheme.
         out.extend_from_slice(if is_folder {
-            b"<tr class=\"d\"><td><a href=\"./"
+            b"<tr class=\"d\"><td><a href=\""
         } else {
-            b"<tr><td><a href=\"./"
+            b"<tr><td><a href=\""
         });
+        if name.contains(&b':') {
+            // Not to be read as a scheme.
+            out.extend_from_slice(b"./");
+        }
         let slash: &[u8] = if is_folder { b"/" } else { b"" };
         if text::is_plain(name) {
             out.extend_from_slice(name);
@@ -357,9 +360,9 @@ mod tests {
             String::from_utf8(out).expect("text"),
             "<tr><td><a href=\"./a:b%26%27.txt\">a:b&amp;&#39;.txt</a><td title=\"1536 bytes\">1.5K\
 <td><time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 08:49</time>\n\
-<tr><td><a href=\"./c\">c</a><td>1536\
+<tr><td><a href=\"c\">c</a><td>1536\
 <td><time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 09:49</time>\n\
-<tr class=\"d\"><td><a href=\"./d/\">d/</a><td>-\
+<tr class=\"d\"><td><a href=\"d/\">d/</a><td>-\
 <td><time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 09:49</time>\n"
         );
     }

@@ -10,6 +10,7 @@ use sekisho_config::{
     ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
 };
 use sekisho_http::{Fields, Head, Status, Version};
+use sekisho_lifecycle::Moment;
 use sekisho_route::{
     Action, ConnectionFacts, FileOp, Files, Handover, Kind, Look, Request, RequestIdSeed,
     RouteState, Seen, Store, Table, Wait, WallTime,
@@ -240,7 +241,10 @@ fn settings() -> Settings {
         types: Arc::new(Types { by_extension }),
         default_type: "application/octet-stream".into(),
         charset: None,
+        charset_types: sekisho_config::CharsetTypes::Text,
+        recode: None,
         add_headers: [].into(),
+        add_trailers: [].into(),
         expires: Expires::Off,
         etag: true,
         if_modified_since: IfModifiedSince::Exact,
@@ -254,6 +258,7 @@ fn settings() -> Settings {
         client_body_min_rate: None,
         keepalive_timeout: TEN,
         keepalive_header: None,
+        keepalive_disable: sekisho_config::KeepaliveDisable::default(),
         keepalive_requests: 1000,
         send_timeout: TEN,
         lingering_timeout: TEN,
@@ -265,9 +270,10 @@ fn settings() -> Settings {
         http2_chunk_size: 8 << 10,
         sendfile: true,
         aio_threads: false,
-        limit_rate: 0,
-        limit_rate_after: 0,
+        limit_rate: sekisho_config::Bytes::Fixed(0),
+        limit_rate_after: sekisho_config::Bytes::Fixed(0),
         access_logs: [].into(),
+        log_file_cache: None,
         error_logs: [].into(),
         log_not_found: true,
         reset_timedout_connection: false,
@@ -359,6 +365,10 @@ fn variable(name: &str) -> Variable {
         "bytes_sent" => V::BytesSent,
         "connection" => V::Connection,
         "connection_requests" => V::ConnectionRequests,
+        "connection_time" => V::ConnectionTime,
+        "connections_active" => V::Connections(sekisho_config::ConnectionState::Active),
+        "is_request_port" => V::IsRequestPort,
+        "request_port" => V::RequestPort,
         "content_length" => V::ContentLength,
         "content_type" => V::ContentType,
         "document_root" => V::DocumentRoot,
@@ -494,6 +504,7 @@ impl Asked {
             id: 7,
             remote: Some(([192, 0, 2, 1], 4711).into()),
             local: Some(([127, 0, 0, 1], 8080).into()),
+            since: Moment::ZERO,
             requests: 3,
             is_tls: false,
             tls: None,
@@ -587,7 +598,17 @@ fn file_op_name(file_op: &FileOp) -> String {
 }
 
 fn request<'a>(head: &'a Head, connection: &'a ConnectionFacts) -> Request<'a> {
-    Request { head, listen: 0, connection, wall: WALL, request_id: RequestIdSeed(0xfeed) }
+    Request {
+        head,
+        listen: 0,
+        connection,
+        wall: WALL,
+        request_id: RequestIdSeed(0xfeed),
+        since: Moment::ZERO,
+        now: Moment::ZERO + Duration::from_nanos(1_002_999_999),
+        is_pipelined: true,
+        census: None,
+    }
 }
 
 /// The outcome of one request.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::{
-    Access, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Pass, PassTo,
-    PathMapping, Programs, Template, Variable,
+    Access, AccessTarget, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Pass,
+    PassTo, PathMapping, Programs, Template, Variable,
 };
 use sekisho_sys::Right;
 
@@ -190,6 +190,12 @@ impl SandboxPaths {
         let except = settings.limit_except.as_ref().and_then(|except| except.access.as_ref());
         for access in settings.access.iter().chain(except) {
             self.add_passwords(access);
+        }
+        for log in settings.access_logs.iter() {
+            // Fixed ones are open before; `USR1` opens them again outside.
+            if let AccessTarget::Variable(path) = &log.target {
+                self.add_ground(path, ground(path, own.as_deref()), "access_log", Right::Write);
+            }
         }
         if let Some(cgi) = &settings.cgi {
             self.add_programs(cgi, own.as_deref());
