@@ -599,7 +599,6 @@ fn blank_settings() -> Settings {
 pub fn blank_main() -> Main {
     Main {
         worker_processes: Workers::Count(0),
-        daemon: false,
         pid: None,
         user: None,
         error_logs: Vec::new(),

@@ -62,8 +62,6 @@ pub struct Config {
 pub struct Main {
     /// `worker_processes`
     pub worker_processes: Workers,
-    /// `daemon`
-    pub daemon: bool,
     /// `pid`; `None` for `off`.
     pub pid: Option<PathBuf>,
     /// `user`: user and group name.
