@@ -192,13 +192,46 @@ fn a_person_uploads_and_deletes_files() {
     assert_eq!(server.tree().text("root/box/old.txt"), "old");
     assert_good(&mut browser);
     browser.eval("document.querySelector('dialog [type=button]').click()");
-    browser.wait("/kept as it was/.test(document.querySelector('#jobs').textContent)");
+    browser.wait("/skipped/.test(document.querySelector('#jobs').textContent)");
     assert_eq!(server.tree().text("root/box/old.txt"), "old");
     browser.drop_files("#drop", &[file("old.txt", 5)]);
     browser.wait("document.querySelector('dialog[open]')");
     browser.eval("document.querySelector('dialog button:not([type])').click()");
     browser.wait(&format!("{done}.length === 4"));
     assert_eq!(server.tree().text("root/box/old.txt"), "xxxxx");
+
+    // Several are asked for one by one, or all at once, and before anything is sent.
+    let sent = "performance.getEntriesByType('resource').filter(entry => /old|two/.test(entry.name)).length";
+    let before = browser.eval(sent);
+    browser.drop_files("#drop", &[file("old.txt", 7), file("two.txt", 7), file("four.txt", 1)]);
+    browser.wait("document.querySelector('dialog[open]')");
+    assert_eq!(browser.eval(sent), before);
+    browser.eval("document.querySelector('dialog [value=\"Replace all\"]').click()");
+    browser.wait(&format!("{done}.length === 7"));
+    assert_eq!(server.tree().text("root/box/old.txt"), "xxxxxxx");
+    assert_eq!(server.tree().text("root/box/two.txt"), "xxxxxxx");
+
+    // A folder comes with all that is in it.
+    tree.file("album/1.jpg", "one");
+    tree.file("album/deep/er/2 ü.jpg", "two");
+    tree.folder("album/empty");
+    browser.drop_files("#drop", &[tree.path("album").display().to_string()]);
+    browser.wait(&format!("{done}.length === 9"));
+    assert_eq!(server.tree().text("root/box/album/1.jpg"), "one");
+    assert_eq!(server.tree().text("root/box/album/deep/er/2 ü.jpg"), "two");
+    assert!(server.tree().path("root/box/album/empty").is_dir());
+    browser.wait(&format!("({NAMES}).includes('album/')"));
+
+    // Times are shown in the zone of the browser, which is named.
+    browser.call("Emulation.setTimezoneOverride", &json!({ "timezoneId": "Asia/Tokyo" }));
+    browser.open(&server.url("/pub/"));
+    assert_eq!(browser.eval("document.querySelector('#zone').textContent"), json!("UTC+09:00"));
+    let shown = browser.eval(
+        "[...document.querySelectorAll('time')].every(time => { const at = new Date(Date.parse(time.dateTime) \
+         + 9 * 3600000); return time.textContent === at.toISOString().slice(0, 16).replace('T', ' ') })",
+    );
+    assert_eq!(shown, json!(true));
+    browser.open(&server.url("/box/"));
 
     // Deleting asks first; folders are not offered here.
     let button = "document.querySelector('[aria-label=\"Delete other.txt\"]')";
@@ -212,7 +245,7 @@ fn a_person_uploads_and_deletes_files() {
     browser.eval(&format!("{button}.click()"));
     browser.wait("document.querySelector('dialog[open]')");
     browser.eval("document.querySelector('dialog button:not([type])').click()");
-    browser.wait("document.querySelector('#said').textContent === 'other.txt is deleted'");
+    browser.wait("document.querySelector('#said').textContent === 'other.txt deleted'");
     browser.wait(&format!("!({NAMES}).includes('other.txt')"));
     assert!(!server.tree().exists("root/box/other.txt"));
 
