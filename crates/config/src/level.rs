@@ -350,7 +350,8 @@ pub struct FileOpParts {
 
 impl FileOpParts {
     fn put_together(&self) -> Option<Arc<FileOps>> {
-        if self.rest.methods.is_empty() && self.rest.store.is_none() {
+        let is_webdav = !self.rest.ext_methods.is_empty();
+        if self.rest.methods.is_empty() && self.rest.store.is_none() && !is_webdav {
             return None;
         }
         let resumable = self.is_resumable.then_some(self.resumable_expires);

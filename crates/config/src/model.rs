@@ -35,7 +35,8 @@ pub use compression::{
 pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use expires::Expires;
 pub use file_ops::{
-    Conflict, DeleteDirectories, FileOps, Methods, Origins, Permissions, Sync, UnfinishedMax,
+    Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,
+    UnfinishedMax,
 };
 pub use heads::{HeadLimits, Http2};
 pub use listing::{Archives, Listing, ListingFormat};
