@@ -14,6 +14,7 @@ mod privilege;
 mod reload;
 mod run;
 mod sandbox;
+mod serve;
 mod service_manager;
 mod setup;
 mod start;
