@@ -132,11 +132,7 @@ impl Answer {
         head.clear();
         head.status = read.status;
         head.content_length = read.content_length;
-        for line in read.fields.split(|byte| *byte == b'\n') {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let Some(colon) = memchr::memchr(b':', line) else { continue };
-            head.fields.push(&line[..colon], line[colon + 1..].trim_ascii());
-        }
+        head.fields.extend_from(&read.fields);
         let is_bodyless = self.is_head || read.status.is_bodyless();
         head.has_body = !is_bodyless && read.content_length != Some(0);
         self.state = if head.has_body { State::Body(read.content_length) } else { State::Whole };

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use sekisho_config::Settings;
-use sekisho_http::Status;
+use sekisho_http::fields::is_field_value;
+use sekisho_http::{Fields, Status};
 
 use crate::reply::{Piece, Reply};
 
@@ -18,14 +19,14 @@ const PAGE_TAIL: &str = "</p></body></html>\n";
 /// How many pages a thread keeps.
 const PAGES_MAX: usize = 64;
 
-/// The field line for pages.
-pub const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
+/// The type of pages.
+pub const HTML: &str = "text/html; charset=utf-8";
 /// The policy of a built-in page: its own style, and nothing else (V48). A test keeps the digest true.
-const POLICY: &[u8] = b"Content-Security-Policy: default-src 'none'; \
-    style-src 'sha256-v3hvnDjSIO4Kv3BYzIevXmaqmV0aX70DCR8lrKmRciw='\r\n";
+const POLICY: &str = "default-src 'none'; \
+    style-src 'sha256-v3hvnDjSIO4Kv3BYzIevXmaqmV0aX70DCR8lrKmRciw='";
 
 /// The built-in page for a status; nothing where that status has no body.
-pub fn page(status: Status, product: &str, fields: &mut Vec<u8>) -> Reply {
+pub fn page(status: Status, product: &str, fields: &mut Fields) -> Reply {
     if status.is_bodyless() {
         return Reply::empty(status);
     }
@@ -36,8 +37,8 @@ pub fn page(status: Status, product: &str, fields: &mut Vec<u8>) -> Reply {
     } else {
         status.line()
     };
-    fields.extend_from_slice(HTML);
-    fields.extend_from_slice(POLICY);
+    fields.push("Content-Type", HTML);
+    fields.push("Content-Security-Policy", POLICY);
     let body = PAGES.with_borrow_mut(|pages| {
         let known = pages.iter().find(|page| page.0 == status && *page.1 == *product);
         if let Some((.., body)) = known {
@@ -63,13 +64,11 @@ thread_local! {
 type Page = (Status, Box<str>, Rc<[u8]>);
 
 /// A redirect to an address that is safe to stand in a field (see [`is_field_value`]).
-pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Vec<u8>) -> Reply {
+pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Fields) -> Reply {
     if !is_field_value(location) {
         return page(Status::INTERNAL_SERVER_ERROR, product, fields);
     }
-    fields.extend_from_slice(b"Location: ");
-    fields.extend_from_slice(location);
-    fields.extend_from_slice(b"\r\n");
+    fields.push("Location", location);
     page(status, product, fields)
 }
 
@@ -79,7 +78,7 @@ pub fn text(
     body: &[u8],
     media_type: &[u8],
     settings: &Settings,
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
 ) -> Reply {
     if status.is_bodyless() {
         return Reply::empty(status);
@@ -88,17 +87,17 @@ pub fn text(
     Reply::of(status, Piece::Bytes(body.to_vec()))
 }
 
-/// The line `Content-Type: …`, with the `charset` of text where one is set.
-pub fn media_type_field(media_type: &[u8], settings: &Settings, fields: &mut Vec<u8>) {
-    fields.extend_from_slice(b"Content-Type: ");
-    fields.extend_from_slice(media_type);
-    if let Some(charset) = &settings.charset
-        && is_text(media_type)
-    {
-        fields.extend_from_slice(b"; charset=");
-        fields.extend_from_slice(charset.as_bytes());
-    }
-    fields.extend_from_slice(b"\r\n");
+/// `Content-Type`, with the `charset` of text where one is set.
+pub fn media_type_field(media_type: &[u8], settings: &Settings, fields: &mut Fields) {
+    fields.push_with("Content-Type", |value| {
+        value.extend_from_slice(media_type);
+        if let Some(charset) = &settings.charset
+            && is_text(media_type)
+        {
+            value.extend_from_slice(b"; charset=");
+            value.extend_from_slice(charset.as_bytes());
+        }
+    });
 }
 
 /// nginx's `charset_types`, and text of every kind; one that names its charset has it already.
@@ -108,11 +107,6 @@ fn is_text(media_type: &[u8]) -> bool {
     is_plain && (media_type.starts_with(b"text/") || OTHERS.contains(&media_type))
 }
 
-/// Whether bytes may stand in a field: no control byte that could end the line (V24, V48).
-pub fn is_field_value(bytes: &[u8]) -> bool {
-    !bytes.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,15 +114,15 @@ mod tests {
     #[test]
     fn a_location_that_would_split_the_response_is_an_error() {
         // F7, V24
-        let mut fields = Vec::new();
+        let mut fields = Fields::new();
         let reply = redirect(Status::FOUND, b"/a\r\nSet-Cookie: x=1", "sekisho", &mut fields);
         assert_eq!(reply.status, Status::INTERNAL_SERVER_ERROR);
-        assert!(!fields.windows(10).any(|window| window == b"Set-Cookie"));
+        assert!(!fields.as_lines().windows(10).any(|window| window == b"Set-Cookie"));
     }
 
     #[test]
     fn a_page_names_its_status_and_a_bodyless_status_has_none() {
-        let mut fields = Vec::new();
+        let mut fields = Fields::new();
         let reply = page(Status::NOT_FOUND, "sekisho", &mut fields);
         let body = reply.piece.as_ref().and_then(Piece::in_memory).expect("a body");
         assert!(String::from_utf8_lossy(body).contains("<h1>404 Not Found</h1>"));
@@ -142,19 +136,19 @@ mod tests {
         use sha2::Digest as _;
         let digest =
             base64::engine::general_purpose::STANDARD.encode(sha2::Sha256::digest(PAGE_STYLE));
-        assert!(String::from_utf8_lossy(POLICY).contains(&digest), "it is {digest}");
-        let mut fields = Vec::new();
+        assert!(POLICY.contains(&digest), "it is {digest}");
+        let mut fields = Fields::new();
         let reply = page(Status::NOT_FOUND, "sekisho", &mut fields);
         let body = reply.piece.as_ref().and_then(Piece::in_memory).expect("a body");
         let style = format!("<style>{PAGE_STYLE}</style>");
         assert!(String::from_utf8_lossy(body).contains(&style));
-        assert!(fields.ends_with(POLICY));
+        assert_eq!(fields.get("content-security-policy"), Some(POLICY.as_bytes()));
     }
 
     #[test]
     fn a_page_that_is_made_once_is_that_of_its_status_and_name() {
         let body = |status, product| {
-            let reply = page(status, product, &mut Vec::new());
+            let reply = page(status, product, &mut Fields::new());
             reply.piece.as_ref().and_then(Piece::in_memory).expect("a body").to_vec()
         };
         let first = body(Status::NOT_FOUND, "sekisho");

@@ -23,7 +23,7 @@ use sekisho_gateway::cgi::{
     Authenticated, Cause, Ending, Environment, Fact, Facts, Invocation, Length, Program,
     ProgramOrders, Rules, environment, invocation,
 };
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, cancel};
 use sekisho_route::{Request, RouteState, Table};
 
@@ -79,7 +79,7 @@ pub struct Call<'a> {
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
     now: Moment,
 ) -> Result<Box<dyn Task>, Status> {
     let Call { table, request, route_state, .. } = *call;
@@ -88,7 +88,7 @@ pub fn start(
     // A program has memory of its own, of the same control group (X8).
     if memory::is_short() {
         context.report(Level::Info, format_args!("cgi: not started: memory is short"));
-        fields.extend_from_slice(b"Retry-After: 1\r\n");
+        fields.push("Retry-After", "1");
         return Err(Status::SERVICE_UNAVAILABLE);
     }
     let refuse = |cause: Cause| {
@@ -154,9 +154,9 @@ pub fn start(
 }
 
 /// When it may be worth trying again (C12).
-fn push_retry_after(cause: Cause, fields: &mut Vec<u8>) {
+fn push_retry_after(cause: Cause, fields: &mut Fields) {
     if let Some(after) = cause.retry_after() {
-        fields.extend_from_slice(format!("Retry-After: {}\r\n", after.as_secs()).as_bytes());
+        fields.push_number("Retry-After", after.as_secs());
     }
 }
 
@@ -180,7 +180,7 @@ struct CgiTask {
     /// The status that an `error_page` wants.
     status: Option<Status>,
     /// What has been made and not been taken yet, in this order.
-    head: Option<(Status, Option<u64>, Vec<u8>)>,
+    head: Option<(Status, Option<u64>, Fields)>,
     body: Vec<u8>,
     ending: Option<Ending>,
     has_body_ended: bool,
@@ -286,7 +286,7 @@ impl CgiTask {
         if let Some(release) = orders.head {
             let mut head = release.head;
             if !head.has_content_type && release.length != Length::Empty {
-                head.fields.extend_from_slice(b"Content-Type: text/plain\r\n");
+                head.fields.push("Content-Type", "text/plain");
             }
             let length = match release.length {
                 Length::Empty => Some(0),
@@ -306,8 +306,8 @@ impl CgiTask {
 
     /// What can be taken now.
     fn next(&mut self, out: &mut Outbox) -> Option<Progress> {
-        if let Some((status, length, fields)) = self.head.take() {
-            out.fields.extend_from_slice(&fields);
+        if let Some((status, length, mut fields)) = self.head.take() {
+            out.fields.append(&mut fields);
             return Some(Progress::Head(status, length));
         }
         if !self.body.is_empty() {

@@ -19,7 +19,7 @@ use quick_cache::unsync::Cache;
 use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
-use sekisho_http::{Coding, date};
+use sekisho_http::{Coding, Fields, date};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{AccessChecks, Files, Kind, Look, Seen};
 
@@ -53,9 +53,37 @@ pub struct OpenFile {
     size: u64,
     modified: i64,
     etag: Box<[u8]>,
-    /// `Last-Modified: …` and `ETag: …`, as field lines.
-    modified_field: Box<[u8]>,
-    etag_field: Box<[u8]>,
+    /// `modified` as a field says it.
+    modified_text: Box<[u8]>,
+    /// The fields of the response that was made last, for the next one alike.
+    description: RefCell<Option<Box<Description>>>,
+}
+
+/// What the fields of a response with a whole file, or a range of it, depend on beside the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DescriptionKey<'a> {
+    pub(crate) media_type: &'a [u8],
+    pub(crate) charset: Option<&'a str>,
+    pub(crate) has_etag: bool,
+    pub(crate) takes_ranges: bool,
+}
+
+#[derive(Debug)]
+struct Description {
+    media_type: Box<[u8]>,
+    charset: Option<Box<str>>,
+    has_etag: bool,
+    takes_ranges: bool,
+    fields: Fields,
+}
+
+impl Description {
+    fn is_for(&self, key: &DescriptionKey<'_>) -> bool {
+        *self.media_type == *key.media_type
+            && self.charset.as_deref() == key.charset
+            && self.has_etag == key.has_etag
+            && self.takes_ranges == key.takes_ranges
+    }
 }
 
 impl OpenFile {
@@ -74,14 +102,33 @@ impl OpenFile {
         &self.etag
     }
 
-    /// The line `Last-Modified: …`.
-    pub fn modified_field(&self) -> &[u8] {
-        &self.modified_field
+    /// When it was last modified, as `Last-Modified` says it.
+    pub fn modified_text(&self) -> &[u8] {
+        &self.modified_text
     }
 
-    /// The line `ETag: …`.
-    pub fn etag_field(&self) -> &[u8] {
-        &self.etag_field
+    /// Adds the fields that describe it. `write` is called for them unless the last response had the same.
+    pub(crate) fn describe(
+        &self,
+        key: DescriptionKey<'_>,
+        fields: &mut Fields,
+        write: impl FnOnce(&mut Fields),
+    ) {
+        let mut kept = self.description.borrow_mut();
+        if let Some(known) = kept.as_ref().filter(|known| known.is_for(&key)) {
+            fields.extend_from(&known.fields);
+            return;
+        }
+        let mut made = Fields::new();
+        write(&mut made);
+        fields.extend_from(&made);
+        *kept = Some(Box::new(Description {
+            media_type: key.media_type.into(),
+            charset: key.charset.map(Into::into),
+            has_etag: key.has_etag,
+            takes_ranges: key.takes_ranges,
+            fields: made,
+        }));
     }
 
     /// The content, where it is in memory.
@@ -119,7 +166,10 @@ impl OpenFile {
 
     /// What it has in memory.
     fn memory_bytes(&self) -> usize {
-        let fields = self.etag.len() + self.modified_field.len() + self.etag_field.len();
+        let described = self.description.borrow().as_ref().map_or(0, |known| {
+            size_of::<Description>() + known.media_type.len() + known.fields.capacity()
+        });
+        let fields = self.etag.len() + self.modified_text.len() + described;
         let compressed: usize = self.compressed.borrow().iter().map(form_bytes).sum();
         size_of::<Self>() + self.content.as_ref().map_or(0, |it| it.len()) + compressed + fields
     }
@@ -141,18 +191,17 @@ impl OpenFile {
             size = content.len() as u64;
         }
         let etag = etag_of(stat, size);
-        let mut modified_field = b"Last-Modified: ".to_vec();
-        date::write(stat.st_mtime, &mut modified_field);
-        modified_field.extend_from_slice(b"\r\n");
+        let mut modified_text = Vec::new();
+        date::write(stat.st_mtime, &mut modified_text);
         Self {
             descriptor: if content.is_some() { None } else { Some(Arc::new(descriptor)) },
             compressed: RefCell::default(),
             content,
             size,
             modified: stat.st_mtime,
-            etag_field: format!("ETag: {etag}\r\n").into_bytes().into(),
             etag: etag.into_bytes().into(),
-            modified_field: modified_field.into(),
+            modified_text: modified_text.into(),
+            description: RefCell::default(),
         }
     }
 }

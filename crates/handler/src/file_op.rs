@@ -30,7 +30,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use sekisho_config::{Cgi, FileOps, Level, LocationId, Settings};
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_route::{FileOp, Request, RouteState, Store, Table};
@@ -82,7 +82,7 @@ impl Call<'_> {
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
 ) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
     webdav::locks::observe(call.now);
@@ -103,14 +103,14 @@ pub fn start(
         }
         Err(failure) => {
             failure.report(&*context);
-            fields.extend_from_slice(&failure.fields);
+            fields.extend_from(&failure.fields);
             Err(failure.status)
         }
     }
 }
 
-/// What OPTIONS says of a location beside `Allow`: the status, and its field lines.
-pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
+/// What OPTIONS says of a location beside `Allow`: the status, and its fields.
+pub fn options(settings: &Settings, fields: &mut Fields) -> Status {
     let file_ops = settings.file_ops.as_deref();
     if let Some(file_ops) = file_ops {
         webdav::describe(file_ops, fields);
@@ -119,7 +119,7 @@ pub fn options(settings: &Settings, fields: &mut Vec<u8>) -> Status {
         return Status::OK;
     }
     let answer = resume::describe(settings.client_max_body_size);
-    fields.extend_from_slice(&answer.fields);
+    fields.extend_from(&answer.fields);
     answer.status
 }
 
@@ -213,25 +213,18 @@ impl Programs {
 #[derive(Debug)]
 struct Answer {
     status: Status,
-    /// Field lines.
-    fields: Vec<u8>,
+    fields: Fields,
     body: Vec<u8>,
 }
 
 impl Answer {
     fn new(status: Status) -> Self {
-        Self { status, fields: Vec::new(), body: Vec::new() }
+        Self { status, fields: Fields::new(), body: Vec::new() }
     }
 
     fn field(mut self, name: &str, value: &[u8]) -> Self {
-        push_field(&mut self.fields, name, value);
+        self.fields.push(name, value);
         self
-    }
-}
-
-fn push_field(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
-    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
-        fields.extend_from_slice(part);
     }
 }
 
@@ -243,14 +236,14 @@ struct Failure {
     /// What the system said.
     errno: Option<Errno>,
     level: Level,
-    /// Field lines that belong to it.
-    fields: Vec<u8>,
+    /// Fields that belong to it.
+    fields: Fields,
 }
 
 impl Failure {
     /// The client's doing: nothing to tell.
     fn of(status: Status) -> Self {
-        Self { status, why: None, errno: None, level: Level::Error, fields: Vec::new() }
+        Self { status, why: None, errno: None, level: Level::Error, fields: Fields::new() }
     }
 
     /// The client's doing, and its status may mean several things: whoever wonders finds which at `info`.
@@ -287,7 +280,7 @@ impl Failure {
     }
 
     fn field(mut self, name: &str, value: &[u8]) -> Self {
-        push_field(&mut self.fields, name, value);
+        self.fields.push(name, value);
         self
     }
 
@@ -524,14 +517,14 @@ impl Task for FileOpTask {
                     Poll::Ready(Err(error)) => self.fail(intake::lost(&error)),
                 },
                 FileOpStage::Ended(Ok(answer)) => {
-                    out.fields.extend_from_slice(&answer.fields);
+                    out.fields.extend_from(&answer.fields);
                     let length = answer.body.len() as u64;
                     self.stage = FileOpStage::Answered(answer.body);
                     return Poll::Ready(Progress::Head(answer.status, Some(length)));
                 }
                 FileOpStage::Ended(Err(failure)) => {
                     failure.report(&*self.context);
-                    out.fields.extend_from_slice(&failure.fields);
+                    out.fields.extend_from(&failure.fields);
                     return Poll::Ready(Progress::Fail(failure.status));
                 }
                 FileOpStage::Answered(body) if body.is_empty() => {

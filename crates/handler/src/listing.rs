@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use sekisho_config::{
     Archives, Conflict, DeleteDirectories, FileCache, Level, ListingFormat, Settings, Symlinks,
 };
-use sekisho_http::{Head, Method, Status};
+use sekisho_http::{Fields, Head, Method, Status};
 use sekisho_lifecycle::Moment;
 
 use archive::{ArchiveTask, Kind};
@@ -43,9 +43,6 @@ use crate::{answer, file_cache, memory};
 const AT_ONCE_MAX: usize = 2048;
 /// The same where the listing cannot be kept: whoever reads it slowly would hold all of it.
 const AT_ONCE_UNKEPT_MAX: usize = 256;
-/// When to come again for what memory has no room for now.
-const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
-
 /// What a listing needs of the server around it.
 pub trait ListingContext: fmt::Debug {
     /// Whether an address is answered under the same settings as the listing, whatever it is called.
@@ -98,10 +95,10 @@ pub enum Listed {
     Task(Box<dyn Task>),
 }
 
-/// Lists a folder. Field lines of a reply are appended to `fields`.
-pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed {
+/// Lists a folder. The fields of a reply are added to `fields`.
+pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     let refuse =
-        |status, fields: &mut Vec<u8>| Listed::Reply(answer::page(status, call.product, fields));
+        |status, fields: &mut Fields| Listed::Reply(answer::page(status, call.product, fields));
     let settings = call.settings;
     let Ok(form) = Form::of(settings.listing.format, call.head, call.query) else {
         return refuse(Status::BAD_REQUEST, fields);
@@ -118,14 +115,14 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
     }
     // What is made anew takes memory.
     if memory::is_short() {
-        fields.extend_from_slice(RETRY_AFTER);
+        fields.push("Retry-After", "1");
         return refuse(Status::SERVICE_UNAVAILABLE, fields);
     }
     let is_head = call.method == Method::Head;
     if let Some(kind) = archive {
         let place = ListedFolder::of(call);
         let Some(share) = memory::listings().begin(archive::BUFFER_BYTES) else {
-            fields.extend_from_slice(RETRY_AFTER);
+            fields.push("Retry-After", "1");
             return refuse(place.over_budget("archive"), fields);
         };
         let task = ArchiveTask::new(kind, place, cache.readings.clone(), share, status, is_head);
@@ -134,7 +131,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
     match read(call, &form, &cache.readings) {
         Ok(Found::Large(reading)) => {
             let writer = Writer::new(form, page(call));
-            let mut fields = Vec::new();
+            let mut fields = Fields::new();
             write_fields(&writer.form, settings, &mut fields);
             let stage =
                 if is_head { ListingStage::Head(None) } else { ListingStage::Reading(reading) };
@@ -149,12 +146,12 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
             let is_kept = name.is_some() && !cache::is_racy(&stat, call.wall_secs);
             let is_task = !is_kept && reading.count() > AT_ONCE_UNKEPT_MAX;
             if is_task && reading.account().is_err() {
-                fields.extend_from_slice(RETRY_AFTER);
+                fields.push("Retry-After", "1");
                 return refuse(place.over_budget("listing"), fields);
             }
             let mut entries = Entries::of(Arc::new(reading.finish()));
             if is_task {
-                let mut fields = Vec::new();
+                let mut fields = Fields::new();
                 write_fields(&writer.form, settings, &mut fields);
                 let stage = ListingStage::Head(Some(Box::new(entries)));
                 let is_resting = false;
@@ -186,7 +183,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Vec<u8>) -> Listed 
         }
         Err(error) => {
             if error == ReadError::OverBudget {
-                fields.extend_from_slice(RETRY_AFTER);
+                fields.push("Retry-After", "1");
             }
             refuse(ListedFolder::of(call).failure(error), fields)
         }
@@ -282,10 +279,10 @@ fn offered_archives(call: &Call<'_>) -> Archives {
     if is_open { call.settings.listing.archives } else { Archives::default() }
 }
 
-fn write_fields(form: &Form, settings: &Settings, fields: &mut Vec<u8>) {
-    fields.extend_from_slice(form.fields());
+fn write_fields(form: &Form, settings: &Settings, fields: &mut Fields) {
+    form.push_fields(fields);
     if settings.listing.format == ListingFormat::Html {
-        fields.extend_from_slice(b"Vary: Accept\r\n");
+        fields.push("Vary", "Accept");
     }
 }
 

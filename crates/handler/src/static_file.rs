@@ -7,10 +7,10 @@ use std::rc::Rc;
 use sekisho_config::{IfModifiedSince, Settings};
 use sekisho_http::conditional::{self, PreconditionResult, Since, Validators};
 use sekisho_http::range::{self, Ranges};
-use sekisho_http::{Coding, Head, Known, Method, Status};
+use sekisho_http::{Coding, Fields, Head, Known, Method, Status};
 
 use crate::answer::{self, media_type_field};
-use crate::file_cache::OpenFile;
+use crate::file_cache::{DescriptionKey, OpenFile};
 use crate::reply::{Piece, Reply};
 
 /// How many ranges one answer may have, whatever the configuration allows (V16).
@@ -34,7 +34,7 @@ pub fn reply(
     media_type: &[u8],
     role: Role,
     product: &str,
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
 ) -> Reply {
     if let Some(coding) = role.coding {
         return coded(file, head, settings, media_type, coding, role.fixed, product, fields);
@@ -44,10 +44,10 @@ pub fn reply(
         media_type_field(media_type, settings, fields);
         if status == Status::OK {
             // As in nginx, an error has no date of its own.
-            fields.extend_from_slice(file.modified_field());
+            fields.push("Last-Modified", file.modified_text());
         }
         if settings.etag {
-            fields.extend_from_slice(file.etag_field());
+            fields.push("ETag", file.etag());
         }
         return Reply::of(status, Piece::File(Rc::clone(file), 0..file.size()));
     }
@@ -56,10 +56,7 @@ pub fn reply(
     match conditional::evaluate(head, &validators, since(settings)) {
         PreconditionResult::Proceed => {}
         PreconditionResult::NotModified => {
-            fields.extend_from_slice(file.modified_field());
-            if settings.etag {
-                fields.extend_from_slice(file.etag_field());
-            }
+            push_validators(file, settings, fields);
             return Reply::empty(Status::NOT_MODIFIED);
         }
         PreconditionResult::PreconditionFailed => {
@@ -83,7 +80,9 @@ pub fn reply(
             Reply::of(Status::OK, Piece::File(Rc::clone(file), 0..file.size()))
         }
         Ranges::Unsatisfiable => {
-            let _ = write!(fields, "Content-Range: bytes */{}\r\n", file.size());
+            fields.push_with("Content-Range", |value| {
+                let _ = write!(value, "bytes */{}", file.size());
+            });
             answer::page(Status::RANGE_NOT_SATISFIABLE, product, fields)
         }
         Ranges::One(range) => {
@@ -114,21 +113,23 @@ fn coded(
     coding: Coding,
     fixed: Option<Status>,
     product: &str,
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
 ) -> Reply {
     let opaque = file.etag().strip_suffix(b"\"").unwrap_or_default();
     let etag = [opaque, b"-", coding.name().as_bytes(), b"\""].concat();
-    let mut lines = file.modified_field().to_vec();
-    if settings.etag {
-        lines.extend_from_slice(&[b"ETag: ", etag.as_slice(), b"\r\n"].concat());
-    }
+    let push_validators = |fields: &mut Fields| {
+        fields.push("Last-Modified", file.modified_text());
+        if settings.etag {
+            fields.push("ETag", &etag);
+        }
+    };
     if fixed.is_none() {
         let validators =
             Validators { etag: settings.etag.then_some(&etag), modified: file.modified() };
         match conditional::evaluate(head, &validators, since(settings)) {
             PreconditionResult::Proceed => {}
             PreconditionResult::NotModified => {
-                fields.extend_from_slice(&lines);
+                push_validators(fields);
                 return Reply::empty(Status::NOT_MODIFIED);
             }
             PreconditionResult::PreconditionFailed => {
@@ -137,10 +138,8 @@ fn coded(
         }
     }
     media_type_field(media_type, settings, fields);
-    fields.extend_from_slice(&lines);
-    fields.extend_from_slice(b"Content-Encoding: ");
-    fields.extend_from_slice(coding.name().as_bytes());
-    fields.extend_from_slice(b"\r\n");
+    push_validators(fields);
+    fields.push("Content-Encoding", coding.name());
     Reply::of(fixed.unwrap_or(Status::OK), Piece::File(Rc::clone(file), 0..file.size()))
 }
 
@@ -149,20 +148,30 @@ fn describe(
     settings: &Settings,
     media_type: &[u8],
     takes_ranges: bool,
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
 ) {
-    media_type_field(media_type, settings, fields);
-    fields.extend_from_slice(file.modified_field());
+    let charset = settings.charset.as_deref();
+    let key = DescriptionKey { media_type, charset, has_etag: settings.etag, takes_ranges };
+    file.describe(key, fields, |fields| {
+        media_type_field(media_type, settings, fields);
+        push_validators(file, settings, fields);
+        if takes_ranges {
+            fields.push("Accept-Ranges", "bytes");
+        }
+    });
+}
+
+fn push_validators(file: &OpenFile, settings: &Settings, fields: &mut Fields) {
+    fields.push("Last-Modified", file.modified_text());
     if settings.etag {
-        fields.extend_from_slice(file.etag_field());
-    }
-    if takes_ranges {
-        fields.extend_from_slice(b"Accept-Ranges: bytes\r\n");
+        fields.push("ETag", file.etag());
     }
 }
 
-fn content_range(range: &Range<u64>, size: u64, fields: &mut Vec<u8>) {
-    let _ = write!(fields, "Content-Range: bytes {}-{}/{size}\r\n", range.start, range.end - 1);
+fn content_range(range: &Range<u64>, size: u64, fields: &mut Fields) {
+    fields.push_with("Content-Range", |value| {
+        let _ = write!(value, "bytes {}-{}/{size}", range.start, range.end - 1);
+    });
 }
 
 /// RFC 9110 §14.6. The boundary is made from the file's tag: it need not be secret, only not occur in
@@ -172,22 +181,20 @@ fn multipart(
     settings: &Settings,
     media_type: &[u8],
     ranges: &[Range<u64>],
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
 ) -> Reply {
     let tag = file.etag().iter().filter(|byte| byte.is_ascii_alphanumeric());
     let boundary: String = "sekisho-".chars().chain(tag.map(|byte| char::from(*byte))).collect();
-    let _ = write!(fields, "Content-Type: multipart/byteranges; boundary={boundary}\r\n");
-    fields.extend_from_slice(file.modified_field());
-    if settings.etag {
-        fields.extend_from_slice(file.etag_field());
-    }
+    fields.push("Content-Type", format!("multipart/byteranges; boundary={boundary}"));
+    push_validators(file, settings, fields);
     let mut body = Vec::with_capacity(ranges.len() * 2 + 1);
     for range in ranges {
-        let mut lines = format!("\r\n--{boundary}\r\n").into_bytes();
-        media_type_field(media_type, settings, &mut lines);
-        content_range(range, file.size(), &mut lines);
-        lines.extend_from_slice(b"\r\n");
-        body.push(Piece::Bytes(lines));
+        // A part has fields in HTTP/1's form, in whatever protocol the response leaves.
+        let mut part = Fields::new();
+        media_type_field(media_type, settings, &mut part);
+        content_range(range, file.size(), &mut part);
+        let start = format!("\r\n--{boundary}\r\n").into_bytes();
+        body.push(Piece::Bytes([start.as_slice(), part.as_lines(), b"\r\n"].concat()));
         body.push(Piece::File(Rc::clone(file), range.clone()));
     }
     body.push(Piece::Bytes(format!("\r\n--{boundary}--\r\n").into_bytes()));

@@ -24,7 +24,7 @@ pub const STYLE: &str = ":root{color-scheme:light dark}body{font:14px system-ui,
     border-bottom:1px solid #8884;white-space:nowrap}.n{text-align:right}dl{display:flex;\
     flex-wrap:wrap;gap:.5em 2em}dt{opacity:.7}dd{margin:0;font-size:1.4em}.s{overflow-x:auto}";
 /// The policy of the page: its own style, and nothing else (V48). A test keeps the digest true.
-const POLICY: &str = "Content-Security-Policy: default-src 'none'; \
+const POLICY: &str = "default-src 'none'; \
                       style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='\r\nX-Content-Type-Options: nosniff\r\n";
 
 /// Asks how the server is.
@@ -85,11 +85,10 @@ impl Task for StatusTask {
                         StatusForm::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
                         StatusForm::Counts => "text/plain",
                     };
-                    out.fields.extend_from_slice(b"Content-Type: ");
-                    out.fields.extend_from_slice(media_type.as_bytes());
-                    out.fields.extend_from_slice(b"\r\nCache-Control: no-store\r\n");
+                    out.fields.push("Content-Type", media_type);
+                    out.fields.push("Cache-Control", "no-store");
                     if self.form == StatusForm::Page {
-                        out.fields.extend_from_slice(POLICY.as_bytes());
+                        out.fields.push("Content-Security-Policy", POLICY);
                     }
                     let length = text.len() as u64;
                     self.stage =

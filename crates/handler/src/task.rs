@@ -6,22 +6,22 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
 
 /// What a task has come to.
 #[derive(Debug)]
 pub enum Progress {
-    /// The head of the response: field lines have been appended to [`Outbox::fields`]. The length of the
+    /// The head of the response: its fields have been added to [`Outbox::fields`]. The length of the
     /// body, where it is known.
     Head(Status, Option<u64>),
     /// Bytes of the body have been appended to [`Outbox::body`].
     Body,
     /// The response is complete.
     Done,
-    /// No head has been given, and none will be: answer with this status. Field lines that belong to it
-    /// (`Retry-After`) have been appended to [`Outbox::fields`].
+    /// No head has been given, and none will be: answer with this status. Fields that belong to it
+    /// (`Retry-After`) have been added to [`Outbox::fields`].
     Fail(Status),
     /// A head was given and the rest cannot come: the client must see that (C5).
     Break,
@@ -36,8 +36,8 @@ pub enum Progress {
 /// Where a task puts what it makes.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Field lines, each ended by CRLF; never framing fields.
-    pub fields: Vec<u8>,
+    /// Fields of the response; never those of framing.
+    pub fields: Fields,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
 }

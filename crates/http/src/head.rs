@@ -1,6 +1,8 @@
 //! A request head: method, target, version and fields, kept as one block of bytes with positions in
 //! it, so that a head can be used again for the next request without an allocation.
 
+use std::ops::Range;
+
 /// The HTTP version of a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Version {
@@ -90,6 +92,10 @@ pub struct Span {
 }
 
 impl Span {
+    const fn of(range: Range<usize>) -> Self {
+        Self { start: range.start as u32, end: range.end as u32 }
+    }
+
     const fn len(self) -> usize {
         (self.end - self.start) as usize
     }
@@ -229,6 +235,37 @@ impl Head {
             None => self.has_odd_names |= !name.iter().all(|byte| is_plain_name_byte(*byte)),
         }
         self.fields.push(field);
+    }
+
+    /// Begins a head that is read where it stands: positions come first, and with [`Head::end_block`] the bytes
+    /// that they lie in.
+    pub fn begin_block(&mut self, method: &[u8], target: Range<usize>, version: Version) {
+        self.clear();
+        self.method = Method::from_bytes(method);
+        self.method_name = Span::of(0..method.len());
+        self.target = Span::of(target);
+        self.version = version;
+    }
+
+    /// Adds a field of such a head. `is_odd`: its name has anything but letters, digits and hyphens.
+    #[inline]
+    pub fn push_position(
+        &mut self,
+        known: Option<Known>,
+        name: Range<usize>,
+        value: Range<usize>,
+        is_odd: bool,
+    ) {
+        if let Some(known) = known {
+            self.note_known(known, self.fields.len());
+        }
+        self.has_odd_names |= is_odd;
+        self.fields.push(Field { name: Span::of(name), value: Span::of(value), known });
+    }
+
+    /// The bytes that all positions lie in.
+    pub fn end_block(&mut self, block: &[u8]) {
+        self.bytes.extend_from_slice(block);
     }
 
     fn note_known(&mut self, known: Known, at: usize) {

@@ -4,6 +4,7 @@
 pub mod conditional;
 pub mod date;
 pub mod encoding;
+pub mod fields;
 pub mod file_name;
 pub mod head;
 pub mod multipart;
@@ -17,6 +18,7 @@ pub mod target;
 pub mod upstream;
 
 pub use encoding::{Accepted, Coding};
+pub use fields::Fields;
 pub use head::{Head, Known, Method, Version};
 pub use policy::Policy;
 pub use refusal::Refusal;

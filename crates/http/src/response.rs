@@ -1,6 +1,7 @@
 //! A response as a handler knows it, before any protocol frames it; and what a busy connection borrows for the
 //! request in work. The same for every HTTP version.
 
+use crate::fields::Fields;
 use crate::head::Head;
 use crate::status::Status;
 
@@ -51,8 +52,8 @@ pub enum Sends {
 pub struct Response<'a> {
     /// The final status.
     pub status: Status,
-    /// Ready-made lines, each ended by CRLF. Never `Content-Length`, `Transfer-Encoding`, `Connection`.
-    pub fields: &'a [u8],
+    /// Its fields; never `Content-Length`, `Transfer-Encoding`, `Connection`: framing is the protocol's.
+    pub fields: &'a Fields,
     /// How long the body is.
     pub length: BodyLength,
 }

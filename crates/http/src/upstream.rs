@@ -6,15 +6,14 @@
 //! carry the next one, if [`UpstreamProtocol::reuse`] says so.
 
 mod failure;
-mod pairs;
 mod timers;
 
 use std::ops::Range;
 
 use sekisho_lifecycle::{Engine, Moment};
 
+pub use crate::fields::{Fields as Pairs, is_hop_by_hop, push_end_to_end};
 pub use failure::{BodyFault, Failure, HeadFault, Origin, Phase};
-pub use pairs::{Pairs, is_hop_by_hop, push_end_to_end};
 pub use timers::{Timeouts, Timers};
 
 use crate::{Status, Version};

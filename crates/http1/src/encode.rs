@@ -1,7 +1,7 @@
 //! Response head and framing into bytes. The encoder alone writes `Content-Length`,
 //! `Transfer-Encoding` and `Connection`; everything else comes ready-made.
 
-use sekisho_http::{BodyLength, Status, Version};
+use sekisho_http::{BodyLength, Fields, Status, Version};
 
 use crate::keep_alive::Framing;
 
@@ -49,12 +49,13 @@ pub const fn framing(
 pub fn head(
     out: &mut Vec<u8>,
     status: Status,
-    fields: &[u8],
+    fields: &Fields,
     framing: Framing,
     persistence: Persistence,
 ) {
     // Status line, Content-Length with 20 digits, Connection, Keep-Alive and the last CRLF fit into this.
     const REST_BYTES_MAX: usize = 200;
+    let fields = fields.as_lines();
     out.reserve(fields.len() + REST_BYTES_MAX);
     out.extend_from_slice(b"HTTP/1.1 ");
     let line = status.line();
@@ -139,7 +140,8 @@ mod tests {
     fn a_status_without_a_phrase_keeps_its_space() {
         let mut out = Vec::new();
         let status = Status::new(299).expect("a status");
-        head(&mut out, status, b"A: b\r\n", Framing::None, Persistence::Kept);
+        let fields = [("A", "b")].into_iter().collect();
+        head(&mut out, status, &fields, Framing::None, Persistence::Kept);
         assert_eq!(out, b"HTTP/1.1 299 \r\nA: b\r\n\r\n");
     }
 
@@ -147,7 +149,8 @@ mod tests {
     fn the_longest_head_needs_one_reservation() {
         let mut out = Vec::new();
         let status = Status::HEADER_TOO_LARGE;
-        head(&mut out, status, b"", Framing::Length(u64::MAX), Persistence::KeptFor(u64::MAX));
+        let (framing, persistence) = (Framing::Length(u64::MAX), Persistence::KeptFor(u64::MAX));
+        head(&mut out, status, &Fields::new(), framing, persistence);
         assert!(out.len() <= 200, "{}", out.len());
     }
 

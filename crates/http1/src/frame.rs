@@ -9,6 +9,9 @@ use crate::parse::{self, RequestLine};
 use sekisho_http::Policy;
 use sekisho_http::refusal::Cause;
 
+/// Positions in a head have 32 bits.
+pub(crate) const POSITION_MAX: usize = (u32::MAX - 1) as usize;
+
 /// A complete head: where its parts lie in the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
@@ -123,7 +126,6 @@ impl Framer {
     /// Where the current line must have ended at the latest, its line feed included, and what is
     /// wrong when it has not.
     fn limit(&self, limits: &Policy) -> (usize, Cause) {
-        const POSITION_MAX: usize = (u32::MAX - 1) as usize;
         let (line_max, cause) = match self.line {
             None => (limits.line_bytes_max, Cause::LineTooLong),
             Some(_) => (limits.field_bytes_max, Cause::FieldTooLong),

@@ -1,11 +1,14 @@
 //! Request line and fields: bytes into a typed head, or the cause why not (H9, RFC 9112). Any doubt
 //! about where the message ends is a refusal.
 
-use sekisho_http::target::is_authority;
-pub use sekisho_http::target::is_host;
-use sekisho_http::{Head, Known, Version};
+use std::ops::Range;
 
 use sekisho_http::refusal::Cause;
+use sekisho_http::target::is_authority;
+pub use sekisho_http::target::is_host;
+use sekisho_http::{Head, Known, Policy, Version};
+
+use crate::frame::{Framer, POSITION_MAX};
 
 /// A valid request line: where its parts lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,35 +103,142 @@ pub fn request_line(line: &[u8]) -> Result<RequestLine, Cause> {
     Ok(RequestLine { method_end: method_end as u32, target_end: target_end as u32, version })
 }
 
-/// Parses the fields of a complete head, with the empty line at its end, and puts them into `head`.
-/// `count` is how many lines there are.
-pub fn fields(block: &[u8], count: usize, head: &mut Head) -> Result<(), Cause> {
-    match count {
-        0..=16 => fields_into(block, &mut [httparse::EMPTY_HEADER; 16], head),
-        17..=32 => fields_into(block, &mut [httparse::EMPTY_HEADER; 32], head),
-        33..=100 => fields_into(block, &mut [httparse::EMPTY_HEADER; 100], head),
-        // Only where `client_header_fields_max` was raised, and never more than it says.
-        _ => fields_into(block, &mut vec![httparse::EMPTY_HEADER; count], head),
+/// Looks on for the end of a head, and parses it when it is there: its length, and what it says. `bytes` begins
+/// with the request line and is the same as last time with more behind it.
+pub fn head(
+    framer: &mut Framer,
+    bytes: &[u8],
+    limits: &Policy,
+    head: &mut Head,
+) -> Result<Option<(usize, Message)>, Cause> {
+    // Nearly every head comes whole and is good: it is read once.
+    if framer.scanned() == 0
+        && let Some(len) = good_head(bytes, limits, head)
+        && let Ok(message) = message(head)
+    {
+        return Ok(Some((len, message)));
+    }
+    head.clear();
+    let Some(frame) = framer.advance(bytes, limits)? else { return Ok(None) };
+    if good_head(&bytes[..frame.len], limits, head).is_none() {
+        let line = frame.line;
+        head.begin(line.method(bytes), line.target(bytes), line.version());
+        let mut lines = bytes[frame.fields_at..frame.len].split(|byte| *byte == b'\n');
+        return Err(lines.find_map(field_fault).unwrap_or(Cause::FieldNameInvalid));
+    }
+    Ok(Some((frame.len, message(head)?)))
+}
+
+/// Reads a head that is complete, within the limits and without a fault; `None` for every other.
+fn good_head(bytes: &[u8], limits: &Policy, head: &mut Head) -> Option<usize> {
+    let bytes = &bytes[..bytes.len().min(limits.head_bytes_max).min(POSITION_MAX)];
+    let line_window = &bytes[..bytes.len().min(limits.line_bytes_max)];
+    let line_end = memchr::memchr(b'\n', line_window)?;
+    let line = &bytes[..line_end];
+    let line = request_line(line.strip_suffix(b"\r").unwrap_or(line)).ok()?;
+    let target = line.method_end as usize + 1..line.target_end as usize;
+    head.begin_block(line.method(bytes), target, line.version);
+    let mut at = line_end + 1;
+    for _ in 0..=limits.fields_max {
+        match bytes.get(at..)? {
+            [b'\n', ..] => {
+                head.end_block(&bytes[..=at]);
+                return Some(at + 1);
+            }
+            [b'\r', b'\n', ..] => {
+                head.end_block(&bytes[..at + 2]);
+                return Some(at + 2);
+            }
+            _ => {}
+        }
+        let (colon, is_odd) = name_end(bytes, at)?;
+        let end = value_end(bytes, colon + 1)?;
+        let next = match bytes.get(end..)? {
+            [b'\n', ..] => end + 1,
+            [b'\r', b'\n', ..] => end + 2,
+            _ => return None,
+        };
+        if next - at > limits.field_bytes_max {
+            return None;
+        }
+        let name = &bytes[at..colon];
+        let value = trim(bytes, colon + 1..end);
+        let known = if is_odd { None } else { Known::from_bytes(name) };
+        head.push_position(known, at..colon, value, is_odd);
+        at = next;
+    }
+    None
+}
+
+/// Bits of [`BYTES`]: may stand in a token; is a letter, a digit or a hyphen.
+const TOKEN: u8 = 1;
+const PLAIN: u8 = 2;
+
+/// What each byte may be in a field's name.
+const BYTES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if is_token_byte(byte as u8) {
+            table[byte] |= TOKEN;
+        }
+        if (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'-' {
+            table[byte] |= PLAIN;
+        }
+        byte += 1;
+    }
+    table
+};
+
+/// Where the colon behind a field's name stands, and whether the name is an odd one.
+fn name_end(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
+    let mut seen = TOKEN | PLAIN;
+    let length = bytes[start..].iter().position(|byte| {
+        let class = BYTES[usize::from(*byte)];
+        if class != 0 {
+            seen &= class;
+        }
+        class == 0
+    })?;
+    let colon = start + length;
+    (length > 0 && bytes[colon] == b':').then_some((colon, seen & PLAIN == 0))
+}
+
+/// The first byte from `start` on that cannot stand in a field's value: the end of a good line.
+fn value_end(bytes: &[u8], start: usize) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    let mut at = start;
+    loop {
+        // Eight at a time: below a space, or DEL. The lowest mark is exact, and no other is looked at.
+        while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+            let eight = u64::from_le_bytes(*eight);
+            let below = eight.wrapping_sub(ONES * 0x20) & !eight;
+            let del = eight ^ (ONES * 0x7f);
+            let marks = (below | (del.wrapping_sub(ONES) & !del)) & HIGH;
+            if marks != 0 {
+                at += marks.trailing_zeros() as usize / 8;
+                break;
+            }
+            at += 8;
+        }
+        match bytes.get(at)? {
+            byte if is_value_byte(*byte) => at += 1,
+            _ => return Some(at),
+        }
     }
 }
 
-fn fields_into<'a>(
-    block: &'a [u8],
-    room: &mut [httparse::Header<'a>],
-    head: &mut Head,
-) -> Result<(), Cause> {
-    match httparse::parse_headers(block, room) {
-        Ok(httparse::Status::Complete((len, fields))) if len == block.len() => {
-            for field in fields {
-                head.push(field.name.as_bytes(), field.value);
-            }
-            Ok(())
-        }
-        _ => Err(block
-            .split(|byte| *byte == b'\n')
-            .find_map(field_fault)
-            .unwrap_or(Cause::FieldNameInvalid)),
+/// A value without the white space around it.
+fn trim(bytes: &[u8], mut value: Range<usize>) -> Range<usize> {
+    let is_space = |at: usize| matches!(bytes[at], b' ' | b'\t');
+    while value.start < value.end && is_space(value.start) {
+        value.start += 1;
     }
+    while value.start < value.end && is_space(value.end - 1) {
+        value.end -= 1;
+    }
+    value
 }
 
 /// What a parsed head says about its message, or why that cannot be told for certain (H9).

@@ -122,19 +122,6 @@ pub enum Sends {
     Stream,
 }
 
-/// Ready-made field lines, each ended by CRLF, as names and values.
-pub fn field_lines(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut rest = lines;
-    std::iter::from_fn(move || {
-        let end = memchr::memchr(b'\n', rest)?;
-        let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
-        rest = &rest[end + 1..];
-        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let value = line.get(colon + 1..).unwrap_or_default();
-        Some((&line[..colon], value.trim_ascii()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,14 +130,5 @@ mod tests {
     fn ids_of_streams_are_ids_of_requests() {
         let id = StreamId { number: 0x7fff_ffff, slot: 0xfffe };
         assert_eq!(StreamId::from(RequestId::from(id)), id);
-    }
-
-    #[test]
-    fn ready_made_lines_become_fields() {
-        let lines = b"Server: s\r\nX-Empty:\r\nDate: a: b \r\n";
-        let seen: Vec<_> = field_lines(lines).collect();
-        let expected: [(&[u8], &[u8]); 3] =
-            [(b"Server", b"s"), (b"X-Empty", b""), (b"Date", b"a: b")];
-        assert_eq!(seen, expected);
     }
 }

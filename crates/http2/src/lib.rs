@@ -36,6 +36,6 @@ mod stream;
 pub use budget::Bound;
 pub use code::Code;
 pub use engine::{Http2, Owner, Sendable};
-pub use event::{BodyLength, Event, Loss, Scratch, Sends, StreamId, field_lines};
+pub use event::{BodyLength, Event, Loss, Scratch, Sends, StreamId};
 pub use policy::{Policy, Rate};
 pub use refusal::{Cause, Malformed, Refusal};

@@ -1,9 +1,9 @@
 //! The only file that asks the machine for the time.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sekisho_http::date;
+use sekisho_http::{Fields, date};
 use sekisho_lifecycle::Moment;
 use sekisho_log::Stamp;
 use sekisho_route::WallTime;
@@ -21,7 +21,7 @@ pub struct Clock {
     wall_read: Cell<Option<Moment>>,
     offset_read_secs: Cell<i64>,
     date_secs: Cell<i64>,
-    date_field: RefCell<Vec<u8>>,
+    date: RefCell<Fields>,
 }
 
 /// The time since 1970, for what has no worker's clock: certificates are valid from then to then.
@@ -31,9 +31,6 @@ pub(crate) fn unix_time() -> Duration {
 }
 
 impl Clock {
-    /// What stands before the date in its line.
-    pub(crate) const DATE_NAME: &'static [u8] = b"Date: ";
-
     /// A clock whose monotonic zero is `start`: the same for all workers, so that moments compare.
     pub fn new(start: Instant) -> Self {
         Self {
@@ -42,7 +39,7 @@ impl Clock {
             wall_read: Cell::new(None),
             offset_read_secs: Cell::new(i64::MIN),
             date_secs: Cell::new(i64::MIN),
-            date_field: RefCell::default(),
+            date: RefCell::default(),
         }
     }
 
@@ -83,22 +80,16 @@ impl Clock {
         Stamp { unix_secs: wall.unix_secs, utc_offset_secs: wall.utc_offset_secs }
     }
 
-    /// Appends the line `Date: …`.
-    pub fn write_date_field(&self, now: Moment, fields: &mut Vec<u8>) {
-        fields.extend_from_slice(&self.date_line(now));
-    }
-
-    fn date_line(&self, now: Moment) -> Ref<'_, Vec<u8>> {
+    /// Adds `Date`. Its text is made once a second.
+    pub fn push_date(&self, now: Moment, fields: &mut Fields) {
         let secs = self.wall(now).unix_secs;
         if self.date_secs.get() != secs {
-            let mut line = self.date_field.borrow_mut();
-            line.clear();
-            line.extend_from_slice(Self::DATE_NAME);
-            date::write(secs, &mut line);
-            line.extend_from_slice(b"\r\n");
+            let mut made = self.date.borrow_mut();
+            made.clear();
+            made.push_with("Date", |value| date::write(secs, value));
             self.date_secs.set(secs);
         }
-        self.date_field.borrow()
+        fields.extend_from(&self.date.borrow());
     }
 
     fn read_wall(&self, now: Moment) {

@@ -3,7 +3,7 @@
 
 use sekisho_handler::compress::{self, CompressTask, Compressor, Source};
 use sekisho_handler::{Piece, Reply, Task};
-use sekisho_http::{Coding, Method, Status};
+use sekisho_http::{Coding, Fields, Method, Status};
 use sekisho_route::compression::{Answer, choose, mark_compressed, mark_varying, weaken_tag};
 use sekisho_route::{Request, RouteState, Table, media_type};
 
@@ -31,7 +31,7 @@ impl Compression<'_> {
         &self,
         mut reply: Reply,
         file_bytes: Option<u64>,
-        fields: &mut Vec<u8>,
+        fields: &mut Fields,
     ) -> Outgoing {
         let is_same = reply.status == Status::NOT_MODIFIED;
         let length = if is_same { file_bytes } else { Some(reply.len()) };
@@ -86,7 +86,7 @@ impl Compression<'_> {
         status: Status,
         length: Option<u64>,
         task: &mut Option<Box<dyn Task>>,
-        fields: &mut Vec<u8>,
+        fields: &mut Fields,
     ) -> bool {
         let Some((coding, level)) = self.choose(status, length, fields) else { return false };
         if status.is_bodyless() {
@@ -108,7 +108,7 @@ impl Compression<'_> {
         &self,
         status: Status,
         length: Option<u64>,
-        fields: &mut Vec<u8>,
+        fields: &mut Fields,
     ) -> Option<(Coding, u8)> {
         let settings = &self.table.location(self.route.location).settings;
         let compression = &*settings.compression;

@@ -9,7 +9,7 @@ use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
     OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page,
 };
-use sekisho_http::{Method, Refusal, Status};
+use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{Action, ConnectionFacts, Handover, Request, RouteState, Wait, media_type};
 
@@ -214,8 +214,8 @@ impl Starting<'_> {
     fn start(
         mut self,
         action: Action<Rc<OpenFile>>,
-        fields: &mut Vec<u8>,
-        task_fields: &mut Vec<u8>,
+        fields: &mut Fields,
+        task_fields: &mut Fields,
     ) -> Started {
         let Self { request, route, now, .. } = self;
         let bound_site: &BoundSite = &self.accepted.bound_site;
@@ -278,7 +278,7 @@ impl Starting<'_> {
         }
     }
 
-    fn cgi(&self, fields: &mut Vec<u8>) -> Result<Box<dyn Task>, Status> {
+    fn cgi(&self, fields: &mut Fields) -> Result<Box<dyn Task>, Status> {
         let Self { request, route, .. } = *self;
         // The body belongs to the action that was asked for: what is answered instead is a plain GET, and an
         // error page comes when the body has gone elsewhere.
@@ -297,7 +297,7 @@ impl Starting<'_> {
     fn file_operation(
         &self,
         file_op: &sekisho_route::FileOp,
-        fields: &mut Vec<u8>,
+        fields: &mut Fields,
     ) -> Result<Box<dyn Task>, Status> {
         // Only what was asked for is done.
         if !self.asked.is_request {
@@ -336,12 +336,10 @@ fn started(task: Result<Box<dyn Task>, Status>) -> Started {
     task.map_or_else(Started::Failed, Started::Task)
 }
 
-fn allow_field(route: &RouteState, fields: &mut Vec<u8>) {
+fn allow_field(route: &RouteState, fields: &mut Fields) {
     if route.allow.is_empty() {
         // `return 405`: what else would be taken is not known.
         return;
     }
-    fields.extend_from_slice(b"Allow: ");
-    fields.extend_from_slice(&route.allow);
-    fields.extend_from_slice(b"\r\n");
+    fields.push("Allow", &route.allow);
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::{Outbox, Piece, Task};
-use sekisho_http::{Head, Status};
+use sekisho_http::{Fields, Head, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment, RequestId};
 use sekisho_route::{RequestIdSeed, RouteState};
 
@@ -28,7 +28,7 @@ pub(crate) struct Exchange {
     /// Under which configuration, and with which id in the logs; set by its first answer.
     pub(crate) accepted: Option<Accepted>,
     /// The response's field lines.
-    pub(crate) fields: Vec<u8>,
+    pub(crate) fields: Fields,
     /// The first path that came to nothing.
     pub(crate) failed_path: Vec<u8>,
     /// When the first byte of this request was seen, and how many have been taken.
@@ -94,7 +94,7 @@ impl Default for Exchange {
             head: Head::default(),
             route: RouteState::default(),
             accepted: None,
-            fields: Vec::new(),
+            fields: Fields::new(),
             failed_path: Vec::new(),
             since: Moment::ZERO,
             received: 0,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use sekisho_config::{Level, ServerId};
 use sekisho_handler::cgi::HandlerContext as _;
 use sekisho_handler::listing::{self, Listed};
+use sekisho_http::Fields;
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState};
 
@@ -39,7 +40,7 @@ pub(crate) fn list(
     context: WorkerContext,
     request: &Request<'_>,
     route_state: &RouteState,
-    fields: &mut Vec<u8>,
+    fields: &mut Fields,
     now: Moment,
 ) -> Listed {
     let (worker, bound_site) = (Rc::clone(&context.worker), Rc::clone(&context.bound_site));

@@ -16,14 +16,12 @@ use crate::site;
 use crate::worker::BoundSite;
 
 impl Exchange {
-    /// The field lines that every answer begins with.
+    /// The fields that every answer begins with.
     pub(crate) fn begin_fields(&mut self, bound_site: &BoundSite, link: &Link, now: Moment) {
         let settings = &bound_site.site.location(self.route.location).settings;
         self.fields.clear();
-        self.fields.extend_from_slice(b"Server: ");
-        self.fields.extend_from_slice(site::product(settings).as_bytes());
-        self.fields.extend_from_slice(b"\r\n");
-        link.worker.clock.write_date_field(now, &mut self.fields);
+        self.fields.push("Server", site::product(settings));
+        link.worker.clock.push_date(now, &mut self.fields);
     }
 
     /// Sends a reply; `file_bytes` is how long the file is that it is about.

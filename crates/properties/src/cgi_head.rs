@@ -82,7 +82,7 @@ fn leaves_well(head: &ResponseHead) {
             "{lower}"
         );
     }
-    let text = [b"HTTP/1.1 200 OK\r\n", head.fields.as_slice(), b"\r\n"].concat();
+    let text = [b"HTTP/1.1 200 OK\r\n", head.fields.as_lines(), b"\r\n"].concat();
     let mut room = vec![httparse::EMPTY_HEADER; lines.len() + 1];
     let mut response = httparse::Response::new(&mut room);
     assert_eq!(response.parse(&text), Ok(httparse::Status::Complete(text.len())));
@@ -100,13 +100,7 @@ fn leaves_well(head: &ResponseHead) {
 }
 
 fn lines_of(head: &ResponseHead) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut lines = Vec::new();
-    for line in head.fields.split_inclusive(|byte| *byte == b'\n') {
-        let line = line.strip_suffix(b"\r\n").expect("a line ends with CRLF");
-        let colon = line.windows(2).position(|two| two == b": ").expect("a name and a value");
-        lines.push((line[..colon].to_vec(), line[colon + 2..].to_vec()));
-    }
-    lines
+    head.fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
 }
 
 /// What a strict head of whole lines lets pass: line by line, with a `Location` of the client's at the end.
@@ -151,7 +145,7 @@ fn stays(head: &ResponseHead) {
     if let Some(length) = head.content_length {
         text.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
     }
-    text.extend_from_slice(&head.fields);
+    text.extend_from_slice(head.fields.as_lines());
     text.extend_from_slice(b"\r\n");
     let rules = HeadRules { bytes_max: usize::MAX, is_strict: true, takes_accel: true };
     let len = text.len();

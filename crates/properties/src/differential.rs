@@ -88,16 +88,14 @@ pub fn ours(mut stream: &[u8]) -> Vec<Understood> {
         let mut framer = Framer::default();
         let Ok(blank) = framer.skip_blank(stream) else { break };
         stream = &stream[blank..];
-        let Ok(Some(frame)) = framer.advance(stream, &limits) else { break };
         let mut head = Head::default();
-        head.begin(frame.line.method(stream), frame.line.target(stream), frame.line.version());
-        let fields = parse::fields(&stream[frame.fields_at..frame.len], frame.fields, &mut head);
-        let Ok(message) = fields.and_then(|()| parse::message(&head)) else { break };
+        let read = parse::head(&mut framer, stream, &limits, &mut head);
+        let Ok(Some((len, message))) = read else { break };
         let is_too_long = matches!(message.framing, Framing::Length(n) if n > HYPERS_LENGTH_MAX);
         if is_too_long || message.expectation == Expectation::Unknown {
             break;
         }
-        stream = &stream[frame.len..];
+        stream = &stream[len..];
         let Some(body) = body(message.framing, &mut stream) else { break };
         let mut fields: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
         for (name, value) in head.fields() {

@@ -55,7 +55,7 @@ pub fn check(data: &[u8]) {
     route_state.path.extend_from_slice(line(1));
     route_state.query.extend_from_slice(line(2));
     route_state.host = line(3).to_vec();
-    let fields = [b"Y: ", line(4), b"\r\n"].concat();
+    let fields = [("Y", line(4))].into_iter().collect();
     let sent = Sent { status: Some(Status::OK), fields: &fields, ..Sent::default() };
     let settings = &TABLE.location(route_state.location).settings;
     assert_eq!(settings.access_logs.len(), 2);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sekisho_config::{LocationId, Memory, Options, RateLimit, Settings, load};
-use sekisho_http::{Head, Status, target};
+use sekisho_http::{Fields, Head, Status, target};
 use sekisho_route::{
     AccessChecks, Action, ConnectionFacts, Files, LineFormat, Look, Password, Rated, Request,
     RequestIdSeed, RouteState, Sent, Table, TimeTexts, WallTime, added_fields, log_line,
@@ -70,9 +70,9 @@ fn check(table: &Table, request: &Request<'_>, route_state: &RouteState, action:
     if let Action::Redirect(_) = action {
         assert!(route_state.text.iter().all(u8::is_ascii_graphic), "{:?}", route_state.text);
     }
-    let mut fields = Vec::new();
+    let mut fields = Fields::new();
     added_fields(table, request, route_state, Status::OK, Some(1), &mut fields);
-    check_lines(&fields);
+    check_lines(fields.as_lines());
     let _ = media_type(table, route_state);
     let sent = Sent { status: Some(Status::OK), fields: &fields, ..Sent::default() };
     for log in table.location(route_state.location).settings.access_logs.iter() {

@@ -140,14 +140,10 @@ fn sends_one_request(text: &[u8], seed: u32) {
         fields_max: usize::MAX,
         ..Policy::default()
     };
-    let frame = Framer::default().advance(&scratch.out, &limits).expect("sound").expect("whole");
-    assert_eq!(frame.len, scratch.out.len(), "one head and nothing behind it");
     let mut head = Head::default();
-    let line = frame.line;
-    head.begin(line.method(&scratch.out), line.target(&scratch.out), line.version());
-    let fields = &scratch.out[frame.fields_at..frame.len];
-    parse::fields(fields, frame.fields, &mut head).expect("sound fields");
-    let message = parse::message(&head).expect("one meaning");
+    let read = parse::head(&mut Framer::default(), &scratch.out, &limits, &mut head);
+    let (len, message) = read.expect("one meaning").expect("whole");
+    assert_eq!(len, scratch.out.len(), "one head and nothing behind it");
     assert_eq!((head.method_name(), head.target(), head.version()), (method, target, version));
     let framing = match body {
         RequestBody::None => Framing::None,

@@ -1,8 +1,8 @@
 //! Whether an answer is compressed, with what, and what that makes of its head. A decision on settings, the
-//! request's head and the answer's field lines; it compresses nothing itself.
+//! request's head and the answer's fields; it compresses nothing itself.
 
 use sekisho_config::{Compression, NoGzipFor, Proxied};
-use sekisho_http::{Accepted, Coding, Head, Known, Status, Version, date};
+use sekisho_http::{Accepted, Coding, Fields, Head, Known, Status, Version, date};
 
 /// What is known of an answer before it is sent.
 #[derive(Clone, Copy, Debug)]
@@ -11,9 +11,9 @@ pub struct Answer<'a> {
     pub status: Status,
     /// How long its body is, where that is known.
     pub length: Option<u64>,
-    /// Its field lines, each ended by CRLF.
-    pub fields: &'a [u8],
-    /// Its media type, where no line says it (304).
+    /// Its fields.
+    pub fields: &'a Fields,
+    /// Its media type, where no field says it (304).
     pub media_type: &'a [u8],
 }
 
@@ -31,15 +31,15 @@ pub fn choose(compression: &Compression, head: &Head, answer: &Answer<'_>, now: 
     if !compression.is_on() || !matches!(answer.status.code(), 200 | 304 | 403 | 404) {
         return Choice::default();
     }
-    if answer.length == Some(0) || field(answer.fields, "content-encoding").is_some() {
+    if answer.length == Some(0) || answer.fields.has("content-encoding") {
         return Choice::default();
     }
     // RFC 9111 §5.2.2.6: whoever says so does not want it changed on the way.
-    let mut controls = fields(answer.fields, "cache-control");
+    let mut controls = answer.fields.all(b"cache-control");
     if controls.any(|value| has_word(value, b"no-transform")) {
         return Choice::default();
     }
-    let media_type = field(answer.fields, "content-type").unwrap_or(answer.media_type);
+    let media_type = answer.fields.get("content-type").unwrap_or(answer.media_type);
     let fits = |coding: &Coding| {
         let one = compression.of(*coding);
         one.is_on
@@ -97,7 +97,7 @@ fn is_for_proxies(proxied: Proxied, head: &Head, answer: &Answer<'_>, now: i64) 
     if proxied.auth && head.known(Known::Authorization).is_some() {
         return true;
     }
-    if let Some(expires) = field(answer.fields, "expires") {
+    if let Some(expires) = answer.fields.get("expires") {
         return proxied.expired && date::parse(expires).is_some_and(|at| at < now);
     }
     let words = [
@@ -105,39 +105,35 @@ fn is_for_proxies(proxied: Proxied, head: &Head, answer: &Answer<'_>, now: i64) 
         (proxied.no_store, b"no-store"),
         (proxied.private, b"private"),
     ];
-    if field(answer.fields, "cache-control").is_some() {
-        return fields(answer.fields, "cache-control")
+    if answer.fields.has("cache-control") {
+        return answer
+            .fields
+            .all(b"cache-control")
             .any(|value| words.iter().any(|(is_on, word)| *is_on && has_word(value, word)));
     }
-    let has = |name| field(answer.fields, name).is_some();
-    let is_known = proxied.no_last_modified && has("last-modified");
-    let is_tagged = proxied.no_etag && has("etag");
+    let is_known = proxied.no_last_modified && answer.fields.has("last-modified");
+    let is_tagged = proxied.no_etag && answer.fields.has("etag");
     !is_known && !is_tagged
 }
 
-/// Changes the field lines to those of the compressed answer: it has a coding, no ranges, and a tag that is
+/// Changes the fields to those of the compressed answer: it has a coding, no ranges, and a tag that is
 /// weak, for its bytes may differ from time to time (RFC 9110 §8.8.1).
-pub fn mark_compressed(lines: &mut Vec<u8>, coding: Coding) {
-    remove(lines, "accept-ranges");
-    weaken_tag(lines);
-    lines.extend_from_slice(b"Content-Encoding: ");
-    lines.extend_from_slice(coding.name().as_bytes());
-    lines.extend_from_slice(b"\r\n");
+pub fn mark_compressed(fields: &mut Fields, coding: Coding) {
+    fields.remove("accept-ranges");
+    weaken_tag(fields);
+    fields.push("Content-Encoding", coding.name());
 }
 
 /// Makes the `ETag` weak, if there is one.
-pub fn weaken_tag(lines: &mut Vec<u8>) {
-    let Some((name, value)) = find(lines, "etag") else { return };
-    if !lines[value.clone()].starts_with(b"W/") {
-        lines.splice(name.end..value.start, *b": W/");
-    }
+pub fn weaken_tag(fields: &mut Fields) {
+    fields.change("etag", |value| (!value.starts_with(b"W/")).then(|| [b"W/", value].concat()));
 }
 
-/// Adds `Vary: Accept-Encoding`, unless a line says that already.
-pub fn mark_varying(lines: &mut Vec<u8>) {
+/// Adds `Vary: Accept-Encoding`, unless a field says that already.
+pub fn mark_varying(fields: &mut Fields) {
     let says = |value: &[u8]| has_word(value, b"accept-encoding") || has_word(value, b"*");
-    if !fields(lines, "vary").any(says) {
-        lines.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+    if !fields.all(b"vary").any(says) {
+        fields.push("Vary", "Accept-Encoding");
     }
 }
 
@@ -146,48 +142,5 @@ fn has_word(list: &[u8], word: &[u8]) -> bool {
     list.split(|byte| *byte == b',').any(|member| {
         let name = member.split(|byte| *byte == b'=').next().unwrap_or_default();
         name.trim_ascii().eq_ignore_ascii_case(word)
-    })
-}
-
-fn remove(lines: &mut Vec<u8>, name: &str) {
-    while let Some((start, value)) = find(lines, name) {
-        lines.drain(start.start..value.end + 2);
-    }
-}
-
-/// The first value of a field.
-fn field<'a>(lines: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    find(lines, name).map(|(_, value)| &lines[value])
-}
-
-/// Every value of a field.
-fn fields<'a>(lines: &'a [u8], name: &str) -> impl Iterator<Item = &'a [u8]> {
-    split(lines).filter(move |(key, _)| is_name(&lines[key.clone()], name)).map(|(_, v)| &lines[v])
-}
-
-type Stretch = std::ops::Range<usize>;
-
-fn find(lines: &[u8], name: &str) -> Option<(Stretch, Stretch)> {
-    split(lines).find(|(key, _)| is_name(&lines[key.clone()], name))
-}
-
-fn is_name(key: &[u8], name: &str) -> bool {
-    key.eq_ignore_ascii_case(name.as_bytes())
-}
-
-/// Where the names and values of whole lines stand.
-fn split(lines: &[u8]) -> impl Iterator<Item = (Stretch, Stretch)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        loop {
-            let rest = lines.get(at..).filter(|rest| !rest.is_empty())?;
-            let length = rest.windows(2).position(|end| end == b"\r\n")?;
-            let (start, line) = (at, &rest[..length]);
-            at += length + 2;
-            let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
-            let value = &line[colon + 1..];
-            let lead = value.len() - value.trim_ascii_start().len();
-            return Some((start..start + colon, start + colon + 1 + lead..start + length));
-        }
     })
 }

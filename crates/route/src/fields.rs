@@ -2,14 +2,15 @@
 //! must never let a value split the response.
 
 use sekisho_config::{Expires, LocationId, Template};
-use sekisho_http::{Status, date};
+use sekisho_http::fields::is_field_value;
+use sekisho_http::{Fields, Status, date};
 
 use crate::redirect;
 use crate::route_state::{Request, RouteState};
 use crate::table::Table;
 use crate::variable::{Sent, expand};
 
-/// Appends `Expires`, `Cache-Control`, `WWW-Authenticate` and the `add_header`s, each line ended by CRLF. A value that is
+/// Adds `Expires`, `Cache-Control`, `WWW-Authenticate` and the `add_header`s. A value that is
 /// empty, or has a control byte in it, adds nothing. `modified` is the answer's `Last-Modified`.
 pub fn added_fields(
     table: &Table,
@@ -17,22 +18,20 @@ pub fn added_fields(
     route_state: &RouteState,
     status: Status,
     modified: Option<i64>,
-    out: &mut Vec<u8>,
+    out: &mut Fields,
 ) {
     let settings = &table.location(route_state.location).settings;
     let is_good =
         matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
     if modified.is_some_and(|modified| modified > request.wall.unix_secs)
-        && has_field(out, b"last-modified")
+        && out.has("last-modified")
     {
         // No date is later than the answer itself (RFC 9110 §8.8.2.1).
-        remove_field(out, b"last-modified");
-        out.extend_from_slice(b"Last-Modified: ");
-        date::write(request.wall.unix_secs, out);
-        out.extend_from_slice(b"\r\n");
+        out.remove("last-modified");
+        out.push_with("Last-Modified", |value| date::write(request.wall.unix_secs, value));
     }
     if is_good {
-        let said = |value: &Template, is_modified, out: &[u8]| {
+        let said = |value: &Template, is_modified, out: &Fields| {
             let mut text = Vec::new();
             expand_sent(value, table, request, route_state, status, out, &mut text);
             let text = std::str::from_utf8(&text).unwrap_or_default();
@@ -45,7 +44,7 @@ pub fn added_fields(
             plain => push_expires(plain, now, modified, out),
         }
     }
-    if !route_state.redirect.is_empty() && !has_field(out, b"location") {
+    if !route_state.redirect.is_empty() && !out.has("location") {
         redirect::push_kept(table, request, route_state, out);
     }
     if route_state.access_progress.is_challenged {
@@ -61,9 +60,11 @@ pub fn added_fields(
         };
         if ["Last-Modified", "ETag"].iter().any(|known| field.name.eq_ignore_ascii_case(known)) {
             // As in nginx, these take the place of the file's own; an empty one takes it away.
-            remove_field(out, field.name.as_bytes());
+            out.remove(&field.name);
         }
-        push_field(&field.name, value, out);
+        if !value.is_empty() && is_field_value(value) {
+            out.push(&*field.name, value);
+        }
     }
 }
 
@@ -74,55 +75,24 @@ fn expand_sent(
     request: &Request<'_>,
     route_state: &RouteState,
     status: Status,
-    lines: &[u8],
+    fields: &Fields,
     out: &mut Vec<u8>,
 ) {
-    let known = without_charset(lines);
+    let known = without_charset(fields);
     let sent = Sent { status: Some(status), fields: &known, ..Sent::default() };
     expand(value, table, request, route_state, Some(&sent), out);
 }
 
-/// Takes every field of this name out of field lines.
-fn remove_field(lines: &mut Vec<u8>, name: &[u8]) {
-    if !has_field(lines, name) {
-        return;
-    }
-    let kept: Vec<u8> = lines
-        .split_inclusive(|byte| *byte == b'\n')
-        .filter(|line| !has_field(line, name))
-        .flatten()
-        .copied()
-        .collect();
-    *lines = kept;
-}
-
-/// Whether these field lines have one of this name.
-fn has_field(lines: &[u8], name: &[u8]) -> bool {
-    lines.split(|byte| *byte == b'\n').any(|line| {
-        let (start, rest) = line.split_at_checked(name.len()).unwrap_or((line, b""));
-        rest.first() == Some(&b':') && start.eq_ignore_ascii_case(name)
-    })
-}
-
-/// The field lines, with `Content-Type` as nginx has it at this time: the type, without a `charset`.
-fn without_charset(lines: &[u8]) -> Vec<u8> {
-    const TYPE: &[u8] = b"content-type:";
-    let mut out = Vec::with_capacity(lines.len());
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        let is_type = line.get(..TYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(TYPE));
-        let (kind, parameter) = match line.iter().position(|byte| *byte == b';') {
-            Some(at) if is_type => line.split_at(at),
-            _ => (line, &[][..]),
-        };
-        let name = parameter.get(1..).unwrap_or_default().trim_ascii_start();
-        if name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"charset=")) {
-            out.extend_from_slice(kind);
-            out.extend_from_slice(b"\r\n");
-        } else {
-            out.extend_from_slice(line);
-        }
-    }
-    out
+/// The fields, with `Content-Type` as nginx has it at this time: the type, without a `charset`.
+fn without_charset(fields: &Fields) -> Fields {
+    let mut known = fields.clone();
+    known.change("content-type", |value| {
+        let (kind, parameter) = value.split_at(value.iter().position(|byte| *byte == b';')?);
+        let name = parameter[1..].trim_ascii_start();
+        let is_charset = name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"charset="));
+        is_charset.then(|| kind.to_vec())
+    });
+    known
 }
 
 /// The media type for `route_state.path`: by its extension, or else the `default_type`.
@@ -152,28 +122,20 @@ fn extension(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// `WWW-Authenticate`: the realm is a quoted string (RFC 7617 §2). What cannot stand in a field is left out.
-fn push_challenge(realm: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"WWW-Authenticate: Basic realm=\"");
-    for &byte in realm.iter().filter(|byte| !byte.is_ascii_control()) {
-        if matches!(byte, b'"' | b'\\') {
-            out.push(b'\\');
+fn push_challenge(realm: &[u8], out: &mut Fields) {
+    out.push_with("WWW-Authenticate", |value| {
+        value.extend_from_slice(b"Basic realm=\"");
+        for &byte in realm.iter().filter(|byte| !byte.is_ascii_control()) {
+            if matches!(byte, b'"' | b'\\') {
+                value.push(b'\\');
+            }
+            value.push(byte);
         }
-        out.push(byte);
-    }
-    out.extend_from_slice(b"\"\r\n");
+        value.push(b'"');
+    });
 }
 
-fn push_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
-    if value.is_empty() || value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
-        return;
-    }
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn push_expires(expires: &Expires, now: i64, modified: Option<i64>, out: &mut Vec<u8>) {
+fn push_expires(expires: &Expires, now: i64, modified: Option<i64>, out: &mut Fields) {
     const EPOCH: i64 = 1;
     /// Thu, 31 Dec 2037 23:55:55 GMT
     const END: i64 = 2_145_916_555;
@@ -200,17 +162,14 @@ fn push_expires(expires: &Expires, now: i64, modified: Option<i64>, out: &mut Ve
         }
     };
     // What a program has said about it gives way, as in nginx.
-    remove_field(out, b"expires");
-    remove_field(out, b"cache-control");
-    out.extend_from_slice(b"Expires: ");
-    date::write(at, out);
-    out.extend_from_slice(b"\r\nCache-Control: ");
-    match max_age {
-        None => out.extend_from_slice(b"no-cache"),
+    out.remove("expires");
+    out.remove("cache-control");
+    out.push_with("Expires", |value| date::write(at, value));
+    out.push_with("Cache-Control", |value| match max_age {
+        None => value.extend_from_slice(b"no-cache"),
         Some(age) => {
-            out.extend_from_slice(b"max-age=");
-            out.extend_from_slice(itoa::Buffer::new().format(age).as_bytes());
+            value.extend_from_slice(b"max-age=");
+            value.extend_from_slice(itoa::Buffer::new().format(age).as_bytes());
         }
-    }
-    out.extend_from_slice(b"\r\n");
+    });
 }

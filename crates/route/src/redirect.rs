@@ -2,7 +2,7 @@
 //! value, whatever the path or a variable holds.
 
 use sekisho_config::{Part, Settings, Template};
-use sekisho_http::{Method, target};
+use sekisho_http::{Fields, Method, target};
 
 use crate::route_state::{Request, RouteState};
 use crate::table::Table;
@@ -60,14 +60,14 @@ pub(crate) fn push_kept(
     table: &Table,
     request: &Request<'_>,
     route_state: &RouteState,
-    out: &mut Vec<u8>,
+    out: &mut Fields,
 ) {
-    out.extend_from_slice(b"Location: ");
-    if route_state.redirect.first() == Some(&b'/') {
-        push_origin(table, request, route_state, out);
-    }
-    out.extend_from_slice(&route_state.redirect);
-    out.extend_from_slice(b"\r\n");
+    out.push_with("Location", |value| {
+        if route_state.redirect.first() == Some(&b'/') {
+            push_origin(table, request, route_state, value);
+        }
+        value.extend_from_slice(&route_state.redirect);
+    });
 }
 
 /// Writes the value of `Allow` over what `out` holds.

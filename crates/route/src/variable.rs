@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Template, Variable};
-use sekisho_http::{Head, Known, Status, date, target};
+use sekisho_http::{Fields, Head, Known, Status, date, target};
 
 use crate::access_checks::LimitStatus;
 use crate::address::push_ip;
@@ -28,8 +28,8 @@ pub struct Sent<'a> {
     pub bytes: u64,
     /// Bytes of the body that were sent.
     pub body_bytes: u64,
-    /// The response's field lines, each ended by CRLF.
-    pub fields: &'a [u8],
+    /// The response's fields.
+    pub fields: &'a Fields,
     /// From the first byte of the request to the end of the answer.
     pub request_nanos: u64,
     /// Bytes of the request: line, fields and body.
@@ -394,19 +394,12 @@ fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Every value of a response field, joined.
-fn push_sent_field(lines: &[u8], name: &[u8], out: &mut Vec<u8>) {
-    let mut is_first = true;
-    for line in lines.split(|byte| *byte == b'\n') {
-        let Some((start, value)) = line.split_at_checked(name.len()) else { continue };
-        if let Some(value) = value.strip_prefix(b":")
-            && start.eq_ignore_ascii_case(name)
-        {
-            if !is_first {
-                out.extend_from_slice(b", ");
-            }
-            is_first = false;
-            out.extend_from_slice(value.trim_ascii());
+fn push_sent_field(fields: &Fields, name: &[u8], out: &mut Vec<u8>) {
+    for (at, value) in fields.all(name).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(b", ");
         }
+        out.extend_from_slice(value.trim_ascii());
     }
 }
 

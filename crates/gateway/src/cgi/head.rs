@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 
 use super::cause::HeadError;
 
@@ -42,8 +42,8 @@ pub struct HeadRules {
 pub struct ResponseHead {
     /// The status.
     pub status: Status,
-    /// Field lines, each ended by CRLF, without those the server writes: ready to be sent.
-    pub fields: Vec<u8>,
+    /// Its fields, without those the server writes: ready to be sent.
+    pub fields: Fields,
     /// `Content-Length`, which is not among the fields.
     pub content_length: Option<u64>,
     /// Whether there is a `Content-Type` among the fields.
@@ -57,7 +57,7 @@ impl ResponseHead {
     pub const fn body_only() -> Self {
         Self {
             status: Status::OK,
-            fields: Vec::new(),
+            fields: Fields::new(),
             content_length: None,
             has_content_type: false,
             kind: Kind::Document,
@@ -107,7 +107,7 @@ pub struct HeadReader {
     bytes: usize,
     /// A line whose end has not come yet.
     line: Vec<u8>,
-    fields: Vec<u8>,
+    fields: Fields,
     field_count: usize,
     status: Option<Status>,
     status_line: Option<Status>,
@@ -146,7 +146,7 @@ impl HeadReader {
             rules,
             bytes: 0,
             line: Vec::new(),
-            fields: Vec::new(),
+            fields: Fields::new(),
             field_count: 0,
             status: None,
             content_length: None,
@@ -257,7 +257,7 @@ impl HeadReader {
             return Ok(());
         }
         self.has_content_type |= is("content-type");
-        push_field(name, value, &mut self.fields);
+        self.fields.push(name, value);
         Ok(())
     }
 
@@ -281,7 +281,7 @@ impl HeadReader {
                 Kind::LocalRedirect(location)
             }
             (None, Some(location)) => {
-                push_field(b"Location", &location, &mut fields);
+                fields.push("Location", &location);
                 if status == Status::OK {
                     status = Status::FOUND;
                 }
@@ -310,7 +310,7 @@ impl HeadReader {
         let location = self.location.take();
         let without = if location.is_some() { Status::FOUND } else { Status::OK };
         if let Some(location) = location {
-            push_field(b"Location", &location, &mut fields);
+            fields.push("Location", &location);
         }
         ResponseHead {
             status: self.status_line.or(self.status).unwrap_or(without),
@@ -323,15 +323,9 @@ impl HeadReader {
 
     /// Takes away the fields that a `Connection` field names (RFC 9110 §7.6.1).
     fn drop_nominated(&mut self) {
-        let lines = mem::take(&mut self.fields);
-        self.has_content_type = false;
-        for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-            if !self.nominated.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                self.has_content_type |= name.eq_ignore_ascii_case(b"content-type");
-                self.fields.extend_from_slice(line);
-            }
-        }
+        let nominated = &self.nominated;
+        self.fields.retain(|name, _| !nominated.iter().any(|one| one.eq_ignore_ascii_case(name)));
+        self.has_content_type = self.fields.has("content-type");
     }
 }
 
@@ -341,12 +335,6 @@ fn put<T>(slot: &mut Option<T>, value: T, twice: HeadError) -> Result<(), HeadEr
     }
     *slot = Some(value);
     Ok(())
-}
-
-fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    for part in [name, b": ", value, b"\r\n"] {
-        out.extend_from_slice(part);
-    }
 }
 
 /// RFC 9110 §5.6.2

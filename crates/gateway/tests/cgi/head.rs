@@ -19,7 +19,7 @@ fn head(rules: HeadRules, text: &str) -> ResponseHead {
 
 /// `200 [Content-Type: a/b|…] length kind`
 fn shown(head: &ResponseHead) -> String {
-    let fields = String::from_utf8_lossy(&head.fields).replace("\r\n", "|");
+    let fields = String::from_utf8_lossy(head.fields.as_lines()).replace("\r\n", "|");
     let length = head.content_length.map(|length| format!(" {length}")).unwrap_or_default();
     let kind = match &head.kind {
         Kind::Document => String::new(),

@@ -10,23 +10,23 @@ pub(super) mod proppatch;
 
 use rustix::io::Errno;
 use sekisho_config::FileOps;
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_webdav::Invalid;
 
 use super::intake::Sink;
-use super::{Answer, Call, Failure, Outcome, push_field};
+use super::{Answer, Call, Failure, Outcome};
 
 pub(super) use dead::copy as copy_properties;
 
 /// What the answer to OPTIONS says of it.
-pub(super) fn describe(file_ops: &FileOps, fields: &mut Vec<u8>) {
+pub(super) fn describe(file_ops: &FileOps, fields: &mut Fields) {
     if !file_ops.ext_methods.options {
         return;
     }
     let classes = if file_ops.ext_methods.lock { "1, 2" } else { "1" };
-    push_field(fields, "DAV", classes.as_bytes());
+    fields.push("DAV", classes.as_bytes());
     // Without it Microsoft's clients try other protocols first.
-    push_field(fields, "MS-Author-Via", b"DAV");
+    fields.push("MS-Author-Via", b"DAV");
 }
 
 /// A body of XML, gathered in memory until it is complete.

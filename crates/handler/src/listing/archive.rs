@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use sekisho_config::Level;
-use sekisho_http::{Status, target};
+use sekisho_http::{Fields, Status, target};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Moment, Share};
 
@@ -53,7 +53,7 @@ pub(super) struct ArchiveTask {
     /// What it holds is taken from the budget.
     share: Share,
     status: Status,
-    fields: Vec<u8>,
+    fields: Fields,
     is_head: bool,
     buffer: Vec<u8>,
     blocks: u32,
@@ -92,10 +92,12 @@ impl ArchiveTask {
         is_head: bool,
     ) -> Self {
         let name = folder_name(&place.path);
-        let mut fields = match kind {
-            Kind::Zip => b"Content-Type: application/zip\r\n".to_vec(),
-            Kind::Tar => b"Content-Type: application/x-tar\r\n".to_vec(),
+        let mut fields = Fields::new();
+        let media_type = match kind {
+            Kind::Zip => "application/zip",
+            Kind::Tar => "application/x-tar",
         };
+        fields.push("Content-Type", media_type);
         disposition(&name, kind, &mut fields);
         let encoder = match kind {
             Kind::Zip => Encoder::Zip(Box::default()),
@@ -291,24 +293,27 @@ fn folder_name(path: &[u8]) -> Vec<u8> {
 }
 
 /// `Content-Disposition`, with a name in ASCII for old clients (RFC 6266).
-fn disposition(name: &[u8], kind: Kind, fields: &mut Vec<u8>) {
-    fields.extend_from_slice(b"Content-Disposition: attachment; filename=\"");
-    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b" !#&()+,-.=@[]^_{}~".contains(&byte);
-    fields.extend(name.iter().map(|byte| if is_safe(*byte) { *byte } else { b'_' }));
-    fields.extend_from_slice(kind.extension());
-    fields.push(b'"');
-    if std::str::from_utf8(name).is_ok() {
-        fields.extend_from_slice(b"; filename*=UTF-8''");
-        for &byte in name {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                fields.push(byte);
-            } else {
-                target::push_escape(byte, fields);
+fn disposition(name: &[u8], kind: Kind, fields: &mut Fields) {
+    fields.push_with("Content-Disposition", |value| {
+        value.extend_from_slice(b"attachment; filename=\"");
+        let is_safe =
+            |byte: u8| byte.is_ascii_alphanumeric() || b" !#&()+,-.=@[]^_{}~".contains(&byte);
+        value.extend(name.iter().map(|byte| if is_safe(*byte) { *byte } else { b'_' }));
+        value.extend_from_slice(kind.extension());
+        value.push(b'"');
+        if std::str::from_utf8(name).is_ok() {
+            value.extend_from_slice(b"; filename*=UTF-8''");
+            for &byte in name {
+                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    value.push(byte);
+                } else {
+                    target::push_escape(byte, value);
+                }
             }
+            value.extend_from_slice(kind.extension());
         }
-        fields.extend_from_slice(kind.extension());
-    }
-    fields.extend_from_slice(b"\r\nX-Content-Type-Options: nosniff\r\n");
+    });
+    fields.push("X-Content-Type-Options", "nosniff");
 }
 
 #[cfg(test)]
@@ -319,13 +324,12 @@ mod tests {
     fn an_archive_is_named_after_its_folder() {
         assert_eq!(folder_name(b"/a/b c/"), b"b c");
         assert_eq!(folder_name(b"/"), b"files");
-        let mut fields = Vec::new();
+        let mut fields = Fields::new();
         disposition("ü\"\\;x".as_bytes(), Kind::Zip, &mut fields);
-        let fields = String::from_utf8(fields).expect("text");
-        let line = fields.lines().next().expect("a line");
+        let value = fields.get("content-disposition").expect("it is said");
         assert_eq!(
-            line,
-            "Content-Disposition: attachment; filename=\"_____x.zip\"; \
+            String::from_utf8_lossy(value),
+            "attachment; filename=\"_____x.zip\"; \
              filename*=UTF-8''%C3%BC%22%5C%3Bx.zip"
         );
     }

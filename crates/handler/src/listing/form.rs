@@ -1,7 +1,7 @@
 //! The forms of a listing: the page, and nginx's XML, JSON and JSONP to the byte.
 
 use sekisho_config::ListingFormat;
-use sekisho_http::{Head, Known, date};
+use sekisho_http::{Fields, Head, Known, date};
 
 use super::entry::Facts;
 use super::order::argument;
@@ -44,13 +44,18 @@ impl Form {
         })
     }
 
-    /// The field lines that say what it is.
-    pub(super) fn fields(&self) -> &'static [u8] {
-        match self {
-            Self::Html => page::FIELDS,
-            Self::Xml => b"Content-Type: text/xml; charset=utf-8\r\n",
-            Self::Json => b"Content-Type: application/json\r\n",
-            Self::Jsonp(_) => b"Content-Type: application/javascript\r\n",
+    /// Adds the fields that say what it is.
+    pub(super) fn push_fields(&self, fields: &mut Fields) {
+        let media_type = match self {
+            Self::Html => crate::answer::HTML,
+            Self::Xml => "text/xml; charset=utf-8",
+            Self::Json => "application/json",
+            Self::Jsonp(_) => "application/javascript",
+        };
+        fields.push("Content-Type", media_type);
+        if matches!(self, Self::Html) {
+            fields.push("Content-Security-Policy", page::POLICY);
+            fields.push("X-Content-Type-Options", "nosniff");
         }
     }
 }

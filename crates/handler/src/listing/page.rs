@@ -17,18 +17,15 @@ macro_rules! digests {
     (style $style:literal, script $script:literal) => {
         #[cfg(test)]
         const DIGESTS: [&str; 2] = [$style, $script];
-        /// The field lines of a page.
-        pub(super) const FIELDS: &[u8] = concat!(
-            "Content-Type: text/html; charset=utf-8\r\n",
-            "Content-Security-Policy: default-src 'none'; style-src 'sha256-",
+        /// What a page may load and do.
+        pub(super) const POLICY: &str = concat!(
+            "default-src 'none'; style-src 'sha256-",
             $style,
             "'; script-src 'sha256-",
             $script,
             "'; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; ",
-            "frame-ancestors 'self'\r\n",
-            "X-Content-Type-Options: nosniff\r\n",
-        )
-        .as_bytes();
+            "frame-ancestors 'self'",
+        );
     };
 }
 

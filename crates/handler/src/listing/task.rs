@@ -3,14 +3,14 @@
 
 use std::task::{Context, Poll};
 
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_lifecycle::cancel::Cause;
 
+use super::ListedFolder;
 use super::entry::{Entries, ReadError};
 use super::form::Writer;
 use super::shared::SharedReading;
-use super::{ListedFolder, RETRY_AFTER};
 use crate::task::{self, Outbox, Progress, Task};
 
 /// So many entries are written before others have their turn.
@@ -23,7 +23,7 @@ pub(super) struct ListingTask {
     pub(super) writer: Writer,
     pub(super) place: ListedFolder,
     pub(super) status: Status,
-    pub(super) fields: Vec<u8>,
+    pub(super) fields: Fields,
     /// Only the head is wanted.
     pub(super) is_head: bool,
     /// A slice has been made: others come first.
@@ -56,7 +56,7 @@ impl ListingTask {
                     Ok(Some(entries)) => self.stage = ListingStage::Head(Some(Box::new(entries))),
                     Err(error) => {
                         if error == ReadError::OverBudget {
-                            out.fields.extend_from_slice(RETRY_AFTER);
+                            out.fields.push("Retry-After", "1");
                         }
                         return Some(Progress::Fail(self.place.failure(error)));
                     }

@@ -8,7 +8,6 @@ use crate::body::{Decoder, Progress};
 use crate::event::Event;
 use crate::frame::Framer;
 use crate::parse::{self, Expectation, Message};
-use sekisho_http::Policy;
 use sekisho_http::Scratch;
 use sekisho_http::refusal::Cause;
 
@@ -28,7 +27,8 @@ impl Http1 {
         if !bytes.is_empty() && !self.begun {
             self.begin(scratch, now);
         }
-        let parsed = skipped.and_then(|_| read_head(&mut framer, bytes, &self.base, scratch));
+        let parsed =
+            skipped.and_then(|_| parse::head(&mut framer, bytes, &self.base, &mut scratch.head));
         match parsed {
             Ok(None) => {
                 self.input = Input::Head(framer);
@@ -186,19 +186,4 @@ impl Http1 {
             self.arm(now);
         }
     }
-}
-
-/// Looks on for the end of the head, and parses it when it is there: its length, and what it says.
-fn read_head(
-    framer: &mut Framer,
-    bytes: &[u8],
-    limits: &Policy,
-    scratch: &mut Scratch,
-) -> Result<Option<(usize, Message)>, Cause> {
-    let Some(frame) = framer.advance(bytes, limits)? else { return Ok(None) };
-    let line = frame.line;
-    scratch.head.begin(line.method(bytes), line.target(bytes), line.version());
-    let fields = &bytes[frame.fields_at..frame.len];
-    parse::fields(fields, frame.fields, &mut scratch.head)?;
-    Ok(Some((frame.len, parse::message(&scratch.head)?)))
 }

@@ -161,7 +161,7 @@ proptest! {
         shell.report();
         let _ = parse::request_line(&bytes);
         let mut head = sekisho_http::Head::default();
-        let _ = parse::fields(&bytes, 3, &mut head);
+        let _ = parse::head(&mut Framer::default(), &bytes, &Policy::default(), &mut head);
         let _ = parse::message(&head);
         let _ = parse::is_host(&bytes);
         for framing in [parse::Framing::Chunked, parse::Framing::Length(max)] {

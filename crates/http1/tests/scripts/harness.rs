@@ -110,7 +110,8 @@ impl Peer {
     }
 
     pub(crate) fn heads(&mut self, status: Status, length: BodyLength) -> Sends {
-        let response = Response { status, fields: b"Server: s\r\n", length };
+        let fields = [("Server", "s")].into_iter().collect();
+        let response = Response { status, fields: &fields, length };
         self.engine.respond(&response, &mut self.scratch, self.now)
     }
 

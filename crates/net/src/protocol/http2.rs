@@ -3,7 +3,7 @@
 use sekisho_config::{Server, Settings};
 use sekisho_http::refusal::Cause;
 use sekisho_http::{BodyLength, Policy, Refusal, Response, Scratch, Sends};
-use sekisho_http2::{Code, Event as Http2Event, Http2, field_lines};
+use sekisho_http2::{Code, Event as Http2Event, Http2};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Engine, Moment, Step};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Http2Connection {
             BodyLength::Known(length) => sekisho_http2::BodyLength::Known(length),
             BodyLength::Unknown => sekisho_http2::BodyLength::Unknown,
         };
-        let fields = field_lines(response.fields);
+        let fields = response.fields.iter();
         let sends = self.with(scratch, |engine, own| {
             engine.respond(id.into(), response.status, length, fields, own, now)
         });

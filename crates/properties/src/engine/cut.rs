@@ -158,7 +158,8 @@ impl Shell {
     }
 
     fn head(&mut self, status: Status, length: BodyLength) {
-        let response = Response { status, fields: b"S: s\r\n", length };
+        let fields = [("S", "s")].into_iter().collect();
+        let response = Response { status, fields: &fields, length };
         self.engine.respond(&response, &mut self.scratch, Moment::ZERO);
     }
 

@@ -272,7 +272,8 @@ impl World {
             && !self.record.is_answered
             && !self.record.is_lost;
         let before = self.scratch.out.len();
-        let response = Response { status, fields: b"S: s\r\n", length };
+        let fields = [("S", "s")].into_iter().collect();
+        let response = Response { status, fields: &fields, length };
         let sends = self.engine.respond(&response, &mut self.scratch, self.now);
         let has_written = self.scratch.out.len() > before;
         assert_eq!(has_written, is_wanted, "exactly one answer for each request");

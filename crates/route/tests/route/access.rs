@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_route::{Table, added_fields};
 
 use crate::configured::configured;
@@ -36,12 +36,10 @@ const SLOW: &str = "c2xvdzpzZWNyZXQ=";
 
 /// What `WWW-Authenticate` says.
 fn challenge(asked: &Asked, table: &Table) -> Option<String> {
-    let mut fields = Vec::new();
+    let mut fields = Fields::new();
     let status = Status::UNAUTHORIZED;
     added_fields(table, &asked.request(), &asked.route_state, status, None, &mut fields);
-    let fields = String::from_utf8(fields).expect("text");
-    let line = fields.lines().find(|line| line.starts_with("WWW-Authenticate"));
-    line.map(|line| line["WWW-Authenticate: ".len()..].to_owned())
+    fields.get("WWW-Authenticate").map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
 /// The first rule that matches decides.

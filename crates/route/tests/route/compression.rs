@@ -8,7 +8,7 @@ use sekisho_route::compression::{
     Answer, Choice, choose, mark_compressed, mark_varying, weaken_tag,
 };
 
-use crate::support::{Asked, pattern, prefix, server, status};
+use crate::support::{self, Asked, pattern, prefix, server, status};
 
 const FILES: &[&str] = &[
     "/srv/all.css",
@@ -167,7 +167,7 @@ fn what_is_compressed_follows_from_the_answer() {
         let answer = Answer {
             status: status(*code),
             length: *length,
-            fields: fields.as_bytes(),
+            fields: &support::fields(fields),
             media_type: b"",
         };
         let choice = choose(&all, &head, &answer, 0);
@@ -175,7 +175,7 @@ fn what_is_compressed_follows_from_the_answer() {
     }
 }
 
-type Fields = &'static [(&'static str, &'static str)];
+type Pairs = &'static [(&'static str, &'static str)];
 
 #[test]
 fn what_is_compressed_follows_from_the_request() {
@@ -186,7 +186,7 @@ fn what_is_compressed_follows_from_the_request() {
     none_for_old.disable = [NoGzipFor::Msie6, NoGzipFor::UserAgent(pattern("(?i)^bad/"))].into();
     let mut even_old = on(&Coding::ALL);
     even_old.http_version = old;
-    let rows: &[(&Compression, Version, Fields, &str)] = &[
+    let rows: &[(&Compression, Version, Pairs, &str)] = &[
         (&on(&[Gzip]), new, &[("Accept-Encoding", "br, gzip")], "gzip 1 varies"),
         (&on(&[Gzip, Brotli]), new, &[("Accept-Encoding", "zstd, br, gzip")], "br 4 varies"),
         (&on(&[Gzip]), new, &[("Accept-Encoding", "br")], "- varies"),
@@ -221,7 +221,7 @@ fn what_is_compressed_follows_from_the_request() {
         let answer = Answer {
             status: status(200),
             length: Some(100),
-            fields: b"Content-Type: text/css\r\n",
+            fields: &support::fields("Content-Type: text/css\r\n"),
             media_type: b"",
         };
         let choice = choose(compression, &head(*version, fields), &answer, 0);
@@ -263,7 +263,7 @@ fn proxies_get_gzip_as_gzip_proxied_says() {
         let answer = Answer {
             status: status(200),
             length: Some(100),
-            fields: lines.as_bytes(),
+            fields: &support::fields(&lines),
             media_type: b"",
         };
         let choice = choose(&compression, &head(Version::Http11, &request), &answer, 1000);
@@ -284,13 +284,13 @@ fn the_head_of_a_compressed_answer_says_what_it_is() {
         ("", "Content-Encoding: br\r\n"),
     ];
     for (before, after) in rows {
-        let mut lines = before.as_bytes().to_vec();
-        mark_compressed(&mut lines, Coding::Brotli);
-        assert_eq!(String::from_utf8_lossy(&lines), after);
+        let mut fields = support::fields(before);
+        mark_compressed(&mut fields, Coding::Brotli);
+        assert_eq!(String::from_utf8_lossy(fields.as_lines()), after);
     }
-    let mut lines = b"X: \"a\"\r\n".to_vec();
-    weaken_tag(&mut lines);
-    assert_eq!(lines, b"X: \"a\"\r\n");
+    let mut fields = support::fields("X: \"a\"");
+    weaken_tag(&mut fields);
+    assert_eq!(fields.as_lines(), b"X: \"a\"\r\n");
 }
 
 #[test]
@@ -302,8 +302,8 @@ fn vary_is_said_once() {
         ("Vary: *\r\n", "Vary: *\r\n"),
     ];
     for (before, after) in rows {
-        let mut lines = before.as_bytes().to_vec();
-        mark_varying(&mut lines);
-        assert_eq!(String::from_utf8_lossy(&lines), after);
+        let mut fields = support::fields(before);
+        mark_varying(&mut fields);
+        assert_eq!(String::from_utf8_lossy(fields.as_lines()), after);
     }
 }

@@ -1,9 +1,10 @@
 //! `add_header`, `expires` and media types.
 
 use sekisho_config::{AddHeader, Expires, Settings};
+use sekisho_http::Fields;
 use sekisho_route::{added_fields, media_type};
 
-use crate::support::{Asked, WALL, server, status, t};
+use crate::support::{self, Asked, WALL, server, status, t};
 
 fn fields(
     change: impl FnOnce(&mut Settings) + 'static,
@@ -17,9 +18,9 @@ fn fields(
         &["/srv/a.txt"],
     );
     asked.decide(&table);
-    let mut out = Vec::new();
+    let mut out = Fields::new();
     added_fields(&table, &asked.request(), &asked.route_state, status(code), modified, &mut out);
-    String::from_utf8(out).expect("text")
+    String::from_utf8(out.as_lines().to_vec()).expect("text")
 }
 
 /// The same after these lines of a handler's.
@@ -31,9 +32,9 @@ fn fields_after(
     let table = server(Vec::new()).set(change).table();
     let mut asked = Asked::new("GET /a.txt", &["/srv/a.txt"]);
     asked.decide(&table);
-    let mut out = lines.as_bytes().to_vec();
+    let mut out = support::fields(lines);
     added_fields(&table, &asked.request(), &asked.route_state, status(200), modified, &mut out);
-    String::from_utf8(out).expect("text")
+    String::from_utf8(out.as_lines().to_vec()).expect("text")
 }
 
 /// F7: as nginx, whose handlers for these fields replace what is there.

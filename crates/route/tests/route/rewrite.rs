@@ -188,11 +188,11 @@ fn an_if_of_a_location_takes_over() {
     let fields = |line| {
         let mut asked = Asked::new(line, files);
         asked.decide(&table);
-        let mut out = Vec::new();
+        let mut out = sekisho_http::Fields::new();
         let status = sekisho_http::Status::OK;
         let (request, route_state) = (asked.request(), &asked.route_state);
         sekisho_route::added_fields(&table, &request, route_state, status, None, &mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(out.as_lines().to_vec()).unwrap()
     };
     assert_eq!(fields("GET /x"), "X-Kind: outer\r\n");
     assert_eq!(fields("GET /x?kind=a"), "X-Kind: a\r\n");
@@ -494,11 +494,11 @@ fn scripts_and_internal_redirects_meet() {
     );
     let mut asked = Asked::new("GET /dir/", &["/srv/dir/index.html"]);
     asked.decide(&table);
-    let mut out = Vec::new();
+    let mut out = sekisho_http::Fields::new();
     let status = sekisho_http::Status::OK;
     let (request, route_state) = (asked.request(), &asked.route_state);
     sekisho_route::added_fields(&table, &request, route_state, status, None, &mut out);
-    assert_eq!(out, b"X: ,,\r\n", "the index is looked for as if it had been asked for");
+    assert_eq!(out.as_lines(), b"X: ,,\r\n", "the index is looked for as if it had been asked for");
 }
 
 /// F7: what an alias stands for is gone when the path has been rewritten in place.

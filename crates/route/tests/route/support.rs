@@ -9,7 +9,7 @@ use sekisho_config::{
     Main, Map, MapId, Part, PathMapping, Pattern, Return, Rewriting, Script, Server, ServerId,
     ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
 };
-use sekisho_http::{Head, Status, Version};
+use sekisho_http::{Fields, Head, Status, Version};
 use sekisho_route::{
     Action, ConnectionFacts, FileOp, Files, Handover, Kind, Look, Request, RequestIdSeed,
     RouteState, Seen, Store, Table, Wait, WallTime,
@@ -598,4 +598,13 @@ pub(crate) fn check(table: &Table, files: &[&str], rows: &[(&str, &str)]) {
     for (line, expected) in rows {
         assert_eq!(ask(table, line, files), *expected, "{line}");
     }
+}
+
+/// Fields as a table writes them: a line each.
+pub(crate) fn fields(lines: &str) -> Fields {
+    lines
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name, value.trim()))
+        .collect()
 }

@@ -1,13 +1,14 @@
 //! Variables, maps and the lines of the access log.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sekisho_config::{Escape, LogFormat, PathMapping};
+use sekisho_http::Fields;
 use sekisho_route::{LineFormat, Machine, Sent, Table, TimeTexts, expand, log_line, wants_line};
 
 use crate::configured::configured;
 use crate::support::{
-    Asked, check, map, named_server, pattern, prefix, server, status, t, table_with_maps,
+    Asked, check, fields, map, named_server, pattern, prefix, server, status, t, table_with_maps,
 };
 
 fn value(template: &str, table: &Table, asked: &Asked, sent: Option<&Sent<'_>>) -> String {
@@ -23,11 +24,14 @@ fn value(template: &str, table: &Table, asked: &Asked, sent: Option<&Sent<'_>>) 
 }
 
 fn sent() -> Sent<'static> {
+    static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+        fields("Content-Type: text/plain\r\nSet-Cookie: a\r\nX: y\r\nset-cookie: b\r\n")
+    });
     Sent {
         status: Some(status(206)),
         bytes: 1234,
         body_bytes: 1000,
-        fields: b"Content-Type: text/plain\r\nSet-Cookie: a\r\nX: y\r\nset-cookie:b\r\n",
+        fields: &FIELDS,
         request_nanos: 1_002_999_999,
         request_bytes: 345,
         plain_bytes: Some(3256),

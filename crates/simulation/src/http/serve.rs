@@ -188,8 +188,10 @@ impl ServerSession {
     fn respond(&mut self, status: u16, said: Said, token: Option<Token>, sim: &mut Sim) -> Sends {
         let now = sim.now;
         let Some(busy) = &mut self.busy else { return Sends::Nothing };
-        let fields =
-            token.map_or(String::new(), |token| format!("T: {}.{}\r\n", token.client, token.ask));
+        let fields = token
+            .map(|token| ("T", format!("{}.{}", token.client, token.ask)))
+            .into_iter()
+            .collect();
         let length = match said {
             Said::Length(0) => BodyLength::Empty,
             Said::Length(length) => BodyLength::Known(length as u64),
@@ -197,7 +199,7 @@ impl ServerSession {
         };
         let status = Status::new(status).unwrap_or(Status::INTERNAL_SERVER_ERROR);
         let before = busy.scratch.out.len();
-        let response = Response { status, fields: fields.as_bytes(), length };
+        let response = Response { status, fields: &fields, length };
         let sends = self.engine.respond(&response, &mut busy.scratch, now);
         let has_written = busy.scratch.out.len() > before;
         sim.demand(has_written && !self.is_answered, || "an answer that nobody waits for".into());
