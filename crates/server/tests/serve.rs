@@ -74,8 +74,9 @@ fn a_password_is_asked_for_and_leaves_nothing() {
     let folder = temp.folder("temp");
     let address = own_address(18_090);
     let tree = tree();
+    tree.file("word", "secret word\n");
     let line = format!(
-        "cd '{}' && echo 'secret word' | TMPDIR='{}' exec {BINARY} serve root --quiet -l {address} --password kim",
+        "cd '{}' && TMPDIR='{}' exec {BINARY} serve root --quiet -l {address} --password kim < word",
         tree.dir().display(),
         folder.display()
     );
