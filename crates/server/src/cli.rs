@@ -63,6 +63,9 @@ pub(crate) enum Command {
     Serve(Serve),
     /// See and control a running server: its sessions, requests, metrics; reload, stop
     Ctl(crate::ctl::Ctl),
+    /// Write man pages and shell completions into a folder
+    #[command(hide = true)]
+    Manual { folder: PathBuf },
 }
 
 /// What `sekisho serve` takes.

@@ -7,6 +7,7 @@ mod control_plane;
 mod ctl;
 mod disk;
 mod handover;
+mod manual;
 mod opening;
 mod path_access;
 mod pid_file;

@@ -13,7 +13,7 @@ use sekisho_net::site::PRODUCT;
 use crate::cli::{Cli, Command, Flags, SignalName};
 use crate::run::Server;
 use crate::setup::{self, Plan};
-use crate::{Problem, builtin, ctl, pid_file, serve, upgrade};
+use crate::{Problem, builtin, ctl, manual, pid_file, serve, upgrade};
 
 const DEFAULT_PORT: u16 = 8080;
 
@@ -23,6 +23,9 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     match cli.command {
         Some(Command::Serve(serve)) => return serve::run(&serve),
         Some(Command::Ctl(ctl)) => return Ok(ctl::run(&ctl)),
+        Some(Command::Manual { folder }) => {
+            return manual::write(&folder).map(|()| ExitCode::SUCCESS);
+        }
         None => {}
     }
     if flags.version || flags.build {
