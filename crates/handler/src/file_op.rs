@@ -165,10 +165,14 @@ fn begin(
 
 fn takes_body(file_op: &FileOp) -> bool {
     match file_op {
-        FileOp::Put | FileOp::Store(_) | FileOp::Resume(_) => true,
-        FileOp::Propfind | FileOp::Proppatch | FileOp::Lock(_) => true,
-        // UNLOCK has no use for a body, and some clients send one.
-        FileOp::Unlock => true,
+        FileOp::Put
+        | FileOp::Store(_)
+        | FileOp::Resume(_)
+        | FileOp::Propfind
+        | FileOp::Proppatch
+        | FileOp::Lock(_)
+        // It has no use for a body, and some clients send one.
+        | FileOp::Unlock => true,
         FileOp::Delete | FileOp::Mkcol | FileOp::Copy(_) | FileOp::Move(_) => false,
     }
 }

@@ -20,7 +20,9 @@ pub fn check(data: &[u8]) {
     });
     let mut found = Found::default();
     if let Ok(Propfind::These(names) | Propfind::All(names)) = Propfind::parse(data) {
-        names.iter().for_each(|name| found.push_missing(name));
+        for name in &names {
+            found.push_missing(name);
+        }
     }
     if let Ok(updates) = PropertyUpdate::parse(data) {
         let mut properties = DeadProperties::default();
@@ -30,7 +32,9 @@ pub fn check(data: &[u8]) {
         if let Some(bytes) = properties.to_bytes() {
             assert_eq!(DeadProperties::from_bytes(&bytes).as_ref(), Some(&properties));
         }
-        properties.iter().for_each(|(name, value)| found.push(name, value));
+        for (name, value) in properties.iter() {
+            found.push(name, value);
+        }
     }
     let mut answer = MultiStatus::default();
     answer.push(data, &found);

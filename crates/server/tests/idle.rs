@@ -3,10 +3,10 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{BINARY, LONG, site};
-use sekisho_testkit::{Client, Server, Tree, eventually};
+use sekisho_testkit::{Client, Server, Stopwatch, Tree, eventually};
 
 const CONNECTIONS: usize = 3000;
 /// What one may hold, with all that comes with it.
@@ -44,11 +44,11 @@ fn an_idle_server_wakes_nobody() {
         let line = text.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
         line.expect("a count").to_owned()
     };
-    let (mut last, mut since) = (wakes(), Instant::now());
+    let (mut last, mut since) = (wakes(), Stopwatch::start());
     eventually("the main thread is not woken for some seconds", LONG, || {
         let now = wakes();
         if now != last {
-            (last, since) = (now, Instant::now());
+            (last, since) = (now, Stopwatch::start());
         }
         since.elapsed() > Duration::from_millis(2500)
     });

@@ -124,12 +124,12 @@ fn options_do_what_they_say() {
         let client = Client::connect(server.address());
         (server, client, said)
     };
-    let (_server, mut client, _) = with(&["--spa"]);
+    let (server, mut client, _) = with(&["--spa"]);
     assert_eq!(client.get("/some/route").text(), "the page");
     assert_eq!(client.get("/sub/b.txt").text(), "below");
-    drop(_server);
+    drop(server);
 
-    let (_server, mut client, _) = with(&["--cors"]);
+    let (server, mut client, _) = with(&["--cors"]);
     let answer = client.request("GET", "/sub/b.txt", "Origin: https://app.example\r\n");
     assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
     assert_eq!(answer.field("access-control-allow-methods"), None);
@@ -138,7 +138,7 @@ fn options_do_what_they_say() {
     assert_eq!(answer.status, 204);
     assert_eq!(answer.field("access-control-allow-methods"), Some("GET, HEAD, OPTIONS"));
     assert_eq!(answer.field("access-control-allow-headers"), Some("range"));
-    drop(_server);
+    drop(server);
 
     for (option, coding) in
         [("--compress", Some("gzip")), ("--compress=on", Some("gzip")), ("--compress=off", None)]

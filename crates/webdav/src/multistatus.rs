@@ -1,5 +1,7 @@
 //! Answers: `207 Multi-Status`, `lockdiscovery` and preconditions that failed (RFC 4918 §13–§16).
 
+use std::fmt::Write as _;
+
 use quick_xml::escape::escape;
 use sekisho_http::target;
 
@@ -40,10 +42,10 @@ fn push_property(name: &Name, value: &str, out: &mut String) {
         (name.local.clone(), format!(" xmlns=\"{}\"", escape(name.namespace.as_str())))
     };
     if value.is_empty() {
-        out.push_str(&format!("<{tag}{declaration}/>"));
+        _ = write!(out, "<{tag}{declaration}/>");
     } else {
         // A value that is not of this namespace says so itself.
-        out.push_str(&format!("<{tag}{declaration}>{value}</{tag}>"));
+        _ = write!(out, "<{tag}{declaration}>{value}</{tag}>");
     }
 }
 
@@ -137,7 +139,8 @@ pub fn active_locks<'a>(locks: impl IntoIterator<Item = (&'a Lock, &'a [u8])>) -
             "" => String::new(),
             owner => format!("<D:owner>{owner}</D:owner>"),
         };
-        out.push_str(&format!(
+        _ = write!(
+            out,
             "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
              <D:depth>{depth}</D:depth>{owner}<D:timeout>Second-{}</D:timeout>\
              <D:locktoken><D:href>{}</D:href></D:locktoken>\
@@ -145,7 +148,7 @@ pub fn active_locks<'a>(locks: impl IntoIterator<Item = (&'a Lock, &'a [u8])>) -
             lock.timeout.as_secs(),
             escape(lock.token.as_str()),
             href(root),
-        ));
+        );
     }
     out
 }
@@ -156,8 +159,10 @@ pub const SUPPORTED_LOCKS: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:l
 
 /// A body that names the precondition that failed (§16), with the paths that it is about.
 pub fn error(precondition: &str, paths: &[&[u8]]) -> Vec<u8> {
-    let hrefs: String =
-        paths.iter().map(|path| format!("<D:href>{}</D:href>", href(path))).collect();
+    let mut hrefs = String::new();
+    for path in paths {
+        _ = write!(hrefs, "<D:href>{}</D:href>", href(path));
+    }
     format!(
         "{HEAD}<D:error xmlns:D=\"DAV:\"><D:{precondition}>{hrefs}</D:{precondition}></D:error>\n"
     )

@@ -159,9 +159,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Element, Invalid> {
                     }
                 }
             }
-            Event::DocType(_) => return Err(Invalid::Malformed),
             Event::Eof if open.is_empty() => return root.ok_or(Invalid::Malformed),
-            Event::Eof => return Err(Invalid::Malformed),
+            Event::Eof | Event::DocType(_) => return Err(Invalid::Malformed),
             _ => {}
         }
     }
@@ -174,7 +173,7 @@ fn is_allowed(c: char) -> bool {
 
 fn element(reader: &NsReader<&[u8]>, start: &BytesStart<'_>) -> Result<Element, Invalid> {
     let (namespace, local) = reader.resolver().resolve_element(start.name());
-    let name = Name { namespace: namespace_of(namespace)?, local: name_of(local.into_inner())? };
+    let name = Name { namespace: namespace_of(&namespace)?, local: name_of(local.into_inner())? };
     let mut attributes = Vec::new();
     for attribute in start.attributes() {
         let attribute = attribute.map_err(|_| Invalid::Malformed)?;
@@ -188,7 +187,7 @@ fn element(reader: &NsReader<&[u8]>, start: &BytesStart<'_>) -> Result<Element, 
         }
         let (namespace, local) = reader.resolver().resolve_attribute(attribute.key);
         let name =
-            Name { namespace: namespace_of(namespace)?, local: name_of(local.into_inner())? };
+            Name { namespace: namespace_of(&namespace)?, local: name_of(local.into_inner())? };
         let value = attribute.normalized_value(XmlVersion::Explicit1_0);
         let value = value.map_err(|_| Invalid::Malformed)?.into_owned();
         if !value.chars().all(is_allowed) {
@@ -199,7 +198,7 @@ fn element(reader: &NsReader<&[u8]>, start: &BytesStart<'_>) -> Result<Element, 
     Ok(Element { name, attributes, content: Vec::new() })
 }
 
-fn namespace_of(resolved: ResolveResult<'_>) -> Result<String, Invalid> {
+fn namespace_of(resolved: &ResolveResult<'_>) -> Result<String, Invalid> {
     match resolved {
         ResolveResult::Unbound => Ok(String::new()),
         ResolveResult::Bound(namespace) => {

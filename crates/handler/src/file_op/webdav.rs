@@ -13,7 +13,7 @@ use sekisho_config::FileOps;
 use sekisho_http::{Fields, Status};
 use sekisho_webdav::Invalid;
 
-use super::intake::Sink;
+use super::intake::{Intake, Sink};
 use super::{Answer, Call, Failure, Outcome};
 
 pub(super) use dead::copy as copy_properties;
@@ -41,10 +41,9 @@ impl<F> std::fmt::Debug for XmlBody<F> {
     }
 }
 
-impl<F: FnOnce(&[u8]) -> Outcome + Send> XmlBody<F> {
-    fn new(then: F) -> Box<Self> {
-        Box::new(Self { bytes: Vec::new(), then })
-    }
+/// Takes a body of XML, and does this with it.
+fn receive(then: impl FnOnce(&[u8]) -> Outcome + Send + 'static) -> Intake {
+    Intake::new(Box::new(XmlBody { bytes: Vec::new(), then }), None)
 }
 
 impl<F: FnOnce(&[u8]) -> Outcome + Send> Sink for XmlBody<F> {

@@ -23,14 +23,14 @@ macro_rules! digests {
             $style,
             "'; script-src 'sha256-",
             $script,
-            "'; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; ",
+            "'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; ",
             "frame-ancestors 'self'",
         );
     };
 }
 
 digests! {
-    style "07x/nKphlmpzqIi0ZrECy3ckgjarCFocb7lobbxpdbM=",
+    style "Y1KWwT5PyJLdjIFzgEyIWnMirVNfxlF4tEMAIv8raRE=",
     script "yAFqjaKL6bmvKDpzrCSLtT/6ITy0ZqG9yOk0svUNsTA="
 }
 

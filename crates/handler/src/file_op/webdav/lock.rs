@@ -13,7 +13,7 @@ use super::super::conditions::Conditions;
 use super::super::intake::Intake;
 use super::super::land::{self, Rules};
 use super::super::{Answer, Call, Failure, Job, Outcome, temp};
-use super::{Depth, XmlBody, depth, invalid, locks, properties, xml};
+use super::{Depth, depth, invalid, locks, properties, receive, xml};
 
 /// What is to be locked.
 struct Asked {
@@ -76,7 +76,7 @@ pub(in super::super) fn begin(
     let rules = Rules { conflict: Conflict::Refuse, ..Rules::of(file_ops) };
     let is_there = there.is_some();
     let asked = Asked { spot, path, file, is_there, is_deep, timeout, conditions, rules };
-    Ok(Intake::new(XmlBody::new(move |body: &[u8]| asked.answer(body)), None))
+    Ok(receive(move |body: &[u8]| asked.answer(body)))
 }
 
 impl Asked {
@@ -92,8 +92,8 @@ impl Asked {
         let token = lock::token(temp::random_bytes());
         let mut lock = Lock::new(token, key.clone(), self.is_deep, request.scope, request.owner);
         lock.timeout = self.timeout;
-        let taken = locks::hold().acquire(lock, locks::now());
-        let lock = taken.map_err(|refused| match refused {
+        let acquired = locks::hold().acquire(lock, locks::now());
+        let lock = acquired.map_err(|refused| match refused {
             Refused::Locked(path) => {
                 let why = format!("LOCK was refused: \"{}\" is locked", path.escape_ascii());
                 Failure::because(Status::LOCKED, &why)

@@ -67,7 +67,9 @@ pub(super) fn find(resource: &Resource<'_>, asked: &Propfind, dead: &DeadPropert
             for local in LIVE.iter().filter(|local| resource.live(local).is_some()) {
                 found.push(&Name::dav(local), "");
             }
-            dead.iter().for_each(|(name, _)| found.push(name, ""));
+            for (name, _) in dead.iter() {
+                found.push(name, "");
+            }
         }
         Propfind::All(more) => {
             for local in LIVE {
@@ -75,7 +77,9 @@ pub(super) fn find(resource: &Resource<'_>, asked: &Propfind, dead: &DeadPropert
                     found.push(&Name::dav(local), &value);
                 }
             }
-            dead.iter().for_each(|(name, value)| found.push(name, value));
+            for (name, value) in dead.iter() {
+                found.push(name, value);
+            }
             let is_told = |name: &&Name| {
                 name.is_dav() && LIVE.contains(&name.local.as_str()) || dead.value(name).is_some()
             };
@@ -146,7 +150,7 @@ impl Resource<'_> {
 /// The path of what a lock is on, seen from something within it.
 pub(super) fn root_of(lock: &Lock, own: &[u8], path: &[u8]) -> Vec<u8> {
     let above = own.get(lock.path.len()..).unwrap_or_default();
-    let steps = above.iter().filter(|byte| **byte == b'/').count();
+    let steps = above.split(|byte| *byte == b'/').skip(1).count();
     let mut root = path.strip_suffix(b"/").unwrap_or(path);
     for _ in 0..steps {
         root = &root[..root.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];

@@ -16,7 +16,7 @@ use sekisho_webdav::{DeadProperties, Propfind};
 use super::super::intake::Intake;
 use super::super::{Call, Failure, Outcome, Stop, beneath};
 use super::properties::{self, Resource};
-use super::{Depth, XmlBody, dead, depth, invalid, xml};
+use super::{Depth, dead, depth, invalid, receive, xml};
 use crate::{file_cache, memory};
 
 /// How much of the answer is accounted for at a time.
@@ -53,7 +53,7 @@ pub(in super::super) fn begin(
         has_locks: file_ops.ext_methods.lock,
         stop: Stop::default(),
     };
-    Ok(Intake::new(XmlBody::new(move |body: &[u8]| asked.answer(body)), None))
+    Ok(receive(move |body: &[u8]| asked.answer(body)))
 }
 
 impl Asked {

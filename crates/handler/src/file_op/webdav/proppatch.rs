@@ -12,7 +12,7 @@ use super::super::beneath::{self, Spot};
 use super::super::conditions::Conditions;
 use super::super::intake::Intake;
 use super::super::{Call, Failure, Outcome, land};
-use super::{XmlBody, dead, invalid, properties, propfind, xml};
+use super::{dead, invalid, properties, propfind, receive, xml};
 
 /// Looks whether properties can be changed here, and takes the body.
 pub(in super::super) fn begin(call: &Call<'_>, _: &FileOps) -> Result<Intake, Failure> {
@@ -48,7 +48,7 @@ pub(in super::super) fn begin(call: &Call<'_>, _: &FileOps) -> Result<Intake, Fa
         answer.push_changes(&path, changes.map(|(update, status)| (update.name(), *status)));
         Ok(xml(Status::MULTI_STATUS, answer.finish()))
     };
-    Ok(Intake::new(XmlBody::new(then), None))
+    Ok(receive(then))
 }
 
 fn open(spot: &Spot) -> Result<OwnedFd, rustix::io::Errno> {
