@@ -255,6 +255,7 @@ fn offers(call: &Call<'_>) -> Offers {
         replace: put && may_replace,
         post: file_ops.store.is_some() && is_allowed(Method::Post),
         delete,
+        rename: file_ops.methods.r#move && is_allowed(Method::Move),
         rmdir: delete && file_ops.delete_directories == DeleteDirectories::Empty,
         rmtree: delete && file_ops.delete_directories == DeleteDirectories::Recursive,
         mkcol: file_ops.methods.mkcol && is_allowed(Method::Mkcol),

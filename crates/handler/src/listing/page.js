@@ -61,11 +61,15 @@ addEventListener('DOMContentLoaded', () => {
     else if (/ shown$/.test(said.textContent)) tell('');
   };
   const dress = () => {
-    if (can.has('delete')) for (const row of $('table').rows) {
+    if (can.has('delete') || can.has('move')) for (const row of $('table').rows) {
       const link = row.cells[0].firstChild, name = link.textContent;
       const cell = row.appendChild(make('td'));
       const isFolder = row.className === 'd';
-      if (isFolder ? can.has('rmdir') || can.has('rmtree') : row.parentNode.tagName === 'TBODY' && !row.className)
+      const isEntry = row.parentNode.tagName === 'TBODY' && row.className !== 'u';
+      if (isEntry && can.has('move'))
+        cell.append(make('button', { type: 'button', title: 'Rename', ariaLabel: 'Rename ' + name,
+          onclick: () => rename(link, name) }, '\u270e'));
+      if (isEntry && can.has('delete') && (!isFolder || can.has('rmdir') || can.has('rmtree')))
         cell.append(make('button', { type: 'button', title: 'Delete', ariaLabel: 'Delete ' + name,
           onclick: () => remove(link, name) }, '\u2715'));
     }
@@ -88,9 +92,22 @@ addEventListener('DOMContentLoaded', () => {
   const remove = async (link, name) => {
     const all = name.endsWith('/') && can.has('rmtree') ? ' Everything in it goes too.' : '';
     if (!await ask('Delete ' + name + '?' + all, 'Delete')) return;
+    if (all && !await ask('Everything in ' + name + ' will be lost. Are you sure?', 'Delete everything')) return;
     const status = await fetch(link.href, { method: 'DELETE' }).then(answer => answer.status, () => 0);
     const isDone = status >= 200 && status < 300;
     tell(isDone ? name + ' deleted' : name + ' was not deleted: ' + why(status), !isDone);
+    await load(location.href);
+  };
+
+  const rename = async (link, name) => {
+    const slash = name.endsWith('/') ? '/' : '', old = slash ? name.slice(0, -1) : name;
+    const next = await ask('Rename ' + name + ' to:', 'Rename', { field: 'New name', value: old });
+    if (!next || next === old) return;
+    const to = new URL('./' + encodeURIComponent(next) + slash, location.href).pathname;
+    const status = await fetch(link.href, { method: 'MOVE', headers: { Destination: to, Overwrite: 'F' } })
+      .then(answer => answer.status, () => 0);
+    const isDone = status >= 200 && status < 300;
+    tell(isDone ? name + ' renamed' : name + ' was not renamed: ' + why(status), !isDone);
     await load(location.href);
   };
 

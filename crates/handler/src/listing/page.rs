@@ -31,7 +31,7 @@ macro_rules! digests {
 
 digests! {
     style "Y1KWwT5PyJLdjIFzgEyIWnMirVNfxlF4tEMAIv8raRE=",
-    script "yAFqjaKL6bmvKDpzrCSLtT/6ITy0ZqG9yOk0svUNsTA="
+    script "dgeVXP6UoMrgalj07WRVbI3mSfAlVuv6uv5EswXxxsk="
 }
 
 /// What can be done on a page beside looking.
@@ -46,6 +46,8 @@ pub(super) struct Offers {
     pub(super) post: bool,
     /// Files can be deleted.
     pub(super) delete: bool,
+    /// Files and folders can be given another name.
+    pub(super) rename: bool,
     /// Empty folders, too.
     pub(super) rmdir: bool,
     /// Folders can be deleted with all that is in them.
@@ -86,12 +88,14 @@ impl Page {
         out.extend_from_slice(b"</style>\n<script>");
         out.extend_from_slice(SCRIPT.as_bytes());
         out.extend_from_slice(b"</script></head>\n<body data-can=\"");
-        let Offers { put, replace, post, delete, rmdir, rmtree, mkcol, zip, tar } = self.offers;
+        let Offers { put, replace, post, delete, rename, rmdir, rmtree, mkcol, zip, tar } =
+            self.offers;
         let words = [
             (put, "put "),
             (replace, "replace "),
             (post, "post "),
             (delete, "delete "),
+            (rename, "move "),
             (rmdir, "rmdir "),
             (rmtree, "rmtree "),
             (mkcol, "mkcol "),
