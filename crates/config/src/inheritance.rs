@@ -40,6 +40,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("open_file_cache_min_uses", "7", I),
     ("open_file_cache_errors", "on", I),
     ("sendfile", "off", I),
+    ("aio", "threads", I),
     ("satisfy", "any", I),
     ("auth_delay", "7s", I),
     ("limit_except", "GET { deny all; }", N),

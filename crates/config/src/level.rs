@@ -108,7 +108,11 @@ impl<'a> Directive<'a> {
         std::str::from_utf8(&word.text).map_err(|_| self.invalid(word, "is not UTF-8"))
     }
 
-    fn read<T>(&self, at: usize, read: fn(&str) -> Result<T, value::Wrong>) -> Result<T, Fault> {
+    pub(crate) fn read<T>(
+        &self,
+        at: usize,
+        read: fn(&str) -> Result<T, value::Wrong>,
+    ) -> Result<T, Fault> {
         let word = self.arg(at);
         read(self.text(word)?).map_err(|wrong| self.invalid(word, wrong))
     }
@@ -587,6 +591,7 @@ fn blank_settings() -> Settings {
         tcp_nodelay: false,
         http2_chunk_size: 0,
         sendfile: false,
+        aio_threads: false,
         limit_rate: 0,
         limit_rate_after: 0,
         access_logs: Arc::default(),

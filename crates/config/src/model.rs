@@ -388,6 +388,8 @@ pub struct Settings {
     pub http2_chunk_size: u32,
     /// `sendfile`
     pub sendfile: bool,
+    /// `aio threads`: files are read beside the event loop even where they seem to be in memory.
+    pub aio_threads: bool,
     /// `limit_rate`: bytes a second; 0 for no limit.
     pub limit_rate: u64,
     /// `limit_rate_after`

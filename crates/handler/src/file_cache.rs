@@ -8,6 +8,8 @@
 //! file under load costs no system call (`docs/adr/0005-file-cache.md`).
 
 use std::cell::{Cell, RefCell};
+use std::io::IoSliceMut;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use std::time::Duration;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use sekisho_config::{FileCache as Setting, Settings, Symlinks};
 use sekisho_http::{Coding, Fields, date};
 use sekisho_lifecycle::Moment;
@@ -38,6 +40,10 @@ pub const INACTIVE: Duration = Duration::from_secs(10);
 
 /// How many forms of a content are kept.
 const COMPRESSED_MAX: usize = 4;
+/// In so many places a file is looked at for whether it is in memory.
+const LOOKS: u64 = 4;
+/// So long what was seen there is believed.
+const SEEN_FRESH: Duration = Duration::from_secs(1);
 
 type Compressed = (Coding, u8, Option<Rc<[u8]>>);
 
@@ -55,6 +61,8 @@ pub struct OpenFile {
     etag: Box<[u8]>,
     /// `modified` as a field says it.
     modified_text: Box<[u8]>,
+    /// When all of it was last seen to be in memory.
+    seen_in_memory: Cell<Option<Moment>>,
     /// The fields of the response that was made last, for the next one alike.
     description: RefCell<Option<Box<Description>>>,
 }
@@ -146,6 +154,33 @@ impl OpenFile {
         self.descriptor.clone()
     }
 
+    /// Whether a stretch can be read without waiting for a disk, as far as a few looks tell: its bytes are in
+    /// memory. A file system that cannot say so is taken for a fast one.
+    pub fn is_in_memory(&self, range: &Range<u64>, now: Moment) -> bool {
+        let Some(descriptor) = &self.descriptor else { return true };
+        let is_known = self.seen_in_memory.get().is_some_and(|at| now.since(at) < SEEN_FRESH);
+        if range.is_empty() || is_known {
+            return true;
+        }
+        let step = ((range.end - range.start - 1) / (LOOKS - 1)).max(1);
+        let mut places = (0..LOOKS).map(|look| (range.start + look * step).min(range.end - 1));
+        let is_in_memory = places.all(|place| {
+            let mut byte = [0];
+            let flags = ReadWriteFlags::NOWAIT;
+            let read = preadv2(descriptor, &mut [IoSliceMut::new(&mut byte)], place, flags);
+            read != Err(Errno::AGAIN)
+        });
+        if is_in_memory && *range == (0..self.size) {
+            self.seen_in_memory.set(Some(now));
+        }
+        is_in_memory
+    }
+
+    /// Whether its content would be kept, and could not be read without waiting for a disk.
+    fn is_unread(&self) -> bool {
+        self.content.is_none() && self.size <= CONTENT_BYTES_MAX
+    }
+
     /// The compressed content, made once and kept; `None` when it is not in memory or would not be shorter.
     pub fn compressed(&self, coding: Coding, level: u8) -> Option<Rc<[u8]>> {
         let content = self.content()?;
@@ -201,6 +236,7 @@ impl OpenFile {
             modified: stat.st_mtime,
             etag: etag.into_bytes().into(),
             modified_text: modified_text.into(),
+            seen_in_memory: Cell::new(None),
             description: RefCell::default(),
         }
     }
@@ -455,7 +491,9 @@ impl FileCache {
             Err(errno) => (Found::Error(errno), None, false),
         };
         let look = self.remember(&found);
-        if matches!(look, Look::Failed) {
+        // A small file that has to be read from a disk first is not kept before it has been.
+        let is_unread = matches!(&found, Found::File(file) if file.is_unread());
+        if matches!(look, Look::Failed) || is_unread {
             self.entries.remove(self.key.as_slice());
             return look;
         }
@@ -639,12 +677,19 @@ fn open_owned(root: &[u8], rest: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(at)
 }
 
-/// The whole content, or what there is of it; `None` when it cannot be read.
+/// The whole content, or what there is of it; `None` when it cannot be read, or not without waiting for a disk.
 pub(crate) fn read_whole(descriptor: &OwnedFd, size: u64) -> Option<Box<[u8]>> {
     let mut content = vec![0; size as usize];
     let mut filled = 0;
     while filled < content.len() {
-        match rustix::io::pread(descriptor, &mut content[filled..], filled as u64) {
+        let room = &mut content[filled..];
+        let flags = ReadWriteFlags::NOWAIT;
+        let read = match preadv2(descriptor, &mut [IoSliceMut::new(room)], filled as u64, flags) {
+            // This file system cannot say whether it would wait.
+            Err(Errno::OPNOTSUPP) => rustix::io::pread(descriptor, room, filled as u64),
+            read => read,
+        };
+        match read {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}

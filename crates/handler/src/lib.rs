@@ -4,6 +4,7 @@
 
 pub mod answer;
 pub mod cgi;
+mod cold_file;
 pub mod compress;
 pub mod file_cache;
 pub mod file_op;
@@ -19,6 +20,7 @@ pub mod status;
 pub mod task;
 pub mod wait;
 
+pub use cold_file::FileTask;
 pub use file_cache::{FileCache, OpenFile, View};
 pub use reply::{Piece, Reply};
 pub use task::{Outbox, Progress, Task};

@@ -52,6 +52,8 @@ pub(crate) struct Exchange {
     pub(crate) piece_sent: u64,
     /// Whether files may leave unread (`sendfile`).
     pub(crate) sends_files: bool,
+    /// Whether files are read beside the event loop in any case (`aio threads`).
+    pub(crate) reads_beside: bool,
     /// The handler at work on it, where that takes time.
     pub(crate) task: Option<Box<dyn Task>>,
     /// Where the task puts what it makes.
@@ -108,6 +110,7 @@ impl Default for Exchange {
             pieces: VecDeque::new(),
             piece_sent: 0,
             sends_files: true,
+            reads_beside: false,
             task: None,
             outbox: Outbox::default(),
             body: Vec::new(),

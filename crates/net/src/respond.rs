@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use sekisho_handler::{Piece, Reply, Task};
+use sekisho_handler::{FileTask, Piece, Reply, Task};
 use sekisho_http::{BodyLength, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{ConnectionFacts, added_fields};
@@ -52,6 +52,10 @@ impl Exchange {
     fn send_pieces(&mut self, link: &mut Link, reply: Reply, now: Moment) {
         let length = BodyLength::of(Some(reply.len()));
         let sends = self.send_head(link, reply.status, length, now);
+        if sends != Sends::Nothing && self.waits_for_disk(&reply, now) {
+            self.task = Some(Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body))));
+            return;
+        }
         if let Sends::Exactly(length) = sends {
             self.body_bytes = length;
         }
@@ -76,6 +80,17 @@ impl Exchange {
         } else {
             link.protocol.set_ready(self.id, true, now);
         }
+    }
+
+    /// Whether a file of the reply has to be read from a disk first, or is to be read beside the event loop
+    /// in any case (`aio threads`).
+    fn waits_for_disk(&self, reply: &Reply, now: Moment) -> bool {
+        reply.piece.iter().chain(&reply.body).any(|piece| match piece {
+            Piece::File(file, range) if file.content().is_none() => {
+                self.reads_beside || !file.is_in_memory(range, now)
+            }
+            _ => false,
+        })
     }
 
     /// Sends the head of an answer whose body a task makes; without one, only the head was asked for.
@@ -140,6 +155,7 @@ impl Exchange {
         let rate = self.route.limit_rate.unwrap_or(settings.limit_rate);
         self.pace = Pace::new(rate, settings.limit_rate_after, now);
         self.sends_files = settings.sendfile;
+        self.reads_beside = settings.aio_threads;
         link.no_delay = settings.tcp_nodelay;
     }
 

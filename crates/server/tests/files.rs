@@ -8,7 +8,7 @@ use std::fs::{self, File, FileTimes};
 use std::time::{Duration, UNIX_EPOCH};
 
 use common::{BINARY, LONG, http, pattern, serve};
-use sekisho_testkit::{Client, Framing, Server, Stopwatch, Tree, have, run};
+use sekisho_testkit::{Client, Framing, Injected, Server, Stopwatch, Tree, have, run};
 
 const HOST: &str = "Host: localhost\r\n";
 const CONTENT: &str = "0123456789abcdefghij";
@@ -369,4 +369,73 @@ fn curl_reuses_its_connection_after_errors() {
     assert_eq!(finished.stdout.matches(CONTENT).count(), 2);
     let connects = finished.stderr.matches("Connected to").count();
     assert_eq!(connects, 1, "{:?}: {}", watch.elapsed(), finished.stderr);
+}
+
+/// How long each read of a file takes here.
+const SLOW_READ: (&str, &str) = ("pread64", "delay_enter=1000000");
+
+/// Asks for the large file while every read takes a second: whether others are served meanwhile, by the one worker.
+fn assert_holds_up_nobody(server: &Server, injected: &[(&str, &str)]) {
+    let Some(injected) = Injected::all(server, injected) else { return };
+    let mut slow = server.connect();
+    slow.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = server.connect();
+    let watch = Stopwatch::start();
+    for _ in 0..100 {
+        assert_eq!(other.get("/small.html").status, 200);
+    }
+    // Three portions, a second each.
+    assert!(watch.elapsed() < Duration::from_secs(2), "the event loop waits for the disk");
+    let response = slow.read_response();
+    assert_eq!((response.status, response.body.len()), (200, 300_000));
+    assert_eq!(response.body, pattern(300_000));
+    assert!(watch.elapsed() > Duration::from_secs(2), "it was read beside the event loop");
+    drop(injected);
+    // Ranges and several of them come the same way.
+    let part = slow.request("GET", "/large.bin", "Range: bytes=200000-200009\r\n");
+    assert_eq!((part.status, part.body.as_slice()), (206, &pattern(300_000)[200_000..200_010]));
+}
+
+#[test]
+fn a_file_that_is_not_in_memory_holds_up_nobody_else() {
+    // O5: the kernel says that it would have to wait for the disk.
+    let tree = Tree::new();
+    tree.file("root/large.bin", pattern(300_000));
+    tree.file("root/small.html", "small");
+    let server = serve(tree, "open_file_cache max=10; open_file_cache_valid 60s;");
+    // What is known already is not asked for again.
+    assert_eq!(server.connect().get("/small.html").status, 200);
+    assert_holds_up_nobody(&server, &[("preadv2", "error=EAGAIN"), SLOW_READ]);
+}
+
+#[test]
+fn with_aio_threads_every_file_is_read_beside_the_event_loop() {
+    // O5: for file systems that cannot say whether they would wait.
+    let tree = Tree::new();
+    tree.file("root/large.bin", pattern(300_000));
+    tree.file("root/small.html", "small");
+    let server =
+        serve(tree, "aio threads=default; open_file_cache max=10; open_file_cache_valid 60s;");
+    assert_eq!(server.connect().get("/small.html").status, 200);
+    assert_holds_up_nobody(&server, &[SLOW_READ]);
+}
+
+#[test]
+fn a_small_file_that_is_not_in_memory_is_served_and_kept_once_it_is() {
+    // O5
+    let tree = Tree::new();
+    tree.file("root/small.html", "small");
+    let server = serve(tree, "open_file_cache max=10; open_file_cache_valid 60s;");
+    let Some(injected) = Injected::into(&server, "preadv2", "error=EAGAIN") else { return };
+    for _ in 0..3 {
+        assert_eq!(server.connect().get("/small.html").text(), "small");
+    }
+    drop(injected);
+    assert_eq!(server.connect().get("/small.html").text(), "small");
+    // From here on it is in the cache: nothing is read.
+    let Some(injected) = Injected::into(&server, "preadv2,pread64,sendfile", "error=EIO") else {
+        return;
+    };
+    assert_eq!(server.connect().get("/small.html").text(), "small");
+    drop(injected);
 }

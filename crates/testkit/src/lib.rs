@@ -6,6 +6,7 @@
 pub mod client;
 pub mod clock;
 pub mod files;
+pub mod inject;
 pub mod process;
 pub mod program;
 pub mod response;
@@ -14,6 +15,7 @@ pub mod server;
 pub use client::{Client, End, ReadError};
 pub use clock::{Stopwatch, eventually, pause, wait_for};
 pub use files::{Tree, noise};
+pub use inject::Injected;
 pub use program::{Finished, have, run};
 pub use response::{Framing, Response};
 pub use rustix::process::Signal;

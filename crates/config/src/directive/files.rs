@@ -90,6 +90,22 @@ pub(super) const ROWS: &[Row] = &[
         "Whether the kernel copies files to the socket (nginx: off)",
         |l, d, _| set(&mut l.settings.sendfile, d.flag()),
     ),
+    active(
+        "aio",
+        LEVELS_IF,
+        "on|off|threads[=pool]",
+        "off",
+        "Whether all files are read beside the event loop; what is not in memory always is",
+        |l, d, _| {
+            let read = |text: &str| match text {
+                "off" => Ok(false),
+                "on" | "threads" => Ok(true),
+                _ if text.starts_with("threads=") => Ok(true),
+                _ => Err("must be \"on\", \"off\" or \"threads\""),
+            };
+            set(&mut l.settings.aio_threads, d.read(0, read))
+        },
+    ),
 ];
 
 fn not_beside(l: &Level, d: &Directive<'_>, other: &str) -> Result<(), Fault> {

@@ -73,7 +73,6 @@ pub(super) const ROWS: &[Row] = &[
     warned("working_directory", MAIN, "path", "The working directory stays as it is"),
     warned("worker_rlimit_core", MAIN, "size", "Use ulimit(1)"),
     warned("debug_points", MAIN, "abort|stop", "There are none"),
-    warned("aio", LEVELS, "on|off|threads[=pool]", "Files are read as the server sees fit"),
     warned("aio_write", LEVELS, "on|off", "Files are written as the server sees fit"),
     warned("directio", LEVELS, "size|off", "Files are read through the page cache"),
     warned("directio_alignment", LEVELS, "size", "Files are read through the page cache"),

@@ -260,6 +260,7 @@ fn settings() -> Settings {
         tcp_nodelay: true,
         http2_chunk_size: 8 << 10,
         sendfile: true,
+        aio_threads: false,
         limit_rate: 0,
         limit_rate_after: 0,
         access_logs: [].into(),

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use sekisho_testkit::response::Context;
-use sekisho_testkit::{Client, Response, Tree, eventually, pause, run};
+use sekisho_testkit::{Client, Injected, Response, Tree, eventually, pause, run};
 
 use crate::common::{LONG, pattern};
-use crate::support::{Injected, Site, is_long, sh};
+use crate::support::{Site, is_long, sh};
 
 const MIB: usize = 1 << 20;
 /// How much the server may grow while bodies pass through it.

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use sekisho_testkit::{Client, Server, Stopwatch, Tree, eventually, have, pause};
+use sekisho_testkit::{Client, Injected, Server, Stopwatch, Tree, eventually, have, pause};
 
 use crate::common::LONG;
-use crate::support::{Injected, Site, in_work, sh};
+use crate::support::{Site, in_work, sh};
 
 fn tree() -> Tree {
     let tree = Tree::new();

@@ -44,8 +44,7 @@ fn follow_links(client: &mut Client, page: &str) {
                 rest.find('/').map_or("/".to_owned(), |at| rest[at..].to_owned())
             });
             let target = match link.as_bytes() {
-                [] => continue,
-                [b'/', b'/', ..] => continue,
+                [] | [b'/', b'/', ..] => continue,
                 [b'/', ..] => link,
                 [b'?', ..] => format!("{path}{link}"),
                 _ if link.contains(':') || link.contains(['<', ' ', '\n']) => continue,

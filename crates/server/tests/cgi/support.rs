@@ -1,12 +1,10 @@
 //! What the CGI scenarios share: a server with programs, and the question whether anything of theirs is
 //! left behind.
 
-use std::fs::{self, File};
-use std::process::{Child, Command};
+use std::fs;
 use std::time::Duration;
 
-use rustix::process::{Pid, kill_process};
-use sekisho_testkit::{Server, Signal, Tree, process, run, wait_for};
+use sekisho_testkit::{Server, Tree, process, run, wait_for};
 
 use crate::common::{BINARY, LONG, serve};
 
@@ -92,56 +90,6 @@ pub(crate) fn marked_processes(mark: &str) -> Vec<u32> {
         })
         .filter(|pid| process::exists(*pid))
         .collect()
-}
-
-/// Calls of the server that fail, or are slow, as long as this is there.
-#[derive(Debug)]
-pub(crate) struct Injected(Child);
-
-impl Injected {
-    /// `change` is what strace is told to do with the calls; `None` where that is not allowed.
-    pub(crate) fn into(server: &Server, calls: &str, change: &str) -> Option<Self> {
-        let log = server.tree().path("strace");
-        let _ = fs::remove_file(&log);
-        let mut child = Command::new("strace")
-            .args(["-f", "-p", &server.id().to_string(), "-e", &format!("trace={calls}")])
-            .args(["-e", &format!("inject={calls}:{change}"), "-o"])
-            .arg(&log)
-            .stderr(File::create(server.tree().path("strace.err")).expect("a file"))
-            .spawn()
-            .ok()?;
-        let is_attached =
-            || server.tree().text("strace.err").contains("attached") && is_traced(server.id());
-        let mut has_ended = false;
-        let is_there = wait_for(LONG, || {
-            has_ended = child.try_wait().is_ok_and(|status| status.is_some());
-            has_ended || is_attached()
-        });
-        if has_ended || !is_there {
-            println!("skipped: strace may not trace: {}", server.tree().text("strace.err"));
-            child.kill().ok();
-            child.wait().ok();
-            return None;
-        }
-        Some(Self(child))
-    }
-}
-
-impl Drop for Injected {
-    fn drop(&mut self) {
-        // It lets its process go on this signal, and dies.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
-        self.0.wait().ok();
-    }
-}
-
-/// Whether all threads of a process are traced.
-fn is_traced(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads.flatten().all(|thread| {
-        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-        !status.contains("TracerPid:\t0\n")
-    })
 }
 
 /// The sessions of HTTP clients, as `ctl` lists them.
