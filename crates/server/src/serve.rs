@@ -14,6 +14,7 @@ use crate::run::Server;
 use crate::setup::Plan;
 use crate::{Problem, builtin};
 use addresses::Reach;
+use password::UsersFile;
 
 /// Serves a folder until a signal ends it.
 pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Problem> {
@@ -26,8 +27,8 @@ pub(crate) fn run(serve: &Serve) -> Result<ExitCode, Problem> {
     let listens = addresses::listens(serve)?;
     let users = serve.password.as_deref().map(password::users_file).transpose()?;
     let reach = Reach::of(&listens);
-    warn_of_open_writes(serve, &reach);
-    let text = builtin::folder(serve, &listens, users.as_ref().map(|users| users.path()));
+    warn_of_open_writes(serve, reach);
+    let text = builtin::folder(serve, &listens, users.as_ref().map(UsersFile::path));
     let server = Server::start(Plan::builtin(text, dir.clone()))?;
     tell(serve, &dir, &server)?;
     let code = server.run();
@@ -52,8 +53,8 @@ fn folder(serve: &Serve) -> Result<std::path::PathBuf, Problem> {
 }
 
 /// Who shares a folder with a whole network so that everybody may change it should know.
-fn warn_of_open_writes(serve: &Serve, reach: &Reach) {
-    if serve.password.is_some() || *reach == Reach::ThisMachine {
+fn warn_of_open_writes(serve: &Serve, reach: Reach) {
+    if serve.password.is_some() || reach == Reach::ThisMachine {
         return;
     }
     let what = match (serve.upload || serve.webdav, serve.delete || serve.webdav) {

@@ -454,12 +454,11 @@ fn what_will_not_do_what_it_seems_to_is_warned_of() {
         let path = tree.file("test.conf", config).display().to_string();
         let tested = sekisho(&["-t", "-c", &path]);
         assert_eq!(tested.code(), 0, "{main}{body}\n{}", tested.stderr);
-        match told {
-            Some(text) => assert!(tested.stderr.contains(text), "{main}{body}\n{}", tested.stderr),
-            None => {
-                let rest = tested.stderr.replace("warning: the server will be root", "");
-                assert!(!rest.contains("warning: "), "{main}{body}\n{rest}");
-            }
+        if let Some(text) = told {
+            assert!(tested.stderr.contains(text), "{main}{body}\n{}", tested.stderr);
+        } else {
+            let rest = tested.stderr.replace("warning: the server will be root", "");
+            assert!(!rest.contains("warning: "), "{main}{body}\n{rest}");
         }
     }
     // One line, and not one for each worker that could not be started.

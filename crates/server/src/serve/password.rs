@@ -52,10 +52,10 @@ fn write(user: &str, password: &str) -> io::Result<UsersFile> {
     let mut random = [0; 24];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let (salt, name) = random.split_at(16);
-    let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = name.iter().fold(0_u64, |name, byte| name << 8 | u64::from(*byte));
     let hash = sekisho_handler::password::hash(password.as_bytes(), salt)
         .ok_or_else(|| io::Error::other("the password cannot be hashed"))?;
-    let folder = std::env::temp_dir().join(format!("sekisho-serve-{name}"));
+    let folder = std::env::temp_dir().join(format!("sekisho-serve-{name:016x}"));
     DirBuilder::new().mode(0o700).create(&folder)?;
     let file = UsersFile { path: folder.join("users"), folder };
     let mut users = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file.path)?;
