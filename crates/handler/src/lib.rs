@@ -12,6 +12,7 @@ mod hotness;
 pub mod limits;
 pub mod listing;
 pub mod memory;
+mod open_file;
 pub mod password;
 pub mod reply;
 pub mod request_body;
@@ -21,6 +22,7 @@ pub mod task;
 pub mod wait;
 
 pub use cold_file::FileTask;
-pub use file_cache::{FileCache, OpenFile, View};
+pub use file_cache::{FileCache, View};
+pub use open_file::OpenFile;
 pub use reply::{Piece, Reply};
 pub use task::{Outbox, Progress, Task};

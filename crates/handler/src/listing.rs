@@ -37,7 +37,7 @@ pub(crate) use text::push_time;
 
 use crate::reply::{Piece, Reply};
 use crate::task::Task;
-use crate::{answer, file_cache, memory};
+use crate::{answer, file_cache, memory, open_file};
 
 /// A folder with more entries than this is listed by a task.
 const AT_ONCE_MAX: usize = 2048;
@@ -399,7 +399,7 @@ impl ListedFolder {
         }
         let size = stat.st_size as u64;
         let shown = size.min(readme::README_BYTES_MAX);
-        let content = file_cache::read_whole(&descriptor, shown)?;
+        let content = open_file::read_whole(&descriptor, shown, true)?;
         readme::write(name, &content, size > shown, out);
         Some(())
     }

@@ -10,7 +10,7 @@ use sekisho_http::range::{self, Ranges};
 use sekisho_http::{Coding, Fields, Head, Known, Method, Status};
 
 use crate::answer::{self, media_type_field};
-use crate::file_cache::{DescriptionKey, OpenFile};
+use crate::open_file::{DescriptionKey, OpenFile};
 use crate::reply::{Piece, Reply};
 
 /// How many ranges one answer may have, whatever the configuration allows (V16).

@@ -375,9 +375,9 @@ impl Protocol {
     ) -> Result<(), Refusal> {
         match self {
             Self::Http1(engine) => engine.take_body(max, scratch, now),
-            Self::Http2(connection) => connection
-                .with(scratch, |engine, own| engine.take_body(id.into(), max, own, now))
-                .map_err(http2::refusal),
+            Self::Http2(connection) => {
+                connection.with(scratch, |engine, own| engine.take_body(id.into(), max, own, now))
+            }
         }
     }
 

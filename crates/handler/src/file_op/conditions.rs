@@ -9,7 +9,7 @@ use sekisho_webdav::condition::ResourceState;
 
 use super::webdav::locks;
 use super::{Call, Failure};
-use crate::file_cache::etag_of;
+use crate::open_file::etag_of;
 
 const FIELDS: [Known; 3] = [Known::IfMatch, Known::IfNoneMatch, Known::IfUnmodifiedSince];
 

@@ -12,7 +12,7 @@ use super::intake::{Intake, Sink};
 use super::land::{self, Landed, Rules};
 use super::temp::Temp;
 use super::{Answer, Call, Failure, Outcome, sweep};
-use crate::file_cache::etag_of;
+use crate::open_file::etag_of;
 
 /// A file on its way.
 #[derive(Debug)]

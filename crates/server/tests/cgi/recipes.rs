@@ -227,7 +227,7 @@ fn gitweb_and_cgit_show_a_repository() {
         "gitweb.conf",
         format!("our $projectroot = '{repositories}'; our $git_temp = '/tmp'; 1;"),
     );
-    tree.file("cgitrc", format!("virtual-root=/cgit\ncache-size=0\nscan-path={repositories}\n"));
+    tree.file("cgitrc", format!("virtual-root=/cgit\ncss=/cgit-css/cgit.css\nlogo=/cgit-css/cgit.png\nfavicon=/cgit-css/favicon.ico\ncache-size=0\nscan-path={repositories}\n"));
     let site = Site::start(
         tree,
         &format!(

@@ -7,7 +7,7 @@ use sekisho_webdav::{DeadProperties, Lock, Name, Propfind};
 
 use super::super::beneath;
 use super::locks;
-use crate::file_cache::etag_of;
+use crate::open_file::etag_of;
 
 /// What is known of one resource.
 pub(super) struct Resource<'a> {
