@@ -134,7 +134,7 @@ fn the_units_are_understood() {
     assert!(said.is_empty(), "{said:?}");
 }
 
-/// O1: installed, started, upgraded and purged in a system of its own (with `SEKISHO_LONG`, as root).
+/// O1: installed, upgraded, removed and purged in a system of its own, without systemd (with `SEKISHO_LONG`, as root).
 #[test]
 fn the_package_is_installed_upgraded_and_purged() {
     let is_asked = std::env::var_os("SEKISHO_LONG").is_some();
