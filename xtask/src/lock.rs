@@ -25,6 +25,8 @@ pub(crate) struct Package {
     pub(crate) version: String,
     /// Where it comes from; a crate of the workspace has no source.
     pub(crate) source: Option<String>,
+    /// The checksum of what comes from there.
+    pub(crate) checksum: Option<String>,
 }
 
 /// Reads the lock file's packages. Cargo writes it, so its lines are regular.
@@ -37,7 +39,8 @@ fn parse_package(block: &str) -> Option<Package> {
         let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;
         line.strip_suffix('"').map(str::to_owned)
     };
-    Some(Package { name: value("name")?, version: value("version")?, source: value("source") })
+    let (name, version) = (value("name")?, value("version")?);
+    Some(Package { name, version, source: value("source"), checksum: value("checksum") })
 }
 
 /// Complains about foreign sources and needless doubles. `members` are the workspace's own crates.
@@ -81,7 +84,8 @@ mod tests {
     use super::*;
 
     fn package(name: &str, version: &str, source: Option<&str>) -> Package {
-        Package { name: name.into(), version: version.into(), source: source.map(Into::into) }
+        let (source, checksum) = (source.map(Into::into), None);
+        Package { name: name.into(), version: version.into(), source, checksum }
     }
 
     #[test]

@@ -362,7 +362,8 @@ pub struct FileOpParts {
 
 impl FileOpParts {
     fn put_together(&self) -> Option<Arc<FileOps>> {
-        if self.rest.methods.is_empty() && self.rest.store.is_none() {
+        let is_webdav = !self.rest.ext_methods.is_empty();
+        if self.rest.methods.is_empty() && self.rest.store.is_none() && !is_webdav {
             return None;
         }
         let resumable = self.is_resumable.then_some(self.resumable_expires);
@@ -694,7 +695,6 @@ fn blank_settings() -> Settings {
 pub fn blank_main() -> Main {
     Main {
         worker_processes: Workers::Count(0),
-        daemon: false,
         pid: None,
         user: None,
         error_logs: Vec::new(),

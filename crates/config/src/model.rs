@@ -44,7 +44,8 @@ pub use compression::{
 pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use expires::Expires;
 pub use file_ops::{
-    Conflict, DeleteDirectories, FileOps, Methods, Origins, Permissions, Sync, UnfinishedMax,
+    Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,
+    UnfinishedMax,
 };
 pub use heads::{HeadLimits, Http2, KeepaliveDisable};
 pub use listing::{Archives, Listing, ListingFormat};
@@ -80,8 +81,6 @@ pub struct Config {
 pub struct Main {
     /// `worker_processes`
     pub worker_processes: Workers,
-    /// `daemon`
-    pub daemon: bool,
     /// `pid`; `None` for `off`.
     pub pid: Option<PathBuf>,
     /// `user`: user and group name.

@@ -351,6 +351,7 @@ impl Starting<'_> {
             table,
             request,
             route_state: self.route,
+            now: self.now,
             file_op,
             has_body,
             body_bytes,

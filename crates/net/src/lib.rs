@@ -45,7 +45,7 @@ pub mod worker;
 
 pub use clock::Clock;
 pub use counters::Counters;
-pub use heartbeat::Heartbeat;
+pub use heartbeat::{Heartbeat, WakeAlarm};
 pub use listen::Sockets;
 pub use panic_report::keep_panics_for_the_log;
 pub use protocol::ProtocolKind;

@@ -30,7 +30,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::exchange::Exchange;
-use crate::heartbeat::Heartbeat;
+use crate::heartbeat::{Heartbeat, WakeAlarm};
 use crate::listen::{self, Acceptor, Listener};
 use crate::panic_report::{self, Vital};
 use crate::query::WorkerQuery;
@@ -85,6 +85,8 @@ pub struct Shared {
     pub status: OnceLock<UnboundedSender<StatusQuery>>,
     /// What the requests of workers that have ended came to.
     pub past: Mutex<RequestStats>,
+    /// Set off when a worker wakes up while the watchdog sleeps.
+    pub wake_alarm: Arc<WakeAlarm>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.

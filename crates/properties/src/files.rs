@@ -87,6 +87,9 @@ fn decides(head: &Head) {
     };
     match &file_op {
         FileOp::Put | FileOp::Delete | FileOp::Mkcol => below(&route_state.file),
+        FileOp::Propfind | FileOp::Proppatch | FileOp::Lock(_) | FileOp::Unlock => {
+            below(&route_state.file);
+        }
         FileOp::Copy(to) | FileOp::Move(to) => {
             below(&route_state.file);
             below(&to.file);

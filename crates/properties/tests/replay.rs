@@ -133,6 +133,7 @@ replays! {
     values_are_read_as_they_are_written "values",
     credentials_are_who_they_say "credentials",
     forms_are_the_same_however_cut "multipart", // V29
+    webdav_answers_are_well_formed "webdav", // V29
     changes_stay_below_their_folder "files", // V18
     a_readme_is_only_text "readme", // V48
     a_program_is_told_nothing_false "cgi_environment", // V22, V23

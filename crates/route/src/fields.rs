@@ -1,7 +1,7 @@
 //! Fields that the configuration adds to an answer: `add_header`, `expires`, and the media type. It
 //! must never let a value split the response.
 
-use sekisho_config::{Expires, Template};
+use sekisho_config::{Expires, LocationId, Template};
 use sekisho_http::fields::is_field_value;
 use sekisho_http::{Fields, Known, Status, date};
 
@@ -148,8 +148,13 @@ fn without_charset(fields: &Fields) -> Fields {
 
 /// The media type for `route_state.path`: by its extension, or else the `default_type`.
 pub fn media_type<'t>(table: &'t Table, route_state: &RouteState) -> &'t str {
-    let settings = &table.location(route_state.location).settings;
-    let known = extension(&route_state.path).and_then(|extension| {
+    media_type_of(table, route_state.location, &route_state.path)
+}
+
+/// The same of another path in a location.
+pub fn media_type_of<'t>(table: &'t Table, location: LocationId, path: &[u8]) -> &'t str {
+    let settings = &table.location(location).settings;
+    let known = extension(path).and_then(|extension| {
         // Longer than any extension there is; a lower-case copy costs no allocation.
         let mut lower = [0; 64];
         let lower = lower.get_mut(..extension.len())?;

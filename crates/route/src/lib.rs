@@ -31,7 +31,9 @@ pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use credentials::decode_base64;
 pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
-pub use fields::{added_fields, added_trailers, has_trailers, if_range_replaced, media_type};
+pub use fields::{
+    added_fields, added_trailers, has_trailers, if_range_replaced, media_type, media_type_of,
+};
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
 pub use route_state::{

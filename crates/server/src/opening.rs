@@ -17,7 +17,7 @@ use crate::control_plane::{self, Rules};
 use crate::handover::Handover;
 use crate::local_socket::{LocalSockets, Purpose};
 use crate::pid_file::PidFile;
-use crate::run::{machine, rules};
+use crate::run::{machine, rules, worker_count};
 use crate::{Problem, certificates, local_socket, privilege, service_manager, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
@@ -39,6 +39,22 @@ pub(crate) fn raise_descriptor_limit(wanted: Option<u64>) -> Result<(), Problem>
         // Asked for by nobody: what there is will do.
         Err(_) if wanted.is_none() => Ok(()),
         Err(error) => Err(Problem::new(format_args!("worker_rlimit_nofile: {error}"))),
+    }
+}
+
+/// What a worker opens for itself, and one socket for each address that is listened on.
+const WORKER_DESCRIPTORS: usize = 12;
+
+/// Refuses a number of workers that cannot all be started: one line instead of one for each of them.
+pub(crate) fn check_worker_count(config: &Config) -> Result<(), Problem> {
+    let count = worker_count(config);
+    let needed = count.saturating_mul(WORKER_DESCRIPTORS + config.http.listens.len());
+    match rustix::process::getrlimit(Resource::Nofile).current {
+        Some(limit) if needed as u64 > limit => Err(Problem::new(format_args!(
+            "{count} workers need about {needed} file descriptors and the limit is {limit}: start fewer \
+             (worker_processes, --workers) or raise the limit (ulimit -n)"
+        ))),
+        _ => Ok(()),
     }
 }
 

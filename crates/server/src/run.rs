@@ -69,6 +69,8 @@ enum ServerEvent {
     WorkerEnded(Ended),
     /// A file could not be had: a place may have changed.
     SandboxRecheck,
+    /// A worker woke up after all of them had slept.
+    WorkerWoke,
     TimePassed,
 }
 
@@ -127,6 +129,7 @@ impl Server {
         let heap_before = heap_bytes();
         let config = plan.read_or_report()?;
         opening::raise_descriptor_limit(config.main.worker_rlimit_nofile)?;
+        opening::check_worker_count(&config)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -304,6 +307,10 @@ impl Server {
                     self.check_sandbox_paths();
                     DrainOrder::Nothing
                 }
+                ServerEvent::WorkerWoke => {
+                    self.watch.workers_woke(self.clock.now());
+                    DrainOrder::Nothing
+                }
                 ServerEvent::TimePassed => self.time_passed(),
             };
             if let Some(outcome) = self.carry_out(order) {
@@ -355,6 +362,7 @@ impl Server {
             event = self.control_plane.next() => ServerEvent::FromControlPlane(event),
             ended = self.workers.next_end() => ServerEvent::WorkerEnded(ended),
             () = shared.sandbox_recheck.notified() => ServerEvent::SandboxRecheck,
+            () = shared.wake_alarm.set_off() => ServerEvent::WorkerWoke,
             () = time => ServerEvent::TimePassed,
         }
     }

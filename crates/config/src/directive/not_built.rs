@@ -13,7 +13,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("memcached_pass", "Passes requests to memcached"),
     not_built("fastcgi_cache", "Caches answers of a FastCGI server"),
     not_built("fastcgi_cache_path", "Where answers are cached"),
-    not_built("dav_ext_methods", "PROPFIND, OPTIONS"),
     not_built("auth_request", "Asks another location for permission"),
     not_built("auth_request_set", "Keeps what it answered"),
     not_built("auth_jwt", "Tokens"),

@@ -23,6 +23,13 @@ pub(super) const ROWS: &[Row] = &[
         "There is no asynchronous file reading of that kind",
     ),
     silent("debug_connection", EVENTS, "address", "Debug logging is not chosen by address"),
+    silent(
+        "dav_ext_lock_zone",
+        HTTP,
+        "zone=name:size [timeout=time]",
+        "All workers share the locks of WebDAV, which end by themselves",
+    ),
+    silent("dav_ext_lock", LEVELS, "zone=name", "All workers share the locks of WebDAV"),
     silent("lock_file", MAIN, "file", "No lock is needed"),
     silent("pcre_jit", MAIN, "on|off", "Regular expressions are always compiled"),
     silent("master_process", MAIN, "on|off", "Workers are threads of one process"),

@@ -192,7 +192,6 @@ fn add(http: &mut Http, server: ServerId, outer: &Settings, spec: Spec) -> Locat
 fn main_settings() -> Main {
     Main {
         worker_processes: Workers::Count(1),
-        daemon: false,
         pid: None,
         user: None,
         error_logs: Vec::new(),
@@ -593,6 +592,10 @@ fn file_op_name(file_op: &FileOp) -> String {
         FileOp::Copy(to) => format!("copy to {} from", to.file.escape_ascii()),
         FileOp::Move(to) => format!("move to {} from", to.file.escape_ascii()),
         FileOp::Store(it) => format!("store {} in", store(it)),
+        FileOp::Propfind => "propfind".into(),
+        FileOp::Proppatch => "proppatch".into(),
+        FileOp::Lock(may_come) => format!("lock {may_come}"),
+        FileOp::Unlock => "unlock".into(),
         FileOp::Resume(it) => format!("resume {} in", store(it)),
     }
 }

@@ -174,7 +174,7 @@ impl SandboxPaths {
             }
         };
         let own = ground(template, None);
-        let changes = settings.file_ops.as_deref().filter(|file_ops| !file_ops.methods.is_empty());
+        let changes = settings.file_ops.as_deref().filter(|file_ops| file_ops.changes_own_folder());
         let right = match (changes, &settings.cgi) {
             (Some(_), Some(_)) => Right::Use,
             (Some(_), None) => Right::Write,
@@ -267,7 +267,7 @@ pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
         let Some(file_ops) = settings.file_ops.as_deref() else { continue };
         let store = file_ops.store.as_ref();
         let store_path = store.and_then(path);
-        let is_beneath = !file_ops.methods.is_empty() || (store.is_some() && store_path.is_none());
+        let is_beneath = file_ops.changes_own_folder() || (store.is_some() && store_path.is_none());
         if let Some(folder) = folder_of(location).filter(|_| is_beneath) {
             add(folder, true);
         }
