@@ -76,10 +76,10 @@ fn warn_of_open_writes(serve: &Serve, reach: Reach) {
 
 /// What the terminal shows when the server runs.
 fn tell(serve: &Serve, dir: &Path, server: &Server, https: &Https) -> Result<(), Problem> {
-    let mut shown = server.addresses();
-    shown.retain(|address| !is_redirect(address, https, serve));
+    let mut reached = server.addresses();
+    reached.retain(|address| !is_redirect(address, https, serve));
     let is_plain = matches!(https, Https::Off);
-    let links = addresses::links(&shown, if is_plain { "http" } else { "https" });
+    let links = addresses::links(&reached, if is_plain { "http" } else { "https" });
     for link in &links {
         println!("Sekisho serves {} on {link}", dir.display());
     }
