@@ -42,7 +42,7 @@ user root;
 cgi_allow_root on;
 worker_processes 1;
 error_log {dir}/error.log crit;
-endpoint {{ listen unix:{dir}/native.sock; }}
+endpoint {{ listen unix:{dir}/native.sock; http_addresses 127.0.0.1:{port}; }}
 http {{
     open_file_cache max=100; open_file_cache_valid 3600s; open_file_cache_errors on;
     keepalive_requests 1000000;

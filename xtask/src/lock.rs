@@ -6,7 +6,10 @@ use crate::Complaints;
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Crates that come in more than one major version, and why that is borne.
-const TWICE: [(&str, &str); 4] = [
+const TWICE: [(&str, &str); 7] = [
+    ("bit-vec", "the new one belongs to an optional part of rcgen that is never built"),
+    ("untrusted", "the old one belongs to a part of aws-lc-rs that instant-acme asks for"),
+    ("base64", "the old one belongs to instant-acme"),
     ("getrandom", "the old one belongs to ring, an optional part of rustls that is never built"),
     ("windows-sys", "the same, and nothing is built for Windows"),
     ("bitflags", "the old one belongs to an optional part of jiff that is never built"),
@@ -22,6 +25,8 @@ pub(crate) struct Package {
     pub(crate) version: String,
     /// Where it comes from; a crate of the workspace has no source.
     pub(crate) source: Option<String>,
+    /// The checksum of what comes from there.
+    pub(crate) checksum: Option<String>,
 }
 
 /// Reads the lock file's packages. Cargo writes it, so its lines are regular.
@@ -34,7 +39,8 @@ fn parse_package(block: &str) -> Option<Package> {
         let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;
         line.strip_suffix('"').map(str::to_owned)
     };
-    Some(Package { name: value("name")?, version: value("version")?, source: value("source") })
+    let (name, version) = (value("name")?, value("version")?);
+    Some(Package { name, version, source: value("source"), checksum: value("checksum") })
 }
 
 /// Complains about foreign sources and needless doubles. `members` are the workspace's own crates.
@@ -78,7 +84,8 @@ mod tests {
     use super::*;
 
     fn package(name: &str, version: &str, source: Option<&str>) -> Package {
-        Package { name: name.into(), version: version.into(), source: source.map(Into::into) }
+        let (source, checksum) = (source.map(Into::into), None);
+        Package { name: name.into(), version: version.into(), source, checksum }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod citation;
 mod directives;
 mod licence;
 mod lock;
+mod sbom;
 mod settings;
 mod shape;
 mod simulate;
@@ -26,6 +27,7 @@ usage: cargo xtask spec [--check]        write (or check) docs/spec-coverage.md 
        cargo xtask wall                  dependencies, sources and licences; what pure rooms touch
        cargo xtask style                 length and opening of files, words that must not stay
        cargo xtask settings              fields of the configuration's model that nobody reads
+       cargo xtask sbom                  print what a release is made of (CycloneDX)
        cargo xtask simulate [http|native] [--seeds N] [--from N] [--seed N] [--jobs N] [--all]
                                          play worlds of the simulation, or one again";
 
@@ -43,6 +45,13 @@ fn main() -> ExitCode {
         ["wall"] => wall::check(&root),
         ["style"] => style::check(&root),
         ["settings"] => settings::check(&root),
+        ["sbom"] => match sbom::text(&root) {
+            Ok(text) => {
+                println!("{text}");
+                return ExitCode::SUCCESS;
+            }
+            Err(complaints) => complaints,
+        },
         ["simulate", rest @ ..] => match simulate::run(rest) {
             Ok(complaints) => complaints,
             Err(error) => {

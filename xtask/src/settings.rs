@@ -8,8 +8,7 @@ use crate::Complaints;
 use crate::source::{self, Source};
 
 /// Fields that nobody reads yet, and why.
-const UNREAD: &[(&str, &str)] =
-    &[("daemon", "the server stays in the foreground; `-t` could warn of it")];
+const UNREAD: &[(&str, &str)] = &[];
 /// Crates whose code is not part of the server, and the one that makes the settings.
 const OTHERS: [&str; 4] = ["crates/config/", "crates/properties/", "crates/testkit/", "xtask/"];
 

@@ -2,12 +2,15 @@
 //! what is not in it does not exist, and what it says of a default is what is applied.
 
 mod access;
+pub(crate) mod acme;
 pub(crate) mod answers;
 mod cgi;
 mod compression;
 mod endpoint;
 mod file_ops;
 mod files;
+mod forward;
+mod gateway;
 mod heads;
 mod http2;
 pub(crate) mod limits;
@@ -17,10 +20,13 @@ mod manners;
 mod not_built;
 mod privilege;
 mod process;
+pub mod proxy;
+mod real_ip;
 pub(crate) mod rewrite;
 mod status;
 mod tls;
 mod unneeded;
+mod upstream;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -36,10 +42,14 @@ pub enum Context {
     Events,
     /// `endpoint`
     Endpoint,
+    /// `acme_issuer`
+    Acme,
     /// `http`
     Http,
     /// `server`
     Server,
+    /// `upstream`
+    Upstream,
     /// `location`
     Location,
     /// `limit_except`
@@ -52,11 +62,13 @@ pub enum Context {
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
+        Self::Acme,
         Self::Http,
+        Self::Upstream,
         Self::Server,
         Self::ServerIf,
         Self::Location,
@@ -70,8 +82,10 @@ impl Context {
             Self::Main => "main",
             Self::Events => "events",
             Self::Endpoint => "endpoint",
+            Self::Acme => "acme_issuer",
             Self::Http => "http",
             Self::Server => "server",
+            Self::Upstream => "upstream",
             Self::Location => "location",
             Self::LimitExcept => "limit_except",
             Self::ServerIf => "if in server",
@@ -114,9 +128,13 @@ impl Contexts {
 const MAIN: Contexts = Contexts::of(&[Context::Main]);
 const EVENTS: Contexts = Contexts::of(&[Context::Events]);
 const ENDPOINT: Contexts = Contexts::of(&[Context::Endpoint]);
+const ACME: Contexts = Contexts::of(&[Context::Acme]);
 const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
+const UPSTREAM: Contexts = Contexts::of(&[Context::Upstream]);
+/// Where requests are passed to another server.
+const LOCATION_IF: Contexts = Contexts::of(&[Context::Location, Context::LocationIf]);
 const HTTP_SERVER: Contexts = Contexts::of(&[Context::Http, Context::Server]);
 const SERVER_LOCATION: Contexts = Contexts::of(&[Context::Server, Context::Location]);
 const EVERYWHERE: Contexts = Contexts::of(&Context::ALL);
@@ -220,12 +238,23 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Listings", listing::ROWS),
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
+    ("Groups of servers", upstream::ROWS),
+    ("Proxying", proxy::ROWS),
+    ("Proxying: servers, time and buffers", forward::PROXY),
+    ("FastCGI", gateway::FASTCGI),
+    ("FastCGI: servers, time and buffers", forward::FASTCGI),
+    ("SCGI", gateway::SCGI),
+    ("SCGI: servers, time and buffers", forward::SCGI),
+    ("uwsgi", gateway::UWSGI),
+    ("uwsgi: servers, time and buffers", forward::UWSGI),
     ("Access", access::ROWS),
+    ("Clients behind proxies", real_ip::ROWS),
     ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),
     ("Compression", compression::ROWS),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("TLS", tls::ROWS),
+    ("Automatic certificates", acme::ROWS),
     ("HTTP/2", http2::ROWS),
     ("Logs", logs::ROWS),
     ("Status pages", status::ROWS),

@@ -55,6 +55,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("keepalive_timeout", "7s 8s", I),
     ("keepalive_requests", "7", I),
     ("keepalive_time", "7s", I),
+    ("keepalive_disable", "safari", I),
     ("chunked_transfer_encoding", "off", I),
     ("limit_rate", "7", I),
     ("limit_rate_after", "7", I),
@@ -65,6 +66,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("reset_timedout_connection", "on", I),
     ("error_log", "/x debug", I),
     ("log_not_found", "off", I),
+    ("open_log_file_cache", "max=7", I),
     // Modules without a merge function, and those whose member is not merged.
     ("try_files", "/x =404", N),
     ("rewrite", "^ /x", N),
@@ -84,11 +86,15 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("autoindex_localtime", "on", I),
     ("autoindex_format", "json", I),
     ("dav_methods", "PUT", I),
+    ("dav_ext_methods", "PROPFIND", I),
     ("dav_access", "all:rw", I),
     ("create_full_put_path", "on", I),
     ("min_delete_depth", "7", I),
     ("allow", "all", I),
     ("deny", "all", I),
+    ("set_real_ip_from", "10.0.0.1", I),
+    ("real_ip_header", "X-Forwarded-For", I),
+    ("real_ip_recursive", "on", I),
     ("auth_basic", "x", I),
     ("auth_basic_user_file", "x", I),
     ("valid_referers", "none x", I),
@@ -104,7 +110,10 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("limit_conn_log_level", "info", I),
     ("limit_conn_dry_run", "on", I),
     ("charset", "x", I),
+    ("charset_types", "*", I),
+    ("source_charset", "a", I),
     ("add_header", "x y", I),
+    ("add_trailer", "x y", I),
     ("expires", "7s", I),
     ("gzip", "on", I),
     ("gzip_comp_level", "7", I),
@@ -120,6 +129,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("allow_methods", "GET", I),
     ("autoindex_readme", "off", I),
     ("autoindex_archive", "zip", I),
+    ("autoindex_title", "Shared", I),
     ("upload_store", "/x", I),
     ("upload_conflict", "rename", I),
     ("upload_sync", "full", I),
@@ -190,8 +200,10 @@ fn companions(name: &str) -> &'static str {
             "open_file_cache max=9;"
         }
         "satisfy" | "auth_delay" => "allow 10.0.0.1;",
+        "real_ip_header" | "real_ip_recursive" => "set_real_ip_from 10.0.0.2;",
         "auth_basic" => "auth_basic_user_file y;",
         "auth_basic_user_file" => "auth_basic y;",
+        "source_charset" => "charset b;",
         "secure_link" => "secure_link_md5 y;",
         "secure_link_md5" => "secure_link y;",
         "limit_req_status" | "limit_req_log_level" | "limit_req_dry_run" => "limit_req zone=rate;",
@@ -265,6 +277,7 @@ fn settings_are_inherited_as_nginx_merges_them() {
         let text = |said: &str| {
             format!(
                 "http {{ limit_req_zone $uri zone=rate:1m rate=1r/s; limit_conn_zone $uri zone=places:1m;
+                 charset_map a b {{ 80 81; }}
                  server {{ listen 80; {more}
                    location /a/ {{ {said} location /a/b/ {{ location /a/b/c/ {{ }} }} }} }} }}"
             )

@@ -2,19 +2,25 @@
 //! A level begins as what is inherited, its own directives are applied, then it is finished and handed
 //! down. Also what an `apply` function sees: the directive and the scope around it.
 
+mod blank;
+
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use blank::blank_main;
+use blank::blank_settings;
+
+use crate::charset::CharsetMap;
 use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AddHeader, Cgi, CgiExtension, CgiPass, Endpoint, ErrorLog, ErrorPage, Expires,
-    FileCache, FileOps, HeadLimits, Http2, IfModifiedSince, Listing, LocationMatch, LogFormat,
-    Main, PathMapping, Privilege, Programs, Rewriting, ServerName, ServerTokens, Settings, Step,
-    Symlinks, Template, Tls, Types, Workers, Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage,
+    Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat, Main, Pass,
+    PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName, Settings, Step, Symlinks,
+    Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -193,12 +199,18 @@ pub struct Scope<'a> {
     pub bad_formats: HashSet<String>,
     /// `limit_req_zone`s and `limit_conn_zone`s; a `ZoneId` is an index here.
     pub zones: Vec<Zone>,
+    /// Groups of servers; an `UpstreamId` is an index here.
+    pub upstreams: Vec<UpstreamGroup>,
+    /// `charset_map`s.
+    pub charset_maps: Vec<CharsetMap>,
     /// Settings of the process.
     pub main: Main,
     /// Named locations that are referred to: where, which, and at what level.
     pub named_uses: Vec<NamedUse>,
     /// Names of ignored directives that have been warned about.
     pub warned: HashSet<&'static str>,
+    /// The `acme_issuer` that is being read.
+    pub issuer: AcmeIssuer,
 }
 
 /// A reference to a named location.
@@ -354,7 +366,8 @@ pub struct FileOpParts {
 
 impl FileOpParts {
     fn put_together(&self) -> Option<Arc<FileOps>> {
-        if self.rest.methods.is_empty() && self.rest.store.is_none() {
+        let is_webdav = !self.rest.ext_methods.is_empty();
+        if self.rest.methods.is_empty() && self.rest.store.is_none() && !is_webdav {
             return None;
         }
         let resumable = self.is_resumable.then_some(self.resumable_expires);
@@ -372,6 +385,8 @@ pub struct Own {
     pub error_pages: Vec<ErrorPage>,
     /// `add_header`
     pub add_headers: Vec<AddHeader>,
+    /// `add_trailer`
+    pub add_trailers: Vec<AddHeader>,
     /// `cgi_extension`
     pub cgi_extensions: Vec<CgiExtension>,
     /// `cgi_set_var`
@@ -392,6 +407,21 @@ pub struct Own {
     pub steps: Vec<Step>,
     /// Lists of TLS that stand here and so take the place of those inherited.
     pub tls_lists: HashSet<&'static str>,
+    /// `acme_certificate`
+    pub acme: Option<AcmeWish>,
+}
+
+/// `acme_certificate` before its issuer is looked up.
+#[derive(Debug)]
+pub struct AcmeWish {
+    /// The issuer's name.
+    pub issuer: String,
+    /// Where that stands.
+    pub span: Span,
+    /// The names; none for those of the server.
+    pub names: Vec<String>,
+    /// `key=`
+    pub key: AcmeKey,
 }
 
 /// A level.
@@ -409,14 +439,26 @@ pub struct Level {
     pub parts: ServerParts,
     /// What holds for the file cache.
     pub cache: CacheParts,
+    /// `disable_symlinks`, and whether it has `from=$document_root`.
+    pub symlinks: (Symlinks, bool),
+    /// `source_charset`
+    pub source_charset: Option<Arc<str>>,
     /// What holds for CGI programs.
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
     pub guards: Guards,
     /// What holds for uploads and changes.
     pub file_ops: FileOpParts,
+    /// How clients behind proxies are told apart.
+    pub real_ip: RealIp,
     /// What holds for TLS.
     pub tls: Arc<Tls>,
+    /// What holds for requests that are passed on, by their protocol.
+    pub forwards: [Arc<Forward>; 4],
+    /// Whom requests are passed to.
+    pub pass: Option<(Family, PassTo)>,
+    /// The group, within an `upstream`.
+    pub group: Option<Box<UpstreamGroup>>,
     /// What it says itself.
     pub own: Own,
     /// The directives that stand here, and where first.
@@ -447,6 +489,8 @@ impl Level {
                 min_uses: 0,
                 errors: false,
             },
+            symlinks: (Symlinks::Follow, false),
+            source_charset: None,
             cgi: CgiParts {
                 switch: None,
                 pass: None,
@@ -457,7 +501,15 @@ impl Level {
             },
             guards: Guards::blank(),
             file_ops: FileOpParts::default(),
+            real_ip: RealIp {
+                from: Arc::default(),
+                source: RealIpSource::ProxyHeader,
+                is_recursive: false,
+            },
             tls: Arc::default(),
+            forwards: Default::default(),
+            pass: None,
+            group: None,
             own: Own::default(),
             seen: HashMap::new(),
         }
@@ -474,6 +526,9 @@ impl Level {
         settings.status = None;
         settings.rewriting.script = None;
         settings.limit_except = None;
+        settings.pass = None;
+        // In an `if` the content handler is that of the location around it.
+        let pass = self.pass.clone().filter(|_| context == Context::LocationIf);
         Self {
             context,
             matches,
@@ -481,13 +536,24 @@ impl Level {
             settings,
             parts: self.parts,
             cache: self.cache,
+            symlinks: self.symlinks,
+            source_charset: self.source_charset.clone(),
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
             file_ops: self.file_ops.clone(),
+            real_ip: self.real_ip.clone(),
             tls: Arc::clone(&self.tls),
+            forwards: self.forwards.clone(),
+            pass,
+            group: None,
             own: Own::default(),
             seen: HashMap::new(),
         }
+    }
+
+    /// What holds for requests that are passed on in this protocol.
+    pub fn forward(&mut self, family: Family) -> &mut Forward {
+        Arc::make_mut(&mut self.forwards[family as usize])
     }
 
     /// Whether a directive of this name stands here.
@@ -508,6 +574,9 @@ impl Level {
         if self.seen.contains_key("add_header") {
             settings.add_headers = own.add_headers.into();
         }
+        if self.seen.contains_key("add_trailer") {
+            settings.add_trailers = own.add_trailers.into();
+        }
         if self.seen.contains_key("access_log") {
             let logs = if own.access_log_off { Vec::new() } else { own.access_logs };
             settings.access_logs = logs.into();
@@ -524,96 +593,34 @@ impl Level {
         if self.seen.contains_key("cgi_set_var") {
             self.cgi.rest.variables = own.cgi_variables.into();
         }
+        // An alias of a regular expression is the whole file name, and so is `$document_root`: from there on
+        // nothing is left to judge.
+        let is_file = matches!(self.matches, LocationMatch::Regex(_))
+            && matches!(settings.path_mapping, PathMapping::Alias(_));
+        settings.disable_symlinks = match self.symlinks {
+            (_, true) if is_file => Symlinks::Follow,
+            (policy, _) => policy,
+        };
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
         self.guards.finish(settings);
         settings.file_ops = self.file_ops.put_together();
+        settings.pass = self.pass.clone().map(|(family, to)| {
+            let location = match &self.matches {
+                LocationMatch::Exact(path) | LocationMatch::Prefix { path, .. } => path.as_slice(),
+                _ => &[],
+            };
+            let forward = Arc::clone(&self.forwards[family as usize]);
+            Arc::new(Pass { family, to, location: location.into(), forward })
+        });
+        let has_proxies = !self.real_ip.from.is_empty();
+        settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {
             server_names: own.server_names,
+            acme: own.acme,
             listens: own.listens,
             steps: own.steps,
             ..Own::default()
         };
-    }
-}
-
-fn blank_settings() -> Settings {
-    Settings {
-        path_mapping: PathMapping::Root(Arc::default()),
-        index: Arc::default(),
-        try_files: None,
-        autoindex: false,
-        autoindex_exact_size: false,
-        autoindex_localtime: false,
-        listing: Listing::default(),
-        disable_symlinks: Symlinks::Follow,
-        open_file_cache: FileCache::Off,
-        cgi: None,
-        rewriting: Rewriting::default(),
-        file_ops: None,
-        status: None,
-        error_pages: Arc::default(),
-        recursive_error_pages: false,
-        internal: false,
-        limit_except: None,
-        access: None,
-        limits: None,
-        links: None,
-        allow_methods: None,
-        absolute_redirect: false,
-        server_name_in_redirect: false,
-        port_in_redirect: false,
-        types: Arc::default(),
-        default_type: Arc::from(""),
-        charset: None,
-        add_headers: Arc::default(),
-        expires: Expires::Off,
-        etag: false,
-        if_modified_since: IfModifiedSince::Off,
-        max_ranges: None,
-        server_tokens: ServerTokens::Off,
-        compression: Arc::default(),
-        client_max_body_size: None,
-        client_body_buffer_size: 0,
-        client_body_discard_max: 0,
-        client_body_timeout: None,
-        client_body_min_rate: None,
-        keepalive_timeout: None,
-        keepalive_header: None,
-        keepalive_time: None,
-        chunked_transfer_encoding: false,
-        keepalive_requests: 0,
-        send_timeout: None,
-        lingering_timeout: None,
-        lingering_time: None,
-        half_close: false,
-        tcp_nodelay: false,
-        http2_chunk_size: 0,
-        sendfile: false,
-        aio_threads: false,
-        limit_rate: 0,
-        limit_rate_after: 0,
-        access_logs: Arc::default(),
-        error_logs: Arc::default(),
-        log_not_found: false,
-        reset_timedout_connection: false,
-    }
-}
-
-/// Nothing at all, for the process.
-pub fn blank_main() -> Main {
-    Main {
-        worker_processes: Workers::Count(0),
-        daemon: false,
-        pid: None,
-        user: None,
-        error_logs: Vec::new(),
-        worker_rlimit_nofile: None,
-        worker_connections: 0,
-        connections_max: None,
-        connections_per_address: None,
-        worker_shutdown_timeout: None,
-        privilege: Privilege::default(),
-        endpoint: Endpoint::default(),
     }
 }

@@ -6,6 +6,7 @@ pub mod directive;
 pub mod level;
 pub mod lex;
 pub mod listen;
+pub mod migration;
 pub mod model;
 pub mod parse;
 pub mod pattern;
@@ -15,6 +16,7 @@ pub mod source;
 pub mod template;
 pub mod value;
 
+mod charset;
 mod cipher;
 mod expression;
 mod guards;
@@ -28,9 +30,11 @@ mod names;
 mod positions;
 mod resolve;
 mod types;
+mod upstreams;
 
 use std::path::{Path, PathBuf};
 
+pub use directive::proxy::split_url;
 pub use expression::{Expression, Matched};
 pub use machine::DEFAULT_USER;
 pub use model::*;
@@ -102,6 +106,9 @@ pub fn load(main_file: &Path, options: &Options, source: &dyn Source) -> Outcome
     let tree = parser.finish();
     let config = resolve::resolve(&tree, options, &mut reports);
     let config = config.filter(|config| machine::check(config, &tree, source, &mut reports));
+    let config = config.and_then(|mut config| {
+        machine::find_upstreams(&mut config, &tree, source, &mut reports).then_some(config)
+    });
     let mut seen = std::collections::HashSet::new();
     let files = tree.files.iter().filter_map(|file| {
         let path = file.path.as_ref().filter(|path| seen.insert((*path).clone()))?;

@@ -152,7 +152,11 @@ fn option(line: &mut ListenLine, text: &str) -> Result<(), String> {
             options.tls = true;
             return Ok(());
         }
-        ("quic" | "proxy_protocol" | "spdy" | "multipath", None) => {
+        ("proxy_protocol", None) => {
+            options.proxy_protocol = true;
+            return Ok(());
+        }
+        ("quic" | "spdy" | "multipath", None) => {
             return Err(format!("\"{name}\" of \"listen\" is not supported yet"));
         }
         ("bind", None) => {}
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn options_are_read_or_refused() {
         let args: Vec<&[u8]> = "[::]:80 default_server backlog=511 reuseport ipv6only=off so_keepalive=30m::10 \
-                                rcvbuf=8k sndbuf=1m deferred fastopen=3 http2 bind setfib=1 accept_filter=httpready"
+                                rcvbuf=8k sndbuf=1m deferred fastopen=3 http2 proxy_protocol bind setfib=1 accept_filter=httpready"
             .split(' ')
             .map(str::as_bytes)
             .collect();
@@ -283,12 +287,12 @@ mod tests {
             mode: None,
             ipc: false,
             tls: false,
+            proxy_protocol: true,
         };
         assert_eq!(line.options, expected);
         assert!(!listen(&[b"80", b"default_server"]).unwrap().has_options);
         let table = [
             ("80 quic", "1: \"quic\" of \"listen\" is not supported yet"),
-            ("80 proxy_protocol", "1: \"proxy_protocol\" of \"listen\" is not supported yet"),
             ("80 backlog=0", "1: invalid parameter \"backlog=0\""),
             ("80 backlog=x", "1: invalid parameter \"backlog=x\""),
             ("80 ipv6only=on", "1: \"ipv6only\" is for IPv6 addresses"),

@@ -1,6 +1,6 @@
 //! `geo` and `split_clients` blocks: variables that are looked up by an address or by a hash.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::level::{Directive, Fault, Scope};
@@ -17,31 +17,113 @@ pub(crate) fn geo(d: &Directive<'_>, s: &mut Scope<'_>, name: String) -> Result<
         [address, _] => Some(d.template(address, s)?),
         _ => None,
     };
-    let mut known: HashMap<Network, Box<[u8]>> = HashMap::new();
+    let mut parts = GeoParts::default();
     for entry in d.node.body.as_deref().unwrap_or_default() {
-        if let Err(fault) = geo_entry(s, entry, &mut known) {
+        if let Err(fault) = geo_entry(s, entry, &mut parts) {
             report(s, entry, fault);
         }
     }
     let of = |wanted: bool| {
-        let networks = known.iter().filter(|((is_v6, ..), _)| *is_v6 == wanted);
-        Networks::new(networks.map(|((_, from, to), v)| (*from, *to, v.clone())).collect())
+        let networks = parts.known.iter().filter(|((is_v6, ..), _)| *is_v6 == wanted);
+        let networks = networks.map(|((_, from, to), v)| (*from, *to, v.clone()));
+        let ranges = parts.ranges.iter().filter(|((is_v6, _), _)| *is_v6 == wanted);
+        let ranges = ranges.map(|((_, from), (to, v))| (*from, *to, v.clone()));
+        Networks::new(networks.chain(ranges).collect())
     };
-    Ok(Geo { name, address, v4: of(false), v6: of(true) })
+    let proxies = Networks::new(parts.proxies);
+    Ok(Geo { name, address, v4: of(false), v6: of(true), proxies, recursive: parts.recursive })
 }
 
-fn geo_entry(
-    s: &mut Scope<'_>,
-    entry: &Node,
-    known: &mut HashMap<Network, Box<[u8]>>,
-) -> Result<(), Fault> {
+/// The last address of a range, and its value.
+type RangeEnd = (u128, Box<[u8]>);
+
+/// What a `geo` says, as it is read.
+#[derive(Default)]
+struct GeoParts {
+    known: HashMap<Network, Box<[u8]>>,
+    /// With `ranges`: by their beginnings, none overlapping another.
+    ranges: BTreeMap<(bool, u128), RangeEnd>,
+    is_ranges: bool,
+    /// `proxy`, as addresses of IPv6.
+    proxies: Vec<(u128, u128, Box<[u8]>)>,
+    recursive: bool,
+}
+
+impl GeoParts {
+    /// Takes a stretch out of the ranges; what lies beside it stays.
+    fn cut(&mut self, (is_v6, from, to): Network) {
+        let touched: Vec<_> = self
+            .ranges
+            .range((is_v6, 0)..=(is_v6, to))
+            .rev()
+            .take_while(|(_, (last, _))| *last >= from)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in touched {
+            let Some((last, value)) = self.ranges.remove(&key) else { continue };
+            if key.1 < from {
+                self.ranges.insert(key, (from - 1, value.clone()));
+            }
+            if last > to {
+                self.ranges.insert((is_v6, to + 1), (last, value));
+            }
+        }
+    }
+}
+
+/// `192.0.2.1-192.0.2.9`
+fn range(word: &Word) -> Result<Network, Fault> {
+    let invalid = || Fault::at(word, format!("invalid range \"{}\"", word.shown()));
+    let text = std::str::from_utf8(&word.text).map_err(|_| invalid())?;
+    let (from, to) = text.split_once('-').ok_or_else(invalid)?;
+    let address = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| invalid());
+    let (from, to) = match (address(from)?, address(to)?) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            (u128::from(u32::from(from)), u128::from(u32::from(to)))
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            return in_order(true, from.into(), to.into(), invalid);
+        }
+        _ => return Err(invalid()),
+    };
+    in_order(false, from, to, invalid)
+}
+
+fn in_order(
+    is_v6: bool,
+    from: u128,
+    to: u128,
+    invalid: impl FnOnce() -> Fault,
+) -> Result<Network, Fault> {
+    if from <= to { Ok((is_v6, from, to)) } else { Err(invalid()) }
+}
+
+fn geo_entry(s: &mut Scope<'_>, entry: &Node, parts: &mut GeoParts) -> Result<(), Fault> {
+    let known = &mut parts.known;
     let name = &entry.name;
     if entry.body.is_some() {
         return Err(Fault::at(name, "a geo has no blocks within"));
     }
     match (&*name.text, entry.args.as_slice()) {
-        (b"ranges" | b"proxy_recursive", []) | (b"proxy", [_]) => {
-            Err(Fault::at(name, format!("\"{}\" of \"geo\" is not supported yet", name.shown())))
+        (b"ranges", []) => {
+            if !known.is_empty() {
+                return Err(Fault::at(
+                    name,
+                    "the \"ranges\" directive must be the first directive inside \"geo\" block",
+                ));
+            }
+            parts.is_ranges = true;
+            Ok(())
+        }
+        (b"proxy_recursive", []) => {
+            parts.recursive = true;
+            Ok(())
+        }
+        (b"proxy", [word]) => {
+            let (is_v6, from, to) = network(s, word)?;
+            let mapped = if is_v6 { 0 } else { 0xffff_u128 << 32 };
+            parts.proxies.push((mapped | from, mapped | to, b"1"[..].into()));
+            Ok(())
         }
         (b"default", [value]) => {
             for network in [(false, 0, u32::MAX.into()), (true, 0, u128::MAX)] {
@@ -49,6 +131,21 @@ fn geo_entry(
                     s.warn(name.span, "duplicate default: the last one counts");
                 }
             }
+            Ok(())
+        }
+        (b"delete", [word]) if parts.is_ranges => {
+            let range = range(word)?;
+            if parts.ranges.get(&(range.0, range.1)).is_none_or(|(to, _)| *to != range.2) {
+                s.warn(word.span, format!("no address range \"{}\" to delete", word.shown()));
+            }
+            parts.cut(range);
+            Ok(())
+        }
+        (_, [value]) if parts.is_ranges => {
+            let range = range(name)?;
+            // What is said later takes the place of what was said before, as far as both reach.
+            parts.cut(range);
+            parts.ranges.insert((range.0, range.1), (range.2, value.text.clone()));
             Ok(())
         }
         (b"delete", [word]) => {

@@ -1,7 +1,7 @@
 //! What the machine has to say to a configuration that is right in itself: whether there is such a user, whether
 //! it is root, and whether programs would be run by root.
 
-use crate::model::Config;
+use crate::model::{Config, UpstreamPlace};
 use crate::parse::{Node, Tree};
 use crate::report::{Report, Reports};
 use crate::source::Source;
@@ -51,6 +51,29 @@ pub(crate) fn check(
     let is_fine = !found.iter().any(Report::is_error);
     for report in found {
         reports.push(report);
+    }
+    is_fine
+}
+
+/// Looks the hosts of all groups up. A host that is not found is an error, as in nginx; whether all were.
+pub(crate) fn find_upstreams(
+    config: &mut Config,
+    tree: &Tree,
+    source: &dyn Source,
+    reports: &mut Reports,
+) -> bool {
+    let mut is_fine = true;
+    for server in config.http.upstreams.iter_mut().flat_map(|group| &mut group.servers) {
+        let UpstreamPlace::Tcp(host, port) = &server.place else { continue };
+        match source.addresses(host, *port) {
+            Ok(addresses) if !addresses.is_empty() => server.addresses = addresses,
+            failed => {
+                is_fine = false;
+                let message = format!("host not found in upstream \"{}\"", server.peer.server);
+                let report = Report::error(&tree.files, server.span, message);
+                reports.push(failed.err().into_iter().fold(report, Report::note));
+            }
+        }
     }
     is_fine
 }

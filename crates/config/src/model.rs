@@ -2,18 +2,23 @@
 //! reads; nothing outside this room sees a word of configuration text.
 
 mod access;
+mod acme;
 mod cgi;
+mod charset;
 mod compression;
 mod endpoint;
 mod expires;
 mod file_ops;
 mod heads;
 mod listing;
+mod logs;
 mod lookup;
 mod privilege;
+mod real_ip;
 mod rewrite;
 mod template;
 mod tls;
+mod upstream;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,25 +33,39 @@ pub use access::{
     Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
     PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
 };
+pub use acme::{
+    AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
+};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
+pub use charset::{CharsetTypes, Recode};
 pub use compression::{
     Compression, Neighbour, NoGzipFor, OneCoding, Proxied, is_compressed_already,
 };
 pub use endpoint::{Admin, BuiltIn, Endpoint};
 pub use expires::Expires;
 pub use file_ops::{
-    Conflict, DeleteDirectories, FileOps, Methods, Origins, Permissions, Sync, UnfinishedMax,
+    Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,
+    UnfinishedMax,
 };
-pub use heads::{HeadLimits, Http2};
+pub use heads::{HeadLimits, Http2, KeepaliveDisable};
 pub use listing::{Archives, Listing, ListingFormat};
+pub use logs::{
+    AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
+    SyslogServer,
+};
 pub use lookup::{Geo, Networks, Split};
 pub use privilege::{Privilege, Sandbox};
+pub use real_ip::{RealIp, RealIpSource};
 pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
-pub use template::{Part, Template, TlsVariable, Variable};
+pub use template::{ConnectionState, Part, Template, TlsVariable, UpstreamVariable, Variable};
 pub use tls::{Tls, TlsVersions, VerifyClient};
+pub use upstream::{
+    CookieName, CookieRule, Destination, Family, Forward, Param, Pass, PassTo, Rename,
+    UpstreamGroup, UpstreamId, UpstreamPlace, UpstreamServer, UpstreamTls,
+};
 
 /// A whole configuration.
 #[derive(Debug)]
@@ -62,8 +81,6 @@ pub struct Config {
 pub struct Main {
     /// `worker_processes`
     pub worker_processes: Workers,
-    /// `daemon`
-    pub daemon: bool,
     /// `pid`; `None` for `off`.
     pub pid: Option<PathBuf>,
     /// `user`: user and group name.
@@ -127,6 +144,8 @@ pub struct Http {
     pub assigned: Vec<Assigned>,
     /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
     pub zones: Vec<Zone>,
+    /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
+    pub upstreams: Vec<UpstreamGroup>,
 }
 
 /// An index into [`Http::servers`].
@@ -174,6 +193,8 @@ pub struct ListenOptions {
     pub fastopen: Option<u32>,
     /// `http2`: as `http2 on` in the servers of this address.
     pub http2: bool,
+    /// `proxy_protocol`: connections begin with the header of a balancer.
+    pub proxy_protocol: bool,
     /// `ssl`: connections to this address are encrypted.
     pub tls: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
@@ -213,6 +234,8 @@ pub struct Server {
     pub ignore_invalid_headers: bool,
     /// HTTP/2 at this server's addresses.
     pub http2: Http2,
+    /// `acme_certificate`
+    pub acme: Option<Arc<AcmeCertificate>>,
     /// TLS at those of its addresses that have it.
     pub tls: Arc<Tls>,
 }
@@ -303,6 +326,8 @@ pub struct Settings {
     pub cgi: Option<Arc<Cgi>>,
     /// `dav_methods`, `upload_store` and their companions; `None` where nothing may be changed.
     pub file_ops: Option<Arc<FileOps>>,
+    /// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` (a location's own): another server answers.
+    pub pass: Option<Arc<Pass>>,
     /// `status`, `stub_status`: the answer is how the server is.
     pub status: Option<StatusForm>,
 
@@ -317,6 +342,8 @@ pub struct Settings {
     pub internal: bool,
     /// `limit_except` (a location's own): who may use other methods than these.
     pub limit_except: Option<Arc<LimitExcept>>,
+    /// How clients behind proxies are told apart; `None` where no proxy is believed.
+    pub real_ip: Option<Arc<RealIp>>,
     /// Who is let in; `None` for everybody.
     pub access: Option<Arc<Access>>,
     /// How fast and how much at once; `None` without bounds.
@@ -339,8 +366,14 @@ pub struct Settings {
     pub default_type: Arc<str>,
     /// `charset`; `None` for off. Added to text types (nginx's default `charset_types`).
     pub charset: Option<Arc<str>>,
+    /// `charset_types`
+    pub charset_types: CharsetTypes,
+    /// `source_charset`, where it is another one: how texts are recoded.
+    pub recode: Option<Arc<Recode>>,
     /// `add_header`
     pub add_headers: Arc<[AddHeader]>,
+    /// `add_trailer`
+    pub add_trailers: Arc<[AddHeader]>,
     /// `expires`
     pub expires: Expires,
     /// `etag`
@@ -373,6 +406,8 @@ pub struct Settings {
     pub keepalive_time: Option<Duration>,
     /// `chunked_transfer_encoding`
     pub chunked_transfer_encoding: bool,
+    /// `keepalive_disable`
+    pub keepalive_disable: KeepaliveDisable,
     /// `keepalive_requests`
     pub keepalive_requests: u64,
     /// `send_timeout`
@@ -392,9 +427,9 @@ pub struct Settings {
     /// `aio threads`: files are read beside the event loop even where they seem to be in memory.
     pub aio_threads: bool,
     /// `limit_rate`: bytes a second; 0 for no limit.
-    pub limit_rate: u64,
+    pub limit_rate: Bytes,
     /// `limit_rate_after`
-    pub limit_rate_after: u64,
+    pub limit_rate_after: Bytes,
 
     // Logs.
     /// `access_log`; empty for off.
@@ -403,8 +438,19 @@ pub struct Settings {
     pub error_logs: Arc<[ErrorLog]>,
     /// `log_not_found`
     pub log_not_found: bool,
+    /// `open_log_file_cache`; `None` for off.
+    pub log_file_cache: Option<LogFileCache>,
     /// `log_subrequest` and friends are accepted and ignored.
     pub reset_timedout_connection: bool,
+}
+
+/// A number of bytes that a variable may give.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Bytes {
+    /// So many.
+    Fixed(u64),
+    /// As many as the value says; none where it says no size.
+    By(Arc<Template>),
 }
 
 /// Where a location's files are.
@@ -560,103 +606,6 @@ pub enum ServerTokens {
     On,
     /// `Server: sekisho`
     Off,
-}
-
-/// `access_log`
-#[derive(Clone, Debug)]
-pub struct AccessLog {
-    /// Where to.
-    pub target: LogTarget,
-    /// How.
-    pub format: Arc<LogFormat>,
-    /// `if=`
-    pub condition: Option<Template>,
-    /// `buffer=`
-    pub buffer: Option<u64>,
-    /// `flush=`
-    pub flush: Option<Duration>,
-}
-
-/// `log_format`
-#[derive(Debug)]
-pub struct LogFormat {
-    /// Its name.
-    pub name: String,
-    /// `escape=`
-    pub escape: Escape,
-    /// The line, without its end.
-    pub line: Template,
-}
-
-/// `escape=` of a `log_format`
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Escape {
-    /// `"`, `\` and bytes below 32 or above 126 as `\xXX`.
-    Default,
-    /// As JSON strings are.
-    Json,
-    /// Not at all.
-    None,
-}
-
-/// Where a log goes.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum LogTarget {
-    /// A file; relative paths have been joined to the prefix.
-    File(PathBuf),
-    /// `stderr`
-    Stderr,
-}
-
-/// `error_log`
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ErrorLog {
-    /// Where to.
-    pub target: LogTarget,
-    /// From which level on.
-    pub level: Level,
-}
-
-/// Levels of the error log, the gravest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[allow(missing_docs)]
-pub enum Level {
-    Emerg,
-    Alert,
-    Crit,
-    Error,
-    Warn,
-    Notice,
-    Info,
-    Debug,
-}
-
-impl Level {
-    /// Every level, the gravest first.
-    pub const ALL: [Self; 8] = [
-        Self::Emerg,
-        Self::Alert,
-        Self::Crit,
-        Self::Error,
-        Self::Warn,
-        Self::Notice,
-        Self::Info,
-        Self::Debug,
-    ];
-
-    /// As it stands in configuration and log.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Emerg => "emerg",
-            Self::Alert => "alert",
-            Self::Crit => "crit",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Notice => "notice",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        }
-    }
 }
 
 /// A `map` block.

@@ -17,6 +17,13 @@ impl Outcome {
         Report::warning(&self.tree.files, span, message)
     }
 
+    /// Whether one of these directives names the path: it is not a default.
+    pub fn is_named(&self, directives: &[&str], path: &Path) -> bool {
+        let mut closest = None;
+        look(&self.tree.nodes, directives, path, &mut closest);
+        closest.is_some()
+    }
+
     /// The same as an error: the configuration cannot be used.
     pub fn refuse_for(&mut self, directives: &[&str], path: &Path, message: String) {
         let mut closest = None;

@@ -35,6 +35,49 @@ pub fn markdown() -> String {
     out
 }
 
+/// The text of `sekisho.conf(5)`.
+pub fn man() -> String {
+    let mut out = String::from(
+        ".TH SEKISHO.CONF 5 \"\" \"Sekisho\" \"File formats\"\n\
+         .SH NAME\nsekisho.conf \\- configuration of the Sekisho web server\n\
+         .SH SYNOPSIS\n/etc/sekisho/sekisho.conf\n\
+         .SH DESCRIPTION\n\
+         The language is that of nginx: directives that end with a semicolon, and blocks in braces. Test a file with\n\
+         .BR \"sekisho \\-t \\-c \" FILE .\n\
+         .PP\n\
+         Times take ms, s, m, h, d, w, M, y and combinations (1h30m); for a deadline 0 and off mean none. Sizes take k, m, g.\n",
+    );
+    for (title, rows) in
+        GROUPS.iter().filter(|(_, rows)| rows.iter().any(|row| row.status == Status::Active))
+    {
+        _ = writeln!(out, ".SH \"{}\"", roff(&title.to_uppercase()));
+        for row in rows.iter().filter(|row| row.status == Status::Active) {
+            let end = if row.body == Body::None { ";" } else { " { ... }" };
+            let form = if row.form.is_empty() { String::new() } else { format!(" {}", row.form) };
+            _ = write!(
+                out,
+                ".TP\n\\fB{}\\fR\\fI{}\\fR{}\n{}.\n",
+                roff(row.name),
+                roff(&form),
+                roff(end),
+                roff(row.doc)
+            );
+            if !row.default.is_empty() && row.body != Body::Entries {
+                _ = writeln!(out, ".br\nDefault: {}", roff(row.default));
+            }
+            _ = writeln!(out, ".br\nContext: {}", roff(&row.contexts.names().replace('`', "")));
+        }
+    }
+    out.push_str(".SH SEE ALSO\n.BR sekisho (1)\n");
+    out
+}
+
+/// Text that means nothing to roff.
+fn roff(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-").replace('`', "");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
+}
+
 fn full(row: &Row, out: &mut String) {
     let form = if row.form.is_empty() { String::new() } else { format!(" {}", row.form) };
     let end = if row.body == Body::None { ";" } else { " { … }" };

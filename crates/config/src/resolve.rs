@@ -8,6 +8,7 @@ mod tls;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::charset::charset_map;
 use crate::directive::rewrite::assigned_name;
 use crate::directive::{self, Body, Context, Row, Status, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
@@ -15,8 +16,8 @@ use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
 use crate::model::{
-    Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server, ServerId,
-    Variable,
+    AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
+    ServerId, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -37,14 +38,18 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         formats: HashMap::new(),
         bad_formats: HashSet::new(),
         zones: Vec::new(),
+        upstreams: Vec::new(),
+        charset_maps: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
+        issuer: AcmeIssuer::default(),
     };
     let mut walk = Walk {
         scope,
         http: Http::default(),
         listens: listens::Listens::default(),
+        issuers: Vec::new(),
         named: Vec::new(),
     };
     walk.all(&tree.nodes);
@@ -60,6 +65,13 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
             scope.reports.push(Report::error(scope.files, None, message));
         }
     }
+    for address in &scope.main.endpoint.http_addresses {
+        if !tree.is_cut && !listens.iter().any(|listen| listen.address == *address) {
+            let address = listens::shown(address);
+            let message = format!("no server listens on {address}, named by \"http_addresses\"");
+            scope.reports.push(Report::error(scope.files, None, message));
+        }
+    }
     if scope.reports.has_errors() {
         return None;
     }
@@ -70,6 +82,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
+    http.upstreams = scope.upstreams;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
         // There is nobody to keep anything for.
@@ -83,6 +96,8 @@ struct Walk<'a> {
     scope: Scope<'a>,
     http: Http,
     listens: listens::Listens,
+    /// `acme_issuer`s.
+    issuers: Vec<Arc<AcmeIssuer>>,
     /// The named locations of each server.
     named: Vec<HashSet<String>>,
 }
@@ -129,14 +144,45 @@ impl Walk<'_> {
 
     fn http(&mut self, main: &Level, nodes: &[Node]) {
         let mut level = main.child(Context::Http, LocationMatch::Server);
-        let servers = self.fill(&mut level, nodes);
+        let blocks = self.fill(&mut level, nodes);
         level.finish();
-        for (_, node) in servers {
+        let is = |row: &Row, context| row.body == Body::Block(context);
+        for (_, node) in blocks.iter().filter(|(row, _)| is(row, Context::Acme)) {
+            self.issuer(&level, node);
+        }
+        for (_, node) in blocks.iter().filter(|(row, _)| is(row, Context::Upstream)) {
+            self.upstream(&level, node);
+        }
+        let is_server = |row: &Row| !is(row, Context::Acme) && !is(row, Context::Upstream);
+        for (_, node) in blocks.into_iter().filter(|(row, _)| is_server(row)) {
             if self.scope.reports.is_full() {
                 return;
             }
             self.server(&level, node);
         }
+    }
+
+    /// A group of servers. Wherever it stands, every server may name it.
+    fn upstream(&mut self, http: &Level, node: &Node) {
+        let Some(word) = node.args.first() else { return };
+        let mut level = http.child(Context::Upstream, LocationMatch::Server);
+        level.group = Some(Box::new(UpstreamGroup {
+            name: word.shown(),
+            is_declared: true,
+            servers: Vec::new(),
+            method: sekisho_upstream::Method::RoundRobin,
+            key: None,
+            keepalive: sekisho_upstream::keepalive::Settings::default(),
+        }));
+        self.fill(&mut level, node.body.as_deref().unwrap_or_default());
+        let Some(group) = level.group else { return };
+        if self.scope.upstreams.iter().any(|known| known.name == group.name) {
+            self.error(word.span, format!("duplicate upstream \"{}\"", group.name));
+        } else if group.servers.is_empty() {
+            let name = &group.name;
+            self.error(node.name.span, format!("no servers are inside upstream \"{name}\""));
+        }
+        self.scope.upstreams.push(*group);
     }
 
     fn server(&mut self, http: &Level, node: &Node) {
@@ -155,8 +201,10 @@ impl Walk<'_> {
         let mut own = std::mem::take(&mut level.own);
         level.own.steps = std::mem::take(&mut own.steps);
         self.check_password(&level);
+        self.set_recode(&mut level);
         self.check_tls(&level, &own, node);
         self.check_program(&level);
+        let acme = self.acme_certificate(&own);
         self.listens.add(&mut self.scope, id, node, &own);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
@@ -170,6 +218,7 @@ impl Walk<'_> {
             underscores_in_headers: level.parts.underscores_in_headers,
             ignore_invalid_headers: level.parts.ignore_invalid_headers,
             http2: level.parts.http2,
+            acme,
             tls: Arc::clone(&level.tls),
         });
         self.script(&mut level, root, id, &blocks);
@@ -341,7 +390,10 @@ impl Walk<'_> {
     }
 
     fn apply_default(&mut self, level: &mut Level, name: &str) {
-        let Some(row) = directive::by_name(name.as_bytes()).first() else { return };
+        let rows = directive::by_name(name.as_bytes());
+        // One name may mean two things in two contexts: only one of them has a default.
+        let said = rows.iter().find(|row| !row.default.is_empty());
+        let Some(row) = said.or(rows.first()) else { return };
         let own = self.scope.options.defaults.iter().rfind(|(known, _)| known == name);
         let node = default_node(row, own.map(|(_, args)| args.as_slice()));
         level.seen.insert(row.name, NOWHERE);
@@ -391,6 +443,12 @@ impl Walk<'_> {
         }
         for directive in found("log_format") {
             self.name_format(&directive);
+        }
+        for directive in found("charset_map") {
+            match charset_map(&directive) {
+                Ok(map) => self.scope.charset_maps.push(map),
+                Err(fault) => self.fault(directive.node, fault),
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -22,6 +23,11 @@ pub trait Source {
     /// The same for a group.
     fn cannot_join(&self, _group: &str) -> Option<String> {
         None
+    }
+    /// The addresses of a host, for servers that requests are passed to.
+    fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let address = host.parse().map(|address: IpAddr| vec![SocketAddr::new(address, port)]);
+        address.map_err(|_| "there is nobody to ask".to_owned())
     }
     /// Whether a server with this `user` would be root; `None` where none is named.
     fn would_be_root(&self, _user: Option<&str>) -> bool {

@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{AssignedId, MapId, Part, Template, TlsVariable, Variable};
+use crate::model::{
+    AssignedId, ConnectionState, MapId, Part, Template, TlsVariable, UpstreamVariable, Variable,
+};
 use crate::report::did_you_mean;
 
 /// The names that this configuration itself defines.
@@ -101,8 +103,13 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
     let by_prefix = [
         name.strip_prefix("arg_").map(|rest| Variable::Arg(rest.to_owned())),
         name.strip_prefix("cookie_").map(|rest| Variable::Cookie(rest.to_owned())),
+        name.strip_prefix("sent_trailer_").map(|rest| Variable::SentTrailer(field(rest))),
         name.strip_prefix("sent_http_").map(|rest| Variable::SentHttp(field(rest))),
         name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
+        name.strip_prefix("upstream_http_")
+            .map(|rest| Variable::Upstream(UpstreamVariable::Http(field(rest)))),
+        name.strip_prefix("upstream_cookie_")
+            .map(|rest| Variable::Upstream(UpstreamVariable::Cookie(rest.to_owned()))),
     ];
     by_prefix.into_iter().flatten().next()
 }
@@ -145,7 +152,7 @@ pub fn known_names() -> impl Iterator<Item = &'static str> {
 }
 
 const KNOWN: &[(&str, Variable)] = {
-    use {TlsVariable as T, Variable as V};
+    use {ConnectionState as C, TlsVariable as T, UpstreamVariable as U, Variable as V};
     &[
         ("args", V::Args),
         ("binary_remote_addr", V::BinaryRemoteAddr),
@@ -153,6 +160,11 @@ const KNOWN: &[(&str, Variable)] = {
         ("bytes_sent", V::BytesSent),
         ("connection", V::Connection),
         ("connection_requests", V::ConnectionRequests),
+        ("connection_time", V::ConnectionTime),
+        ("connections_active", V::Connections(C::Active)),
+        ("connections_reading", V::Connections(C::Reading)),
+        ("connections_waiting", V::Connections(C::Waiting)),
+        ("connections_writing", V::Connections(C::Writing)),
         ("content_length", V::ContentLength),
         ("content_type", V::ContentType),
         ("document_root", V::DocumentRoot),
@@ -163,6 +175,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("https", V::Https),
         ("invalid_referer", V::InvalidReferer),
         ("is_args", V::IsArgs),
+        ("is_request_port", V::IsRequestPort),
         ("limit_conn_status", V::LimitConnStatus),
         ("limit_req_status", V::LimitReqStatus),
         ("limit_rate", V::LimitRate),
@@ -170,7 +183,13 @@ const KNOWN: &[(&str, Variable)] = {
         ("nginx_version", V::NginxVersion),
         ("pid", V::Pid),
         ("pipe", V::Pipe),
+        ("proxy_protocol_addr", V::ProxyAddr),
+        ("proxy_protocol_port", V::ProxyPort),
+        ("proxy_protocol_server_addr", V::ProxyServerAddr),
+        ("proxy_protocol_server_port", V::ProxyServerPort),
         ("query_string", V::QueryString),
+        ("realip_remote_addr", V::RealipRemoteAddr),
+        ("realip_remote_port", V::RealipRemotePort),
         ("realpath_root", V::RealpathRoot),
         ("remote_addr", V::RemoteAddr),
         ("remote_port", V::RemotePort),
@@ -181,6 +200,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("request_id", V::RequestId),
         ("request_length", V::RequestLength),
         ("request_method", V::RequestMethod),
+        ("request_port", V::RequestPort),
         ("request_time", V::RequestTime),
         ("request_uri", V::RequestUri),
         ("scheme", V::Scheme),
@@ -212,17 +232,27 @@ const KNOWN: &[(&str, Variable)] = {
         ("time_iso8601", V::TimeIso8601),
         ("time_local", V::TimeLocal),
         ("uri", V::Uri),
+        ("fastcgi_path_info", V::Upstream(U::FastCgiPathInfo)),
+        ("fastcgi_script_name", V::Upstream(U::FastCgiScriptName)),
+        ("proxy_add_x_forwarded_for", V::Upstream(U::ProxyAddForwardedFor)),
+        ("proxy_host", V::Upstream(U::ProxyHost)),
+        ("proxy_port", V::Upstream(U::ProxyPort)),
+        ("upstream_addr", V::Upstream(U::Addr)),
+        ("upstream_bytes_received", V::Upstream(U::BytesReceived)),
+        ("upstream_bytes_sent", V::Upstream(U::BytesSent)),
+        ("upstream_connect_time", V::Upstream(U::ConnectTime)),
+        ("upstream_header_time", V::Upstream(U::HeaderTime)),
+        ("upstream_response_length", V::Upstream(U::ResponseLength)),
+        ("upstream_response_time", V::Upstream(U::ResponseTime)),
+        ("upstream_status", V::Upstream(U::Status)),
     ]
 };
 
 /// Variables that nginx has and we do not.
 const NOT_BUILT: &[&str] = &[
     "ancient_browser",
-    "connection_time",
     "date_gmt",
     "date_local",
-    "fastcgi_script_name",
-    "fastcgi_path_info",
     "http2",
     "limit_rate",
     "memcached_key",
@@ -233,12 +263,9 @@ const NOT_BUILT: &[&str] = &[
     "slice_range",
 ];
 const NOT_BUILT_PREFIXES: &[&str] = &[
-    "connections_",
     "geoip_",
     "jwt_",
     "proxy_",
-    "realip_",
-    "sent_trailer_",
     "session_log_",
     "ssl_",
     "tcpinfo_",
@@ -301,8 +328,8 @@ mod tests {
         assert_eq!(parts("$urri"), ["unknown \"urri\" variable", "did you mean \"$uri\"?"]);
         assert_eq!(parts("$usr"), ["unknown \"usr\" variable", "did you mean \"$user\"?"]);
         assert_eq!(
-            parts("$upstream_addr"),
-            ["variable \"$upstream_addr\" is not supported yet", ""]
+            parts("$upstream_cache_age"),
+            ["variable \"$upstream_cache_age\" is not supported yet", ""]
         );
         for text in ["$", "a$", "${", "${}", "${a-b}", "$-", "${uri"] {
             assert!(parts(text)[0].starts_with("invalid variable name"), "{text}");

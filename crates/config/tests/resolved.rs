@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorStatus, ErrorTarget, Expires, Fallback, FileCache, HeadLimits, IfModifiedSince,
-    Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options, Part, PathMapping,
-    Return, ServerId, ServerName, ServerTokens, Settings, Step, Symlinks, Template, Variable,
-    Workers, load,
+    AccessTarget, Config, ErrorStatus, ErrorTarget, Expires, Fallback, FileCache, HeadLimits,
+    IfModifiedSince, Level, ListenAddress, Location, LocationMatch, LogTarget, Memory, Options,
+    Part, PathMapping, Return, ServerId, ServerName, ServerTokens, Settings, Step, Symlinks,
+    Template, Variable, Workers, load,
 };
 use sekisho_http::Method;
 
@@ -175,7 +175,7 @@ fn what_is_not_said_is_by_default() {
     }
     assert_eq!(
         settings.access_logs[0].target,
-        LogTarget::File(PathBuf::from("/prefix/logs/access.log"))
+        AccessTarget::Fixed(LogTarget::File(PathBuf::from("/prefix/logs/access.log")))
     );
     assert_eq!(settings.access_logs[0].format.name, "combined");
     let error_log = &settings.error_logs[0];
@@ -208,7 +208,7 @@ fn what_is_not_said_is_by_default() {
 #[test]
 fn the_command_line_sets_globals_and_defaults() {
     let options = Options {
-        globals: Some("worker_processes 3; daemon on;".to_owned()),
+        globals: Some("worker_processes 3; daemon off;".to_owned()),
         ..Options::new("/elsewhere")
     }
     .with_default("error_log", &["stderr"])
@@ -217,7 +217,7 @@ fn the_command_line_sets_globals_and_defaults() {
     let config =
         loaded_with("http { server { root a b; } }".replace("a b", "www").as_str(), &options);
     assert_eq!(config.main.worker_processes, Workers::Count(3));
-    assert!(config.main.daemon && config.main.pid.is_none());
+    assert!(config.main.pid.is_none());
     assert_eq!(config.main.error_logs[0].target, LogTarget::Stderr);
     assert_eq!(
         config.http.listens[0].address,

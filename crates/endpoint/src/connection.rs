@@ -19,8 +19,8 @@ use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, S
 use sekisho_native::{Code, Event};
 use tokio::time::{Instant, Sleep};
 
-use crate::admission::SlotGuard;
 use crate::endpoint::Endpoint;
+use crate::greetings::{GreetingPlace, Greetings};
 use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES};
 use crate::service::{Request, Response, Work};
 use crate::session::{Session, State};
@@ -47,8 +47,9 @@ pub struct Connection<S> {
     session: Rc<Session>,
     /// Gone when the transport is.
     stream: Option<S>,
-    /// The slot of a peer that is not admitted yet.
-    greeting: Option<SlotGuard>,
+    /// Where peers wait that have not said who they are, and the place of this one there.
+    greetings: Rc<Greetings>,
+    greeting: Option<GreetingPlace>,
     /// None while the session is idle.
     input: Vec<u8>,
     input_share: Option<Share>,
@@ -75,23 +76,20 @@ impl<S: Stream> Connection<S> {
         endpoint: Rc<Endpoint>,
         session: Rc<Session>,
         stream: S,
-        greeting: Option<SlotGuard>,
+        greetings: Rc<Greetings>,
         closing: Option<Manner>,
     ) -> Self {
         endpoint.connections.set(endpoint.connections.get() + 1);
-        let mut state = session.state.borrow_mut();
-        let engine = &mut state.engine;
         if closing.is_some() {
+            let engine = &mut session.state.borrow_mut().engine;
             engine.refuse(Code::SessionClosed, "the endpoint is being shut down");
-        } else if greeting.is_none() {
-            engine.refuse(Code::ResourceLimitReached, "too many peers have only just connected");
         }
-        drop(state);
         Self {
             endpoint,
             session,
             stream: Some(stream),
-            greeting,
+            greetings,
+            greeting: None,
             input: Vec::new(),
             input_share: None,
             taken: 0,
@@ -165,7 +163,7 @@ impl<S: Stream> Connection<S> {
                 match result {
                     Ok(()) => engine.admit(self.session.id, scratch, now),
                     Err((code, text)) => {
-                        self.endpoint.count(|counters| counters.refused += 1);
+                        self.endpoint.note_refusal(&self.session, code, &text);
                         engine.refuse(code, &text);
                     }
                 }
@@ -380,6 +378,17 @@ impl<S: Stream> Connection<S> {
         }
     }
 
+    /// A peer that has been listened to and has not said who it is takes a place; one that is to go gives it back.
+    fn count_greeting(&mut self) {
+        let is_greeting = self.session.state.borrow().engine.is_greeting();
+        if !is_greeting {
+            self.greeting = None;
+        } else if self.greeting.is_none() {
+            let place = self.endpoint.wait_for_greeting(&self.session, &self.greetings);
+            self.greeting = Some(place);
+        }
+    }
+
     /// Takes what waits to leave from the budget, so that others are refused before there is too much of it.
     fn account_output(&mut self) {
         let bytes = self.session.state.borrow().scratch.out.capacity();
@@ -460,6 +469,7 @@ impl<S: Stream> Future for Connection<S> {
                 }
             }
             this.account_output();
+            this.count_greeting();
             if !this.wait(cx) {
                 this.session.state.borrow_mut().is_polling = false;
                 return Poll::Pending;
@@ -489,7 +499,8 @@ impl<S> Drop for Connection<S> {
                 Some(_) => {}
             }
         }
-        self.session.state.borrow_mut().is_over = true;
+        self.session.state.borrow_mut().end();
+        self.greetings.forget(self.session.id);
         let Stage::Closed(reason) = self.session.state.borrow().engine.stage() else { return };
         self.endpoint.ended(&self.session, reason);
     }

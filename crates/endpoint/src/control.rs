@@ -13,7 +13,7 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct ControlRequest {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub what: Option<What>,
 }
 
@@ -44,6 +44,9 @@ pub enum What {
     /// What is held in memory: [`Memory`].
     #[prost(message, tag = "8")]
     MeasureMemory(MeasureMemory),
+    /// Which certificates are shown to clients: [`CertificateList`].
+    #[prost(message, tag = "9")]
+    ListCertificates(ListCertificates),
 }
 
 /// Every session.
@@ -341,6 +344,47 @@ pub struct MemoryEntry {
     /// How many bytes together.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
+}
+
+/// Which certificates are shown to clients.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ListCertificates {}
+
+/// All of them.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct CertificateList {
+    /// Each once.
+    #[prost(message, repeated, tag = "1")]
+    pub certificates: Vec<Certificate>,
+}
+
+/// A certificate.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Certificate {
+    /// What it is for.
+    #[prost(string, repeated, tag = "1")]
+    pub names: Vec<String>,
+    /// Who has signed it.
+    #[prost(string, tag = "2")]
+    pub issuer: String,
+    /// Its serial number, in hexadecimal digits.
+    #[prost(string, tag = "3")]
+    pub serial: String,
+    /// From when it is valid, in seconds since 1970.
+    #[prost(int64, tag = "4")]
+    pub valid_from: i64,
+    /// Until when.
+    #[prost(int64, tag = "5")]
+    pub valid_to: i64,
+    /// How long that is from now; negative where it has expired.
+    #[prost(int64, tag = "6")]
+    pub seconds_left: i64,
+    /// It has been ordered, and is not there yet.
+    #[prost(bool, tag = "7")]
+    pub is_missing: bool,
+    /// The file, or the authority that it is ordered from.
+    #[prost(string, tag = "8")]
+    pub source: String,
 }
 
 impl From<What> for ControlRequest {

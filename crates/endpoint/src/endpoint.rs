@@ -10,23 +10,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Budget, Cause, CloseReason, Manner, RequestId, Share};
 use sekisho_native::{Code, Greeting, Policy, Server};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Notify;
 
-use crate::admission::{Authenticator, OwnUser, Rank, SessionSlots, SlotGuard};
+use crate::admission::{Authenticator, OwnUser, Rank, SessionSlots};
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::greetings::{GreetingPlace, Greetings};
 use crate::ipc;
 use crate::observer::{Observer, Silent};
 use crate::service::Services;
 use crate::session::{Session, SessionInfo};
-use crate::stream::Stream;
+use crate::stream::{AddressKey, Stream};
 
 /// Without descriptors, accepting pauses this long (O5).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A TCP peer that has been silent for so long is asked by the kernel whether it is there, and asked again in this
+/// interval; when it has not answered so often, it is lost (L12).
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_PROBES: u32 = 3;
 
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 64 * 1024;
@@ -118,6 +126,8 @@ pub struct Endpoint {
     pub(crate) services: Services,
     pub(crate) clock: Clock,
     sessions: RefCell<BTreeMap<u64, Rc<Session>>>,
+    /// The places of those who came through no listener of ours.
+    greetings: Rc<Greetings>,
     /// Those whose connection is gone.
     over: RefCell<Vec<u64>>,
     /// Input buffers that nobody uses: an idle session has none.
@@ -142,6 +152,7 @@ impl Endpoint {
     /// An endpoint without sessions.
     pub fn new(config: Config, services: Services) -> Rc<Self> {
         Rc::new(Self {
+            greetings: Greetings::new(config.slots.greetings()),
             config,
             services,
             clock: Clock::new(),
@@ -157,23 +168,65 @@ impl Endpoint {
 
     /// Serves one connected transport. The future is the whole session; whoever drops it, loses it.
     pub fn serve<S: Stream>(self: &Rc<Self>, stream: S) -> Connection<S> {
+        self.serve_from(stream, Rc::clone(&self.greetings))
+    }
+
+    /// The same for a transport that came through a listener, which has these places.
+    fn serve_from<S: Stream>(
+        self: &Rc<Self>,
+        stream: S,
+        greetings: Rc<Greetings>,
+    ) -> Connection<S> {
         let engine = Server::new(Arc::clone(&self.config.policy), self.clock.now());
         self.count(|counters| counters.connected += 1);
         let id = self.config.ids.fetch_add(1, Ordering::Relaxed) + 1;
         let session = Session::new(self, id, engine, stream.peer());
         self.sessions.borrow_mut().insert(id, Rc::clone(&session));
-        let greeting = self.config.slots.take(Rank::Greeting);
-        Connection::new(Rc::clone(self), session, stream, greeting, self.closing.get())
+        Connection::new(Rc::clone(self), session, stream, greetings, self.closing.get())
+    }
+
+    /// A peer was listened to and has not said who it is: it takes a place, for which another may have to go.
+    pub(crate) fn wait_for_greeting(
+        &self,
+        session: &Session,
+        greetings: &Rc<Greetings>,
+    ) -> GreetingPlace {
+        let (place, leaves) = greetings.take(session.id, AddressKey::of(&session.peer));
+        if let Some(leaves) = leaves.and_then(|id| self.session(id)) {
+            let text = "too many peers have only just connected";
+            self.refuse(&leaves, Code::ResourceLimitReached, text);
+            let at_once = greetings.leave(leaves.id).and_then(|id| self.session(id));
+            if let Some(at_once) = at_once {
+                at_once.command(|engine, _, now| {
+                    engine.transport_lost(CloseReason::TooMany, now);
+                });
+            }
+        }
+        place
+    }
+
+    fn refuse(&self, session: &Session, code: Code, text: &str) {
+        self.note_refusal(session, code, text);
+        session.command(|engine, _, _| engine.refuse(code, text));
+    }
+
+    /// A peer is not admitted.
+    pub(crate) fn note_refusal(&self, session: &Session, code: Code, text: &str) {
+        self.count(|counters| counters.refused += 1);
+        self.config.observer.refused(session.id, &session.peer, code, text);
     }
 
     /// Accepts and serves TCP connections, each as a local task, until the endpoint is shut down.
     pub async fn listen_tcp(self: Rc<Self>, listener: TcpListener) {
+        let greetings = Greetings::new(self.config.slots.greetings());
         while let Some(accepted) = self.accept(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    // Answers leave at once; where that fails the connection is about to fail as well.
+                    // Answers leave at once, and a peer that vanishes without a word is noticed; where that fails
+                    // the connection is about to fail as well.
                     let _ = stream.set_nodelay(true);
-                    tokio::task::spawn_local(self.serve(stream));
+                    let _ = keep_alive(&stream);
+                    tokio::task::spawn_local(self.serve_from(stream, Rc::clone(&greetings)));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
@@ -182,10 +235,11 @@ impl Endpoint {
 
     /// The same for a Unix stream socket.
     pub async fn listen_unix(self: Rc<Self>, listener: UnixListener) {
+        let greetings = Greetings::new(self.config.slots.greetings());
         while let Some(accepted) = self.accept(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    tokio::task::spawn_local(self.serve(stream));
+                    tokio::task::spawn_local(self.serve_from(stream, Rc::clone(&greetings)));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
@@ -194,10 +248,12 @@ impl Endpoint {
 
     /// Accepts connections on a Unix socket and serves them through shared memory (E7).
     pub async fn listen_ipc(self: Rc<Self>, listener: UnixListener, config: ipc::Config) {
+        let greetings = Greetings::new(self.config.slots.greetings());
         while let Some(accepted) = self.accept(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    tokio::task::spawn_local(self.serve(ipc::Stream::accept(stream, &config)));
+                    let stream = ipc::Stream::accept(stream, &config);
+                    tokio::task::spawn_local(self.serve_from(stream, Rc::clone(&greetings)));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
@@ -359,11 +415,8 @@ impl Endpoint {
         self.config.authenticator.admit(&greeting, &session.peer)?;
         self.reclaim();
         let rank = if greeting.wants_admin { Rank::Admin } else { Rank::Session };
-        let slot: Option<SlotGuard> = self.config.slots.take(rank);
-        let Some(slot) = slot else {
-            let text = "there are as many sessions as there may be".to_owned();
-            return Err((Code::ResourceLimitReached, text));
-        };
+        let slot = self.config.slots.take(rank, &session.peer);
+        let slot = slot.map_err(|full| (Code::ResourceLimitReached, full.text().to_owned()))?;
         self.config.observer.opened(session.id, &greeting.label, &session.peer);
         session.become_member(greeting, slot, self.clock.now());
         self.count(|counters| counters.admitted += 1);
@@ -394,6 +447,14 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// Has the kernel look after a connection on which nothing moves.
+fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_PROBES)
 }
 
 impl fmt::Debug for Endpoint {

@@ -32,6 +32,7 @@ pub mod control;
 mod core;
 mod echo;
 mod endpoint;
+mod greetings;
 pub mod http;
 pub mod ipc;
 pub mod loopback;

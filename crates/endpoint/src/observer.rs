@@ -3,6 +3,7 @@
 
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{CloseReason, RequestId};
+use sekisho_native::Code;
 
 use crate::stream::Peer;
 
@@ -11,6 +12,11 @@ pub trait Observer {
     /// A session was admitted.
     fn opened(&self, session: u64, label: &str, peer: &Peer) {
         let _ = (session, label, peer);
+    }
+
+    /// A peer was not admitted, for this reason.
+    fn refused(&self, session: u64, peer: &Peer, code: Code, text: &str) {
+        let _ = (session, peer, code, text);
     }
 
     /// A connection has ended, admitted as a session or not.

@@ -1,6 +1,7 @@
 //! What a service is and what it has in its hands (E1): a request, and a response through which it gives
 //! its one answer, opens a channel and learns that it is cancelled. It does not know the transport.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -14,6 +15,9 @@ use sekisho_native::server::{AcquireError, AnswerError, WriteError, Written};
 
 use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES};
 use crate::session::Session;
+
+/// After so many writes that did not have to wait, a producer lets others have their turn.
+const WRITES_IN_A_ROW: u32 = 128;
 
 /// Answers requests. A service lives on its endpoint's thread; what must not hold that thread up is done
 /// elsewhere and awaited here.
@@ -195,7 +199,7 @@ impl Response {
         self.call
             .session
             .command(|engine, scratch, now| engine.acquire_channel(id, scratch, now))
-            .map(|()| Channel { call: Rc::clone(&self.call) })
+            .map(|()| Channel { call: Rc::clone(&self.call), in_a_row: Cell::new(0) })
     }
 
     /// All records have been sent. An answer may only follow this (L29).
@@ -244,11 +248,14 @@ impl Drop for Hold {
 /// A stream of records to the client, ended by [`Response::release_channel`].
 pub struct Channel {
     call: Rc<Hold>,
+    /// Writes since the producer last waited.
+    in_a_row: Cell<u32>,
 }
 
 impl Channel {
-    /// Sends a record, when the client has room for it. One that the client does not want any more is
-    /// thrown away, which is no failure (L28).
+    /// Sends a record, when the client has room for it. Once the client has gone or wants no more, this is
+    /// [`WriteError::Unwanted`]: the producer may stop, and the request gives its one answer as ever (L28). A loop of
+    /// writes lets others have their turn from time to time, whatever comes of them.
     pub async fn write(&self, record: &[u8]) -> Result<(), WriteError> {
         std::future::poll_fn(|cx| self.poll_write(cx, record)).await
     }
@@ -256,17 +263,22 @@ impl Channel {
     /// The same for those who write futures by hand.
     pub fn poll_write(&self, cx: &mut Context<'_>, record: &[u8]) -> Poll<Result<(), WriteError>> {
         let id = self.call.id;
-        match self
-            .call
-            .session
-            .command(|engine, scratch, now| engine.write(id, record, scratch, now))
-        {
-            Ok(Written::Sent | Written::Unwanted) => Poll::Ready(Ok(())),
+        if self.in_a_row.get() >= WRITES_IN_A_ROW {
+            self.in_a_row.set(0);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let session = &self.call.session;
+        match session.command(|engine, scratch, now| engine.write(id, record, scratch, now)) {
             Ok(Written::Full) => {
-                self.call.session.wait(id, cx);
+                self.in_a_row.set(0);
+                session.wait(id, cx);
                 Poll::Pending
             }
-            Err(error) => Poll::Ready(Err(error)),
+            written => {
+                self.in_a_row.update(|count| count + 1);
+                Poll::Ready(written.map(|_| ()))
+            }
         }
     }
 

@@ -2,6 +2,8 @@
 //! who waits for what. All of them are on one thread; nobody keeps it borrowed while another is called.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -47,8 +49,14 @@ pub(crate) struct State {
     pub(crate) now: Moment,
     /// The connection is gone.
     pub(crate) is_over: bool,
-    waiters: Vec<(RequestId, Waker)>,
-    flags: Vec<(RequestId, Cancel)>,
+    waiters: HashMap<RequestId, Waiters>,
+    flags: HashMap<RequestId, Cancel>,
+}
+
+/// Those who wait for something about a request: one task, mostly.
+struct Waiters {
+    first: Waker,
+    others: Vec<Waker>,
 }
 
 /// Who a session is.
@@ -58,7 +66,8 @@ pub(crate) struct Member {
     pub(crate) application: String,
     pub(crate) is_admin: bool,
     pub(crate) since: Moment,
-    pub(crate) _slot: SlotGuard,
+    /// Gone with the connection and the last answer.
+    slot: Option<SlotGuard>,
 }
 
 /// A session as it can be seen from outside (L34).
@@ -112,17 +121,19 @@ pub struct RequestInfo {
 }
 
 impl State {
-    /// Those who wait for something about a request. They are woken or dropped when nobody has the session
-    /// borrowed: a waker may be the last that holds a task, and the task may hold a handle.
-    fn take_waiters(&mut self, id: RequestId) -> Vec<Waker> {
-        let mut taken = Vec::new();
-        self.waiters.retain_mut(|(other, waker)| {
-            if *other == id {
-                taken.push(std::mem::replace(waker, Waker::noop().clone()));
-            }
-            *other != id
-        });
-        taken
+    /// The connection is gone. So is the slot, unless a service is still at work: one that has answered and keeps its
+    /// handle keeps the session's record (L33), and nobody out.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+        self.free_slot();
+    }
+
+    fn free_slot(&mut self) {
+        if self.engine.stay().running() == 0
+            && let Some(member) = &mut self.member
+        {
+            member.slot = None;
+        }
     }
 }
 
@@ -144,8 +155,8 @@ impl Session {
             is_polling: false,
             now: Moment::ZERO,
             is_over: false,
-            waiters: Vec::new(),
-            flags: Vec::new(),
+            waiters: HashMap::new(),
+            flags: HashMap::new(),
         };
         Rc::new(Self {
             id,
@@ -182,6 +193,9 @@ impl Session {
         let now = if state.is_polling { state.now } else { self.clock.now() };
         let State { engine, scratch, .. } = &mut *state;
         let done = command(engine, scratch, now);
+        if state.is_over {
+            state.free_slot();
+        }
         if !state.is_polling
             && let Some(waker) = state.waker.clone()
         {
@@ -201,27 +215,30 @@ impl Session {
 
     /// The task is to be woken when something happens to the request.
     pub(crate) fn wait(&self, id: RequestId, cx: &Context<'_>) {
-        let mut state = self.state.borrow_mut();
-        let is_known =
-            state.waiters.iter().any(|(other, waker)| *other == id && waker.will_wake(cx.waker()));
-        if !is_known {
-            state.waiters.push((id, cx.waker().clone()));
+        match self.state.borrow_mut().waiters.entry(id) {
+            Entry::Vacant(place) => {
+                place.insert(Waiters { first: cx.waker().clone(), others: Vec::new() });
+            }
+            Entry::Occupied(mut waiters) => {
+                let Waiters { first, others } = waiters.get_mut();
+                if !std::iter::once(&*first).chain(&*others).any(|it| it.will_wake(cx.waker())) {
+                    others.push(cx.waker().clone());
+                }
+            }
         }
     }
 
     pub(crate) fn flag(&self, id: RequestId) -> Cancel {
         let mut state = self.state.borrow_mut();
-        if let Some((_, flag)) = state.flags.iter().find(|(other, _)| *other == id) {
+        if let Some(flag) = state.flags.get(&id) {
             return flag.clone();
         }
         let flag = Cancel::new();
-        let requests = state.engine.stay().requests();
-        if let Some(cause) =
-            requests.iter().find(|entry| entry.id == id).and_then(|of| of.cancelled)
-        {
+        let entry = state.engine.stay().requests().get(id);
+        if let Some(cause) = entry.and_then(|entry| entry.cancelled) {
             flag.raise(cause);
         }
-        state.flags.push((id, flag.clone()));
+        state.flags.insert(id, flag.clone());
         flag
     }
 
@@ -229,14 +246,17 @@ impl Session {
     pub(crate) fn tell(&self, id: RequestId, cancelled: Option<Cause>) {
         let mut state = self.state.borrow_mut();
         if let Some(cause) = cancelled
-            && let Some((_, flag)) = state.flags.iter().find(|(other, _)| *other == id)
+            && let Some(flag) = state.flags.get(&id)
         {
             flag.raise(cause);
         }
-        let waiters = state.take_waiters(id);
+        // They are woken or dropped when nobody has the session borrowed: a waker may be the last that holds a
+        // task, and the task may hold a handle.
+        let waiters = state.waiters.remove(&id);
         drop(state);
-        for waker in waiters {
-            waker.wake();
+        if let Some(Waiters { first, others }) = waiters {
+            first.wake();
+            others.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -244,8 +264,8 @@ impl Session {
     pub(crate) fn drop_handle(&self, id: RequestId) {
         self.command(|engine, scratch, now| engine.handle_dropped(id, scratch, now));
         let mut state = self.state.borrow_mut();
-        let waiters = state.take_waiters(id);
-        state.flags.retain(|(other, _)| *other != id);
+        let waiters = state.waiters.remove(&id);
+        state.flags.remove(&id);
         let is_over = state.is_over;
         drop(state);
         drop(waiters);
@@ -260,7 +280,7 @@ impl Session {
             application: greeting.application,
             is_admin: greeting.wants_admin,
             since: now,
-            _slot: slot,
+            slot: Some(slot),
         });
     }
 
@@ -273,8 +293,7 @@ impl Session {
         let lanes = state.engine.lanes();
         let (received_bytes, sent_bytes) = state.engine.moved();
         let requests = stay.requests().iter().filter_map(|entry| {
-            let at = lanes.binary_search_by_key(&entry.id, |lane| lane.id).ok()?;
-            let lane = &lanes[at];
+            let lane = lanes.get(entry.id)?;
             Some(RequestInfo {
                 id: entry.id,
                 slot: lane.slot,

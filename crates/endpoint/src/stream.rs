@@ -2,7 +2,7 @@
 //! are here; the loopback has its own file; rings in shared memory are one more implementation.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -25,6 +25,31 @@ pub enum Peer {
     Loopback,
     /// Nobody knows.
     Unknown,
+}
+
+/// What limits by address tell apart: an IPv4 address, an IPv6 network of 64 bits, a local user.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum AddressKey {
+    V4(Ipv4Addr),
+    V6([u16; 4]),
+    User(u32),
+}
+
+impl AddressKey {
+    /// That of a peer, where it has one.
+    pub(crate) fn of(peer: &Peer) -> Option<Self> {
+        match peer {
+            Peer::Tcp(address) => Some(match address.ip().to_canonical() {
+                IpAddr::V4(address) => Self::V4(address),
+                IpAddr::V6(address) => {
+                    let [a, b, c, d, ..] = address.segments();
+                    Self::V6([a, b, c, d])
+                }
+            }),
+            Peer::Local { uid, .. } => Some(Self::User(*uid)),
+            Peer::Loopback | Peer::Unknown => None,
+        }
+    }
 }
 
 /// A connected transport. The engine takes any cut of the bytes, so whatever is there may be given.

@@ -92,19 +92,12 @@ pub fn media_type_field(media_type: &[u8], settings: &Settings, fields: &mut Fie
     fields.push_with("Content-Type", |value| {
         value.extend_from_slice(media_type);
         if let Some(charset) = &settings.charset
-            && is_text(media_type)
+            && settings.charset_types.contain(media_type)
         {
             value.extend_from_slice(b"; charset=");
             value.extend_from_slice(charset.as_bytes());
         }
     });
-}
-
-/// nginx's `charset_types`, and text of every kind; one that names its charset has it already.
-fn is_text(media_type: &[u8]) -> bool {
-    const OTHERS: [&[u8]; 2] = [b"application/javascript", b"application/rss+xml"];
-    let is_plain = !media_type.contains(&b';');
-    is_plain && (media_type.starts_with(b"text/") || OTHERS.contains(&media_type))
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ pub fn start(
         max_per_address: cgi.max_per_address,
         reserved: cgi.reserved,
         queue_max: cgi.queue,
-        address: request.connection.remote.map(|remote| remote.ip().into()),
+        address: route_state.client(request.connection).map(|remote| remote.ip().into()),
         location: route_state.location.0,
     };
     let job = Job { cgi, invocation, environment: variables, rules, claim };

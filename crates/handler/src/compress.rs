@@ -10,6 +10,7 @@ mod streaming;
 
 use std::sync::{Arc, LazyLock};
 
+use sekisho_config::Recode;
 use sekisho_http::Coding;
 use sekisho_lifecycle::Share;
 use tokio::sync::Semaphore;
@@ -48,6 +49,15 @@ impl Compressor {
         let share = memory::compression().take(bytes)?;
         let encoder = Encoder::new(coding, level, length).ok()?;
         Some(Self { encoder, is_quick: is_quick(coding, level), length, share })
+    }
+}
+
+impl Compressor {
+    /// For a text of this length that is given in another charset; `None` while memory is short.
+    pub fn recode(recode: &Arc<Recode>, length: u64) -> Option<Self> {
+        let share = memory::compression().take(streaming::PIECE_BYTES)?;
+        let encoder = Encoder::recode(recode);
+        Some(Self { encoder, is_quick: true, length: Some(length), share })
     }
 }
 

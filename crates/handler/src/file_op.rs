@@ -20,6 +20,7 @@ mod store;
 mod sweep;
 mod temp;
 mod unfinished;
+mod webdav;
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -52,6 +53,8 @@ pub struct Call<'a> {
     pub request: &'a Request<'a>,
     /// What was decided.
     pub route_state: &'a RouteState,
+    /// The time.
+    pub now: Moment,
     /// What shall be done.
     pub file_op: &'a FileOp,
     /// Whether body bytes follow.
@@ -82,6 +85,7 @@ pub fn start(
     fields: &mut Fields,
 ) -> Result<Box<dyn Task>, Status> {
     let settings = call.settings();
+    webdav::locks::observe(call.now);
     let begun = match &settings.file_ops {
         // A body holds memory here and in the kernel for as long as its client likes (X8).
         Some(_) if takes_body(call.file_op) && memory::is_short() => {
@@ -108,6 +112,9 @@ pub fn start(
 /// What OPTIONS says of a location beside `Allow`: the status, and its fields.
 pub fn options(settings: &Settings, fields: &mut Fields) -> Status {
     let file_ops = settings.file_ops.as_deref();
+    if let Some(file_ops) = file_ops {
+        webdav::describe(file_ops, fields);
+    }
     if file_ops.is_none_or(|file_ops| file_ops.resumable.is_none()) {
         return Status::OK;
     }
@@ -135,6 +142,14 @@ fn begin(
         FileOp::Move(to) => {
             Ok(FileOpStage::Ready(change::rename(call, file_ops, to, context.table())?))
         }
+        FileOp::Propfind => {
+            Ok(FileOpStage::Receiving(webdav::propfind::begin(call, file_ops, context.table())?))
+        }
+        FileOp::Proppatch => Ok(FileOpStage::Receiving(webdav::proppatch::begin(call, file_ops)?)),
+        FileOp::Lock(may_come) => {
+            Ok(FileOpStage::Receiving(webdav::lock::begin(call, file_ops, *may_come)?))
+        }
+        FileOp::Unlock => Ok(FileOpStage::Ready(webdav::lock::unlock(call)?)),
         FileOp::Store(place)
             if file_ops.resumable.is_some() && resume::is_spoken(call.request.head) =>
         {
@@ -149,7 +164,17 @@ fn begin(
 }
 
 fn takes_body(file_op: &FileOp) -> bool {
-    matches!(file_op, FileOp::Put | FileOp::Store(_) | FileOp::Resume(_))
+    match file_op {
+        FileOp::Put
+        | FileOp::Store(_)
+        | FileOp::Resume(_)
+        | FileOp::Propfind
+        | FileOp::Proppatch
+        | FileOp::Lock(_)
+        // It has no use for a body, and some clients send one.
+        | FileOp::Unlock => true,
+        FileOp::Delete | FileOp::Mkcol | FileOp::Copy(_) | FileOp::Move(_) => false,
+    }
 }
 
 /// Which names in a store are programs: who may store files may not run them, nor make anybody else run them.

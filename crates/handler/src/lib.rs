@@ -2,6 +2,7 @@
 //! never a client's socket. What it makes is a [`Reply`], which the driver sends.
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod answer;
 pub mod cgi;
 mod cold_file;
@@ -12,15 +13,18 @@ mod hotness;
 pub mod limits;
 pub mod listing;
 pub mod memory;
+mod open_file;
 pub mod password;
 pub mod reply;
 pub mod request_body;
 pub mod static_file;
 pub mod status;
 pub mod task;
+pub mod upstream;
 pub mod wait;
 
 pub use cold_file::FileTask;
-pub use file_cache::{FileCache, OpenFile, View};
+pub use file_cache::{FileCache, View};
+pub use open_file::OpenFile;
 pub use reply::{Piece, Reply};
 pub use task::{Outbox, Progress, Task};

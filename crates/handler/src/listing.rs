@@ -19,7 +19,7 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use sekisho_config::{
-    Archives, DeleteDirectories, FileCache, Level, ListingFormat, Settings, Symlinks,
+    Archives, Conflict, DeleteDirectories, FileCache, Level, ListingFormat, Settings, Symlinks,
 };
 use sekisho_http::{Fields, Head, Method, Status};
 use sekisho_lifecycle::Moment;
@@ -33,9 +33,11 @@ use page::{Offers, Page};
 use shared::{Key, Readings, SharedReading};
 use task::{ListingStage, ListingTask};
 
+pub(crate) use text::push_time;
+
 use crate::reply::{Piece, Reply};
 use crate::task::Task;
-use crate::{answer, file_cache, memory};
+use crate::{answer, file_cache, memory, open_file};
 
 /// A folder with more entries than this is listed by a task.
 const AT_ONCE_MAX: usize = 2048;
@@ -224,6 +226,7 @@ fn page(call: &Call<'_>) -> Page {
     let settings = call.settings;
     Page {
         path: call.path.to_vec(),
+        title: settings.listing.title.clone(),
         order: order(call, &Form::Html),
         offers: offers(call),
         exact_size: settings.autoindex_exact_size,
@@ -240,10 +243,19 @@ fn offers(call: &Call<'_>) -> Offers {
     let is_allowed =
         |method| settings.allow_methods.as_ref().is_none_or(|methods| methods.contains(&method));
     let delete = file_ops.methods.delete && is_allowed(Method::Delete);
+    let put = file_ops.methods.put && is_allowed(Method::Put);
+    let may_replace = match file_ops.conflict {
+        Conflict::Replace => true,
+        // Only by a client that might delete it, too.
+        Conflict::Rename => delete,
+        Conflict::Refuse => false,
+    };
     Offers {
-        put: file_ops.methods.put && is_allowed(Method::Put),
+        put,
+        replace: put && may_replace,
         post: file_ops.store.is_some() && is_allowed(Method::Post),
         delete,
+        rename: file_ops.methods.r#move && is_allowed(Method::Move),
         rmdir: delete && file_ops.delete_directories == DeleteDirectories::Empty,
         rmtree: delete && file_ops.delete_directories == DeleteDirectories::Recursive,
         mkcol: file_ops.methods.mkcol && is_allowed(Method::Mkcol),
@@ -387,7 +399,7 @@ impl ListedFolder {
         }
         let size = stat.st_size as u64;
         let shown = size.min(readme::README_BYTES_MAX);
-        let content = file_cache::read_whole(&descriptor, shown)?;
+        let content = open_file::read_whole(&descriptor, shown, true)?;
         readme::write(name, &content, size > shown, out);
         Some(())
     }

@@ -15,6 +15,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use sekisho_lifecycle::Budget;
+use tokio::sync::Notify;
 
 use group::{Group, groups};
 pub use watch::HeapWatch;
@@ -54,8 +55,33 @@ pub fn set_up() {
 }
 
 /// Whether most of the memory that the process may have is in use. Cheap: mostly what was seen a moment ago.
+/// Whoever is told so refuses what it was asked for: it is counted.
 pub fn is_short() -> bool {
-    MEMORY.counted_shortage() >= Shortage::Short
+    let is_short = MEMORY.counted_shortage() >= Shortage::Short;
+    if is_short {
+        MEMORY.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+    is_short
+}
+
+/// The same for somebody who refuses nothing.
+pub fn is_still_short() -> bool {
+    MEMORY.shortage() >= Shortage::Short
+}
+
+/// Waits until memory becomes short. One task of the process does.
+pub async fn shortage_began() {
+    MEMORY.began.notified().await;
+}
+
+/// How often memory became short.
+pub fn shortages() -> u64 {
+    MEMORY.shortages.load(Ordering::Relaxed)
+}
+
+/// How often work was refused because of it.
+pub fn refusals() -> u64 {
+    MEMORY.refusals.load(Ordering::Relaxed)
 }
 
 /// Whether so little is left that every request that has only begun must go. Cheaper still: by time alone.
@@ -114,6 +140,10 @@ struct Memory {
     is_looking: AtomicBool,
     /// A [`Shortage`].
     shortage: AtomicU8,
+    /// How often it became so, who is told, and how often work was refused.
+    shortages: AtomicU64,
+    began: Notify,
+    refusals: AtomicU64,
     /// When free pages may be given back next.
     trim_at: AtomicU64,
     trimmed_at: AtomicU64,
@@ -149,6 +179,9 @@ impl Memory {
             looked_at: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
             shortage: AtomicU8::new(0),
+            shortages: AtomicU64::new(0),
+            began: Notify::new(),
+            refusals: AtomicU64::new(0),
             trim_at: AtomicU64::new(0),
             trimmed_at: AtomicU64::new(0),
             compression: budget(COMPRESSION_BYTES_MAX),
@@ -196,7 +229,11 @@ impl Memory {
             self.trim_at.store(now + TRIM_MILLIS.max(took * TRIM_PART), Ordering::Relaxed);
             shortage = self.look();
         }
-        self.shortage.store(shortage as u8, Ordering::Relaxed);
+        let before = self.shortage.swap(shortage as u8, Ordering::Relaxed);
+        if before == Shortage::Nothing as u8 && shortage > Shortage::Nothing {
+            self.shortages.fetch_add(1, Ordering::Relaxed);
+            self.began.notify_one();
+        }
     }
 
     fn look(&self) -> Shortage {

@@ -4,6 +4,7 @@
 
 mod form;
 mod md5_crypt;
+pub(crate) mod turns;
 mod users;
 
 use std::collections::{HashMap, VecDeque};
@@ -33,6 +34,16 @@ const PASSWORD_CACHE_MAX: usize = 1024;
 const PASSWORD_CACHE_AGE: Duration = Duration::from_secs(30);
 /// Longer passwords are wrong, as for crypt(3).
 const PASSWORD_MAX: usize = 512;
+
+/// What costs about a twentieth of a second, once for each client.
+const BCRYPT_COST: u32 = 10;
+
+/// A password as it stands in a file of users, by bcrypt; `None` where it is too long for that.
+pub fn hash(password: &[u8], salt: &[u8]) -> Option<String> {
+    let salt = salt.try_into().ok()?;
+    let hash = bcrypt::hash_with_salt_bytes(password, BCRYPT_COST, salt).ok()?;
+    String::from_utf8(hash.to_vec()).ok()
+}
 
 /// The files of users of the whole server.
 #[derive(Debug, Default)]
@@ -255,6 +266,11 @@ pub struct Worked {
 }
 
 impl PasswordQuery {
+    /// Who wants to be let in.
+    pub(crate) fn user(&self) -> &[u8] {
+        &self.user
+    }
+
     /// Reads the file if it must be read, or else computes the hash: to be called where nobody waits.
     pub fn work(mut self) -> Worked {
         let path = std::mem::take(&mut self.path);
@@ -276,6 +292,11 @@ impl PasswordQuery {
 }
 
 impl Worked {
+    /// Whether a password was computed and is right.
+    pub(crate) const fn is_right(&self) -> bool {
+        matches!(self.result, Some((_, true)))
+    }
+
     /// Remembers it, so that the same question has an answer at once.
     pub fn keep(self, files: &UserFiles, password_cache: &mut PasswordCache, now: Moment) {
         if let Some(read) = self.read {

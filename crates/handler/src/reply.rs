@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use sekisho_http::Status;
 
-use crate::file_cache::OpenFile;
+use crate::open_file::OpenFile;
 
 /// An answer, ready to be framed.
 #[derive(Debug)]

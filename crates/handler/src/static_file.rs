@@ -10,7 +10,7 @@ use sekisho_http::range::{self, Ranges};
 use sekisho_http::{Coding, Fields, Head, Known, Method, Status};
 
 use crate::answer::{self, media_type_field};
-use crate::file_cache::{DescriptionKey, OpenFile};
+use crate::open_file::{DescriptionKey, OpenFile};
 use crate::reply::{Piece, Reply};
 
 /// How many ranges one answer may have, whatever the configuration allows (V16).
@@ -24,6 +24,8 @@ pub struct Role {
     pub fixed: Option<Status>,
     /// The coding that the file has; then ranges do not apply either, as in nginx.
     pub coding: Option<Coding>,
+    /// Whether `If-Range` holds, where that does not follow from the file.
+    pub if_range: Option<bool>,
 }
 
 /// Answers with a file.
@@ -39,7 +41,11 @@ pub fn reply(
     if let Some(coding) = role.coding {
         return coded(file, head, settings, media_type, coding, role.fixed, product, fields);
     }
-    let ranges_max = settings.max_ranges.unwrap_or(RANGES_MAX).min(RANGES_MAX);
+    // Where texts are recoded, a range is one of the recoded text: only what is in memory has it at hand.
+    let has_ranges =
+        settings.recode.as_ref().is_none_or(|to| to.keeps_length && file.content().is_some());
+    let ranges_max = if has_ranges { settings.max_ranges.unwrap_or(RANGES_MAX) } else { 0 };
+    let ranges_max = ranges_max.min(RANGES_MAX);
     if let Some(status) = role.fixed {
         media_type_field(media_type, settings, fields);
         if status == Status::OK {
@@ -68,7 +74,9 @@ pub fn reply(
         Some(value)
             if ranges_max > 0
                 && head.method() != Method::Head
-                && conditional::if_range_holds(head, &validators) =>
+                && role
+                    .if_range
+                    .unwrap_or_else(|| conditional::if_range_holds(head, &validators)) =>
         {
             range::parse(value, file.size(), ranges_max)
         }

@@ -7,12 +7,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sekisho_config::StatusForm;
-use sekisho_http::Status;
+use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
+use sekisho_route::ConnectionCounts;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::reply::{Piece, Reply};
 use crate::task::{Outbox, Progress, Task};
 
 /// How long the answer may take.
@@ -25,7 +27,7 @@ pub const STYLE: &str = ":root{color-scheme:light dark}body{font:14px system-ui,
     flex-wrap:wrap;gap:.5em 2em}dt{opacity:.7}dd{margin:0;font-size:1.4em}.s{overflow-x:auto}";
 /// The policy of the page: its own style, and nothing else (V48). A test keeps the digest true.
 const POLICY: &str = "default-src 'none'; \
-                      style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='\r\nX-Content-Type-Options: nosniff\r\n";
+                      style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='";
 
 /// Asks how the server is.
 #[derive(Debug)]
@@ -51,6 +53,22 @@ enum StatusStage {
     Answered(Vec<u8>),
     Over,
     Failed,
+}
+
+/// nginx's `stub_status`.
+pub fn counts(connections: ConnectionCounts, accepted: u64, requests: u64) -> String {
+    let ConnectionCounts { active, reading, writing, waiting } = connections;
+    format!(
+        "Active connections: {active} \nserver accepts handled requests\n {accepted} {accepted} {requests} \n\
+         Reading: {reading} Writing: {writing} Waiting: {waiting} \n"
+    )
+}
+
+/// The answer with these counts.
+pub fn counts_reply(text: String, fields: &mut Fields) -> Reply {
+    fields.push("Content-Type", "text/plain");
+    fields.push("Cache-Control", "no-store");
+    Reply::of(Status::OK, Piece::Bytes(text.into_bytes()))
 }
 
 /// Asks, and makes a page of the answer.
@@ -89,6 +107,7 @@ impl Task for StatusTask {
                     out.fields.push("Cache-Control", "no-store");
                     if self.form == StatusForm::Page {
                         out.fields.push("Content-Security-Policy", POLICY);
+                        out.fields.push("X-Content-Type-Options", "nosniff");
                     }
                     let length = text.len() as u64;
                     self.stage =

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::upstream_facts::UpstreamFacts;
 
 /// What a task has come to.
 #[derive(Debug)]
@@ -16,6 +17,11 @@ pub enum Progress {
     /// The head of the response: its fields have been added to [`Outbox::fields`]. The length of the
     /// body, where it is known.
     Head(Status, Option<u64>),
+    /// An answer before the answer (1xx); its fields are in [`Outbox::fields`].
+    Informational(Status),
+    /// Another protocol from here on (101), which is this one; fields are in [`Outbox::fields`]. Bytes in either
+    /// direction are a body without an end.
+    Upgrade(Vec<u8>),
     /// Bytes of the body have been appended to [`Outbox::body`].
     Body,
     /// The response is complete.
@@ -38,6 +44,8 @@ pub enum Progress {
 pub struct Outbox {
     /// Fields of the response; never those of framing.
     pub fields: Fields,
+    /// How fast the body may leave, in place of `limit_rate` (`X-Accel-Limit-Rate`); 0 is no limit.
+    pub limit_rate: Option<u64>,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
 }
@@ -99,6 +107,11 @@ pub trait Task: std::fmt::Debug {
         let _ = (is_held, now);
     }
 
+    /// The client does not take what was made: a task that keeps it for later goes on with its source meanwhile.
+    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
+        let _ = (cx, now);
+    }
+
     /// Its own deadline (T9: while it works, this one decides).
     fn next_deadline(&self) -> Option<Deadline> {
         None
@@ -107,6 +120,11 @@ pub trait Task: std::fmt::Debug {
     /// How long the body was before it was compressed; `None` where it is not.
     fn plain_bytes(&self) -> Option<u64> {
         None
+    }
+
+    /// Which servers were asked so far, where it asks any.
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        let _ = facts;
     }
 
     /// Somebody wants it to end (L31). It still gives its one answer by `poll`.

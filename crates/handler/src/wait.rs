@@ -3,10 +3,10 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,14 +14,17 @@ use sekisho_config::Level;
 use sekisho_http::Status;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, spawn_blocking};
 
+use crate::address::Address;
+use crate::password::turns::{Remembered, Turns};
 use crate::password::{PasswordQuery, Worked};
 use crate::task::{Outbox, Progress, Task};
 
-/// How many passwords may wait to be computed; more are answered with 503.
+/// How many passwords may wait to be computed, and how many of one address; more are answered with 503.
 const QUEUE_MAX: usize = 1000;
+const ADDRESS_QUEUE_MAX: usize = 400;
 /// How long one may take, waiting included.
 const PASSWORD_LIMIT: Duration = Duration::from_mins(1);
 /// How many are computed at once, however many cores there are.
@@ -71,25 +74,100 @@ impl Task for Delay {
 }
 
 /// Who computes passwords: few at once in the whole server, so that its cores are left to those who have
-/// passed. Others wait in their order.
+/// passed. Others wait for their turn ([`Turns`]).
 #[derive(Debug)]
-pub struct Hashers {
-    permits: Arc<Semaphore>,
-    waiting: AtomicUsize,
+pub struct Hashers(Mutex<Queue>);
+
+#[derive(Debug)]
+struct Queue {
+    /// How many may be computed besides those that are.
+    free: usize,
+    turns: Turns<oneshot::Sender<Permit>>,
+    waiting: usize,
+    remembered: Remembered,
 }
 
 impl Default for Hashers {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let permits = cores.div_ceil(2).min(AT_ONCE_MAX);
-        Self { permits: Arc::new(Semaphore::new(permits)), waiting: AtomicUsize::new(0) }
+        let free = cores.div_ceil(2).min(AT_ONCE_MAX);
+        let (turns, remembered) = (Turns::default(), Remembered::default());
+        Self(Mutex::new(Queue { free, turns, waiting: 0, remembered }))
     }
 }
 
 impl Hashers {
-    /// How many wait or are computed.
-    pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters the queue; `None` when too many wait, of all or of this address.
+    fn enter(self: &Arc<Self>, address: Option<Address>, user: &[u8], now: Moment) -> Option<Turn> {
+        let mut queue = self.queue();
+        let hashers = Arc::clone(self);
+        if queue.free > 0 {
+            queue.free -= 1;
+            return Some(Turn::Now(Permit(hashers)));
+        }
+        if queue.waiting >= QUEUE_MAX || queue.turns.of_address(address) >= ADDRESS_QUEUE_MAX {
+            return None;
+        }
+        let is_first = queue.remembered.has(address, user, now);
+        let (sender, receiver) = oneshot::channel();
+        let number = queue.turns.push(address, is_first, sender);
+        queue.waiting += 1;
+        Some(Turn::Later(Waiting { hashers, address, number, receiver }))
+    }
+}
+
+/// The right to compute one, which goes to the next when this is dropped.
+#[derive(Debug)]
+struct Permit(Arc<Hashers>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue();
+        let next = queue.turns.pop();
+        if next.is_none() {
+            queue.free += 1;
+        }
+        drop(queue);
+        if let Some(next) = next {
+            // Who has just gone drops it, and it goes on to the next.
+            let _ = next.send(Self(Arc::clone(&self.0)));
+        }
+    }
+}
+
+/// When a password is computed.
+enum Turn {
+    Now(Permit),
+    Later(Waiting),
+}
+
+impl Turn {
+    async fn come(self) -> Option<Permit> {
+        match self {
+            Self::Now(permit) => Some(permit),
+            // A sender is only dropped with its waiter.
+            Self::Later(mut waiting) => (&mut waiting.receiver).await.ok(),
+        }
+    }
+}
+
+/// Somebody in the queue, until this is dropped.
+struct Waiting {
+    hashers: Arc<Hashers>,
+    address: Option<Address>,
+    number: u64,
+    receiver: oneshot::Receiver<Permit>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut queue = self.hashers.queue();
+        queue.waiting -= 1;
+        queue.turns.remove(self.address, self.number);
     }
 }
 
@@ -107,16 +185,9 @@ pub struct PasswordTask {
     work: Pin<Box<dyn Future<Output = Result<Worked, JoinError>>>>,
     until: Moment,
     is_cancelled: bool,
-    /// Counts it among those who wait, until it is dropped.
-    _waiting: Waiting,
-}
-
-struct Waiting(Arc<Hashers>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
+    hashers: Arc<Hashers>,
+    address: Option<Address>,
+    user: Vec<u8>,
 }
 
 impl fmt::Debug for PasswordTask {
@@ -130,19 +201,18 @@ impl PasswordTask {
     pub fn start(
         hashers: &Arc<Hashers>,
         question: PasswordQuery,
+        remote: Option<IpAddr>,
         context: Rc<dyn PasswordContext>,
         now: Moment,
     ) -> Result<Box<dyn Task>, Status> {
-        let before = hashers.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(Arc::clone(hashers));
-        if before >= QUEUE_MAX {
+        let address = remote.map(Address::from);
+        let user = question.user().to_vec();
+        let Some(turn) = hashers.enter(address, &user, now) else {
             context.report(Level::Error, format_args!("too many passwords wait to be checked"));
             return Err(Status::SERVICE_UNAVAILABLE);
-        }
-        let permits = Arc::clone(&hashers.permits);
+        };
         let work = Box::pin(async move {
-            // The semaphore is never closed; whoever gets none computes all the same.
-            let permit = permits.acquire_owned().await;
+            let permit = turn.come().await;
             spawn_blocking(move || {
                 let worked = question.work();
                 drop(permit);
@@ -151,7 +221,8 @@ impl PasswordTask {
             .await
         });
         let until = now + PASSWORD_LIMIT;
-        Ok(Box::new(Self { context, work, until, is_cancelled: false, _waiting: waiting }))
+        let hashers = Arc::clone(hashers);
+        Ok(Box::new(Self { context, work, until, is_cancelled: false, hashers, address, user }))
     }
 }
 
@@ -170,6 +241,9 @@ impl Task for PasswordTask {
         }
         match self.work.as_mut().poll(cx) {
             Poll::Ready(Ok(worked)) => {
+                if worked.is_right() {
+                    self.hashers.queue().remembered.keep(self.address, &self.user, now);
+                }
                 self.context.keep(worked);
                 Poll::Ready(Progress::Again)
             }

@@ -1,4 +1,5 @@
-//! Status codes and their reason phrases.
+//! Status codes and their reason phrases: those of RFC 9110, but for 405 and 504, which monitoring that was written for
+//! nginx looks for by nginx's own.
 
 /// A status code, 100 to 999.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,7 +44,7 @@ statuses! {
     PAYMENT_REQUIRED 402 "Payment Required";
     FORBIDDEN 403 "Forbidden";
     NOT_FOUND 404 "Not Found";
-    METHOD_NOT_ALLOWED 405 "Method Not Allowed";
+    METHOD_NOT_ALLOWED 405 "Not Allowed";
     NOT_ACCEPTABLE 406 "Not Acceptable";
     REQUEST_TIMEOUT 408 "Request Timeout";
     CONFLICT 409 "Conflict";
@@ -64,7 +65,7 @@ statuses! {
     NOT_IMPLEMENTED 501 "Not Implemented";
     BAD_GATEWAY 502 "Bad Gateway";
     SERVICE_UNAVAILABLE 503 "Service Unavailable";
-    GATEWAY_TIMEOUT 504 "Gateway Timeout";
+    GATEWAY_TIMEOUT 504 "Gateway Time-out";
     VERSION_NOT_SUPPORTED 505 "HTTP Version Not Supported";
     INSUFFICIENT_STORAGE 507 "Insufficient Storage";
 }

@@ -13,10 +13,9 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// What the head says about the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persistence {
-    /// Kept, which HTTP/1.1 takes for granted.
+    /// Kept. HTTP/1.0 must be told; HTTP/1.1 takes it for granted, but clients and proxies that were tried with nginx
+    /// may look for it.
     Kept,
-    /// Kept, which HTTP/1.0 must be told.
-    KeepAliveHeader,
     /// Kept, and for how many seconds without a request.
     KeptFor(u64),
     /// Closed after this response.
@@ -77,8 +76,7 @@ pub fn head(
         Framing::None | Framing::UntilClose => {}
     }
     out.extend_from_slice(match persistence {
-        Persistence::Kept => b"\r\n",
-        Persistence::KeepAliveHeader => b"Connection: keep-alive\r\n\r\n",
+        Persistence::Kept => b"Connection: keep-alive\r\n\r\n",
         Persistence::KeptFor(_) => b"Connection: keep-alive\r\nKeep-Alive: timeout=",
         Persistence::Closed => b"Connection: close\r\n\r\n",
     });
@@ -86,6 +84,13 @@ pub fn head(
         out.extend_from_slice(itoa::Buffer::new().format(secs).as_bytes());
         out.extend_from_slice(b"\r\n\r\n");
     }
+}
+
+/// Writes the end of a chunked body with fields behind it (RFC 9112 §7.1.2).
+pub fn trailers(out: &mut Vec<u8>, fields: &Fields) {
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(fields.as_lines());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes one chunk; nothing for an empty one, which would be the last.
@@ -142,7 +147,7 @@ mod tests {
         let status = Status::new(299).expect("a status");
         let fields = [("A", "b")].into_iter().collect();
         head(&mut out, status, &fields, Framing::None, Persistence::Kept);
-        assert_eq!(out, b"HTTP/1.1 299 \r\nA: b\r\n\r\n");
+        assert_eq!(out, b"HTTP/1.1 299 \r\nA: b\r\nConnection: keep-alive\r\n\r\n");
     }
 
     #[test]

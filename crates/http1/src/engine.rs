@@ -5,12 +5,15 @@
 //! the only place where a request is over: from there the next one begins, or the connection ends.
 
 mod deadlines;
+mod facts;
+mod kept;
 mod receive;
+mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_http::{Status, Version};
+use sekisho_http::{Fields, Status, Version};
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Engine, Moment, Stage, Step};
 
 use crate::body::Decoder;
@@ -37,6 +40,8 @@ enum Input {
     },
     /// The request is complete. `report_end`: the shell is still to be told so.
     Complete { report_end: bool },
+    /// Another protocol is spoken: the bytes are not ours to read.
+    Tunnel,
     /// Nobody knows where the next request begins, or cares: whatever comes is thrown away.
     Ignored,
 }
@@ -151,11 +156,6 @@ impl Http1 {
         };
         engine.arm(now);
         engine
-    }
-
-    /// Whether the connection is as old as one may become.
-    pub(super) fn is_old(&self, policy: &Policy, now: Moment) -> bool {
-        policy.keepalive_time.is_some_and(|time| now.since(self.born) > time)
     }
 
     /// The policy of the server or location that was chosen for this request (T8). It holds until the
@@ -279,13 +279,10 @@ impl Http1 {
             }),
             decided => decided,
         };
-        let persistence = match (self.closing, request.version) {
+        let persistence = match (self.closing, self.policy().keepalive_header_secs) {
             (Some(_), _) => Persistence::Closed,
-            (None, _) if self.policy().keepalive_header_secs.is_some() => {
-                Persistence::KeptFor(self.policy().keepalive_header_secs.unwrap_or_default())
-            }
-            (None, Version::Http10) => Persistence::KeepAliveHeader,
-            (None, Version::Http11 | Version::Http2) => Persistence::Kept,
+            (None, Some(secs)) => Persistence::KeptFor(secs),
+            (None, None) => Persistence::Kept,
         };
         self.put(scratch, now, |out| {
             encode::head(out, status, response.fields, framing, persistence);
@@ -335,6 +332,11 @@ impl Http1 {
 
     /// The response is complete. One that is shorter than it said is broken off.
     pub fn finish(&mut self, scratch: &mut Scratch, now: Moment) {
+        self.finish_with(None, scratch, now);
+    }
+
+    /// The same with trailers, which only a response in chunks can have.
+    pub fn finish_with(&mut self, trailers: Option<&Fields>, scratch: &mut Scratch, now: Moment) {
         if self.stage != Stage::Open {
             return;
         }
@@ -343,7 +345,10 @@ impl Http1 {
             Output::Exactly(0) | Output::UntilClose => {}
             Output::Exactly(_) => return self.break_off(now),
             Output::Chunked => {
-                self.put(scratch, now, |out| out.extend_from_slice(encode::LAST_CHUNK));
+                self.put(scratch, now, |out| match trailers {
+                    None => out.extend_from_slice(encode::LAST_CHUNK),
+                    Some(trailers) => encode::trailers(out, trailers),
+                });
             }
         }
         self.output = Output::Finished;
@@ -410,67 +415,6 @@ impl Http1 {
         self.refuse(Cause::TooManyConnections, CloseReason::TooMany)
     }
 
-    /// Whether the connection is between requests, with everything sent and no byte of the next
-    /// request seen.
-    pub const fn is_idle(&self) -> bool {
-        self.awaits_request() && !self.unsent
-    }
-
-    /// Whether no byte of the next request has been seen, though answers may still be leaving.
-    pub const fn awaits_request(&self) -> bool {
-        matches!((self.stage, self.input), (Stage::Open, Input::Head(_))) && !self.begun
-    }
-
-    /// Whether a client that sends no more is a lost one: while its answer is awaited, unless the
-    /// configuration says otherwise (H11).
-    pub fn loses_by_fin(&self) -> bool {
-        matches!(self.output, Output::Awaited) && !self.policy().half_close
-    }
-
-    /// Whether bytes would be taken; if not, they may wait in the transport.
-    pub const fn wants_input(&self) -> bool {
-        if self.ended {
-            return false;
-        }
-        match (self.stage, self.input) {
-            (Stage::Lingering, _) | (Stage::Open, Input::Head(_)) => true,
-            (Stage::Open, Input::Body { fate: Fate::Taken, .. }) => self.held.is_none(),
-            (Stage::Open, Input::Body { fate, .. }) => !matches!(fate, Fate::Open),
-            (Stage::Open, Input::Complete { .. } | Input::Ignored) | (Stage::Closed(_), _) => false,
-        }
-    }
-
-    /// Whether our side ends as soon as what is waiting has left: its last bytes and the end of the stream
-    /// can go together.
-    pub const fn ends_after_output(&self) -> bool {
-        matches!(
-            (self.stage, self.output, self.input),
-            (Stage::Open, Output::Finished, Input::Complete { .. } | Input::Ignored)
-        ) && self.closing.is_some()
-    }
-
-    /// How many requests this connection has seen: heads that were complete and could be parsed.
-    pub const fn requests(&self) -> u64 {
-        self.requests
-    }
-
-    /// Whether the connection ends after the response in work, as far as is known.
-    pub const fn will_close(&self) -> bool {
-        self.closing.is_some() || !matches!(self.stage, Stage::Open)
-    }
-
-    /// Whether a plain end of the connection would make a response look whole that is not: whoever closes now
-    /// must reset it (C5).
-    pub const fn is_cut(&self) -> bool {
-        self.until_close && (self.unsent || !matches!(self.output, Output::Finished))
-    }
-
-    /// Whether the last response ended before it was complete: a transport that has a word for a complete end must
-    /// not say it (S3).
-    pub const fn is_broken_off(&self) -> bool {
-        matches!(self.closing, Some(CloseReason::BrokenOff))
-    }
-
     const fn awaits_response(&self) -> bool {
         matches!((self.stage, self.output), (Stage::Open, Output::Awaited))
             && !matches!(self.input, Input::Head(_))
@@ -494,6 +438,9 @@ impl Http1 {
     /// connection closes anyhow.
     fn give_up_body(&mut self, now: Moment) {
         let discard_max = self.policy().body_discard_max;
+        if matches!(self.input, Input::Tunnel) {
+            self.ignore_input();
+        }
         if let Input::Body { fate, allowance, .. } = &mut self.input {
             if self.closing.is_some() {
                 self.ignore_input();
@@ -556,7 +503,7 @@ impl Http1 {
             return;
         }
         match (&self.input, self.closing) {
-            (Input::Head(_) | Input::Body { .. }, _) => {}
+            (Input::Head(_) | Input::Body { .. } | Input::Tunnel, _) => {}
             (Input::Complete { .. }, None) => {
                 self.input = Input::Head(Framer::default());
                 self.output = Output::Awaited;
@@ -614,6 +561,7 @@ impl Engine for Http1 {
                 self.receive_body(input, now)
             }
             (Stage::Open, Input::Complete { report_end: false }) => Step::NOTHING,
+            (Stage::Open, Input::Tunnel) => self.receive_tunnel(input),
         }
     }
 
@@ -624,6 +572,10 @@ impl Engine for Http1 {
         self.ended = true;
         match (self.stage, &self.input, self.output) {
             (Stage::Closed(_), _, _) | (Stage::Open, Input::Ignored, _) => None,
+            (Stage::Open, Input::Tunnel, _) => {
+                self.end_tunnel();
+                None
+            }
             (Stage::Lingering, _, _) => {
                 self.abort(self.closing.unwrap_or(CloseReason::PeerClosed));
                 None

@@ -86,6 +86,7 @@ enum Drain {
 
 /// An HTTP/2 connection.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 pub struct Http2 {
     policy: Arc<Policy>,
     phase: Phase,
@@ -143,6 +144,8 @@ pub struct Http2 {
     send_at: Option<Moment>,
     window_at: Option<Moment>,
     drain_at: Option<Moment>,
+    /// The end is announced as soon as the client's SETTINGS have come.
+    drains_when_open: bool,
     linger_at: Option<Moment>,
     linger_latest: Option<Moment>,
 }
@@ -189,6 +192,7 @@ impl Http2 {
             send_at: None,
             window_at: None,
             drain_at: None,
+            drains_when_open: false,
             linger_at: None,
             linger_latest: None,
             policy,

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use sekisho_http::Head;
+use sekisho_http::{Head, Refusal};
 use sekisho_lifecycle::{DeadlineKind, RequestId};
 
 use crate::budget::Bound;
-use crate::refusal::{Malformed, Refusal};
+use crate::refusal::Malformed;
 
 /// A stream that was given to the shell: its number on the wire, and where the engine keeps it. Numbers are
 /// never used again, so that the id of a stream that is over finds nothing.
@@ -98,28 +98,6 @@ pub enum Loss {
     Expired(DeadlineKind),
     /// The connection is over.
     Connection,
-}
-
-/// What the handler says about the length of its body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BodyLength {
-    /// There is none.
-    Empty,
-    /// So many bytes.
-    Known(u64),
-    /// Not known before the end.
-    Unknown,
-}
-
-/// How a response body leaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sends {
-    /// Not at all: HEAD, 204, 304, an empty one.
-    Nothing,
-    /// So many bytes; the last of them ends the stream.
-    Exactly(u64),
-    /// Until [`finish`](crate::Http2::finish).
-    Stream,
 }
 
 #[cfg(test)]

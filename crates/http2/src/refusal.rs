@@ -1,56 +1,5 @@
-//! Why a request is answered by a refusal before any handler sees it, and why one is not answered at all.
-
-use sekisho_http::Status;
-
-/// A refusal: what to answer, and why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// The status to answer with.
-    pub status: Status,
-    /// The cause, for the log.
-    pub cause: Cause,
-}
-
-impl From<Cause> for Refusal {
-    fn from(cause: Cause) -> Self {
-        Self { status: cause.status(), cause }
-    }
-}
-
-macro_rules! causes {
-    ($($variant:ident $status:ident $message:literal;)*) => {
-        /// Why a well-formed request is refused.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum Cause { $(#[doc = $message] $variant,)* }
-
-        impl Cause {
-            /// Every cause.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The status this cause is answered with.
-            pub const fn status(self) -> Status {
-                match self { $(Self::$variant => Status::$status,)* }
-            }
-
-            /// The cause in words, for the error log.
-            pub const fn message(self) -> &'static str {
-                match self { $(Self::$variant => $message,)* }
-            }
-        }
-    };
-}
-
-causes! {
-    LineTooLong URI_TOO_LONG "request path is too long";
-    FieldTooLong HEADER_TOO_LARGE "header field is too long";
-    HeadTooLarge HEADER_TOO_LARGE "request head is too large";
-    TooManyFields HEADER_TOO_LARGE "too many header fields";
-    HostMissing BAD_REQUEST "request without an authority or a Host field";
-    HostInvalid BAD_REQUEST "authority is not a host with an optional port";
-    ExpectationUnknown EXPECTATION_FAILED "an expectation other than 100-continue";
-    BodyTooLarge CONTENT_TOO_LARGE "request body is larger than allowed";
-    BodyTimedOut REQUEST_TIMEOUT "request body did not come in time";
-}
+//! Why a request is not answered at all. Why one is answered by a refusal, `sekisho_http::refusal` knows for every
+//! version.
 
 macro_rules! malformed {
     ($($variant:ident $message:literal;)*) => {

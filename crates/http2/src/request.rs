@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use sekisho_http::refusal::Cause;
 use sekisho_http::target::is_host;
 use sekisho_http::{Head, Known, Method, Version};
 
@@ -12,7 +13,7 @@ use crate::hpack::Field;
 use crate::hpack::table::ENTRY_COST;
 use crate::policy::Policy;
 use crate::priority::Priority;
-use crate::refusal::{Cause, Malformed};
+use crate::refusal::Malformed;
 
 /// What a head says about its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

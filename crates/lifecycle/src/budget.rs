@@ -91,6 +91,7 @@ mod tests {
     fn no_more_is_taken_than_there_is_and_all_comes_back() {
         let budget = Budget::new(100);
         let mut first = budget.take(60).expect("there is room");
+        assert_eq!(budget.limit(), 100);
         assert!(budget.take(41).is_none());
         let second = budget.take(40).expect("exactly the rest");
         assert!(!first.resize(61), "nothing is left");

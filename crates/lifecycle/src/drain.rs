@@ -239,6 +239,15 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_changes_the_length_of_grace_for_a_shutdown_that_comes_after_it() {
+        // O3, L14
+        let mut drain = with_sessions(1, Some(GRACE));
+        drain.set_grace(Some(GRACE * 2));
+        drain.after(F::Asked(M::Graceful), at(1));
+        assert_eq!(drain.next_deadline(), Some(at(21)));
+    }
+
+    #[test]
     fn without_a_timeout_grace_has_no_deadline() {
         // T2: none is `None`, not zero.
         let mut drain = with_sessions(1, None);

@@ -10,6 +10,7 @@ pub mod engine;
 pub mod request;
 pub mod session;
 pub mod stay;
+mod table;
 pub mod time;
 
 pub use budget::{Budget, Share};
@@ -20,4 +21,5 @@ pub use engine::{CloseReason, Engine, Stage, Step};
 pub use request::Request;
 pub use session::{Manner, Session};
 pub use stay::{RequestId, Stay};
+pub use table::RequestTable;
 pub use time::Moment;

@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 use crate::cancel::Cause;
 use crate::request::{self, Request};
 use crate::session::{self, Manner, Session};
+use crate::table::RequestTable;
 
 /// A request's number inside its session. Numbers rise and are never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -141,8 +142,11 @@ pub struct Stay {
     is_lost: bool,
     requests_max: u32,
     next: u64,
-    /// In the order of their numbers, at most `requests_max`.
-    requests: Vec<Entry>,
+    /// At most `requests_max`.
+    requests: RequestTable<Entry>,
+    /// How many of them owe an answer, and how many have a channel that is not drained.
+    running: usize,
+    undrained: usize,
 }
 
 impl Stay {
@@ -154,7 +158,9 @@ impl Stay {
             is_lost: false,
             requests_max,
             next: 0,
-            requests: Vec::new(),
+            requests: RequestTable::new(),
+            running: 0,
+            undrained: 0,
         }
     }
 
@@ -196,18 +202,18 @@ impl Stay {
     }
 
     /// The requests that are not yet freed: running, with an undrained channel, or still held.
-    pub fn requests(&self) -> &[Entry] {
+    pub const fn requests(&self) -> &RequestTable<Entry> {
         &self.requests
     }
 
     /// How many requests owe an answer.
-    pub fn running(&self) -> usize {
-        self.requests.iter().filter(|entry| entry.state.is_running()).count()
+    pub const fn running(&self) -> usize {
+        self.running
     }
 
     /// Whether only undrained channels keep a graceful shutdown from completing (L14).
     pub fn is_waiting_for_channels(&self) -> bool {
-        self.asked.is_some() && self.session != Session::Shutdown && self.running() == 0
+        self.asked.is_some() && self.session != Session::Shutdown && self.running == 0
     }
 
     /// Whether `Reclaimed` may come: over, and no handle left.
@@ -238,39 +244,40 @@ impl Stay {
         }
         let id = RequestId(self.next);
         self.next += 1;
-        self.requests.push(Entry { id, state, is_answered: false, is_held: true, cancelled: None });
+        let entry = Entry { id, state, is_answered: false, is_held: true, cancelled: None };
+        self.requests.push(id, entry);
+        self.running += 1;
         orders.push(Order::Admit(id));
         Ok(())
     }
 
     fn answered(&mut self, id: RequestId, orders: &mut Vec<Order>) -> Result<(), Illegal> {
-        let at = self.unanswered(id)?;
-        if self.close_channel(at, orders)? {
+        self.unanswered(id)?;
+        if self.close_channel(id, orders)? {
             orders.push(Order::Report(id, Bug::AnsweredWithOpenChannel));
         }
-        self.give_answer(at, Order::SendAnswer(id), orders)
+        self.give_answer(id, Order::SendAnswer(id), orders)
     }
 
     fn response_sent(&mut self, id: RequestId, orders: &mut Vec<Order>) -> Result<(), Illegal> {
-        let at = self.position(id)?;
-        if !self.requests[at].is_answered {
+        if !self.entry(id)?.is_answered {
             return Err(Illegal::NotAnswered(id));
         }
-        self.count_answer(at, orders)
+        self.count_answer(id, orders)
     }
 
     fn channel_acquired(&mut self, id: RequestId, orders: &mut Vec<Order>) -> Result<(), Illegal> {
-        let at = self.unanswered(id)?;
-        self.tell_request(at, request::Fact::ChannelAcquired)?;
+        self.unanswered(id)?;
+        self.tell_request(id, request::Fact::ChannelAcquired)?;
         if self.is_forced() {
-            self.drop_channel(at, orders)?;
+            self.drop_channel(id, orders)?;
         }
         Ok(())
     }
 
     fn channel_released(&mut self, id: RequestId) -> Result<(), Illegal> {
-        let at = self.unanswered(id)?;
-        self.tell_request(at, request::Fact::ChannelReleased)?;
+        self.unanswered(id)?;
+        self.tell_request(id, request::Fact::ChannelReleased)?;
         Ok(())
     }
 
@@ -279,16 +286,14 @@ impl Stay {
         if self.is_forced() {
             return Ok(());
         }
-        let at = self.position(id)?;
-        self.drop_channel(at, orders)?;
+        self.drop_channel(id, orders)?;
         self.release_if_over(id, orders);
         self.leave_if_done(orders)
     }
 
     /// Raises a request's flag, once. A request that has its answer is past cancelling (L31).
     fn cancel(&mut self, id: RequestId, cause: Cause, orders: &mut Vec<Order>) {
-        let Ok(at) = self.unanswered(id) else { return };
-        let entry = &mut self.requests[at];
+        let Ok(entry) = self.unanswered(id) else { return };
         if entry.cancelled.is_none() {
             entry.cancelled = Some(cause);
             orders.push(Order::Cancel(id, cause));
@@ -296,15 +301,15 @@ impl Stay {
     }
 
     fn handle_dropped(&mut self, id: RequestId, orders: &mut Vec<Order>) -> Result<(), Illegal> {
-        let at = self.position(id)?;
-        if !self.requests[at].is_held {
+        let entry = self.entry_mut(id)?;
+        if !entry.is_held {
             return Err(Illegal::NotHeld(id));
         }
-        self.requests[at].is_held = false;
-        if !self.requests[at].is_answered {
-            self.close_channel(at, orders)?;
+        entry.is_held = false;
+        if !entry.is_answered {
+            self.close_channel(id, orders)?;
             orders.push(Order::Report(id, Bug::DroppedUnanswered));
-            return self.give_answer(at, Order::AnswerUnknown(id), orders);
+            return self.give_answer(id, Order::AnswerUnknown(id), orders);
         }
         self.release_if_over(id, orders);
         Ok(())
@@ -327,8 +332,8 @@ impl Stay {
             self.session = session;
         }
         if order == session::Order::CancelAll {
-            for at in 0..self.requests.len() {
-                self.cancel(self.requests[at].id, cause, orders);
+            for id in self.ids(|_| true) {
+                self.cancel(id, cause, orders);
             }
         }
         if manner == Manner::Forceful {
@@ -343,16 +348,9 @@ impl Stay {
         self.shutdown_asked(Manner::Forceful, Cause::ClientLost, orders)?;
         // An answer that was on its way is thrown away and counts as sent.
         if was_open {
-            let on_their_way: Vec<RequestId> = self
-                .requests
-                .iter()
-                .filter(|entry| entry.is_answered && entry.state.is_running())
-                .map(|entry| entry.id)
-                .collect();
-            for id in on_their_way {
+            for id in self.ids(|entry| entry.is_answered && entry.state.is_running()) {
                 orders.push(Order::DiscardAnswer(id));
-                let at = self.position(id)?;
-                self.count_answer(at, orders)?;
+                self.count_answer(id, orders)?;
             }
         }
         Ok(())
@@ -372,23 +370,22 @@ impl Stay {
     /// The answer is settled: it leaves, or is thrown away where nobody is left to read it.
     fn give_answer(
         &mut self,
-        at: usize,
+        id: RequestId,
         order: Order,
         orders: &mut Vec<Order>,
     ) -> Result<(), Illegal> {
-        self.requests[at].is_answered = true;
+        self.entry_mut(id)?.is_answered = true;
         if !self.is_lost {
             orders.push(order);
             return Ok(());
         }
-        orders.push(Order::DiscardAnswer(self.requests[at].id));
-        self.count_answer(at, orders)
+        orders.push(Order::DiscardAnswer(id));
+        self.count_answer(id, orders)
     }
 
     /// "Response sent": the request moves, and the session's count with it.
-    fn count_answer(&mut self, at: usize, orders: &mut Vec<Order>) -> Result<(), Illegal> {
-        let id = self.requests[at].id;
-        if self.tell_request(at, request::Fact::ResultSent)?
+    fn count_answer(&mut self, id: RequestId, orders: &mut Vec<Order>) -> Result<(), Illegal> {
+        if self.tell_request(id, request::Fact::ResultSent)?
             == request::Order::CountAnswerAndAdoptChannel
         {
             orders.push(Order::AdoptChannel(id));
@@ -404,10 +401,7 @@ impl Stay {
     /// Completes an accepted shutdown once nothing runs and nothing is undrained (L14).
     fn leave_if_done(&mut self, orders: &mut Vec<Order>) -> Result<(), Illegal> {
         let Some(manner) = self.asked else { return Ok(()) };
-        let is_done = self
-            .requests
-            .iter()
-            .all(|entry| !entry.state.is_running() && !entry.state.has_undrained_channel());
+        let is_done = self.running == 0 && self.undrained == 0;
         match self.session {
             Session::Idle if is_done => {
                 self.tell_session(session::Fact::ShutdownAsked(manner), orders)
@@ -420,41 +414,35 @@ impl Stay {
     }
 
     fn drop_all_channels(&mut self, orders: &mut Vec<Order>) -> Result<(), Illegal> {
-        for at in 0..self.requests.len() {
-            if self.requests[at].state.has_undrained_channel() {
-                self.drop_channel(at, orders)?;
-            }
+        for id in self.ids(|entry| entry.state.has_undrained_channel()) {
+            self.drop_channel(id, orders)?;
         }
-        self.requests.retain(|entry| {
-            let stays = entry.is_held || entry.state != Request::Finished;
-            if !stays {
-                orders.push(Order::ReleaseRequest(entry.id));
-            }
-            stays
-        });
+        for id in self.ids(|entry| entry.state == Request::Finished) {
+            self.release_if_over(id, orders);
+        }
         Ok(())
     }
 
-    fn drop_channel(&mut self, at: usize, orders: &mut Vec<Order>) -> Result<(), Illegal> {
-        self.tell_request(at, request::Fact::ChannelDrained)?;
-        orders.push(Order::DropChannel(self.requests[at].id));
+    fn drop_channel(&mut self, id: RequestId, orders: &mut Vec<Order>) -> Result<(), Illegal> {
+        self.tell_request(id, request::Fact::ChannelDrained)?;
+        orders.push(Order::DropChannel(id));
         Ok(())
     }
 
     /// Closes a channel that the producer left open; says whether there was one.
-    fn close_channel(&mut self, at: usize, orders: &mut Vec<Order>) -> Result<bool, Illegal> {
-        if !self.requests[at].state.has_open_channel() {
+    fn close_channel(&mut self, id: RequestId, orders: &mut Vec<Order>) -> Result<bool, Illegal> {
+        if !self.entry(id)?.state.has_open_channel() {
             return Ok(false);
         }
-        self.tell_request(at, request::Fact::ChannelReleased)?;
-        orders.push(Order::CloseChannel(self.requests[at].id));
+        self.tell_request(id, request::Fact::ChannelReleased)?;
+        orders.push(Order::CloseChannel(id));
         Ok(true)
     }
 
     fn release_if_over(&mut self, id: RequestId, orders: &mut Vec<Order>) {
-        let Ok(at) = self.position(id) else { return };
-        if self.requests[at].state == Request::Finished && !self.requests[at].is_held {
-            self.requests.remove(at);
+        let Ok(entry) = self.entry(id) else { return };
+        if entry.state == Request::Finished && !entry.is_held {
+            self.requests.remove(id);
             orders.push(Order::ReleaseRequest(id));
         }
     }
@@ -474,23 +462,39 @@ impl Stay {
         Ok(())
     }
 
-    fn tell_request(&mut self, at: usize, fact: request::Fact) -> Result<request::Order, Illegal> {
-        let entry = &mut self.requests[at];
-        let (state, order) =
-            entry.state.after(fact).map_err(|illegal| Illegal::Request(entry.id, illegal))?;
+    fn tell_request(
+        &mut self,
+        id: RequestId,
+        fact: request::Fact,
+    ) -> Result<request::Order, Illegal> {
+        let entry = self.entry_mut(id)?;
+        let before = entry.state;
+        let (state, order) = before.after(fact).map_err(|illegal| Illegal::Request(id, illegal))?;
         entry.state = state;
+        let count = |of: fn(Request) -> bool| (usize::from(of(before)), usize::from(of(state)));
+        let (was_running, is_running) = count(Request::is_running);
+        let (was_undrained, is_undrained) = count(Request::has_undrained_channel);
+        self.running = self.running + is_running - was_running;
+        self.undrained = self.undrained + is_undrained - was_undrained;
         Ok(order)
     }
 
-    fn unanswered(&self, id: RequestId) -> Result<usize, Illegal> {
-        let at = self.position(id)?;
-        if self.requests[at].is_answered { Err(Illegal::AnsweredAlready(id)) } else { Ok(at) }
+    /// The requests for which this holds.
+    fn ids(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<RequestId> {
+        self.requests.iter().filter(|entry| is_meant(entry)).map(|entry| entry.id).collect()
     }
 
-    fn position(&self, id: RequestId) -> Result<usize, Illegal> {
-        self.requests
-            .binary_search_by_key(&id, |entry| entry.id)
-            .map_err(|_| Illegal::NoSuchRequest(id))
+    fn unanswered(&mut self, id: RequestId) -> Result<&mut Entry, Illegal> {
+        let entry = self.entry_mut(id)?;
+        if entry.is_answered { Err(Illegal::AnsweredAlready(id)) } else { Ok(entry) }
+    }
+
+    fn entry(&self, id: RequestId) -> Result<&Entry, Illegal> {
+        self.requests.get(id).ok_or(Illegal::NoSuchRequest(id))
+    }
+
+    fn entry_mut(&mut self, id: RequestId) -> Result<&mut Entry, Illegal> {
+        self.requests.get_mut(id).ok_or(Illegal::NoSuchRequest(id))
     }
 
     fn is_forced(&self) -> bool {

@@ -57,7 +57,7 @@ fn facts(stay: &Stay) -> Vec<Fact> {
     ];
     let nobody = RequestId(u64::MAX);
     let mut tried = HashSet::new();
-    for entry in stay.requests() {
+    for entry in stay.requests().iter() {
         // Twins lead to the same states.
         if tried.insert(entry_key(entry)) {
             facts.extend(facts_of(entry.id));
@@ -90,12 +90,12 @@ fn check(before: &Stay, fact: Fact, result: Result<(), Illegal>, orders: &[Order
         return;
     }
     // No transition out of finished, one answer each, nothing weakened.
-    for old in before.requests() {
+    for old in before.requests().iter() {
         let new = find(after, old.id);
         check_request(before, fact, orders, old, new)
             .unwrap_or_else(|why| panic!("{why}: {}", context()));
     }
-    for new in after.requests() {
+    for new in after.requests().iter() {
         if find(before, new.id).is_none() {
             assert!(orders.contains(&Order::Admit(new.id)), "from nowhere: {}", context());
             assert!(before.asked().is_none(), "admitted during shutdown: {}", context());
@@ -265,7 +265,7 @@ fn way_home(from: &Stay, mut next: impl FnMut(&Stay) -> Option<Fact>) {
 }
 
 fn find(stay: &Stay, id: RequestId) -> Option<&Entry> {
-    stay.requests().iter().find(|entry| entry.id == id)
+    stay.requests().get(id)
 }
 
 fn count(orders: &[Order], wanted: Order) -> usize {
@@ -275,7 +275,7 @@ fn count(orders: &[Order], wanted: Order) -> usize {
 /// A state without the names of its requests.
 fn key(stay: &Stay) -> (Session, Option<Manner>, bool, [u16; REQUESTS_MAX as usize]) {
     let mut requests = [0; REQUESTS_MAX as usize];
-    for (place, entry) in requests.iter_mut().zip(stay.requests()) {
+    for (place, entry) in requests.iter_mut().zip(stay.requests().iter()) {
         *place = entry_key(entry);
     }
     requests.sort_unstable();

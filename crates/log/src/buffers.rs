@@ -102,7 +102,7 @@ mod tests {
     use sekisho_config::LogTarget;
 
     use super::*;
-    use crate::sink::Logs;
+    use crate::sink::{Buffering, Logs};
 
     struct Scene {
         dir: tempfile::TempDir,
@@ -119,7 +119,9 @@ mod tests {
         }
 
         fn sink(&self, name: &str) -> Arc<Sink> {
-            self.logs.open(&LogTarget::File(self.path(name)), None, None).expect("it opens")
+            self.logs
+                .open(&LogTarget::File(self.path(name)), Buffering::default())
+                .expect("it opens")
         }
 
         fn written(&self, name: &str) -> String {

@@ -75,7 +75,15 @@ impl ErrorLogger {
         }
         line.push(b'\n');
         for (sink, most) in self.sinks.iter() {
-            if level <= *most {
+            if level > *most {
+                continue;
+            }
+            if sink.is_syslog() {
+                let mut whole = Vec::with_capacity(line.len() + 64);
+                sink.begin_line(Some(level), stamp, &mut whole);
+                whole.extend_from_slice(&line);
+                sink.line(&whole);
+            } else {
                 sink.line(&line);
             }
         }
@@ -85,7 +93,7 @@ impl ErrorLogger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::Logs;
+    use crate::sink::{Buffering, Logs};
     use sekisho_config::LogTarget;
 
     #[test]
@@ -94,7 +102,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("error.log");
         let logs = Logs::new();
-        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        let sink =
+            logs.open(&LogTarget::File(path.clone()), Buffering::default()).expect("it opens");
         let logger = ErrorLogger::new(vec![(sink, Level::Error)]);
         let stamp = Stamp { unix_secs: 784_111_777, utc_offset_secs: 3600 };
         logger.write(Level::Error, stamp, Some(7), format_args!("a\nb \u{1} c"));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use sekisho_config::LogTarget;
+use sekisho_config::{Level, LogTarget};
 
+use crate::destination::Destination;
+use crate::error_log::Stamp;
 use crate::guard::open_guarded;
-use crate::wakeup::{Next, Wakeup};
+use crate::syslog::{Header, Socket};
+use crate::wakeup::{AtOnce, Next, Wakeup};
 
 /// How many bytes of lines one sink may hold back while its target is slow.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
@@ -42,6 +45,19 @@ pub struct Sink {
     target: LogTarget,
     outlet: Arc<Outlet>,
     wakeup: Arc<Wakeup>,
+    /// What each line begins with at a syslog server.
+    header: Option<Header>,
+}
+
+/// How long lines may wait, and what becomes of them then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Buffering {
+    /// So many bytes may wait.
+    pub bytes: Option<u64>,
+    /// So long.
+    pub flush: Option<Duration>,
+    /// Each write is a gzip member of this level.
+    pub gzip: Option<u32>,
 }
 
 /// The part of a sink that the writing thread holds, so that it can write the rest when the sink is gone.
@@ -49,7 +65,7 @@ pub struct Sink {
 struct Outlet {
     queue: Mutex<Queue>,
     /// Locked by whoever writes, for as long as the target takes.
-    file: Mutex<File>,
+    file: Mutex<Destination>,
     /// The file was not there before.
     is_new: bool,
     /// The last line is not whole: the target took no more of it.
@@ -88,12 +104,7 @@ impl Logs {
     }
 
     /// The sink for a target, opened for appending; the same one for the same target.
-    pub fn open(
-        &self,
-        target: &LogTarget,
-        buffer: Option<u64>,
-        flush: Option<Duration>,
-    ) -> io::Result<Arc<Sink>> {
+    pub fn open(&self, target: &LogTarget, buffering: Buffering) -> io::Result<Arc<Sink>> {
         let mut sinks = lock(&self.sinks);
         let known = sinks.get(target);
         if let Some(sink) = known.and_then(|(sink, _)| sink.upgrade()) {
@@ -103,23 +114,35 @@ impl Logs {
             (Some((_, outlet)), _) => Arc::clone(outlet),
             (None, LogTarget::File(path)) => {
                 let (file, is_new) = append_to(path)?;
+                let file = match buffering.gzip {
+                    Some(level) => Destination::Compressed(file, level),
+                    None => Destination::File(file),
+                };
                 Arc::new(Outlet::new(file, is_new))
+            }
+            (None, LogTarget::Syslog(syslog)) => {
+                Arc::new(Outlet::new(Destination::Syslog(Box::new(Socket::open(syslog)?)), false))
             }
             // A descriptor of its own: who waits for it must not hold the lock of the one that everybody
             // prints to.
             (None, LogTarget::Stderr) => {
-                Arc::new(Outlet::new(io::stderr().as_fd().try_clone_to_owned()?.into(), false))
+                let copy = io::stderr().as_fd().try_clone_to_owned()?;
+                Arc::new(Outlet::new(Destination::File(copy.into()), false))
             }
         };
-        if buffer.is_some() {
-            self.wakeup.flush_every(flush.unwrap_or(Duration::from_secs(1)));
+        if buffering.bytes.is_some() {
+            self.wakeup.flush_every(buffering.flush.unwrap_or(Duration::from_secs(1)));
         }
-        let buffer = buffer.map_or(0, |bytes| (bytes as usize).min(QUEUE_BYTES_MAX / 2));
+        let buffer = buffering.bytes.map_or(0, |bytes| (bytes as usize).min(QUEUE_BYTES_MAX / 2));
         lock(&outlet.queue).buffer = buffer;
         let sink = Arc::new(Sink {
             target: target.clone(),
             outlet: Arc::clone(&outlet),
             wakeup: Arc::clone(&self.wakeup),
+            header: match target {
+                LogTarget::Syslog(syslog) => Some(Header::new(syslog)),
+                LogTarget::File(_) | LogTarget::Stderr => None,
+            },
         });
         sinks.insert(target.clone(), (Arc::downgrade(&sink), outlet));
         Ok(sink)
@@ -129,11 +152,12 @@ impl Logs {
     /// Where that is not possible, they are written on as they are.
     pub fn give_new_files_to(&self, uid: u32, gid: u32) {
         for (target, (_, outlet)) in lock(&self.sinks).iter() {
-            let file = lock(&outlet.file);
+            let destination = lock(&outlet.file);
+            let Some(file) = destination.file() else { continue };
             let is_plain =
                 || file.metadata().is_ok_and(|about| about.is_file() && about.nlink() == 1);
             if matches!(target, LogTarget::File(_)) && outlet.is_new && is_plain() {
-                let _ = std::os::unix::fs::fchown(&*file, Some(uid), Some(gid));
+                let _ = std::os::unix::fs::fchown(file, Some(uid), Some(gid));
             }
         }
     }
@@ -153,9 +177,13 @@ impl Logs {
     /// The writing thread: see [`Wakeup`].
     fn write_until_end(&self) {
         let (mut spare, mut next) = (Vec::new(), Next::WriteAll);
+        let mut at_once = AtOnce::new();
         while next != Next::End {
             let has_written = self.write(next, &mut spare);
-            if has_written {
+            if !has_written {
+                at_once.restore();
+            }
+            if has_written && !at_once.admit() {
                 next = self.wakeup.pause();
                 continue;
             }
@@ -233,8 +261,10 @@ impl Logs {
     fn flush_files(&self) {
         let outlets: Vec<_> = lock(&self.sinks).values().map(|(_, it)| Arc::clone(it)).collect();
         for outlet in outlets {
-            let is_file = |file: &File| file.metadata().is_ok_and(|about| about.is_file());
-            if outlet.file.try_lock().is_ok_and(|file| is_file(&file)) {
+            let is_file = |to: &Destination| {
+                to.file().and_then(|file| file.metadata().ok()).is_some_and(|about| about.is_file())
+            };
+            if outlet.file.try_lock().is_ok_and(|to| is_file(&to)) {
                 outlet.write_out(&mut Vec::new());
             }
         }
@@ -271,6 +301,19 @@ impl Sink {
         self.outlet.dropped.load(Ordering::Relaxed)
     }
 
+    /// Whether lines begin with something (see [`Self::begin_line`]).
+    pub fn is_syslog(&self) -> bool {
+        self.header.is_some()
+    }
+
+    /// Appends what a line of this sink begins with, before the line itself: nothing but for a syslog server, where
+    /// `severity` is that of the line or, without one, that of the configuration.
+    pub fn begin_line(&self, severity: Option<Level>, stamp: Stamp, out: &mut Vec<u8>) {
+        if let Some(header) = &self.header {
+            header.push(severity, stamp, out);
+        }
+    }
+
     /// Where the lines go.
     pub fn target(&self) -> &LogTarget {
         &self.target
@@ -299,7 +342,7 @@ fn count_lines(lines: &[u8]) -> u64 {
 }
 
 impl Outlet {
-    fn new(file: File, is_new: bool) -> Self {
+    fn new(file: Destination, is_new: bool) -> Self {
         Self {
             queue: Mutex::default(),
             file: Mutex::new(file),
@@ -338,7 +381,7 @@ impl Outlet {
         let (old, new) = spare.split_at(next.as_ref().map_or(0, |(bytes, _)| *bytes));
         if let Some((_, next)) = next {
             self.write(&mut file, old);
-            *file = next;
+            file.replace_file(next);
         }
         self.write(&mut file, new);
         let has_written = !spare.is_empty();
@@ -352,21 +395,22 @@ impl Outlet {
         ALL_DROPPED.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn write(&self, file: &mut File, lines: &[u8]) {
+    fn write(&self, file: &mut Destination, lines: &[u8]) {
         if lines.is_empty() {
             return;
         }
         let dropped = self.dropped.load(Ordering::Relaxed);
         let untold = dropped - self.told.load(Ordering::Relaxed);
         // What a full disk has cut off is a line of its own: the next is not joined to it.
-        if self.is_torn.load(Ordering::Relaxed) && file.write_all(b"\n").is_ok() {
+        if self.is_torn.load(Ordering::Relaxed) && file.write_some(b"\n") == 1 {
             self.is_torn.store(false, Ordering::Relaxed);
         }
-        let taken = write_some(file, lines);
+        let taken = file.write_some(lines);
         let mut is_told = taken == lines.len();
         if is_told {
             if untold > 0 {
-                is_told = writeln!(file, "{untold} lines were dropped").is_ok();
+                let told = format!("{untold} lines were dropped\n");
+                is_told = file.write_some(told.as_bytes()) == told.len();
             }
         } else {
             self.drop_lines(count_lines(&lines[taken..]));
@@ -377,19 +421,6 @@ impl Outlet {
             self.told.store(dropped, Ordering::Relaxed);
         }
     }
-}
-
-/// Writes as much as the target takes: how much that was.
-fn write_some(file: &mut File, bytes: &[u8]) -> usize {
-    let mut taken = 0;
-    while taken < bytes.len() {
-        match file.write(&bytes[taken..]) {
-            Ok(count) if count > 0 => taken += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            _ => break,
-        }
-    }
-    taken
 }
 
 impl Drop for Outlet {
@@ -427,7 +458,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("a.log");
         let logs = Logs::new();
-        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        let sink =
+            logs.open(&LogTarget::File(path.clone()), Buffering::default()).expect("it opens");
         logs.start().expect("a thread");
         sink.line(b"one\n");
         logs.flush();
@@ -444,7 +476,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let logs = Logs::new();
         let target = LogTarget::File(dir.path().join("a.log"));
-        let sink = logs.open(&target, None, None).expect("it opens");
+        let sink = logs.open(&target, Buffering::default()).expect("it opens");
         assert_eq!(logs.memory_usage(), (1, 0));
         sink.line(&[b'x'; 1000]);
         assert!(logs.memory_usage().1 >= 1000);
@@ -456,7 +488,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("a.log");
         let logs = Logs::new();
-        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        let sink =
+            logs.open(&LogTarget::File(path.clone()), Buffering::default()).expect("it opens");
         sink.line(b"one\n");
         std::fs::rename(&path, dir.path().join("a.log.1")).expect("it renames");
         assert!(logs.reopen().is_empty());
@@ -474,10 +507,11 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");
         let logs = Logs::new();
         let target = LogTarget::File(fifo.clone());
-        assert!(logs.open(&target, None, None).is_err(), "nobody reads it");
+        assert!(logs.open(&target, Buffering::default()).is_err(), "nobody reads it");
         let reader = OpenOptions::new().read(true).write(true).open(&fifo).expect("a reader");
-        let blocked = logs.open(&target, None, None).expect("it opens");
-        let other = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        let blocked = logs.open(&target, Buffering::default()).expect("it opens");
+        let other =
+            logs.open(&LogTarget::File(path.clone()), Buffering::default()).expect("it opens");
         logs.start().expect("a thread");
         blocked.line(&vec![b'x'; QUEUE_BYTES_MAX]);
         // Until the thread has taken it, there is no room for another.
@@ -498,7 +532,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("a.log");
         let logs = Logs::new();
-        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        let sink =
+            logs.open(&LogTarget::File(path.clone()), Buffering::default()).expect("it opens");
         sink.line(b"one\n");
         sink.line(&vec![b'x'; QUEUE_BYTES_MAX]);
         logs.flush();
@@ -515,7 +550,8 @@ mod tests {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let flags = rustix::fs::fcntl_getfl(&writer).expect("its flags");
         rustix::fs::fcntl_setfl(&writer, flags | OFlags::NONBLOCK).expect("not waited for");
-        let outlet = Outlet::new(std::os::fd::OwnedFd::from(writer).into(), false);
+        let outlet =
+            Outlet::new(Destination::File(std::os::fd::OwnedFd::from(writer).into()), false);
         let line = |byte: u8| [vec![byte; 300_000], vec![b'\n']].concat();
         outlet.write(&mut lock(&outlet.file), &line(b'a'));
         outlet.write(&mut lock(&outlet.file), b"lost\n");
@@ -538,7 +574,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("a.log");
         let logs = Logs::new();
-        let sink = logs.open(&LogTarget::File(path.clone()), Some(4096), None).expect("it opens");
+        let sink = logs
+            .open(
+                &LogTarget::File(path.clone()),
+                Buffering { bytes: Some(4096), ..Buffering::default() },
+            )
+            .expect("it opens");
         sink.line(b"one\n");
         drop(sink);
         drop(logs);
@@ -549,7 +590,9 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_never_blocks() {
         // O6
         let logs = Logs::new();
-        let sink = logs.open(&LogTarget::File("/dev/full".into()), None, None).expect("it opens");
+        let sink = logs
+            .open(&LogTarget::File("/dev/full".into()), Buffering::default())
+            .expect("it opens");
         let line = vec![b'x'; QUEUE_BYTES_MAX / 4 + 1];
         for _ in 0..6 {
             sink.line(&line);
@@ -563,7 +606,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("a.log");
         let logs = Logs::new();
-        let sink = logs.open(&LogTarget::File(path.clone()), None, None).expect("it opens");
+        let sink =
+            logs.open(&LogTarget::File(path.clone()), Buffering::default()).expect("it opens");
         logs.start().expect("a thread");
         let (times, threads) = (60, 3);
         std::thread::scope(|scope| {
@@ -591,14 +635,15 @@ mod tests {
         let at = |name: &str| LogTarget::File(dir.path().join(name));
         let logs = Logs::new();
         let never = Some(Duration::from_hours(1));
-        let full = logs.open(&at("full"), Some(1000), never).expect("it opens");
+        let buffered = |flush| Buffering { bytes: Some(1000), flush, gzip: None };
+        let full = logs.open(&at("full"), buffered(never)).expect("it opens");
         full.line(b"first\n");
         assert!(!full.outlet.is_due(), "it waits for more");
         assert!(!full.outlet.settle());
         full.line(&[b'x'; 1000]);
         assert!(full.outlet.is_due());
         assert!(logs.write(Next::WriteDue, &mut Vec::new()));
-        let flushed = logs.open(&at("flushed"), Some(1000), Some(Duration::from_millis(20)));
+        let flushed = logs.open(&at("flushed"), buffered(Some(Duration::from_millis(20))));
         let flushed = flushed.expect("it opens");
         logs.start().expect("a thread");
         flushed.line(b"second\n");
@@ -615,7 +660,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let logs = Logs::new();
         let target = LogTarget::File(dir.path().join("a.log"));
-        let sink = logs.open(&target, None, None).expect("it opens");
+        let sink = logs.open(&target, Buffering::default()).expect("it opens");
         logs.start().expect("a thread");
         for _ in 0..3 {
             sink.line(&[b'x'; 10_000]);
@@ -631,8 +676,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let target = LogTarget::File(dir.path().join("a.log"));
         let logs = Logs::new();
-        let one = logs.open(&target, None, None).expect("it opens");
-        let two = logs.open(&target, None, None).expect("it opens");
+        let one = logs.open(&target, Buffering::default()).expect("it opens");
+        let two = logs.open(&target, Buffering::default()).expect("it opens");
         assert!(Arc::ptr_eq(&one, &two));
     }
 }

@@ -1,8 +1,8 @@
 //! When the writing thread works and when it sleeps.
 //!
-//! It is woken for the first lines after a quiet time, and writes them at once. From then on it looks again every
-//! [`PAUSE`] by itself, for as long as it finds lines: under load nobody has to wake it, and many lines are one
-//! write.
+//! It is woken for the first lines after a quiet time, and writes them at once. When that has happened
+//! [`AT_ONCE_MAX`] times, it looks again every [`PAUSE`] by itself, for as long as it finds lines: under load nobody has to wake it, and many lines are one write. Under little load a line is in its file as
+//! soon as the answer has left, which scripts that read a log after a request rely on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,35 @@ use std::time::Duration;
 /// How long the thread waits after it has written, so that the next lines are written together. Also how late a line
 /// may be.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
+
+/// So often lines are written at once before the thread pauses to let more come together.
+const AT_ONCE_MAX: u32 = 64;
+
+/// Bounds how often the thread is woken for few lines.
+#[derive(Debug)]
+pub(crate) struct AtOnce {
+    left: u32,
+}
+
+impl AtOnce {
+    pub(crate) const fn new() -> Self {
+        Self { left: AT_ONCE_MAX }
+    }
+
+    /// Something has been written: whether the next lines may be written at once, too.
+    pub(crate) const fn admit(&mut self) -> bool {
+        let is_admitted = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_admitted
+    }
+
+    /// A pause has brought nothing: there is little load.
+    pub(crate) const fn restore(&mut self) {
+        if self.left == 0 {
+            self.left = AT_ONCE_MAX;
+        }
+    }
+}
 
 /// Wakes the writing thread.
 #[derive(Debug)]

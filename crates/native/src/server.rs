@@ -8,13 +8,15 @@ mod answer;
 mod deadlines;
 mod receive;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_lifecycle::session::Manner;
 use sekisho_lifecycle::stay::{Fact, Illegal, Order, Refusal};
 use sekisho_lifecycle::{
-    CloseReason, Deadline, Engine, Moment, Request, RequestId, Session, Stage, Stay, Step,
+    CloseReason, Deadline, Engine, Moment, Request, RequestId, RequestTable, Session, Stage, Stay,
+    Step,
 };
 
 pub use answer::{AcquireError, AnswerError, WriteError, Written};
@@ -62,6 +64,8 @@ pub struct Lane {
     pub since: Moment,
     /// The credit of its channel, as long as somebody reads it.
     purse: Option<Purse>,
+    /// What the record costs that its producer waits to send.
+    waits_for: Option<u32>,
 }
 
 /// The server's side of a session.
@@ -73,10 +77,12 @@ pub struct Server {
     stage: Stage,
     reader: Reader,
     stay: Stay,
-    /// In the order of their numbers.
-    lanes: Vec<Lane>,
-    /// The slots in use, in their order.
-    slots: Vec<(u16, RequestId)>,
+    lanes: RequestTable<Lane>,
+    /// The slots in use.
+    slots: HashMap<u16, RequestId>,
+    /// How many channels somebody reads, and how many producers wait for their clients.
+    channels: u32,
+    waiting: usize,
     /// Events that did not come from input.
     events: VecDeque<Event>,
     orders: Vec<Order>,
@@ -98,7 +104,17 @@ pub struct Server {
     send_at: Option<Moment>,
     life_at: Option<Moment>,
     drain_at: Option<Moment>,
+    drain_time: DrainTime,
     linger_at: Option<Moment>,
+}
+
+/// How much of the drain timeout a client has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct DrainTime {
+    /// What is left of it while nobody waits for the client; all of it where nothing is said.
+    left: Option<Duration>,
+    /// What the client has taken since it got the whole of it.
+    taken: u32,
 }
 
 /// Why a session ends, for us and for the peer.
@@ -118,8 +134,10 @@ impl Server {
             stage: Stage::Open,
             reader: Reader::default(),
             stay: Stay::new(policy.requests_max),
-            lanes: Vec::new(),
-            slots: Vec::new(),
+            lanes: RequestTable::new(),
+            slots: HashMap::new(),
+            channels: 0,
+            waiting: 0,
             events: VecDeque::new(),
             orders: Vec::new(),
             has_writers_waiting: false,
@@ -134,6 +152,7 @@ impl Server {
             send_at: None,
             life_at: None,
             drain_at: None,
+            drain_time: DrainTime::default(),
             linger_at: None,
             policy,
         }
@@ -227,18 +246,18 @@ impl Server {
     }
 
     /// What is known of each request beyond that, in the order of their numbers.
-    pub fn lanes(&self) -> &[Lane] {
+    pub const fn lanes(&self) -> &RequestTable<Lane> {
         &self.lanes
     }
 
     /// Whether the request is told to cancel.
     pub fn is_cancelled(&self, id: RequestId) -> bool {
-        self.entry(id).is_none_or(|at| self.stay.requests()[at].cancelled.is_some())
+        self.stay.requests().get(id).is_none_or(|entry| entry.cancelled.is_some())
     }
 
     /// Whether the request's channel is open and somebody reads it.
     pub fn is_wanted(&self, id: RequestId) -> bool {
-        self.entry(id).is_some_and(|at| self.stay.requests()[at].state == Request::ChannelOpen)
+        self.stay.requests().get(id).is_some_and(|entry| entry.state == Request::ChannelOpen)
     }
 
     /// How many bytes were taken from the peer, and how many it took from us.
@@ -249,6 +268,11 @@ impl Server {
     /// The longest record and the longest result.
     pub const fn agreed(&self) -> Agreed {
         self.agreed
+    }
+
+    /// Whether the peer has not said who it is.
+    pub fn is_greeting(&self) -> bool {
+        self.phase == Phase::Greeting && self.stage == Stage::Open
     }
 
     /// Whether bytes would be taken; if not, they may wait in the transport.
@@ -271,7 +295,28 @@ impl Server {
         }
         self.has_writers_waiting = false;
         let open = self.lanes.iter().filter(|lane| lane.purse.is_some());
-        self.events.extend(open.map(|lane| Event::ChannelMoved(lane.id)));
+        let open: Vec<RequestId> = open.map(|lane| lane.id).collect();
+        for id in open {
+            self.wait_is_over(id, Purse::credit);
+            self.events.push_back(Event::ChannelMoved(id));
+        }
+    }
+
+    /// A producer waits for its client until it may spend so much.
+    fn wait_for_client(&mut self, id: RequestId, cost: u32) {
+        let lane = self.lanes.get_mut(id);
+        if lane.is_some_and(|lane| lane.waits_for.replace(cost).is_none()) {
+            self.waiting += 1;
+        }
+    }
+
+    /// A producer does not wait any more, if what it has covers what it waits to send.
+    fn wait_is_over(&mut self, id: RequestId, has: impl FnOnce(&Purse) -> u32) {
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        let has = lane.purse.as_ref().map_or(u32::MAX, has);
+        if lane.waits_for.take_if(|cost| *cost <= has).is_some() {
+            self.waiting -= 1;
+        }
     }
 
     /// Tells the session what happened and does what comes of it. The answer is there for
@@ -301,9 +346,7 @@ impl Server {
                 Order::DiscardAnswer(id) => self.free_slot_if_over(id),
                 Order::CloseChannel(id) => self.put_released(id, scratch, now),
                 Order::DropChannel(id) => {
-                    if let Ok(at) = self.lane(id) {
-                        self.lanes[at].purse = None;
-                    }
+                    self.drop_purse(id);
                     self.events.push_back(Event::ChannelMoved(id));
                     self.free_slot_if_over(id);
                 }
@@ -311,9 +354,8 @@ impl Server {
                 Order::Report(id, bug) => self.events.push_back(Event::Bug(id, bug)),
                 Order::ReleaseRequest(id) => {
                     self.free_slot_if_over(id);
-                    if let Ok(at) = self.lane(id) {
-                        self.lanes.remove(at);
-                    }
+                    self.drop_purse(id);
+                    self.lanes.remove(id);
                 }
                 Order::ReleaseWorker => self.leave(),
             }
@@ -425,28 +467,25 @@ impl Server {
     /// it (L33).
     fn free_slot_if_over(&mut self, id: RequestId) {
         let is_over =
-            self.entry(id).is_none_or(|at| self.stay.requests()[at].state == Request::Finished);
-        if !is_over {
-            return;
-        }
-        if let Ok(at) = self.lane(id)
-            && let Ok(at) = self.slots.binary_search(&(self.lanes[at].slot, id))
+            self.stay.requests().get(id).is_none_or(|entry| entry.state == Request::Finished);
+        if is_over
+            && let Some(lane) = self.lanes.get(id)
+            && self.slots.get(&lane.slot) == Some(&id)
         {
-            self.slots.remove(at);
+            self.slots.remove(&lane.slot);
         }
     }
 
-    fn lane(&self, id: RequestId) -> Result<usize, Illegal> {
-        self.lanes.binary_search_by_key(&id, |lane| lane.id).map_err(|_| Illegal::NoSuchRequest(id))
-    }
-
-    fn entry(&self, id: RequestId) -> Option<usize> {
-        self.stay.requests().binary_search_by_key(&id, |entry| entry.id).ok()
+    /// Nobody reads the channel of this request, if it has one.
+    fn drop_purse(&mut self, id: RequestId) {
+        if self.lanes.get_mut(id).is_some_and(|lane| lane.purse.take().is_some()) {
+            self.channels -= 1;
+        }
+        self.wait_is_over(id, |_| u32::MAX);
     }
 
     fn in_slot(&self, slot: u16) -> Option<RequestId> {
-        let at = self.slots.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
-        Some(self.slots[at].1)
+        self.slots.get(&slot).copied()
     }
 }
 
@@ -529,6 +568,7 @@ impl Engine for Server {
         };
         self.answers_left(now);
         self.wake_writers();
+        self.arm_drain(now);
         self.settle(now);
     }
 

@@ -3,10 +3,11 @@
 
 use std::cell::RefCell;
 
-use sekisho_log::LineBuffers;
+use sekisho_log::{LineBuffers, Stamp};
 use sekisho_route::{Request, RouteState, Sent, TimeTexts, log_line, wants_line};
 
-use crate::site::Site;
+use crate::log_files;
+use crate::site::{LineTarget, Site};
 
 /// What a worker has of the access log.
 #[derive(Debug, Default)]
@@ -33,7 +34,21 @@ impl AccessLog {
             {
                 continue;
             }
-            buffers.line(&opened.sink, |line| {
+            let found;
+            let sink = match &opened.to {
+                LineTarget::Sink(sink) => sink,
+                LineTarget::Path(path) => {
+                    let Some(sink) = log_files::open(path, site, request, route_state, sent) else {
+                        continue;
+                    };
+                    found = sink;
+                    &found
+                }
+            };
+            buffers.line(sink, |line| {
+                if sink.is_syslog() {
+                    sink.begin_line(None, stamp(request), line);
+                }
                 log_line(&opened.format, table, request, route_state, sent, &mut times, line);
             });
         }
@@ -51,4 +66,9 @@ impl AccessLog {
     pub(crate) fn memory_usage(&self) -> (usize, usize) {
         self.buffers.borrow().memory_usage()
     }
+}
+
+pub(crate) fn stamp(request: &Request<'_>) -> Stamp {
+    let wall = request.wall;
+    Stamp { unix_secs: wall.unix_secs, utc_offset_secs: wall.utc_offset_secs }
 }

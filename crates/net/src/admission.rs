@@ -65,6 +65,25 @@ impl Admission {
     }
 }
 
+impl Admitted {
+    /// A connection that was counted without an address turns out to be from this one. Where that has as many as
+    /// it may have, the connection stays counted and is to be refused.
+    pub fn name(&mut self, main: &Main, address: IpAddr) -> Result<(), TooMany> {
+        let Some(max) = main.connections_per_address.filter(|_| self.address.is_none()) else {
+            return Ok(());
+        };
+        let mut counts = self.admission.lock();
+        let count = counts.by_address.entry(address).or_insert(0);
+        if *count >= max {
+            return Err(TooMany);
+        }
+        *count += 1;
+        drop(counts);
+        self.address = Some(address);
+        Ok(())
+    }
+}
+
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut counts = self.admission.lock();
@@ -106,6 +125,22 @@ mod tests {
         assert_eq!(admission.admit(&main, Some(ip(3))).err(), Some(TooMany), "two in all");
         drop(first);
         assert!(admission.admit(&main, Some(ip(1))).is_ok());
+        drop(second);
+        assert_eq!(admission.lock().total, 0);
+        assert!(admission.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn who_is_named_later_counts_for_its_address() {
+        // H10
+        let main = main_of("connections_per_address 1;");
+        let admission = Arc::new(Admission::default());
+        let admit = || admission.admit(&main, None).expect("room").expect("counted");
+        let (mut first, mut second) = (admit(), admit());
+        assert_eq!(first.name(&main, ip(1)), Ok(()));
+        assert_eq!(second.name(&main, ip(1)), Err(TooMany));
+        drop(first);
+        assert_eq!(second.name(&main, ip(1)), Ok(()));
         drop(second);
         assert_eq!(admission.lock().total, 0);
         assert!(admission.lock().by_address.is_empty());

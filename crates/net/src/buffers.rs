@@ -27,6 +27,8 @@ pub(crate) struct Buffers {
     /// When the first byte of the head that is being received was seen, and how many have been taken.
     pub(crate) since: Moment,
     pub(crate) received: u64,
+    /// Whether that byte was behind another request in what was read.
+    pub(crate) is_pipelined: bool,
     /// What those who work for the session wake it by.
     pub(crate) session_waker: Option<SessionWaker>,
 }
@@ -41,6 +43,7 @@ impl Default for Buffers {
             sent: 0,
             since: Moment::ZERO,
             received: 0,
+            is_pipelined: false,
             session_waker: None,
         }
     }

@@ -29,7 +29,7 @@ pub struct Clock {
 
 /// The time since 1970, for what has no worker's clock: certificates are valid from then to then.
 #[expect(clippy::disallowed_methods, reason = "this is the one file that asks")]
-pub(crate) fn unix_time() -> Duration {
+pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

@@ -9,18 +9,18 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sekisho_config::Level;
+use sekisho_config::{Level, RealIpSource};
 use sekisho_handler::memory;
-use sekisho_http::Scratch;
+use sekisho_http::{ProxyHeader, Scratch};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Manner, Moment, RequestId, Stage};
 
-use crate::admission::{Admitted, TooMany};
+use crate::admission::TooMany;
 use crate::dispatch::RouteInput;
-use crate::exchange::{Exchange, Exchanges};
+use crate::exchange::{Arrival, Exchange, Exchanges};
 use crate::fault_injection;
-use crate::link::Link;
+use crate::link::{Link, Origin};
 use crate::observe;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
@@ -31,6 +31,8 @@ use crate::worker::{ListenerContext, Worker};
 
 /// A client that was here so shortly ago may have sent its next request before it can know that we drain.
 const DRAIN_QUIET: Duration = Duration::from_millis(100);
+/// The same for one that has connected by TLS and has not asked yet: what it sends meanwhile is no request.
+const HANDSHAKE_QUIET: Duration = Duration::from_secs(1);
 /// How long an answer may take to leave when the end is forced.
 const FORCE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -40,8 +42,6 @@ pub(crate) struct Connection<T = Stream> {
     pub(crate) transport: T,
     pub(crate) link: Link,
     pub(crate) exchanges: Exchanges,
-    #[expect(dead_code, reason = "counts the connection out when it is dropped")]
-    admitted: Option<Box<Admitted>>,
     /// How many bytes have come, and how many have left.
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -60,6 +60,8 @@ pub(crate) struct Connection<T = Stream> {
 pub(crate) struct Flags {
     /// There are as many connections as there may be, which it is still to be told.
     is_one_too_many: bool,
+    /// Before them comes the header of a balancer.
+    pub(crate) awaits_proxy_header: bool,
     /// Its first bytes say whether it speaks HTTP/1 or HTTP/2.
     pub(crate) is_undecided: bool,
     /// Our side has ended.
@@ -99,7 +101,10 @@ impl<T: Transport> Connection<T> {
         let is_secured = !matches!(transport.secured(), Secured::No);
         let is_undecided = is_secured || bound_site.site.speaks_http2(listen);
         let main = &bound_site.site.config().main;
-        let admitted = worker.shared.admission.admit(main, remote.map(|remote| remote.ip()));
+        let awaits_proxy_header = transport.awaits_proxy_header();
+        // Who it is behind a balancer is known when that has said it.
+        let address = remote.filter(|_| !awaits_proxy_header).map(|remote| remote.ip());
+        let admitted = worker.shared.admission.admit(main, address);
         let now = worker.clock.now();
         let protocol = Protocol::http1(bound_site.site.first_policy(listen), now);
         let id = worker.next_connection();
@@ -111,7 +116,10 @@ impl<T: Transport> Connection<T> {
             worker.shutdown.get().max(listener_context.shutdown.get()),
         );
         let key = worker.sessions.borrow_mut().enter(slot);
+        let activity = worker.shared.counters.activities.enter();
         let is_one_too_many = matches!(admitted, Err(TooMany));
+        let admitted = admitted.ok().flatten();
+        let origin = admitted.map(|it| Box::new(Origin { admitted: Some(it), proxied: None }));
         Self {
             transport,
             link: Link {
@@ -123,17 +131,18 @@ impl<T: Transport> Connection<T> {
                 key,
                 local,
                 no_delay: true,
+                origin,
                 tls: None,
                 is_clear_by_mistake: false,
+                activity,
             },
             exchanges: Exchanges::default(),
-            admitted: admitted.ok().flatten().map(Box::new),
             received: 0,
             sent: 0,
             acknowledged: 0,
             active: now,
             file_sent: 0,
-            flags: Flags { is_one_too_many, is_undecided, ..Flags::default() },
+            flags: Flags { is_one_too_many, awaits_proxy_header, is_undecided, ..Flags::default() },
         }
     }
 
@@ -207,7 +216,8 @@ impl<T: Transport> Connection<T> {
                     return true;
                 }
                 self.link.worker.shared.counters.expire(kind);
-                if matches!(self.transport.secured(), Secured::NotYet) {
+                let awaits_header = self.flags.awaits_proxy_header;
+                if awaits_header || matches!(self.transport.secured(), Secured::NotYet) {
                     // No answer could be read by the client yet (S2).
                     self.link.protocol.abort(CloseReason::Expired(kind));
                     return true;
@@ -256,8 +266,36 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// The header of a balancer has come: now it is known whose connection this is.
+    #[inline(never)]
+    pub(crate) fn note_proxied(&mut self, header: ProxyHeader, now: Moment) {
+        self.flags.awaits_proxy_header = false;
+        let origin = self.link.origin.get_or_insert_default();
+        origin.proxied = Some(Arc::new(header));
+        let Some(admitted) = &mut origin.admitted else { return };
+        let peer = self.link.worker.sessions.borrow().slot(self.link.key).remote();
+        let peer = peer.map(|peer| peer.ip());
+        let bound_site = self.link.listener_context.bound_site();
+        let real_ip = bound_site.site.first_real_ip(bound_site.listen(self.link.local));
+        let is_believed = real_ip.is_some_and(|real_ip| {
+            real_ip.source == RealIpSource::ProxyHeader && real_ip.trusts(peer)
+        });
+        let said = header.addresses.filter(|_| is_believed).map(|it| it.source.ip());
+        let main = &bound_site.site.config().main;
+        if let Some(address) = said.or(peer)
+            && admitted.name(main, address).is_err()
+            && let Some(event) = self.link.protocol.refuse_connection()
+        {
+            self.handle(&event, now);
+        }
+    }
+
     /// The transport has failed: why the session ends.
     pub(crate) fn lose_transport(&self, error: &std::io::Error, now: Moment) -> CloseReason {
+        if self.flags.awaits_proxy_header {
+            self.tell_bad_proxy(error, now);
+            return CloseReason::NotAdmitted;
+        }
         if !matches!(self.transport.secured(), Secured::NotYet) {
             return CloseReason::TransportLost;
         }
@@ -269,6 +307,19 @@ impl<T: Transport> Connection<T> {
             site.log.write(Level::Info, stamp, Some(self.link.id), message);
         }
         CloseReason::NotAdmitted
+    }
+
+    /// What stands where the header of a balancer should be is the operator's affair: the balancer, or its absence.
+    fn tell_bad_proxy(&self, error: &std::io::Error, now: Moment) {
+        let site = &self.link.listener_context.bound_site().site;
+        let is_gone = error.kind() == std::io::ErrorKind::UnexpectedEof;
+        let level = if is_gone { Level::Info } else { Level::Error };
+        if site.log.wants(level) {
+            let client = Client(self.link.facts().remote);
+            let stamp = self.link.worker.clock.stamp(now);
+            let message = format_args!("no PROXY header: {error}, {client}");
+            site.log.write(level, stamp, Some(self.link.id), message);
+        }
     }
 
     /// The peer broke a rule of the protocol; the engine has dealt with it.
@@ -295,6 +346,7 @@ impl<T: Transport> Connection<T> {
 
     /// The turn is over: what is not needed goes back, and what is waited for is noted.
     fn rest(&mut self, shutdown: ShutdownRequest, now: Moment) -> Poll<()> {
+        self.note_activity();
         let protocol = &self.link.protocol;
         let has_all = protocol.stage() == Stage::Lingering || protocol.is_idle();
         if shutdown == ShutdownRequest::Force && has_all {
@@ -352,7 +404,10 @@ impl<T: Transport> Connection<T> {
         let drain = (shutdown == ShutdownRequest::Drain && ends_idle).then(|| {
             // A session that drains and is idle ends at once, unless its client was here a moment ago: then
             // the next request may be on its way, and a close would reset it.
-            let at = self.active + DRAIN_QUIET;
+            let is_shaking_hands =
+                self.flags.is_undecided && !matches!(self.transport.secured(), Secured::No);
+            let quiet = if is_shaking_hands { HANDSHAKE_QUIET } else { DRAIN_QUIET };
+            let at = self.active + quiet;
             (Deadline { at, kind: DeadlineKind::Shutdown }, Owner::Drain)
         });
         protocol.into_iter().chain(exchanges).chain(drain).min_by_key(|(deadline, _)| deadline.at)
@@ -431,7 +486,7 @@ impl<T: Transport> Connection<T> {
         let (_, buffers) = self.link.parts();
         exchange.id = id;
         std::mem::swap(&mut exchange.head, &mut buffers.scratch.head);
-        exchange.since = buffers.since;
+        exchange.arrival = Arrival { since: buffers.since, is_pipelined: buffers.is_pipelined };
         exchange.received = std::mem::take(&mut buffers.received);
         self.exchanges.add(exchange)
     }
@@ -543,6 +598,7 @@ impl<T> Drop for Connection<T> {
         if let Some(buffers) = self.link.buffers.take() {
             worker.give_back_buffers(buffers);
         }
+        worker.shared.counters.activities.leave(self.link.activity);
         worker.sessions.borrow_mut().leave(self.link.key);
         worker.vacated.notify_waiters();
     }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sekisho_lifecycle::{CloseReason, DeadlineKind};
 
+pub use crate::activity::Activities;
+
 /// Counters of the whole process.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -13,6 +15,8 @@ pub struct Counters {
     pub closed: AtomicU64,
     /// Requests whose head was complete.
     pub requests: AtomicU64,
+    /// What connections do.
+    pub activities: Activities,
     /// Deadlines that fell, by kind (T10).
     pub expired: [AtomicU64; DeadlineKind::ALL.len()],
     /// Responses broken off after their head had left.

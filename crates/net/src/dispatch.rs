@@ -2,16 +2,21 @@
 //! decided on gives a reply, or starts a task, or has the decision wait.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
+use sekisho_config::StatusForm;
 use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
 use sekisho_handler::wait::{Delay, PasswordTask};
 use sekisho_handler::{
-    OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page,
+    OpenFile, Reply, Task, View, answer, cgi, file_op, static_file, status as status_page, upstream,
 };
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{Action, ConnectionFacts, Handover, Request, RouteState, Wait, media_type};
+use sekisho_route::{
+    Action, Census, ConnectionFacts, Handover, Request, RouteState, Wait, if_range_replaced,
+    media_type,
+};
 
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
@@ -20,6 +25,7 @@ use crate::observe::{Asked, Fact};
 use crate::request_log::{Trouble, write_entries};
 use crate::route_view::RouteView;
 use crate::site;
+use crate::user_agent;
 use crate::work::WorkerContext;
 use crate::worker::BoundSite;
 
@@ -122,6 +128,10 @@ impl Exchange {
         let Decided { action, looked, question } = self.decide(link, &accepted, &facts, input, now);
         let location = self.route.location;
         link.protocol.set_policy(self.id, bound_site.site.policy(location));
+        let not_kept = bound_site.site.location(location).settings.keepalive_disable;
+        if user_agent::ends_connection(&self.head, not_kept) {
+            link.protocol.keep_alive_off();
+        }
         self.begin_fields(bound_site, link, now);
         let body = link.protocol.request_body(self.id);
         let max = bound_site.site.location(location).settings.client_max_body_size;
@@ -130,11 +140,14 @@ impl Exchange {
         if is_over && asked.is_request && is_answer {
             return self.take_body(link, max, now).err().map(RouteInput::Refused);
         }
-        let is_task = matches!(action, Action::Cgi | Action::FileOp(_) | Action::Status(_));
+        let is_task = match &action {
+            Action::Status(form) => *form != StatusForm::Counts,
+            other => matches!(other, Action::Cgi | Action::Pass | Action::FileOp(_)),
+        };
         if asked.has_failed && is_answer && !is_task {
             self.fields.append(&mut self.outbox.fields);
         }
-        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let (accepted, route) = (&accepted, &self.route);
         let starting =
             Starting { link, accepted, request: &request, route, asked, body, question, now };
@@ -195,7 +208,7 @@ impl Exchange {
         now: Moment,
     ) -> Decided {
         let (worker, bound_site) = (&link.worker, &accepted.bound_site);
-        let request = request_view(&self.head, accepted, facts, link, now);
+        let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
         let (table, route) = (bound_site.site.table(), &mut self.route);
         let mut files = worker.files.borrow_mut();
         self.failed_path.clear();
@@ -208,6 +221,7 @@ impl Exchange {
             request: &request,
             permits: &mut self.permits,
             question: None,
+            client: facts.remote,
         };
         let action = match input {
             RouteInput::Request => table.decide(&request, route, &mut view),
@@ -268,7 +282,9 @@ impl Starting<'_> {
             Action::File(file) => {
                 let size = file.size();
                 let media_type = media_type(table, route);
-                let role = static_file::Role { fixed: route.status, coding: route.coding };
+                let if_range = if_range_replaced(table, request, route);
+                let role =
+                    static_file::Role { fixed: route.status, coding: route.coding, if_range };
                 let media_type = media_type.as_bytes();
                 let head = request.head;
                 let made =
@@ -297,7 +313,17 @@ impl Starting<'_> {
                 Listed::Task(task) => Started::Task(task),
             },
             Action::Cgi => started(self.cgi(task_fields)),
+            Action::Pass => started(self.pass()),
             Action::FileOp(file_op) => started(self.file_operation(&file_op, task_fields)),
+            Action::Status(StatusForm::Counts) => {
+                let counters = &self.link.worker.shared.counters;
+                let text = status_page::counts(
+                    self.link.connections(),
+                    counters.accepted.load(Ordering::Relaxed),
+                    counters.requests.load(Ordering::Relaxed),
+                );
+                reply(status_page::counts_reply(text, fields))
+            }
             Action::Status(form) => {
                 let is_head = route.method == Method::Head;
                 let asked = self.link.worker.shared.status.get();
@@ -314,7 +340,7 @@ impl Starting<'_> {
             bound_site: Rc::clone(&self.accepted.bound_site),
             location: self.route.location,
             connection: self.link.id,
-            remote: self.request.connection.remote,
+            remote: self.route.client(self.request.connection),
             request_id: self.accepted.request_id,
         }
     }
@@ -335,6 +361,22 @@ impl Starting<'_> {
         cgi::start(&call, Rc::new(self.context()), fields, self.now)
     }
 
+    fn pass(&self) -> Result<Box<dyn Task>, Status> {
+        let Self { request, route, .. } = *self;
+        let is_asked = self.asked.is_request && route.method == request.head.method();
+        let call = upstream::Call {
+            table: self.accepted.bound_site.site.table(),
+            request,
+            route_state: route,
+            groups: self.accepted.bound_site.site.groups(),
+            tls: self.accepted.bound_site.site.upstream_tls(),
+            pools: &self.link.worker.upstreams,
+            has_body: is_asked && self.body.0,
+            body_bytes: self.body.1.filter(|_| is_asked),
+        };
+        upstream::start(&call, Rc::new(self.context()), self.now)
+    }
+
     fn file_operation(
         &self,
         file_op: &sekisho_route::FileOp,
@@ -350,6 +392,7 @@ impl Starting<'_> {
             table,
             request,
             route_state: self.route,
+            now: self.now,
             file_op,
             has_body,
             body_bytes,
@@ -362,9 +405,10 @@ impl Starting<'_> {
         let started = match (wait, self.question.take()) {
             (Wait::For(length), _) => Ok(Delay::until(self.now + length)),
             (Wait::Password, Some(question)) => {
+                let remote = self.request.connection.remote.map(|remote| remote.ip());
                 let (hashers, context) =
                     (&self.link.worker.shared.hashers, Rc::new(self.context()));
-                PasswordTask::start(hashers, question, context, self.now)
+                PasswordTask::start(hashers, question, remote, context, self.now)
             }
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
         };

@@ -13,6 +13,7 @@ use crate::connection::Connection;
 use crate::observe::Fact;
 use crate::protocol::{Event, PREFACE};
 use crate::tls::ALPN_HTTP2;
+use crate::tls::acme::ALPN_ACME;
 use crate::transport::{Secured, Transport};
 
 /// So much of files is sent before other sessions get their turn.
@@ -33,13 +34,19 @@ pub(crate) struct Budget {
 impl<T: Transport> Connection<T> {
     /// One turn: as far as bytes and answers go without waiting. `Ready` is the end.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
+        if self.flags.awaits_proxy_header && self.link.protocol.stage() == Stage::Open {
+            match ready!(self.transport.read_proxy_header()) {
+                Ok(header) => self.note_proxied(header, now),
+                Err(error) => return Poll::Ready(self.lose_transport(&error, now)),
+            }
+        }
         let mut budget = Budget { requests: TURN_REQUESTS, file_bytes: FILE_TURN_BYTES };
         loop {
             match self.write_out(now, &mut budget) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(self.lose_transport(&error, now)),
                 Poll::Pending if budget.file_bytes == 0 => return rest(cx),
-                Poll::Pending => return self.wait_to_send(now),
+                Poll::Pending => return self.wait_to_send(cx, now),
             }
             match self.link.protocol.stage() {
                 Stage::Closed(reason) => return Poll::Ready(reason),
@@ -69,9 +76,10 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The transport takes no more: handlers are held back until it does.
-    fn wait_to_send(&mut self, now: Moment) -> Poll<CloseReason> {
+    fn wait_to_send(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
         for exchange in self.exchanges.iter_mut() {
             exchange.hold_task(true, now);
+            exchange.absorb(cx, now);
         }
         match self.link.protocol.stage() {
             Stage::Closed(reason) => Poll::Ready(reason),
@@ -100,6 +108,7 @@ impl<T: Transport> Connection<T> {
                     return happened;
                 }
                 (buffers.since, buffers.received) = (now, 0);
+                buffers.is_pipelined = buffers.taken > 0;
             }
             let offered = buffers.unread().len();
             self.link.tell(RequestId(0), || Fact::Offered(offered), now);
@@ -188,6 +197,11 @@ impl<T: Transport> Connection<T> {
                 // The handshake has chosen, before the first byte.
                 self.flags.is_undecided = false;
                 self.link.tls = Some(Arc::clone(facts));
+                if facts.alpn == ALPN_ACME {
+                    // Nothing is spoken there (RFC 8737 §3).
+                    self.link.protocol.abort(CloseReason::NotAdmitted);
+                    return true;
+                }
                 if facts.alpn == ALPN_HTTP2 {
                     self.speak_http2();
                 }

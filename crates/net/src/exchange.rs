@@ -31,8 +31,8 @@ pub(crate) struct Exchange {
     pub(crate) fields: Fields,
     /// The first path that came to nothing.
     pub(crate) failed_path: Vec<u8>,
-    /// When the first byte of this request was seen, and how many have been taken.
-    pub(crate) since: Moment,
+    pub(crate) arrival: Arrival,
+    /// How many bytes of this request have been taken.
     pub(crate) received: u64,
     /// The permits of `limit_conn` that it holds, until it is over.
     pub(crate) permits: Vec<ConnectionPermit>,
@@ -44,6 +44,8 @@ pub(crate) struct Exchange {
     pub(crate) body_bytes: u64,
     /// How long the body was before it was compressed.
     pub(crate) plain_bytes: Option<u64>,
+    /// The fields that follow its body; `None` where it has none.
+    pub(crate) trailers: Option<Box<Fields>>,
     /// How fast the answer may leave, where that is limited.
     pub(crate) pace: Option<Pace>,
     /// What leaves after the output: files, and what comes between and after them.
@@ -68,6 +70,15 @@ pub(crate) struct Exchange {
     pub(crate) is_cancelled: bool,
     /// It has its one ending: logged, and nothing more is done for it.
     pub(crate) is_over: bool,
+}
+
+/// How a request came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrival {
+    /// When its first byte was seen.
+    pub(crate) since: Moment,
+    /// Whether it was behind another request in what was read.
+    pub(crate) is_pipelined: bool,
 }
 
 /// What a request is served under.
@@ -98,7 +109,7 @@ impl Default for Exchange {
             accepted: None,
             fields: Fields::new(),
             failed_path: Vec::new(),
-            since: Moment::ZERO,
+            arrival: Arrival::default(),
             received: 0,
             permits: Vec::new(),
             waited: Waited::default(),
@@ -106,6 +117,7 @@ impl Default for Exchange {
             head_bytes: 0,
             body_bytes: 0,
             plain_bytes: None,
+            trailers: None,
             pace: None,
             pieces: VecDeque::new(),
             piece_sent: 0,
@@ -132,6 +144,7 @@ impl Exchange {
         self.permits.clear();
         self.status = CLIENT_CLOSED;
         (self.head_bytes, self.body_bytes, self.plain_bytes) = (0, 0, None);
+        self.trailers = None;
         self.pace = None;
         self.pieces.clear();
         self.piece_sent = 0;
@@ -164,7 +177,10 @@ impl Exchange {
 
     /// Lets the task go; if it is not done, that cancels it.
     pub(crate) fn drop_task(&mut self) {
-        self.task = None;
+        if let Some(task) = self.task.take() {
+            task.describe_upstream(&mut self.route.upstream);
+            self.route.upstream.settled = self.route.upstream.tries.len();
+        }
         self.body.clear();
         self.outbox.body.clear();
         self.has_body_ended = false;

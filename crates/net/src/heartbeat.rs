@@ -1,18 +1,58 @@
 //! Whether a worker's loop turns, seen from outside (X19). A worker that sleeps says so; one that does not
 //! counts the turns of its loop. It is never asked: whoever looks wakes nobody.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// Tells the watchdog that some worker has woken up. While every worker sleeps nothing can be stuck, and the
+/// watchdog sleeps, too.
+#[derive(Debug, Default)]
+pub struct WakeAlarm {
+    is_armed: AtomicBool,
+    woken: Notify,
+}
+
+impl WakeAlarm {
+    /// The next worker that wakes up sets the alarm off. Look once more whether all are asleep after this.
+    pub fn arm(&self) {
+        self.is_armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Nobody waits for it any more.
+    pub fn disarm(&self) {
+        self.is_armed.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until a worker has woken up.
+    pub async fn set_off(&self) {
+        self.woken.notified().await;
+    }
+
+    fn worker_woke(&self) {
+        if self.is_armed.load(Ordering::SeqCst) && self.is_armed.swap(false, Ordering::SeqCst) {
+            self.woken.notify_one();
+        }
+    }
+}
 
 /// The heartbeat of one worker.
 #[derive(Debug, Default)]
 pub struct Heartbeat {
+    alarm: Arc<WakeAlarm>,
     is_asleep: AtomicBool,
     loop_count: AtomicU64,
     thread: AtomicI32,
 }
 
 impl Heartbeat {
+    /// One whose worker sets off this alarm when it wakes up.
+    pub fn new(alarm: Arc<WakeAlarm>) -> Self {
+        Self { alarm, ..Self::default() }
+    }
+
     /// The calling thread is the worker.
     pub(crate) fn begin(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
@@ -21,7 +61,11 @@ impl Heartbeat {
 
     /// The worker has nothing to do and waits; or goes on.
     pub(crate) fn sleep(&self, is_asleep: bool) {
-        self.is_asleep.store(is_asleep, Ordering::Relaxed);
+        // In one order with the alarm: either the watchdog sees it awake, or it sees the alarm armed.
+        self.is_asleep.store(is_asleep, Ordering::SeqCst);
+        if !is_asleep {
+            self.alarm.worker_woke();
+        }
         self.turn();
     }
 
@@ -33,7 +77,7 @@ impl Heartbeat {
 
     /// Whether it waits for something to do, or for its thread to begin.
     pub fn is_asleep(&self) -> bool {
-        self.is_asleep.load(Ordering::Relaxed) || self.thread.load(Ordering::Relaxed) == 0
+        self.is_asleep.load(Ordering::SeqCst) || self.thread.load(Ordering::Relaxed) == 0
     }
 
     /// How often its loop has turned.

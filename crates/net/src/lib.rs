@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod activity;
 mod admission;
 mod buffers;
 pub mod clock;
@@ -19,6 +20,7 @@ pub mod heartbeat;
 mod link;
 mod list;
 pub mod listen;
+mod log_files;
 pub mod memory_usage;
 pub mod observe;
 mod output;
@@ -26,6 +28,7 @@ mod pace;
 pub mod panic_report;
 mod protocol;
 pub mod query;
+mod recode;
 mod request_log;
 pub mod request_stats;
 mod respond;
@@ -38,18 +41,20 @@ pub mod site;
 mod socket_file;
 pub mod tls;
 pub mod transport;
+mod user_agent;
 mod wake;
 mod work;
 pub mod worker;
 
 pub use clock::Clock;
 pub use counters::Counters;
-pub use heartbeat::Heartbeat;
+pub use heartbeat::{Heartbeat, WakeAlarm};
 pub use listen::Sockets;
 pub use panic_report::keep_panics_for_the_log;
 pub use protocol::ProtocolKind;
 pub use query::WorkerQuery;
 pub use sekisho_handler::file_op::leftovers;
 pub use sekisho_handler::limits::Zones;
+pub use sekisho_handler::upstream::Groups;
 pub use site::Site;
 pub use worker::{Worker, WorkerCommand};

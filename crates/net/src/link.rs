@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::ListenAddress;
-use sekisho_http::Head;
+use sekisho_http::{Head, ProxyHeader};
 use sekisho_lifecycle::session::Fact;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId};
-use sekisho_route::{ConnectionFacts, Request, RequestIdSeed, TlsFacts};
+use sekisho_route::{Census, ConnectionCounts, ConnectionFacts, Request, RequestIdSeed, TlsFacts};
 
+use crate::activity::Activity;
+use crate::admission::Admitted;
 use crate::buffers::Buffers;
-use crate::exchange::Accepted;
+use crate::exchange::{Accepted, Arrival};
 use crate::protocol::Protocol;
 use crate::session::{Key, ShutdownRequest};
 use crate::worker::{ListenerContext, Worker};
@@ -31,10 +33,23 @@ pub(crate) struct Link {
     pub(crate) local: Option<IpAddr>,
     /// `tcp_nodelay` of the location that answered last.
     pub(crate) no_delay: bool,
+    /// Where it comes from, as far as that is counted or was said; most connections have none of it.
+    pub(crate) origin: Option<Box<Origin>>,
     /// What the handshake came to, where the connection is encrypted.
     pub(crate) tls: Option<Arc<TlsFacts>>,
     /// It speaks in the clear where it was to be encrypted (S2).
     pub(crate) is_clear_by_mistake: bool,
+    /// What it did when its last turn was over.
+    pub(crate) activity: Activity,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    /// Counts the connection out when it is dropped.
+    pub(crate) admitted: Option<Admitted>,
+    /// What a balancer has said of it.
+    pub(crate) proxied: Option<Arc<ProxyHeader>>,
 }
 
 impl Link {
@@ -55,11 +70,16 @@ impl Link {
             ListenAddress::Tcp(address) => address.port(),
             ListenAddress::Unix(_) => 0,
         };
+        let sessions = self.worker.sessions.borrow();
+        let slot = sessions.slot(self.key);
+        let since = slot.since;
         ConnectionFacts {
             id: self.id,
-            remote: self.worker.sessions.borrow().slot(self.key).remote(),
+            remote: slot.remote(),
             local: self.local.map(|ip| SocketAddr::new(ip, port)),
+            proxied: self.origin.as_ref().and_then(|origin| origin.proxied.clone()),
             requests: self.protocol.requests(),
+            since,
             is_tls: self.tls.is_some(),
             tls: self.tls.clone(),
             is_clear_by_mistake: self.is_clear_by_mistake,
@@ -113,12 +133,19 @@ impl Link {
     }
 }
 
+impl Census for Link {
+    fn connections(&self) -> ConnectionCounts {
+        self.worker.shared.counters.activities.counts_with_request(self.activity)
+    }
+}
+
 /// A request as decisions and variables see it.
 pub(crate) fn request_view<'a>(
     head: &'a Head,
     accepted: &Accepted,
+    arrival: Arrival,
     facts: &'a ConnectionFacts,
-    link: &Link,
+    link: &'a Link,
     now: Moment,
 ) -> Request<'a> {
     Request {
@@ -127,5 +154,9 @@ pub(crate) fn request_view<'a>(
         connection: facts,
         wall: link.worker.clock.wall(now),
         request_id: accepted.request_id,
+        since: arrival.since,
+        now,
+        is_pipelined: arrival.is_pipelined,
+        census: Some(link),
     }
 }

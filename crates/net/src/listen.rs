@@ -574,6 +574,8 @@ fn secured(
 ) -> Stream {
     let bound_site = listener_context.bound_site();
     let listen = bound_site.listen(local);
+    let is_behind_proxy = bound_site.site.is_behind_proxy(listen);
+    let socket = if is_behind_proxy { socket.behind_proxy() } else { socket };
     if bound_site.site.is_tls(listen) {
         let chooser = Chooser { site: Arc::clone(&bound_site.site), listen };
         Stream::Tls(Box::new(TlsStream::new(socket, chooser)))

@@ -21,8 +21,8 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// An answer that begins now; `None` where there is no limit.
-    pub(crate) fn new(rate: u64, after: u64, now: Moment) -> Option<Self> {
-        (rate > 0).then_some(Self { rate, after, since: now, sent: 0, resumes: None })
+    pub(crate) fn new(rate: u64, after: impl FnOnce() -> u64, now: Moment) -> Option<Self> {
+        (rate > 0).then(|| Self { rate, after: after(), since: now, sent: 0, resumes: None })
     }
 
     /// How many of `wanted` bytes may leave now. With none, [`Pace::resumes`] says when to ask again.
@@ -67,7 +67,7 @@ mod tests {
 
     /// Sends all there is on a virtual clock, and says how long that took and in how many turns.
     fn send_all(rate: u64, after: u64, size: u64) -> (Duration, usize) {
-        let mut pace = Pace::new(rate, after, START).expect("a limit");
+        let mut pace = Pace::new(rate, || after, START).expect("a limit");
         let (mut now, mut left, mut scheduler) = (START, size, 0);
         while left > 0 {
             scheduler += 1;
@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn nothing_overflows() {
         // V46
-        assert_eq!(Pace::new(0, 0, START), None);
-        let mut pace = Pace::new(u64::MAX, u64::MAX, START).expect("a limit");
+        assert_eq!(Pace::new(0, || 0, START), None);
+        let mut pace = Pace::new(u64::MAX, || u64::MAX, START).expect("a limit");
         assert_eq!(pace.allow(u64::MAX, START), u64::MAX);
         pace.sent(u64::MAX);
         assert_eq!(pace.allow(1, START + Duration::from_secs(1 << 40)), 0);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sekisho_config::{Server, Settings};
-use sekisho_http::{Policy, Refusal, Response, Scratch, Sends};
+use sekisho_http::{Fields, Policy, Refusal, Response, Scratch, Sends, Status};
 use sekisho_http1::{Event as Http1Event, Http1};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Deadline, Engine, Moment, Stage, Step};
@@ -323,6 +323,13 @@ impl Protocol {
         }
     }
 
+    /// The connection ends after the answer in work (`keepalive_disable`); HTTP/2 has no such thing.
+    pub(crate) fn keep_alive_off(&mut self) {
+        if let Self::Http1(engine) = self {
+            engine.keep_alive_off();
+        }
+    }
+
     /// Answers one more request at the most, and says so in the answer (O4). Whether the answer in work, or the
     /// next one, is the last.
     pub(crate) fn close_after_next(&mut self, scratch: &mut Scratch, now: Moment) -> bool {
@@ -384,9 +391,9 @@ impl Protocol {
     ) -> Result<(), Refusal> {
         match self {
             Self::Http1(engine) => engine.take_body(max, scratch, now),
-            Self::Http2(connection) => connection
-                .with(scratch, |engine, own| engine.take_body(id.into(), max, own, now))
-                .map_err(http2::refusal),
+            Self::Http2(connection) => {
+                connection.with(scratch, |engine, own| engine.take_body(id.into(), max, own, now))
+            }
         }
     }
 
@@ -452,6 +459,33 @@ impl Protocol {
         }
     }
 
+    /// Sends an informational response, where the protocol can; the final one follows.
+    pub(crate) fn inform(
+        &mut self,
+        status: Status,
+        fields: &Fields,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        if let Self::Http1(engine) = self {
+            engine.inform(status, fields, scratch, now);
+        }
+    }
+
+    /// Switches to another protocol; whether that can be. From then on bytes come and leave as they are.
+    pub(crate) fn upgrade(
+        &mut self,
+        protocol: &[u8],
+        fields: &Fields,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) -> bool {
+        match self {
+            Self::Http1(engine) => engine.upgrade(protocol, fields, scratch, now),
+            Self::Http2(_) => false,
+        }
+    }
+
     /// How many body bytes of this response may be framed now.
     pub(crate) fn body_allowance(&self, id: RequestId) -> u64 {
         match self {
@@ -497,6 +531,31 @@ impl Protocol {
     pub(crate) fn file_sent(&mut self, _id: RequestId, bytes: u64) {
         if let Self::Http1(engine) = self {
             engine.file_sent(bytes);
+        }
+    }
+
+    /// Whether the response in work can have trailers, if its length is not said.
+    pub(crate) fn can_have_trailers(&self) -> bool {
+        match self {
+            Self::Http1(engine) => engine.can_have_trailers(),
+            Self::Http2(_) => true,
+        }
+    }
+
+    /// The response is complete, and these fields follow its body.
+    pub(crate) fn finish_with(
+        &mut self,
+        id: RequestId,
+        trailers: &Fields,
+        scratch: &mut Scratch,
+        now: Moment,
+    ) {
+        match self {
+            Self::Http1(engine) => engine.finish_with(Some(trailers), scratch, now),
+            Self::Http2(connection) => connection.with(scratch, |engine, own| {
+                engine.trailers(id.into(), trailers.iter(), own, now);
+                engine.finish(id.into(), own, now);
+            }),
         }
     }
 

@@ -311,7 +311,7 @@ impl Exchange {
             method: shown(self.head.method_name()),
             target: shown(self.head.target()),
             handler: self.handler(),
-            age: now.since(self.since),
+            age: now.since(self.arrival.since),
             status: (self.head_bytes > 0).then(|| self.status.code()),
             is_cancelled: self.is_cancelled,
         })

@@ -47,7 +47,7 @@ impl Exchange {
         if self.status == Status::FORBIDDEN {
             worker.shared.sandbox_recheck.notify_one();
         }
-        worker.stats.borrow_mut().add(self.status, now.since(self.since));
+        worker.stats.borrow_mut().add(self.status, now.since(self.arrival.since));
         let site = &accepted.bound_site.site;
         let settings = &site.location(self.route.location).settings;
         if settings.access_logs.is_empty() && !self.route.has_log_entries() {
@@ -55,17 +55,16 @@ impl Exchange {
         }
         let body_bytes = self.body_bytes.saturating_sub(self.unsent_bytes());
         let facts = link.facts();
-        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let sent = Sent {
             status: Some(self.status),
             bytes: self.head_bytes + body_bytes,
             body_bytes,
             fields: &self.fields,
-            request_nanos: now.since(self.since).as_nanos() as u64,
+            trailers: self.trailers.as_deref(),
             request_bytes: self.received,
             plain_bytes: self.plain_bytes,
             completed: is_complete,
-            is_pipelined: false,
         };
         worker.access_log.write(site, &request, &self.route, &sent);
         // Fields and lines have variables too.
@@ -87,7 +86,7 @@ pub(crate) fn write_entries(
     let log_entries = route.take_log_entries();
     let logger = bound_site.site.error_logger(route.location);
     let stamp = worker.clock.stamp(now);
-    let client = Client(request.connection.remote);
+    let client = Client(route.client(request.connection));
     let line = RequestLine(request.head, request.request_id);
     for log_entry in log_entries.iter().filter(|log_entry| logger.wants(log_entry.level)) {
         let message = format_args!("{}, {client}{line}", log_entry.text);
@@ -131,7 +130,7 @@ impl Trouble<'_> {
         }
         let stamp = worker.clock.stamp(now);
         let facts = request.connection;
-        let client = Client(facts.remote);
+        let client = Client(self.route.client(facts));
         let line = RequestLine(request.head, request.request_id);
         if let Some(refusal) = refusal {
             let cause = refusal.cause.message();

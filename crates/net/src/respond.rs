@@ -3,16 +3,19 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use sekisho_handler::{FileTask, Piece, Reply, Task};
-use sekisho_http::{BodyLength, Response, Sends, Status};
+use sekisho_config::Bytes;
+use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
+use sekisho_http::fields::is_field_value;
+use sekisho_http::{BodyLength, Method, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{ConnectionFacts, added_fields};
+use sekisho_route::{ConnectionFacts, Sent, added_fields, added_trailers, expand, has_trailers};
 
 use crate::compress::{Compression, Outgoing};
 use crate::exchange::Exchange;
 use crate::link::{Link, request_view};
 use crate::observe::Fact;
 use crate::pace::Pace;
+use crate::recode::{self, Recoded};
 use crate::site;
 use crate::worker::BoundSite;
 
@@ -25,6 +28,16 @@ impl Exchange {
         link.worker.clock.push_date(now, &mut self.fields);
     }
 
+    /// The same, and those of a task, which may have a `Server` and a `Date` of its own (`proxy_pass_header`).
+    fn begin_task_fields(&mut self, bound_site: &BoundSite, link: &Link, now: Moment) {
+        self.begin_fields(bound_site, link, now);
+        let own = &self.outbox.fields;
+        if own.get("server").is_some() || own.get("date").is_some() {
+            self.fields.retain(|name, _| !own.all(name).any(|_| true));
+        }
+        self.fields.append(&mut self.outbox.fields);
+    }
+
     /// Sends a reply; `file_bytes` is how long the file is that it is about.
     pub(crate) fn send_reply(
         &mut self,
@@ -35,11 +48,25 @@ impl Exchange {
         now: Moment,
     ) {
         let Some(accepted) = &self.accepted else { return };
-        let request = request_view(&self.head, accepted, facts, link, now);
+        let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
         let table = accepted.bound_site.site.table();
         let (status, modified) = (reply.status, reply.modified());
         added_fields(table, &request, &self.route, status, modified, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
+        let settings = &table.location(self.route.location).settings;
+        let reply = match recode::apply(reply, settings, &self.fields) {
+            Recoded::Reply(reply) => reply,
+            Recoded::Stream(status, task) => {
+                let mut task = Some(task);
+                compression.apply_to_task(status, None, &mut task, &mut self.fields);
+                let task = task.filter(|_| request.head.method() != Method::Head);
+                return self.send_stream(link, status, task, now);
+            }
+            Recoded::Short => {
+                let product = site::product(settings);
+                answer::page(Status::SERVICE_UNAVAILABLE, product, &mut self.fields)
+            }
+        };
         match compression.apply(reply, file_bytes, &mut self.fields) {
             Outgoing::Reply(reply, plain_bytes) => {
                 self.plain_bytes = plain_bytes;
@@ -51,14 +78,14 @@ impl Exchange {
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
     fn send_pieces(&mut self, link: &mut Link, reply: Reply, now: Moment) {
-        let length = BodyLength::of(Some(reply.len()));
-        let sends = self.send_head(link, reply.status, length, now);
+        let bytes = reply.len();
+        let sends = self.send_head(link, reply.status, BodyLength::of(Some(bytes)), now);
         if sends != Sends::Nothing && self.waits_for_disk(&reply, now) {
             self.task = Some(Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body))));
             return;
         }
-        if let Sends::Exactly(length) = sends {
-            self.body_bytes = length;
+        if sends != Sends::Nothing {
+            self.body_bytes = bytes;
         }
         if sends != Sends::Nothing {
             let (protocol, buffers) = link.parts();
@@ -119,10 +146,15 @@ impl Exchange {
     ) {
         let Some(accepted) = self.accepted.clone() else { return };
         let bound_site = Rc::clone(&accepted.bound_site);
-        self.begin_fields(&bound_site, link, now);
-        self.fields.append(&mut self.outbox.fields);
+        if let Some(task) = &self.task {
+            task.describe_upstream(&mut self.route.upstream);
+        }
+        if let Some(rate) = self.outbox.limit_rate.take() {
+            self.route.limit_rate = Some(rate);
+        }
+        self.begin_task_fields(&bound_site, link, now);
         let facts = link.facts();
-        let request = request_view(&self.head, &accepted, &facts, link, now);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
@@ -130,6 +162,24 @@ impl Exchange {
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);
         let length = BodyLength::of(length.filter(|_| !is_compressed));
         self.send_head(link, status, length, now);
+    }
+
+    /// Switches to another protocol, as a task says; whether that can be.
+    pub(crate) fn send_upgrade(&mut self, link: &mut Link, protocol: &[u8], now: Moment) -> bool {
+        let Some(accepted) = self.accepted.clone() else { return false };
+        if let Some(task) = &self.task {
+            task.describe_upstream(&mut self.route.upstream);
+        }
+        self.begin_task_fields(&accepted.bound_site, link, now);
+        self.begin_sending(link, now);
+        let (engine, buffers) = link.parts();
+        let before = buffers.scratch.out.len();
+        if !engine.upgrade(protocol, &self.fields, &mut buffers.scratch, now) {
+            return false;
+        }
+        self.status = Status::SWITCHING_PROTOCOLS;
+        self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        true
     }
 
     fn send_head(
@@ -141,8 +191,14 @@ impl Exchange {
     ) -> Sends {
         self.begin_sending(link, now);
         self.status = status;
+        let length = self.expect_trailers(link, length);
         let (protocol, buffers) = link.parts();
         let before = buffers.scratch.out.len();
+        debug_assert!(
+            self.fields.iter().all(|(_, value)| is_field_value(value)),
+            "a value would split the head: {:?}",
+            self.fields
+        );
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
         self.head_bytes = (buffers.scratch.out.len() - before) as u64;
@@ -150,12 +206,60 @@ impl Exchange {
         sends
     }
 
+    /// An answer with trailers does not say how long it is: only then they can follow.
+    fn expect_trailers(&mut self, link: &Link, length: BodyLength) -> BodyLength {
+        let Some(accepted) = &self.accepted else { return length };
+        let table = accepted.bound_site.site.table();
+        let is_some = has_trailers(table, &self.route, self.status)
+            && self.head.method() != Method::Head
+            && !self.status.is_bodyless()
+            && link.protocol.can_have_trailers();
+        if !is_some {
+            return length;
+        }
+        self.trailers = Some(Box::default());
+        BodyLength::Unknown
+    }
+
+    /// The fields that follow the body, now that all of it is known.
+    fn make_trailers(&mut self, link: &Link, now: Moment) {
+        let (Some(accepted), Some(mut made)) = (self.accepted.clone(), self.trailers.take()) else {
+            return;
+        };
+        let facts = link.facts();
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+        let sent = Sent {
+            status: Some(self.status),
+            bytes: self.head_bytes + self.body_bytes,
+            body_bytes: self.body_bytes,
+            fields: &self.fields,
+            plain_bytes: self.plain_bytes,
+            request_bytes: self.received,
+            ..Sent::default()
+        };
+        let table = accepted.bound_site.site.table();
+        added_trailers(table, &request, &self.route, self.status, &sent, &mut made);
+        self.trailers = Some(made);
+    }
+
     /// An answer begins: how fast, and in which way, may it leave?
     fn begin_sending(&mut self, link: &mut Link, now: Moment) {
         let Some(accepted) = &self.accepted else { return };
         let settings = &accepted.bound_site.site.location(self.route.location).settings;
-        let rate = self.route.limit_rate.unwrap_or(settings.limit_rate);
-        self.pace = Pace::new(rate, settings.limit_rate_after, now);
+        let bytes = |bytes: &Bytes| match bytes {
+            Bytes::Fixed(count) => *count,
+            Bytes::By(value) => {
+                let facts = link.facts();
+                let request = request_view(&self.head, accepted, self.arrival, &facts, link, now);
+                let table = accepted.bound_site.site.table();
+                let mut text = Vec::new();
+                expand(value, table, &request, &self.route, None, &mut text);
+                let text = std::str::from_utf8(&text).unwrap_or_default();
+                sekisho_config::value::size(text).unwrap_or_default()
+            }
+        };
+        let rate = self.route.limit_rate.unwrap_or_else(|| bytes(&settings.limit_rate));
+        self.pace = Pace::new(rate, || bytes(&settings.limit_rate_after), now);
         self.sends_files = settings.sendfile;
         self.reads_beside = settings.aio_threads;
         link.no_delay = settings.tcp_nodelay;
@@ -178,8 +282,14 @@ impl Exchange {
 
     /// The response is complete as far as we are concerned.
     pub(crate) fn finish(&mut self, link: &mut Link, now: Moment) {
+        if self.trailers.is_some() {
+            self.make_trailers(link, now);
+        }
         let (protocol, buffers) = link.parts();
-        protocol.finish(self.id, &mut buffers.scratch, now);
+        match self.trailers.as_deref().filter(|trailers| !trailers.is_empty()) {
+            Some(trailers) => protocol.finish_with(self.id, trailers, &mut buffers.scratch, now),
+            None => protocol.finish(self.id, &mut buffers.scratch, now),
+        }
         self.end(link, true, now);
     }
 
@@ -209,9 +319,9 @@ impl Exchange {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.log(link, is_complete, now);
         link.tell(self.id, || Fact::Ended { is_complete }, now);
         self.drop_task();
+        self.log(link, is_complete, now);
         self.pieces.clear();
         self.piece_sent = 0;
         self.permits.clear();

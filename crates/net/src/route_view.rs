@@ -2,6 +2,7 @@
 //! at once; a password that takes its time becomes a question, which is answered as a task.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub(crate) struct RouteView<'a> {
     pub(crate) permits: &'a mut Vec<ConnectionPermit>,
     /// What a password waits for.
     pub(crate) question: Option<PasswordQuery>,
+    /// Who asks.
+    pub(crate) client: Option<SocketAddr>,
 }
 
 impl RouteView<'_> {
@@ -49,7 +52,7 @@ impl RouteView<'_> {
         let logger = self.bound_site.site.error_logger(location);
         if logger.wants(level) {
             let facts = self.request.connection;
-            let client = Client(facts.remote);
+            let client = Client(self.client);
             let line = RequestLine(self.request.head, self.request.request_id);
             let stamp = self.worker.clock.stamp(self.view.now);
             let message = format_args!("{message}, {client}{line}");
@@ -60,6 +63,14 @@ impl RouteView<'_> {
 
 impl Files for RouteView<'_> {
     type File = Rc<OpenFile>;
+
+    fn acme_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
+        crate::tls::acme::key_authorization(token)
+    }
+
+    fn know_client(&mut self, client: SocketAddr) {
+        self.client = Some(client);
+    }
 
     fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File> {
         let look = self.view.look(path, root_bytes, settings);

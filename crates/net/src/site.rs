@@ -2,20 +2,22 @@
 //! wants them, and its opened logs. Immutable and shared by all workers; a reload makes a new one.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sekisho_config::{
-    Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat, LogTarget,
-    ServerTokens, Settings,
+    AccessTarget, Config, ErrorLog, FileCache, ListenAddress, Location, LocationId, LogFormat,
+    LogTarget, RealIp, ServerTokens, Settings, SyslogServer, Template,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
-use sekisho_log::{ErrorLogger, Logs, Sink};
+use sekisho_handler::upstream::{Group, Groups, UpstreamTlsConfigs};
+use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
+use crate::log_files;
 use crate::protocol::Policies;
-use crate::tls::{self, ServerTls, TlsProblem};
+use crate::tls::{self, InUse, ServerTls, TlsProblem};
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -36,8 +38,13 @@ pub struct Site {
     error_loggers: Vec<ErrorLogger>,
     /// Of `limit_req` and `limit_conn`, by their ids.
     zones: Vec<Arc<SharedZone>>,
+    groups: Vec<Arc<Group>>,
+    upstream_tls: UpstreamTlsConfigs,
     /// By server, where it has TLS.
     tls: Vec<Option<Arc<ServerTls>>>,
+    /// Opens files of access logs whose paths have variables.
+    logs: Arc<Logs>,
+    log_files: Mutex<log_files::Files>,
     /// The error log of the main context.
     pub log: ErrorLogger,
     /// What the configuration and all that was made of it holds in memory, as the allocator told while it
@@ -49,8 +56,9 @@ impl Site {
     /// Opens what a configuration needs.
     pub fn new(
         config: Arc<Config>,
-        logs: &Logs,
+        logs: &Arc<Logs>,
         zones: &Zones,
+        groups: &Groups,
         machine: Machine,
     ) -> Result<Self, OpenError> {
         let http = &config.http;
@@ -70,14 +78,20 @@ impl Site {
             }));
             let mut opened = Vec::new();
             for log in location.settings.access_logs.iter() {
-                let sink = open(logs, &log.target, log.buffer, log.flush)?;
-                opened.push(OpenLog { sink, format: formats.compiled(&log.format) });
+                let buffering = Buffering { bytes: log.buffer, flush: log.flush, gzip: log.gzip };
+                let to = match &log.target {
+                    AccessTarget::Fixed(target) => LineTarget::Sink(open(logs, target, buffering)?),
+                    AccessTarget::Variable(path) => LineTarget::Path(path.clone()),
+                };
+                opened.push(OpenLog { to, format: formats.compiled(&log.format) });
             }
             access_logs.push(opened.into());
             error_loggers.push(logger(logs, &location.settings.error_logs)?);
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
+        let groups = groups.of(&http.upstreams);
+        let upstream_tls = UpstreamTlsConfigs::load(&config).map_err(tls::upstream_problem)?;
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
         let table = Arc::new(Table::new(config).with_machine(machine));
@@ -88,8 +102,12 @@ impl Site {
             access_logs,
             error_loggers,
             zones,
+            groups,
+            upstream_tls,
             tls,
             log,
+            logs: Arc::clone(logs),
+            log_files: Mutex::default(),
             memory_bytes: 0,
         })
     }
@@ -152,6 +170,18 @@ impl Site {
         listen.options.http2 || http.servers[listen.default_server.0 as usize].http2.is_on
     }
 
+    /// Whether connections to an address begin with the header of a balancer.
+    pub(crate) fn is_behind_proxy(&self, listen: usize) -> bool {
+        self.config().http.listens[listen].options.proxy_protocol
+    }
+
+    /// How clients behind proxies are told apart at an address, before `Host` has chosen a server.
+    pub(crate) fn first_real_ip(&self, listen: usize) -> Option<&RealIp> {
+        let http = &self.config().http;
+        let server = http.listens[listen].default_server;
+        self.location(http.servers[server.0 as usize].root).settings.real_ip.as_deref()
+    }
+
     /// Whether connections to an address are encrypted.
     pub(crate) fn is_tls(&self, listen: usize) -> bool {
         self.config().http.listens[listen].options.tls
@@ -163,14 +193,39 @@ impl Site {
         self.tls.get(server.0 as usize)?.as_ref()
     }
 
+    /// The certificates that are shown to clients.
+    pub fn certificates(&self) -> Vec<InUse> {
+        tls::in_use(self.config(), &self.tls)
+    }
+
     /// A location's `access_log`s, in their order.
     pub(crate) fn access_logs(&self, location: LocationId) -> &[OpenLog] {
         &self.access_logs[location.0 as usize]
     }
 
+    /// Where files of access logs are opened.
+    pub(crate) fn logs(&self) -> &Logs {
+        &self.logs
+    }
+
+    /// The files that `open_log_file_cache` keeps.
+    pub(crate) fn log_files(&self) -> &Mutex<log_files::Files> {
+        &self.log_files
+    }
+
     /// A location's error log.
     pub fn error_logger(&self, location: LocationId) -> &ErrorLogger {
         &self.error_loggers[location.0 as usize]
+    }
+
+    /// Groups of servers that requests are passed to.
+    pub(crate) fn groups(&self) -> &[Arc<Group>] {
+        &self.groups
+    }
+
+    /// How servers are spoken to by TLS.
+    pub(crate) fn upstream_tls(&self) -> &UpstreamTlsConfigs {
+        &self.upstream_tls
     }
 
     /// The zones of `limit_req` and `limit_conn`, by their ids.
@@ -191,8 +246,16 @@ impl Site {
 /// An `access_log` that is open, with its format compiled.
 #[derive(Debug)]
 pub(crate) struct OpenLog {
-    pub(crate) sink: Arc<Sink>,
+    pub(crate) to: LineTarget,
     pub(crate) format: Arc<LineFormat>,
+}
+
+/// Where the lines of an `access_log` go.
+#[derive(Debug)]
+pub(crate) enum LineTarget {
+    Sink(Arc<Sink>),
+    /// A file of this name, which is opened when there is a line for it.
+    Path(Template),
 }
 
 /// The compiled formats of a configuration: each is compiled once, however many locations use it.
@@ -234,6 +297,13 @@ impl std::fmt::Display for OpenError {
             Self::Log(LogTarget::File(path), error) => {
                 write!(f, "cannot open log {}: {error}", path.display())
             }
+            Self::Log(LogTarget::Syslog(syslog), error) => {
+                let server = match &syslog.server {
+                    SyslogServer::Unix(path) => path.display().to_string(),
+                    SyslogServer::Host(host) => host.clone(),
+                };
+                write!(f, "cannot reach the syslog server {server}: {error}")
+            }
             Self::Log(LogTarget::Stderr, error) => write!(f, "cannot write to stderr: {error}"),
             Self::Tls(problem) => problem.fmt(f),
         }
@@ -242,16 +312,11 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-fn open(
-    logs: &Logs,
-    target: &LogTarget,
-    buffer: Option<u64>,
-    flush: Option<Duration>,
-) -> Result<Arc<Sink>, OpenError> {
-    logs.open(target, buffer, flush).map_err(|error| OpenError::Log(target.clone(), error))
+fn open(logs: &Logs, target: &LogTarget, buffering: Buffering) -> Result<Arc<Sink>, OpenError> {
+    logs.open(target, buffering).map_err(|error| OpenError::Log(target.clone(), error))
 }
 
 fn logger(logs: &Logs, wanted: &[ErrorLog]) -> Result<ErrorLogger, OpenError> {
-    let open = |log: &ErrorLog| Ok((open(logs, &log.target, None, None)?, log.level));
+    let open = |log: &ErrorLog| Ok((open(logs, &log.target, Buffering::default())?, log.level));
     Ok(ErrorLogger::new(wanted.iter().map(open).collect::<Result<_, OpenError>>()?))
 }

@@ -1,8 +1,10 @@
 //! TLS as a site has it (S1, S4): for each server block a configuration of rustls, made of its certificates and
 //! settings when the site is made. What must outlive a site (keys of tickets, sessions) is kept by the process.
 
-mod certificate;
+pub mod acme;
+pub mod certificate;
 mod client;
+mod encrypted_key;
 mod load;
 mod tickets;
 
@@ -13,9 +15,12 @@ use rustls::crypto::SupportedKxGroup;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 use sekisho_config::{Config, Server, ServerId};
+use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
 use sekisho_route::TlsFacts;
 
-use crate::site::Site;
+use crate::site::{OpenError, Site};
+use acme::ALPN_ACME;
+use certificate::Certificate;
 use client::ClientCheck;
 
 /// HTTP/2 as clients ask for it.
@@ -56,7 +61,20 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
             }
         }
     }
+    if let Err(problem) = UpstreamTlsConfigs::load(config) {
+        problems.push(upstream_problem_of(problem));
+    }
     problems
+}
+
+fn upstream_problem_of(problem: UpstreamTlsProblem) -> TlsProblem {
+    let UpstreamTlsProblem { directive, path, message } = problem;
+    TlsProblem { directive, path, message, is_warning: false }
+}
+
+/// What is wrong with TLS to other servers, as a site reports it.
+pub(crate) fn upstream_problem(problem: UpstreamTlsProblem) -> OpenError {
+    OpenError::Tls(upstream_problem_of(problem))
 }
 
 /// By server: itself, where it stands behind an address with TLS.
@@ -80,6 +98,31 @@ pub struct ServerTls {
     rejects: bool,
     /// Where clients are asked for certificates.
     client: Option<ClientCheck>,
+    pairs: Arc<load::Pairs>,
+}
+
+/// A certificate that is shown to clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InUse {
+    /// What it is for; for one that is ordered and not there yet, what it will be for.
+    pub names: Vec<String>,
+    /// What it says; `None` where it is not there yet.
+    pub certificate: Option<Certificate>,
+    /// The file, or the authority that it is ordered from.
+    pub source: String,
+}
+
+/// Those of a site, each once.
+pub(crate) fn in_use(config: &Config, tls: &[Option<Arc<ServerTls>>]) -> Vec<InUse> {
+    let mut all: Vec<InUse> = Vec::new();
+    for (server, tls) in config.http.servers.iter().zip(tls) {
+        for one in tls.iter().flat_map(|tls| tls.pairs.in_use(server)) {
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
+    all
 }
 
 /// Makes those of a configuration ready, by server.
@@ -125,6 +168,7 @@ impl ServerTls {
             Some(b"h2") => ALPN_HTTP2,
             Some(b"http/1.1") => "http/1.1",
             Some(b"http/1.0") => "http/1.0",
+            Some(b"acme-tls/1") => ALPN_ACME,
             _ => "",
         };
         let cipher = keys.negotiated_cipher_suite().map_or("", |suite| cipher_name(suite.suite()));

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use rustix::event::epoll::EventFlags;
+use sekisho_http::ProxyHeader;
 use sekisho_route::TlsFacts;
 
 pub use socket::Socket;
@@ -172,6 +173,16 @@ pub trait Transport: std::fmt::Debug {
 
     /// The peer reads well: as much may wait for it as the system allows.
     fn lift_unsent_limit(&self) {}
+
+    /// Whether the header of a balancer comes first, and has not been read. Nothing else is read before it.
+    fn awaits_proxy_header(&self) -> bool {
+        false
+    }
+
+    /// Reads that header.
+    fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 
     /// Whether it is encrypted. Known for sure when the first bytes have been read.
     fn secured(&self) -> Secured<'_> {

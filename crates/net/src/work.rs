@@ -142,7 +142,17 @@ impl Exchange {
             }
             happened = true;
         }
+        if !self.pieces.is_empty() {
+            self.absorb(cx, now);
+        }
         happened
+    }
+
+    /// Lets the task go on with its source while the client takes nothing.
+    pub(crate) fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
+        if let Some(task) = &mut self.task {
+            task.absorb(cx, now);
+        }
     }
 
     /// Offers the task what it could not take before, or lets it have more where there is room again.
@@ -173,6 +183,18 @@ impl Exchange {
         let input = match progress {
             Progress::Head(status, length) => {
                 return self.send_task_head(link, status, length, now);
+            }
+            Progress::Informational(status) => {
+                let (protocol, buffers) = link.parts();
+                protocol.inform(status, &self.outbox.fields, &mut buffers.scratch, now);
+                self.outbox.fields.clear();
+                return;
+            }
+            Progress::Upgrade(protocol) => {
+                if self.send_upgrade(link, &protocol, now) {
+                    return;
+                }
+                RouteInput::Failed(Status::BAD_GATEWAY)
             }
             Progress::Body => return self.send_made(link, now),
             Progress::Done => {

@@ -17,6 +17,7 @@ use sekisho_handler::cgi::{ProcessSlots, Runs};
 use sekisho_handler::memory::HeapWatch;
 use sekisho_handler::password::{PasswordCache, UserFiles};
 use sekisho_handler::status::StatusQuery;
+use sekisho_handler::upstream::Pools;
 use sekisho_handler::wait::Hashers;
 use sekisho_handler::{FileCache, listing};
 use tokio::runtime::{Builder, LocalOptions};
@@ -30,7 +31,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::exchange::Exchange;
-use crate::heartbeat::Heartbeat;
+use crate::heartbeat::{Heartbeat, WakeAlarm};
 use crate::listen::{self, Acceptor, Listener};
 use crate::panic_report::{self, Vital};
 use crate::query::WorkerQuery;
@@ -87,6 +88,8 @@ pub struct Shared {
     pub status: OnceLock<UnboundedSender<StatusQuery>>,
     /// What the requests of workers that have ended came to.
     pub past: Mutex<RequestStats>,
+    /// Set off when a worker wakes up while the watchdog sleeps.
+    pub wake_alarm: Arc<WakeAlarm>,
 }
 
 /// An address as the connections that came through it see it: which site answers there now.
@@ -188,6 +191,8 @@ pub struct Worker {
     pub password_cache: RefCell<PasswordCache>,
     /// Programs that go on without their client.
     pub runs: Runs,
+    /// Connections to other servers.
+    pub(crate) upstreams: Rc<Pools>,
     /// What the requests here came to.
     pub stats: RefCell<RequestStats>,
     /// What all workers share.
@@ -284,6 +289,7 @@ impl Worker {
             sessions_max: Cell::new(usize::MAX),
             password_cache: RefCell::default(),
             runs: Runs::default(),
+            upstreams: Pools::new(random_seed() as u64),
             stats: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),

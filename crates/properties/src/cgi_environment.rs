@@ -97,7 +97,7 @@ pub fn check(data: &[u8]) {
         ..ConnectionFacts::default()
     };
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
-    let request = Request { head: &head, listen: 0, connection: &connection, wall, request_id };
+    let request = Request::new(&head, 0, &connection, wall, request_id);
     let mut route_state = RouteState::default();
     if TABLE.decide(&request, &mut route_state, &mut Everything) != Action::Cgi {
         return;

@@ -78,7 +78,7 @@ fn user_of(field: &[u8]) -> Vec<u8> {
     head.push(b"Authorization", field);
     let connection = ConnectionFacts::default();
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
-    let request = Request { head: &head, listen: 0, connection: &connection, wall, request_id };
+    let request = Request::new(&head, 0, &connection, wall, request_id);
     let mut route_state = RouteState::default();
     let _ = TABLE.choose_server(0, &head, &mut route_state);
     let mut out = Vec::new();

@@ -64,7 +64,7 @@ pub fn check(data: &[u8]) {
 fn decides(head: &Head) {
     let connection = ConnectionFacts::default();
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
-    let request = Request { head, listen: 0, connection: &connection, wall, request_id };
+    let request = Request::new(head, 0, &connection, wall, request_id);
     let mut route_state = RouteState::default();
     let action = TABLE.decide(&request, &mut route_state, &mut Nothing);
     let Action::FileOp(file_op) = action else { return };
@@ -87,6 +87,9 @@ fn decides(head: &Head) {
     };
     match &file_op {
         FileOp::Put | FileOp::Delete | FileOp::Mkcol => below(&route_state.file),
+        FileOp::Propfind | FileOp::Proppatch | FileOp::Lock(_) | FileOp::Unlock => {
+            below(&route_state.file);
+        }
         FileOp::Copy(to) | FileOp::Move(to) => {
             below(&route_state.file);
             below(&to.file);

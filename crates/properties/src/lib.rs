@@ -33,6 +33,7 @@ pub mod native;
 pub mod native_frames;
 pub mod path;
 pub mod percent;
+pub mod proxy_header;
 pub mod range;
 pub mod readme;
 pub mod request_head;
@@ -43,6 +44,7 @@ pub mod upstream_cgi;
 pub mod upstream_events;
 pub mod upstream_http1;
 pub mod values;
+pub mod webdav;
 
 /// A promise by its name, which is that of the fuzz target and of the folder with its seeds.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +56,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 29] = [
+pub const ALL: [Property; 31] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -66,6 +68,7 @@ pub const ALL: [Property; 29] = [
     Property { name: "values", check: values::check },
     Property { name: "credentials", check: credentials::check },
     Property { name: "multipart", check: multipart::check },
+    Property { name: "webdav", check: webdav::check },
     Property { name: "files", check: files::check },
     Property { name: "readme", check: readme::check },
     Property { name: "cgi_environment", check: cgi_environment::check },
@@ -84,4 +87,5 @@ pub const ALL: [Property; 29] = [
     Property { name: "upstream_cgi", check: upstream_cgi::check },
     Property { name: "cache_entry", check: cache_entry::check },
     Property { name: "resolver", check: resolver::check },
+    Property { name: "proxy_header", check: proxy_header::check },
 ];

@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use sekisho_config::{Escape, Memory, Options, Part, load};
 use sekisho_http::{Head, Status, Version};
+use sekisho_lifecycle::Moment;
 use sekisho_route::{
     ConnectionFacts, LineFormat, Request, RequestIdSeed, RouteState, Sent, Table, TimeTexts,
     WallTime, log_line, push_variable,
@@ -48,6 +49,10 @@ pub fn check(data: &[u8]) {
         connection: &connection,
         wall: WallTime { unix_secs: data.len() as i64, nanos: 0, utc_offset_secs: 3600 },
         request_id: RequestIdSeed(1),
+        since: Moment::ZERO,
+        now: Moment::ZERO,
+        is_pipelined: false,
+        census: None,
     };
     // As the parser gives it, and with every byte there is.
     let mut route_state = RouteState::default();

@@ -40,9 +40,19 @@ fn well_formed(html: &str) {
         let tag = &rest[at + 1..end];
         rest = &rest[end + 1..];
         match tag {
-            "p" | "pre" | "code" | "em" | "strong" | "ul" | "ol" | "li" | "blockquote" | "h2"
-            | "h3" | "h4" | "h5" | "h6" => open.push(tag),
-            "hr" => {}
+            "table" | "tr" | "th" | "td" | "del" | "p" | "pre" | "code" | "em" | "strong"
+            | "ul" | "ol" | "li" | "blockquote" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                open.push(tag);
+            }
+            "hr" | "br" => {}
+            _ if tag.starts_with("img alt=\"") => {
+                let (alt, source) =
+                    tag["img alt=\"".len()..].split_once("\" src=\"").expect("a source");
+                plain(alt);
+                link(source.strip_suffix('"').expect("a quote"));
+                let end = source.find(['/', '?', '#', ':']).unwrap_or(source.len());
+                assert!(!source.starts_with("//") && !source[end..].starts_with(':'), "{html}");
+            }
             _ if tag.starts_with("article aria-label=\"") => open.push("article"),
             _ if tag.starts_with('/') => assert_eq!(open.pop(), Some(&tag[1..]), "{html}"),
             _ => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sekisho_config::{LocationId, Memory, Options, RateLimit, Settings, load};
 use sekisho_http::{Fields, Head, Status, target};
+use sekisho_lifecycle::Moment;
 use sekisho_route::{
     AccessChecks, Action, ConnectionFacts, Files, LineFormat, Look, Password, Rated, Request,
     RequestIdSeed, RouteState, Sent, Table, TimeTexts, WallTime, added_fields, log_line,
@@ -30,8 +31,10 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         remote: Some(([192, 0, 2, 1], 4711).into()),
         local: Some(([192, 0, 2, 2], 8080).into()),
         requests: 1,
+        since: Moment::ZERO,
         is_tls: false,
         tls: None,
+        proxied: None,
         is_clear_by_mistake: false,
     };
     // Which address is asked and which files there are follow from the target, so that one input is one story.
@@ -44,6 +47,10 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         connection: &connection,
         wall: WallTime { unix_secs: 1_700_000_000, nanos: 5, utc_offset_secs: -5400 },
         request_id: RequestIdSeed(1 + listen as u128),
+        since: Moment::ZERO,
+        now: Moment::ZERO,
+        is_pipelined: false,
+        census: None,
     };
     let (mut route_state, mut view) =
         (RouteState::default(), View::new((sum % 3) as u8, is_strict));

@@ -133,6 +133,7 @@ replays! {
     values_are_read_as_they_are_written "values",
     credentials_are_who_they_say "credentials",
     forms_are_the_same_however_cut "multipart", // V29
+    webdav_answers_are_well_formed "webdav", // V29
     changes_stay_below_their_folder "files", // V18
     a_readme_is_only_text "readme", // V48
     a_program_is_told_nothing_false "cgi_environment", // V22, V23
@@ -147,6 +148,7 @@ replays! {
     header_blocks_have_one_meaning "http2_hpack", // V12
     http2_answers_each_stream_once "http2_engine", // V7, V8
     a_ring_believes_no_one "ring", // V42
+    a_balancer_names_one_client "proxy_header",
     an_upstream_and_we_mean_the_same "upstream_http1", // V1, V2
     an_application_splits_no_response "upstream_cgi", // V24
     a_cache_entry_is_whole_or_none "cache_entry",

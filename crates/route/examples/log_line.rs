@@ -52,7 +52,7 @@ fn main() {
     for number in 0..lines {
         let wall = WallTime { unix_secs: 1_700_000_000, nanos: 0, utc_offset_secs: 3600 };
         let request_id = RequestIdSeed(u128::from(number));
-        let request = Request { head: &head, listen: 0, connection: &connection, wall, request_id };
+        let request = Request::new(&head, 0, &connection, wall, request_id);
         let sent = Sent {
             status: Some(Status::OK),
             body_bytes: 4000 + u64::from(number),

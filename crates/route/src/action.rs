@@ -1,5 +1,7 @@
 //! The answers there are, and what must be asked of the file system to find one.
 
+use std::net::SocketAddr;
+
 use sekisho_config::{Settings, StatusForm};
 use sekisho_http::Status;
 
@@ -16,6 +18,9 @@ pub enum Action<F> {
     /// `route_state.path_info()` are its share of the path. `route_state.status` as for a file: the answer has
     /// that status, whatever the program says.
     Cgi,
+    /// Pass the request to another server (`Settings::pass` says to whom and how); `route_state.status` as for a
+    /// program.
+    Pass,
     /// Change files: what shall be done with `route_state.file` (`Settings::file_ops` says how).
     FileOp(FileOp),
     /// List the directory `route_state.file`; `route_state.status` as for a file.
@@ -40,6 +45,17 @@ pub enum Action<F> {
 pub trait Files: AccessChecks {
     /// An open file, or whatever stands for one.
     type File;
+
+    /// What an authority is answered that asks for this token, to see whether a name is ours (RFC 8555 §8.3).
+    fn acme_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
+        let _ = token;
+        None
+    }
+
+    /// The client is another than the peer (`set_real_ip_from`): what is reported is reported of it.
+    fn know_client(&mut self, client: SocketAddr) {
+        let _ = client;
+    }
 
     /// What there is at `path`. Its first `root_bytes` are a directory that the configuration named;
     /// the rest begins with `/` and may come from the client, but has no dot segments. Nothing

@@ -17,19 +17,22 @@ use sekisho_config::{
     ErrorPage, ErrorStatus, ErrorTarget, Fallback, Level, LocationId, Settings, Template, TryFile,
     TryFiles, VerifyClient,
 };
-use sekisho_http::{Method, Status, target};
+use sekisho_http::{Head, Method, Status, target};
 
 pub use file_op::{Destination, FileOp, OWN_PREFIX, Store};
 
 use crate::action::{Action, Files, Look};
 use crate::path_mapping::{self, AliasFrom, Mapped};
-use crate::redirect;
 use crate::route_state::{ClientVerdict, Request, RouteState};
 use crate::table::Table;
 use crate::variable::{self, NESTED_MAX, Scope};
+use crate::{location, real_ip, redirect};
 
 /// How often a request may be sent back to the beginning (nginx's bound).
 const REDIRECTS_MAX: u8 = 10;
+
+/// Where an authority looks whether a name is ours (RFC 8555 §8.3).
+const ACME_FOLDER: &[u8] = b"/.well-known/acme-challenge/";
 
 /// How a program hands its answer over to another target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +65,14 @@ impl Table {
             route_state.log_entries.get_mut().add(Level::Info, text);
         }
         let mut decision = Decision { table: self, request, route_state, files };
+        let root = self.server(decision.route_state.server).root;
+        decision.find_client(root, Some(request.head));
+        if let Some(token) = request.head.target().strip_prefix(ACME_FOLDER)
+            && let Some(answer) = decision.files.acme_token(token)
+        {
+            decision.route_state.text = answer;
+            return Action::Text(Status::OK);
+        }
         let first = match chosen {
             Ok(()) if decision.route_state.captures.is_exhausted() => decision.undecided(),
             Ok(()) => match decision.refused_by_tls() {
@@ -93,7 +104,11 @@ impl Table {
         route_state.decided = Some(request.request_id);
         // Whatever waited for this refusal waits no longer.
         route_state.access_progress.refusal = None;
-        Decision { table: self, request, route_state, files }.run(Next::Fail(status))
+        let mut decision = Decision { table: self, request, route_state, files };
+        // The fields of a request that was refused are not to be relied upon.
+        let root = self.server(decision.route_state.server).root;
+        decision.find_client(root, None);
+        decision.run(Next::Fail(status))
     }
 
     /// Goes on after an [`Action::Wait`] that is over, where the decision stood: nothing is counted twice.
@@ -166,6 +181,20 @@ impl<'a, F: Files> Decision<'a, F> {
                 Next::Redirect(status) => self.fail(status, Action::Redirect(status)),
                 Next::Done(action) => return action,
             }
+        }
+    }
+
+    /// Who the client is, where a proxy stands in between: found out once, by the server's settings or, where these
+    /// have nothing to say, by the location's.
+    fn find_client(&mut self, location: LocationId, head: Option<&Head>) {
+        let real_ip = self.table.location(location).settings.real_ip.as_deref();
+        if let Some(real_ip) = real_ip
+            && self.route_state.real_address.is_none()
+        {
+            self.route_state.real_address = real_ip::find(real_ip, self.request.connection, head);
+        }
+        if let Some(client) = self.route_state.real_address {
+            self.files.know_client(client);
         }
     }
 
@@ -247,6 +276,11 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         if self.settings().internal && !self.route_state.is_internal {
             return Next::Fail(Status::NOT_FOUND);
+        }
+        let location = self.table.location(self.route_state.location);
+        if location::lacks_slash(location, &self.route_state.path) {
+            redirect::write_directory(self.table, self.request, self.route_state);
+            return Next::Redirect(Status::MOVED_PERMANENTLY);
         }
         Next::Location
     }
@@ -353,6 +387,10 @@ impl<'a, F: Files> Decision<'a, F> {
         let settings = self.settings();
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
+        if settings.pass.is_some() && !self.is_limited(settings) {
+            // Which methods there are is for the other server to say.
+            return Next::Done(Action::Pass);
+        }
         let is_known = matches!(
             self.route_state.method,
             Method::Get | Method::Head | Method::Post | Method::Options
@@ -496,6 +534,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let is_path = !path.is_empty() && target::is_dotless(path);
         if is_path {
             path.clone_into(&mut self.route_state.path);
+            self.route_state.is_moved = true;
             query.clone_into(&mut self.route_state.query);
         }
         self.route_state.value = value;

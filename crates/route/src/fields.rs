@@ -1,9 +1,9 @@
 //! Fields that the configuration adds to an answer: `add_header`, `expires`, and the media type. It
 //! must never let a value split the response.
 
-use sekisho_config::{Expires, Template};
+use sekisho_config::{Expires, LocationId, Template};
 use sekisho_http::fields::is_field_value;
-use sekisho_http::{Fields, Status, date};
+use sekisho_http::{Fields, Known, Status, date};
 
 use crate::redirect;
 use crate::route_state::{Request, RouteState};
@@ -21,8 +21,7 @@ pub fn added_fields(
     out: &mut Fields,
 ) {
     let settings = &table.location(route_state.location).settings;
-    let is_good =
-        matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
+    let is_good = is_good(status);
     if modified.is_some_and(|modified| modified > request.wall.unix_secs)
         && out.has("last-modified")
     {
@@ -68,6 +67,58 @@ pub fn added_fields(
     }
 }
 
+/// Whether an answer of this status has trailers.
+pub fn has_trailers(table: &Table, route_state: &RouteState, status: Status) -> bool {
+    let trailers = &table.location(route_state.location).settings.add_trailers;
+    !trailers.is_empty() && trailers.iter().any(|field| field.always || is_good(status))
+}
+
+/// Puts the `add_trailer`s into `out`. `sent` is what is known of the answer; each sees those before it.
+pub fn added_trailers(
+    table: &Table,
+    request: &Request<'_>,
+    route_state: &RouteState,
+    status: Status,
+    sent: &Sent<'_>,
+    out: &mut Fields,
+) {
+    let trailers = &table.location(route_state.location).settings.add_trailers;
+    for field in trailers.iter().filter(|field| field.always || is_good(status)) {
+        let mut value = Vec::new();
+        let sent = Sent { trailers: Some(out), ..*sent };
+        expand(&field.value, table, request, route_state, Some(&sent), &mut value);
+        if !value.is_empty() && is_field_value(&value) {
+            out.push(&*field.name, &value);
+        }
+    }
+}
+
+/// The statuses that `add_header` is for without `always`.
+const fn is_good(status: Status) -> bool {
+    matches!(status.code(), 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+}
+
+/// Whether `If-Range` holds, where `add_header` replaces the validator that it names: it is compared with what the
+/// client has got. `None` where the file's own counts.
+pub fn if_range_replaced(
+    table: &Table,
+    request: &Request<'_>,
+    route_state: &RouteState,
+) -> Option<bool> {
+    let asked = request.head.known(Known::IfRange)?;
+    let is_tag = asked.starts_with(b"\"") || asked.starts_with(b"W/");
+    let name = if is_tag { "ETag" } else { "Last-Modified" };
+    let fields = &table.location(route_state.location).settings.add_headers;
+    let field = fields.iter().rfind(|field| field.name.eq_ignore_ascii_case(name))?;
+    let mut value = Vec::new();
+    expand(&field.value, table, request, route_state, None, &mut value);
+    Some(if is_tag {
+        !asked.starts_with(b"W/") && asked == value
+    } else {
+        date::parse(asked).is_some_and(|asked| date::parse(&value) == Some(asked))
+    })
+}
+
 /// Expands a value that may ask what the answer's head says so far: fields that were added before it, too.
 fn expand_sent(
     value: &Template,
@@ -97,8 +148,13 @@ fn without_charset(fields: &Fields) -> Fields {
 
 /// The media type for `route_state.path`: by its extension, or else the `default_type`.
 pub fn media_type<'t>(table: &'t Table, route_state: &RouteState) -> &'t str {
-    let settings = &table.location(route_state.location).settings;
-    let known = extension(&route_state.path).and_then(|extension| {
+    media_type_of(table, route_state.location, &route_state.path)
+}
+
+/// The same of another path in a location.
+pub fn media_type_of<'t>(table: &'t Table, location: LocationId, path: &[u8]) -> &'t str {
+    let settings = &table.location(location).settings;
+    let known = extension(path).and_then(|extension| {
         // Longer than any extension there is; a lower-case copy costs no allocation.
         let mut lower = [0; 64];
         let lower = lower.get_mut(..extension.len())?;

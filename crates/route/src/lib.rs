@@ -17,11 +17,13 @@ mod location;
 pub mod log;
 pub mod log_entry;
 mod path_mapping;
+mod real_ip;
 mod redirect;
 pub mod route_state;
 mod same_access;
 mod server_name;
 mod table;
+pub mod upstream_facts;
 pub mod variable;
 pub mod zone;
 
@@ -29,12 +31,14 @@ pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
 pub use credentials::decode_base64;
 pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
-pub use fields::{added_fields, media_type};
+pub use fields::{
+    added_fields, added_trailers, has_trailers, if_range_replaced, media_type, media_type_of,
+};
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
 pub use route_state::{
-    ClientCertificate, ClientVerdict, ConnectionFacts, Request, RequestIdSeed, RouteState,
-    TlsFacts, WallTime,
+    Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Request,
+    RequestIdSeed, RouteState, TlsFacts, WallTime,
 };
 pub use table::{Machine, Table};
 pub use variable::{Sent, expand, push_variable};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Location, LocationId, LocationMatch, Pattern};
+use sekisho_config::{Location, LocationId, LocationMatch, Pattern, Programs, Settings};
 
 use crate::capture::Captures;
 
@@ -15,6 +15,9 @@ pub(crate) struct Level {
     exact: Vec<(Box<[u8]>, LocationId)>,
     /// Sorted by path.
     prefixes: Vec<Prefix>,
+    /// Prefixes with a slash at their end that are passed on, without it, sorted: who asks for one of these is sent to
+    /// the one with the slash.
+    slashless: Vec<(Box<[u8]>, LocationId)>,
     /// In the order of the file.
     patterns: Vec<(Arc<Pattern>, LocationId)>,
 }
@@ -46,6 +49,11 @@ impl Level {
             match &location.matches {
                 LocationMatch::Exact(path) => level.exact.push((path.as_slice().into(), id)),
                 LocationMatch::Prefix { path, is_final } => {
+                    if is_passed_on(&location.settings)
+                        && let Some(slashless) = path.strip_suffix(b"/")
+                    {
+                        level.slashless.push((slashless.into(), id));
+                    }
                     let (path, is_final) = (path.as_slice().into(), *is_final);
                     level.prefixes.push(Prefix { path, id, is_final, shorter: None });
                 }
@@ -54,6 +62,7 @@ impl Level {
             }
         }
         level.exact.sort_by(|a, b| a.0.cmp(&b.0));
+        level.slashless.sort_by(|a, b| a.0.cmp(&b.0));
         level.prefixes.sort_by(|a, b| a.path.cmp(&b.path));
         for index in 1..level.prefixes.len() {
             // Everything that lies between a prefix and what begins with it begins with it too, so
@@ -75,6 +84,13 @@ impl Level {
         Some(self.exact[at].1)
     }
 
+    /// The location that the path is sent to with a slash, unless it has one of its own.
+    fn slashless(&self, path: &[u8]) -> Option<LocationId> {
+        let at = self.slashless.binary_search_by(|(other, _)| other.as_ref().cmp(path)).ok()?;
+        let is_own = self.longest_prefix(path).is_some_and(|prefix| prefix.path.as_ref() == path);
+        (!is_own).then_some(self.slashless[at].1)
+    }
+
     fn longest_prefix(&self, path: &[u8]) -> Option<&Prefix> {
         let behind = self.prefixes.partition_point(|prefix| prefix.path.as_ref() <= path);
         let mut candidate = behind.checked_sub(1);
@@ -87,6 +103,18 @@ impl Level {
         }
         None
     }
+}
+
+/// Whether a program or another server answers for everything in a location.
+fn is_passed_on(settings: &Settings) -> bool {
+    let is_program =
+        settings.cgi.as_ref().is_some_and(|cgi| matches!(cgi.programs, Programs::One(_)));
+    is_program || settings.pass.is_some()
+}
+
+/// Whether a location was found for a path that lacks only its last slash.
+pub(crate) fn lacks_slash(location: &Location, path: &[u8]) -> bool {
+    matches!(&location.matches, LocationMatch::Prefix { path: own, .. } if own.len() > path.len())
 }
 
 /// The location for a path, searched from `root` (a server's own location); `root` when none matches.
@@ -107,6 +135,11 @@ pub(crate) fn find(
 fn find_within(levels: &[Level], outer: LocationId, path: &[u8], captures: &mut Captures) -> Found {
     let Some(level) = levels.get(outer.0 as usize) else { return Found::Nothing };
     if let Some(id) = level.exact(path) {
+        return Found::Final(id);
+    }
+    if !level.slashless.is_empty()
+        && let Some(id) = level.slashless(path)
+    {
         return Found::Final(id);
     }
     let mut found = Found::Nothing;

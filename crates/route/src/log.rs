@@ -74,6 +74,8 @@ impl Piece {
             }
             V::Connection
             | V::ConnectionRequests
+            | V::ConnectionTime
+            | V::Connections(_)
             | V::LimitRate
             | V::Msec
             | V::Pid
@@ -158,7 +160,7 @@ pub fn log_line(
     for piece in &format.pieces {
         match piece {
             Piece::Literal(text) => out.extend_from_slice(text),
-            Piece::RemoteAddr => match request.connection.remote {
+            Piece::RemoteAddr => match route_state.client(request.connection) {
                 Some(address) => push_ip(address.ip(), out),
                 None => out.extend_from_slice(b"unix:"),
             },
@@ -167,8 +169,8 @@ pub fn log_line(
             Piece::TimeIso8601 => out.extend_from_slice(times.iso8601(request.wall)),
             Piece::Request => push_request(format.escape, request, out),
             Piece::RequestTime => {
-                let millis = sent.map_or(0, |sent| sent.request_nanos) / 1_000_000;
-                push_seconds(millis / 1000, (millis % 1000) as u32, out);
+                let age = request.now.since(request.since);
+                push_seconds(age.as_secs(), age.subsec_millis(), out);
             }
             Piece::Status => scope.push_status(out),
             Piece::BodyBytesSent => push_number(sent.map_or(0, |sent| sent.body_bytes), out),

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sekisho_config::{LocationId, ServerId};
-use sekisho_http::{Coding, Head, Method, Status};
+use sekisho_http::{Coding, Head, Method, ProxyHeader, Status};
+use sekisho_lifecycle::Moment;
 
 use crate::access_checks::AccessProgress;
 use crate::assigned::Assignments;
 use crate::capture::Captures;
 use crate::log_entry::{LogEntries, LogEntry};
+use crate::upstream_facts::UpstreamFacts;
 
 /// What is known about a request and its connection, for decisions and variables.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,48 @@ pub struct Request<'a> {
     pub wall: WallTime,
     /// What `$request_id` is made of.
     pub request_id: RequestIdSeed,
+    /// When its first byte came, and what time it is by the same clock.
+    pub since: Moment,
+    /// Now.
+    pub now: Moment,
+    /// Whether it was behind another request in what was read.
+    pub is_pipelined: bool,
+    /// Who knows what the connections of this server do.
+    pub census: Option<&'a dyn Census>,
+}
+
+impl<'a> Request<'a> {
+    /// A request that has just come, on a server that counts nothing.
+    pub fn new(
+        head: &'a Head,
+        listen: usize,
+        connection: &'a ConnectionFacts,
+        wall: WallTime,
+        request_id: RequestIdSeed,
+    ) -> Self {
+        let (since, now) = (Moment::ZERO, Moment::ZERO);
+        let (is_pipelined, census) = (false, None);
+        Self { head, listen, connection, wall, request_id, since, now, is_pipelined, census }
+    }
+}
+
+/// Counts connections.
+pub trait Census: std::fmt::Debug {
+    /// What they do now, all workers taken together.
+    fn connections(&self) -> ConnectionCounts;
+}
+
+/// How many connections do what: `$connections_…`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionCounts {
+    /// All that are open.
+    pub active: u64,
+    /// A head has begun and is not complete.
+    pub reading: u64,
+    /// A request is being worked on or answered.
+    pub writing: u64,
+    /// Idle.
+    pub waiting: u64,
 }
 
 /// 128 random bits; `$request_id` shows them as 32 hexadecimal digits.
@@ -40,8 +84,12 @@ pub struct ConnectionFacts {
     pub remote: Option<SocketAddr>,
     /// Our own address; `None` on a Unix socket.
     pub local: Option<SocketAddr>,
+    /// What a balancer has said of it: `$proxy_protocol_…`.
+    pub proxied: Option<Arc<ProxyHeader>>,
     /// How many requests have come on it, this one included: `$connection_requests`.
     pub requests: u64,
+    /// When it was accepted.
+    pub since: Moment,
     /// Whether it is encrypted: `$https`, `$scheme`.
     pub is_tls: bool,
     /// What its handshake came to: `$ssl_…`.
@@ -156,6 +204,8 @@ pub struct RouteState {
     pub method: Method,
     /// `set $limit_rate`: bytes in a second, 0 for no limit; `None` where no `set` was run.
     pub limit_rate: Option<u64>,
+    /// The client's address as a proxy that is believed says it; see [`RouteState::client`].
+    pub(crate) real_address: Option<SocketAddr>,
     pub(crate) captures: Captures,
     /// What scripts have set.
     pub(crate) assigned: Assignments,
@@ -165,6 +215,10 @@ pub struct RouteState {
     pub(crate) log_entries: RefCell<LogEntries>,
     /// Whether a script has changed the path and stayed in the location.
     pub(crate) is_rewritten: bool,
+    /// Whether the path is no longer what the client asked for: a `rewrite`, an internal redirect.
+    pub is_moved: bool,
+    /// Which servers were asked, where another one answers.
+    pub upstream: UpstreamFacts,
     /// The last path that could be used, while a script makes another.
     pub(crate) last_path: Vec<u8>,
     /// How far it has come through the access checks.
@@ -203,11 +257,14 @@ impl Default for RouteState {
             allow: Vec::new(),
             method: Method::Other,
             limit_rate: None,
+            real_address: None,
             captures: Captures::default(),
             assigned: Assignments::default(),
             found: RefCell::default(),
             log_entries: RefCell::default(),
             is_rewritten: false,
+            is_moved: false,
+            upstream: UpstreamFacts::default(),
             last_path: Vec::new(),
             access_progress: AccessProgress::default(),
             is_routed: false,
@@ -246,11 +303,14 @@ impl RouteState {
         self.has_neighbours = false;
         self.method = Method::Other;
         self.limit_rate = None;
+        self.real_address = None;
         self.captures.clear();
         self.assigned.clear();
         self.found.get_mut().clear();
         self.log_entries.get_mut().clear();
         self.is_rewritten = false;
+        self.is_moved = false;
+        self.upstream.clear();
         self.access_progress.clear();
         self.is_routed = false;
         self.decided = None;
@@ -272,6 +332,12 @@ impl RouteState {
     /// What follows it: `PATH_INFO`, empty or beginning with a slash.
     pub fn path_info(&self) -> &[u8] {
         self.path.get(self.script_bytes..).unwrap_or_default()
+    }
+
+    /// The client's address: the peer's, or what a proxy says that is believed (`set_real_ip_from`); `None` on a
+    /// Unix socket.
+    pub fn client(&self, connection: &ConnectionFacts) -> Option<SocketAddr> {
+        self.real_address.or(connection.remote)
     }
 
     /// Who asks, if a password of theirs was right. What a client only claims is no user.

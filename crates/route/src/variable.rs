@@ -2,13 +2,17 @@
 //! outside the arguments is asked.
 
 mod tls;
+mod upstream;
 
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use sekisho_config::{AssignedId, Map, MapId, Part, ServerName, Settings, Template, Variable};
-use sekisho_http::{Fields, Head, Known, Status, date, target};
+use sekisho_config::{
+    AssignedId, ConnectionState, Map, MapId, Part, ServerName, Settings, Template, Variable,
+};
+use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, date, target};
+use sekisho_lifecycle::Moment;
 
 use crate::access_checks::LimitStatus;
 use crate::address::push_ip;
@@ -16,7 +20,7 @@ use crate::capture::Captures;
 use crate::credentials;
 use crate::log::{push_time_iso8601, push_time_local};
 use crate::path_mapping;
-use crate::route_state::{Request, RouteState};
+use crate::route_state::{Census, ConnectionFacts, Request, RouteState};
 use crate::table::Table;
 
 /// What is known after the answer was sent, for logs.
@@ -30,16 +34,14 @@ pub struct Sent<'a> {
     pub body_bytes: u64,
     /// The response's fields.
     pub fields: &'a Fields,
-    /// From the first byte of the request to the end of the answer.
-    pub request_nanos: u64,
+    /// The fields behind its body.
+    pub trailers: Option<&'a Fields>,
     /// Bytes of the request: line, fields and body.
     pub request_bytes: u64,
     /// How long the body was before it was compressed; `None` where it was not.
     pub plain_bytes: Option<u64>,
     /// Whether all of the answer has left.
     pub completed: bool,
-    /// Whether the request was pipelined.
-    pub is_pipelined: bool,
 }
 
 /// Appends a value with its variables filled in. What a variable does not have is nothing.
@@ -137,7 +139,7 @@ impl Scope<'_> {
             V::Arg(name) => put(argument(&route_state.query, name.as_bytes()).unwrap_or_default()),
             V::Args | V::QueryString => put(&route_state.query),
             V::Assigned(id) => self.assigned(*id, out),
-            V::BinaryRemoteAddr => match connection.remote.map(|remote| remote.ip()) {
+            V::BinaryRemoteAddr => match route_state.client(connection).map(|remote| remote.ip()) {
                 Some(IpAddr::V4(address)) => put(&address.octets()),
                 Some(IpAddr::V6(address)) => put(&address.octets()),
                 None => {}
@@ -147,6 +149,19 @@ impl Scope<'_> {
             V::Capture(number) => put(self.captures.numbered(*number).unwrap_or_default()),
             V::Connection => push_number(connection.id, out),
             V::ConnectionRequests => push_number(connection.requests, out),
+            V::ConnectionTime => push_age(connection.since, self.request.now, out),
+            V::Connections(what) => {
+                let counts = self.request.census.map(Census::connections).unwrap_or_default();
+                push_number(
+                    match what {
+                        ConnectionState::Active => counts.active,
+                        ConnectionState::Reading => counts.reading,
+                        ConnectionState::Writing => counts.writing,
+                        ConnectionState::Waiting => counts.waiting,
+                    },
+                    out,
+                );
+            }
             V::ContentLength => put(head.known(Known::ContentLength).unwrap_or_default()),
             V::ContentType => put(head.known(Known::ContentType).unwrap_or_default()),
             V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
@@ -160,6 +175,8 @@ impl Scope<'_> {
             V::Http(name) => push_request_field(head, name.as_bytes(), out),
             V::Https => put(if connection.is_tls { b"on" } else { b"" }),
             V::InvalidReferer => self.push_invalid_referer(out),
+            V::IsRequestPort => put(if request_port(head).is_empty() { b"" } else { b":" }),
+            V::RequestPort => put(request_port(head)),
             V::IsArgs => put(if route_state.query.is_empty() { b"" } else { b"?" }),
             V::LimitConnStatus => {
                 put(route_state
@@ -186,9 +203,17 @@ impl Scope<'_> {
             }
             V::NginxVersion => put(env!("CARGO_PKG_VERSION").as_bytes()),
             V::Pid => push_number(u64::from(self.table.machine().pid), out),
-            V::Pipe => put(if sent.is_pipelined { b"p" } else { b"." }),
-            V::RemoteAddr => push_address(connection.remote, out),
-            V::RemotePort => push_port(connection.remote, out),
+            V::ProxyAddr => push_proxied(connection, |it| it.source, push_address, out),
+            V::ProxyPort => push_proxied(connection, |it| it.source, push_port, out),
+            V::ProxyServerAddr => {
+                push_proxied(connection, |it| it.destination, push_address, out);
+            }
+            V::ProxyServerPort => push_proxied(connection, |it| it.destination, push_port, out),
+            V::Pipe => put(if self.request.is_pipelined { b"p" } else { b"." }),
+            V::RemoteAddr => push_address(route_state.client(connection), out),
+            V::RemotePort => push_port(route_state.client(connection), out),
+            V::RealipRemoteAddr => push_address(connection.remote, out),
+            V::RealipRemotePort => push_port(connection.remote, out),
             V::RemoteUser => {
                 let start = out.len();
                 let field = head.known(Known::Authorization).unwrap_or_default();
@@ -219,11 +244,7 @@ impl Scope<'_> {
                 _ => head.method_name(),
             }),
             V::GzipRatio => push_ratio(sent.plain_bytes, sent.body_bytes, out),
-            V::RequestTime => push_seconds(
-                sent.request_nanos / 1_000_000_000,
-                (sent.request_nanos / 1_000_000 % 1000) as u32,
-                out,
-            ),
+            V::RequestTime => push_age(self.request.since, self.request.now, out),
             V::RequestUri => {
                 let target = head.target();
                 match target::split_authority(target) {
@@ -238,6 +259,11 @@ impl Scope<'_> {
             V::SecureLink => self.push_secure_link(out),
             V::SecureLinkExpires => self.push_secure_link_expires(out),
             V::SentHttp(name) => push_sent_field(sent.fields, name.as_bytes(), out),
+            V::SentTrailer(name) => {
+                if let Some(trailers) = sent.trailers {
+                    push_sent_field(trailers, name.as_bytes(), out);
+                }
+            }
             V::ServerAddr => push_address(connection.local, out),
             V::ServerName => self.push_server_name(out),
             V::ServerPort => push_port(connection.local, out),
@@ -251,6 +277,7 @@ impl Scope<'_> {
             }
             V::Status => self.push_status(out),
             V::Tls(variable) => tls::put(connection.tls.as_deref(), *variable, out),
+            V::Upstream(variable) => self.push_upstream(variable, out),
             V::TimeIso8601 => push_time_iso8601(*wall, out),
             V::TimeLocal => push_time_local(*wall, out),
         }
@@ -314,14 +341,24 @@ impl Scope<'_> {
     fn geo(&self, at: u32, out: &mut Vec<u8>) {
         let Some(geo) = self.table.config().http.geos.get(at as usize) else { return };
         let address = match &geo.address {
-            None => self.request.connection.remote.map(|remote| remote.ip()),
+            None => self.route_state.client(self.request.connection).map(|client| client.ip()),
             Some(template) => {
                 let mut text = Vec::new();
                 self.nested(template, &mut text);
                 std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok())
             }
         };
-        out.extend_from_slice(geo.value(address.unwrap_or(Ipv4Addr::BROADCAST.into())));
+        let mut address = address.unwrap_or(Ipv4Addr::BROADCAST.into());
+        if geo.has_proxies() {
+            let mut lines: Vec<&[u8]> =
+                self.request.head.values_like(None, b"x-forwarded-for").collect();
+            lines.reverse();
+            let texts = lines.into_iter().flat_map(|line| line.rsplit(|byte| *byte == b','));
+            let parsed =
+                texts.map(|text| std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok());
+            address = geo.forwarded(address, parsed.map_while(|address| address));
+        }
+        out.extend_from_slice(geo.value(address));
     }
 
     /// The value of a `map`: what was found first holds for the whole request, unless it is volatile.
@@ -434,6 +471,21 @@ pub(crate) fn push_seconds(secs: u64, millis: u32, out: &mut Vec<u8>) {
     date::push_two((millis % 100) as u8, out);
 }
 
+/// From a moment on, as seconds with milliseconds.
+fn push_age(since: Moment, now: Moment, out: &mut Vec<u8>) {
+    let age = now.since(since);
+    push_seconds(age.as_secs(), age.subsec_millis(), out);
+}
+
+/// The port that the client asked for: that of the target, else that of `Host`.
+fn request_port(head: &Head) -> &[u8] {
+    let host = || head.known(Known::Host).unwrap_or_default();
+    let authority = target::split_authority(head.target()).map_or_else(host, |(found, _)| found);
+    let name_bytes = authority.iter().rposition(|byte| *byte == b']').unwrap_or_default();
+    let behind = &authority[name_bytes..];
+    behind.iter().position(|byte| *byte == b':').map_or(b"", |at| &behind[at + 1..])
+}
+
 fn push_address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
     match address {
         Some(address) => push_ip(address.ip(), out),
@@ -441,8 +493,21 @@ fn push_address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
     }
 }
 
+/// What a balancer has said, if one has.
+fn push_proxied(
+    connection: &ConnectionFacts,
+    which: fn(ProxyAddresses) -> SocketAddr,
+    push: fn(Option<SocketAddr>, &mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
+    if let Some(addresses) = connection.proxied.as_deref().and_then(|it| it.addresses) {
+        push(Some(which(addresses)), out);
+    }
+}
+
+/// A proxy need not say a port.
 fn push_port(address: Option<SocketAddr>, out: &mut Vec<u8>) {
-    if let Some(address) = address {
+    if let Some(address) = address.filter(|address| address.port() > 0) {
         push_number(u64::from(address.port()), out);
     }
 }

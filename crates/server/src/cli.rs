@@ -63,6 +63,12 @@ pub(crate) enum Command {
     Serve(Serve),
     /// See and control a running server: its sessions, requests, metrics; reload, stop
     Ctl(crate::ctl::Ctl),
+    /// Tell on one page what becomes of an nginx configuration: what works, differs, is missing. Ends with 0 where it
+    /// means the same, 2 where something differs, 1 where it does not load
+    Migrate(crate::migrate::Migrate),
+    /// Write man pages and shell completions into a folder
+    #[command(hide = true)]
+    Manual { folder: PathBuf },
 }
 
 /// What `sekisho serve` takes.
@@ -72,28 +78,70 @@ pub(crate) struct Serve {
     /// The folder
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
-    /// Where to listen: PORT, ADDRESS:PORT or unix:PATH; may be given several times
+    /// Where to listen: PORT (every address of this machine), ADDRESS[:PORT] or unix:PATH; repeatable.
+    /// Default: this machine only
     #[arg(long, short = 'l', value_name = "ADDR")]
     pub(crate) listen: Vec<String>,
-    /// Show the content of folders that have no index.html
+    /// Serve by HTTPS: with a certificate that is ordered for this public name (ACME), or without a name with one
+    /// from an authority of this machine's own
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) https: Option<String>,
+    /// The ACME directory to order from; Let's Encrypt where it is not said
+    #[arg(long, value_name = "URL", requires = "https")]
+    pub(crate) acme_directory: Option<String>,
+    /// Who has signed that directory's own certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "https")]
+    pub(crate) acme_root: Option<PathBuf>,
+    /// The port, where --listen names none; 0 is any free port [default: 8080]
+    #[arg(long, short = 'p', value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// Ask for this user and password; without `:PASS` the password is read from the terminal
+    #[arg(long, value_name = "USER[:PASS]")]
+    pub(crate) password: Option<String>,
+    /// List the content of folders that have no index.html
     #[arg(long, visible_alias = "listing")]
     pub(crate) open_listing: bool,
-    /// Run programs: what lies below cgi-bin, and files that end in .cgi .sh .py .pl .php
+    /// Offer folders as .zip and .tar; lists folders, too
     #[arg(long)]
-    pub(crate) cgi: bool,
-    /// Run them also where the server is root
-    #[arg(long, requires = "cgi")]
-    pub(crate) cgi_allow_root: bool,
-    /// Take uploads: by PUT, by forms, and resumable ones; folders are made as needed
+    pub(crate) archive: bool,
+    /// The heading of the listings
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) title: Option<String>,
+    /// Accept uploads by PUT, by forms, and resumable ones (tus); missing folders are created
     #[arg(long)]
     pub(crate) upload: bool,
-    /// Let clients delete and rename files and empty folders
+    /// Let clients delete and rename files and folders
     #[arg(long)]
     pub(crate) delete: bool,
+    /// Serve WebDAV, for reading and writing: mount the folder, copy trees, lock files
+    #[arg(long)]
+    pub(crate) webdav: bool,
+    /// Run CGI programs: files in cgi-bin, and files that end in .cgi .sh .py .pl .php
+    #[arg(long)]
+    pub(crate) cgi: bool,
+    /// Allow CGI programs when running as root
+    #[arg(long, requires = "cgi")]
+    pub(crate) cgi_allow_root: bool,
+    /// How long a CGI program may print nothing, such as 30s or 5m
+    #[arg(long, requires = "cgi", value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Answer unknown paths with /index.html, for single-page applications
+    #[arg(long, conflicts_with_all = ["upload", "delete", "webdav"])]
+    pub(crate) spa: bool,
+    /// Let pages of other sites read the files (CORS)
+    #[arg(long)]
+    pub(crate) cors: bool,
+    /// Whether to compress answers with gzip, brotli or zstd
+    #[arg(long, value_name = "on|off", default_value = "on", default_missing_value = "on", num_args = 0..=1,
+          require_equals = true, value_parser = ["on", "off"], hide_possible_values = true)]
+    pub(crate) compress: String,
     /// Serve files and folders whose names begin with a dot, too
     #[arg(long)]
     pub(crate) hidden: bool,
-    /// Answer to this name, too, where only loopback names are answered to; may be given several times
+    /// Show the address as a QR code
+    #[arg(long)]
+    pub(crate) qr: bool,
+    /// Answer to this host name, too, on loopback addresses; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
     /// Do not write a line for each request
@@ -102,6 +150,13 @@ pub(crate) struct Serve {
     /// How many workers; one for each core with `auto`
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) workers: String,
+}
+
+impl Serve {
+    /// Whether folders are listed.
+    pub(crate) fn shows_listing(&self) -> bool {
+        self.open_listing || self.archive
+    }
 }
 
 /// `-s`

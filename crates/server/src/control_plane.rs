@@ -1,5 +1,6 @@
 //! The control plane: one thread that serves native sessions (E1–E9), at the addresses of the `endpoint` block and at
-//! the server's own control socket, an abstract Unix socket named `sekisho/<pid>` that every server has. From
+//! the server's own control socket, an abstract Unix socket named `sekisho/<pid>` with a file beside it
+//! (`local_socket.rs`) that every server has. From
 //! here every session of every protocol is seen and controlled: the workers are asked by their order channels,
 //! what concerns the whole server is asked of the main thread.
 //!
@@ -8,15 +9,14 @@
 mod control;
 mod host;
 mod http;
+mod log_pace;
 mod memory;
+mod memory_guard;
 mod metrics;
 mod operators;
 mod status;
 mod worker_registry;
 
-use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use sekisho_net::{Site, WorkerCommand};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use crate::local_socket::{LocalSockets, SocketFile};
 use crate::reload::ReloadResult;
 use crate::{Problem, privilege};
 
@@ -78,24 +79,8 @@ pub(crate) struct ControlPlane {
     commands: UnboundedSender<ControlCommand>,
     requests: UnboundedReceiver<ServerRequest>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The socket of the control socket: opened early, while we may still be root.
-#[derive(Debug)]
-pub(crate) struct ControlSocket(UnixListener);
-
-impl ControlSocket {
-    /// Opens the control socket of this process.
-    pub(crate) fn open() -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&control_socket_address(std::process::id())?)?;
-        listener.set_nonblocking(true)?;
-        Ok(Self(listener))
-    }
-}
-
-/// Where the control socket of a process is.
-pub(crate) fn control_socket_address(pid: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("sekisho/{pid}"))
+    /// The control socket's, for as long as it is listened on.
+    _file: Option<SocketFile>,
 }
 
 /// The addresses of the block as sockets are opened for.
@@ -112,7 +97,7 @@ pub(crate) fn listens(endpoint: &Endpoint) -> Vec<Listen> {
 impl ControlPlane {
     /// Starts the thread.
     pub(crate) fn start(
-        control_socket: Option<ControlSocket>,
+        control_socket: Option<LocalSockets>,
         started: Instant,
         shared: Arc<Shared>,
         logs: Arc<Logs>,
@@ -123,19 +108,20 @@ impl ControlPlane {
         let (ask, questions) = unbounded_channel();
         // There is one control plane in a process.
         let _ = shared.status.set(ask);
+        let (listeners, file) = control_socket
+            .map_or_else(Default::default, |sockets| (sockets.listeners, sockets.file));
         let body = move || {
             let _exit_notifier = exit_notifier;
             if privilege::give_up_rest_in_thread().is_err() {
                 // It cannot be; nobody shall be asked by whoever may more than they should.
                 return;
             }
-            let control_socket = control_socket.map(|ControlSocket(listener)| listener);
-            host::run(control_socket, started, (shared, logs), (inbox, questions), outbox);
+            host::run(listeners, started, (shared, logs), (inbox, questions), outbox);
         };
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(body).map_err(
             |error| Problem::new(format_args!("cannot start the control plane: {error}")),
         )?;
-        Ok(Self { commands, requests, thread: Some(thread) })
+        Ok(Self { commands, requests, thread: Some(thread), _file: file })
     }
 
     /// Tells it something. One that has ended is not told; its end is known elsewhere.

@@ -2,6 +2,7 @@
 //! Tables for people, JSON for scripts, and an exit status that says what went wrong.
 
 mod call;
+mod certificates;
 mod connect;
 mod memory;
 mod metrics;
@@ -80,6 +81,8 @@ enum Command {
     Metrics(metrics::Options),
     /// Show what is held in memory, by kind
     Memory(memory::Options),
+    /// List the certificates that are shown to clients
+    Certificates(certificates::Options),
     /// Call a service
     Call(call::Options),
     /// A live view of all sessions
@@ -276,6 +279,7 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
         }
         Command::Metrics(options) => metrics::run(options, &mut server),
         Command::Memory(options) => memory::run(options, &mut server),
+        Command::Certificates(options) => certificates::run(options, &mut server),
         Command::Call(options) => call::run(options, server),
         Command::Top { every } => top::run(&mut server, *every),
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 use sekisho_config::Source;
@@ -27,6 +28,17 @@ impl Source for Disk {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
         entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()
+    }
+
+    fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let found = (host, port).to_socket_addrs().map_err(|error| error.to_string())?;
+        let mut all: Vec<SocketAddr> = Vec::new();
+        for address in found {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        Ok(all)
     }
 
     fn cannot_become(&self, user: &str) -> Option<String> {

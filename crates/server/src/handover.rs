@@ -1,5 +1,4 @@
-//! The handover to a new process: an abstract Unix socket named `sekisho/<pid>/handover` that takes one line
-//! and gives one answer, with descriptors. All else is asked at the control socket (`control_plane.rs`), whose protocol
+//! The handover to a new process: a Unix socket (`local_socket.rs`) that takes one line and gives one answer, with descriptors. All else is asked at the control socket (`control_plane.rs`), whose protocol
 //! has no descriptors. Only root and our own user are listened to; whoever asks makes sure that the process
 //! it meant answers.
 
@@ -9,9 +8,8 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +22,8 @@ use sekisho_config::ListenAddress;
 use sekisho_net::listen::{Holder, Inherited};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
+
+use crate::local_socket::{self, LocalSockets, Purpose, SocketFile};
 
 /// How long somebody may take to say what they want, or to take the answer.
 const SPEAK_LIMIT: Duration = Duration::from_secs(2);
@@ -93,17 +93,18 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Handover {
     calls: mpsc::Receiver<Call>,
+    _file: Option<SocketFile>,
 }
 
 impl Handover {
-    /// Opens the socket of this process. Called inside of a runtime.
-    pub(crate) fn open() -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&address(std::process::id())?)?;
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::UnixListener::from_std(listener)?;
+    /// Listens at the sockets of this process. Called inside of a runtime.
+    pub(crate) fn listen(sockets: LocalSockets) -> io::Result<Self> {
         let (sender, calls) = mpsc::channel(CALLS_MAX);
-        tokio::spawn(take_calls(listener, sender));
-        Ok(Self { calls })
+        for listener in sockets.listeners {
+            let listener = tokio::net::UnixListener::from_std(listener)?;
+            tokio::spawn(take_calls(listener, sender.clone()));
+        }
+        Ok(Self { calls, _file: sockets.file })
     }
 
     /// The next call.
@@ -342,16 +343,7 @@ fn receive(
 }
 
 fn call(pid: u32, question: HandoverRequest, said: &str) -> io::Result<Option<UnixStream>> {
-    let mut stream = match UnixStream::connect_addr(&address(pid)?) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    // Anybody may take a name that nobody has.
-    let peer = socket_peercred(&stream)?;
-    if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
-        return Ok(None);
-    }
+    let Some(mut stream) = local_socket::connect(pid, Purpose::Handover)? else { return Ok(None) };
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(SPEAK_LIMIT))?;
     stream.write_all(line_of(question, said).as_bytes())?;
@@ -364,10 +356,6 @@ fn line_of(question: HandoverRequest, said: &str) -> String {
     let said: String = said[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let space = if said.is_empty() { "" } else { " " };
     format!("{}{space}{said}\n", question.word())
-}
-
-fn address(pid: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("sekisho/{pid}/handover"))
 }
 
 #[cfg(test)]

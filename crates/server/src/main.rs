@@ -2,11 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod certificates;
 mod cli;
 mod control_plane;
 mod ctl;
 mod disk;
 mod handover;
+mod https;
+mod local_socket;
+mod manual;
+mod migrate;
 mod opening;
 mod path_access;
 mod pid_file;
@@ -14,6 +19,7 @@ mod privilege;
 mod reload;
 mod run;
 mod sandbox;
+mod serve;
 mod service_manager;
 mod setup;
 mod start;

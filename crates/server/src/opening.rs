@@ -11,13 +11,14 @@ use rustix::process::{Resource, Rlimit};
 use sekisho_config::{Config, Level, Listen};
 use sekisho_log::Logs;
 use sekisho_net::listen::{BindError, Inherited};
-use sekisho_net::{Site, Sockets, Zones};
+use sekisho_net::{Groups, Site, Sockets, Zones};
 
-use crate::control_plane::{self, ControlSocket, Rules};
+use crate::control_plane::{self, Rules};
 use crate::handover::Handover;
+use crate::local_socket::{LocalSockets, Purpose};
 use crate::pid_file::PidFile;
-use crate::run::{machine, rules};
-use crate::{Problem, privilege, service_manager, user};
+use crate::run::{machine, rules, worker_count};
+use crate::{Problem, certificates, local_socket, privilege, service_manager, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -38,6 +39,22 @@ pub(crate) fn raise_descriptor_limit(wanted: Option<u64>) -> Result<(), Problem>
         // Asked for by nobody: what there is will do.
         Err(_) if wanted.is_none() => Ok(()),
         Err(error) => Err(Problem::new(format_args!("worker_rlimit_nofile: {error}"))),
+    }
+}
+
+/// What a worker opens for itself, and one socket for each address that is listened on.
+const WORKER_DESCRIPTORS: usize = 12;
+
+/// Refuses a number of workers that cannot all be started: one line instead of one for each of them.
+pub(crate) fn check_worker_count(config: &Config) -> Result<(), Problem> {
+    let count = worker_count(config);
+    let needed = count.saturating_mul(WORKER_DESCRIPTORS + config.http.listens.len());
+    match rustix::process::getrlimit(Resource::Nofile).current {
+        Some(limit) if needed as u64 > limit => Err(Problem::new(format_args!(
+            "{count} workers need about {needed} file descriptors and the limit is {limit}: start fewer \
+             (worker_processes, --workers) or raise the limit (ulimit -n)"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -81,7 +98,7 @@ pub(crate) struct Opened {
     pub(crate) site: Site,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) handover: io::Result<Handover>,
-    pub(crate) control_socket: io::Result<ControlSocket>,
+    pub(crate) control_socket: io::Result<LocalSockets>,
     pub(crate) rules: Rules,
     /// What the log shall be told.
     pub(crate) notes: Vec<(Level, String)>,
@@ -91,16 +108,19 @@ pub(crate) struct Opened {
 pub(crate) fn open_rest(
     config: &Arc<Config>,
     logs: &Arc<Logs>,
-    zones: &Zones,
+    (zones, groups): (&Zones, &Groups),
     shared_pid_file: Option<(PathBuf, File)>,
 ) -> Result<Opened, Problem> {
     let rules = rules(config)?;
-    let site = Site::new(Arc::clone(config), logs, zones, machine()).map_err(Problem::new)?;
+    let site =
+        Site::new(Arc::clone(config), logs, zones, groups, machine()).map_err(Problem::new)?;
     let pid_file = write_pid_file(config, shared_pid_file)?;
-    let (handover, control_socket) = (Handover::open(), ControlSocket::open());
+    let handover = local_socket::open(Purpose::Handover).and_then(Handover::listen);
+    let control_socket = local_socket::open(Purpose::Control);
     if let Some(identity) = user::identity(config)?.filter(|identity| identity.uid != 0) {
         logs.give_new_files_to(identity.uid, identity.gid);
     }
+    certificates::prepare(config, user::identity(config)?.as_ref())?;
     let notes = privilege::give_up(config)?;
     privilege::without_rest(|| logs.start())
         .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;

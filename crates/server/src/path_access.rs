@@ -13,7 +13,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use sekisho_config::{Cgi, CgiStderr, Config, LogTarget, Outcome, Programs, Report};
+use sekisho_config::{AccessTarget, Cgi, CgiStderr, Config, LogTarget, Outcome, Programs, Report};
 
 use crate::sandbox::paths;
 use crate::user::{self, Identity};
@@ -91,6 +91,8 @@ type Obstacles = BTreeMap<String, (Need, PathBuf)>;
 pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     let mut wanted = wanted(config, outcome);
     let mut reports = missing_programs(&wanted, outcome);
+    reports.extend(missing_folders(&wanted, outcome));
+    reports.extend(interpreters_as_programs(config, outcome));
     // Who cannot be found is an error elsewhere.
     let Ok(identity) = user::identity(config) else { return reports };
     let (who, found) = match identity {
@@ -134,7 +136,11 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
     config.main.error_logs.iter().for_each(|it| log(&it.target));
     for settings in config.http.locations.iter().map(|it| &it.settings) {
         settings.error_logs.iter().for_each(|it| log(&it.target));
-        settings.access_logs.iter().for_each(|it| log(&it.target));
+        for access_log in settings.access_logs.iter() {
+            if let AccessTarget::Fixed(target) = &access_log.target {
+                log(target);
+            }
+        }
         if let Some(CgiStderr::To(target)) = settings.cgi.as_ref().map(|cgi| &cgi.stderr) {
             log(target);
         }
@@ -176,6 +182,61 @@ fn missing_programs(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
         need.warning(outcome, path, message)
     };
     missing.take(TOLD_MAX).map(report).collect()
+}
+
+/// Folders that are served and do not exist.
+fn missing_folders(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
+    let is_missing =
+        |path: &Path| fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let is_served = |need: Need| matches!(need, Need::Serve | Need::Change);
+    let missing = wanted.iter().filter(|(need, path)| {
+        is_served(*need) && is_missing(path) && outcome.is_named(need.directives(), path)
+    });
+    let report = |(need, path): &(Need, PathBuf)| {
+        let message = format!("\"{0}\" does not exist: {1}", path.display(), need.outcome(path));
+        need.warning(outcome, path, message)
+    };
+    missing.take(TOLD_MAX).map(report).collect()
+}
+
+/// Interpreters named as the program of a `cgi_pass`: they would be handed themselves as the script, because
+/// `SCRIPT_FILENAME` names the program that is run.
+fn interpreters_as_programs(config: &Config, outcome: &Outcome) -> Vec<Report> {
+    let mut told = BTreeSet::new();
+    for cgi in config.http.locations.iter().filter_map(|it| it.settings.cgi.as_deref()) {
+        let Programs::One(pass) = &cgi.programs else { continue };
+        let Some(program) = pass.program.as_literal() else { continue };
+        if is_interpreter(program) && cgi.interpreter.is_none() {
+            told.insert(PathBuf::from(OsStr::from_bytes(program)));
+        }
+    }
+    let report = |path: PathBuf| {
+        let name = path.file_name().unwrap_or_default().display().to_string();
+        let message =
+            format!("\"{name}\" is an interpreter and not a CGI program: it would run itself");
+        let extension = match name.get(..3) {
+            Some("php") => ".php",
+            Some("pyt") => ".py",
+            Some("per") => ".pl",
+            _ => ".sh",
+        };
+        let help = format!(
+            "write \"cgi_extension {extension} {};\" instead of cgi_pass: the files themselves are its scripts",
+            path.display()
+        );
+        outcome.warning_about(&["cgi_pass"], &path, message).help(help)
+    };
+    told.into_iter().take(TOLD_MAX).map(report).collect()
+}
+
+/// Whether a program is one of the usual interpreters, with or without a version in its name.
+fn is_interpreter(program: &[u8]) -> bool {
+    const NAMES: [&[u8]; 8] =
+        [b"php-cgi", b"php", b"python", b"perl", b"ruby", b"bash", b"sh", b"dash"];
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let bare = name.trim_ascii_end();
+    let end = bare.iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.');
+    end.is_some_and(|end| NAMES.contains(&&bare[..=end]))
 }
 
 /// What stands in the way of somebody else. They are looked for by a thread that becomes them: the kernel alone

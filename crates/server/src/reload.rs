@@ -91,8 +91,9 @@ impl Server {
     ) -> Result<Vec<String>, Problem> {
         let notes = privilege::at_reload(&config)?;
         let count = worker_count(&config);
-        let mut site = Site::new(Arc::clone(&config), &self.logs, &self.zones, machine())
-            .map_err(Problem::new)?;
+        let mut site =
+            Site::new(Arc::clone(&config), &self.logs, &self.zones, &self.groups, machine())
+                .map_err(Problem::new)?;
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let rules = rules(&config)?;
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;
@@ -142,6 +143,9 @@ impl Server {
         self.take_choice(choice);
         self.commit(change);
         self.start_control_plane(rules, listeners);
+        if let Err(problem) = self.certificates.take_up(&self.site) {
+            self.log(Level::Error, &problem.to_string());
+        }
         self.sweep_leftovers();
         Ok(warnings)
     }

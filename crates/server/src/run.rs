@@ -10,11 +10,12 @@ use sekisho_lifecycle::drain::{Drain, Fact, Order as DrainOrder, Outcome};
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_net::listen::Listener;
-use sekisho_net::{Clock, Site, Sockets, WorkerCommand, Zones};
+use sekisho_net::{Clock, Groups, Site, Sockets, WorkerCommand, Zones};
 use sekisho_route::Machine;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::certificates::Certificates;
 use crate::control_plane::{self, ControlPlane, Operators, Rules};
 use crate::handover::{self, Call, Handover, HandoverRequest};
 use crate::opening::{self, Opened};
@@ -25,7 +26,7 @@ use crate::setup::{self, Plan};
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
-use crate::{Problem, sandbox, user};
+use crate::{Problem, local_socket, sandbox, user};
 
 /// The signals that control a server, taken before anybody can know whom to send them to: one that comes
 /// while the server starts waits, and does not kill it.
@@ -68,6 +69,8 @@ enum ServerEvent {
     WorkerEnded(Ended),
     /// A file could not be had: a place may have changed.
     SandboxRecheck,
+    /// A worker woke up after all of them had slept.
+    WorkerWoke,
     TimePassed,
 }
 
@@ -89,6 +92,9 @@ pub(crate) struct Server {
     pub(crate) site: Arc<Site>,
     /// Where rates and places are counted: they outlive a reload.
     pub(crate) zones: Zones,
+    pub(crate) groups: Groups,
+    /// Who sees to certificates that change by themselves.
+    pub(crate) certificates: Certificates,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -123,6 +129,7 @@ impl Server {
         let heap_before = heap_bytes();
         let config = plan.read_or_report()?;
         opening::raise_descriptor_limit(config.main.worker_rlimit_nofile)?;
+        opening::check_worker_count(&config)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -143,8 +150,8 @@ impl Server {
         let endpoint_sockets = open(&control_plane::listens(&config.main.endpoint), 1)
             .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();
-        let zones = Zones::default();
-        let opened = opening::open_rest(&config, &logs, &zones, offer.pid_file);
+        let (zones, groups) = (Zones::default(), Groups::default());
+        let opened = opening::open_rest(&config, &logs, (&zones, &groups), offer.pid_file);
         let opened = opened.inspect_err(|_| {
             sockets.remove_files_but(&inherited);
             endpoint_sockets.remove_files_but(&inherited);
@@ -157,12 +164,11 @@ impl Server {
             // There is one server in a process.
             let _ = workers.shared().user.set(name.to_owned());
         }
-        let (control_socket, control_socket_error) = match control_socket {
-            Ok(control_socket) => (Some(control_socket), None),
-            Err(error) => (None, Some(error)),
-        };
+        let (control_socket, control_socket_error) = local_socket::control_socket(control_socket);
         let control_plane =
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
+        let site = Arc::new(site);
+        let certificates = Certificates::start(&site, started)?;
         let mut server = Self {
             plan,
             program,
@@ -174,8 +180,10 @@ impl Server {
             clock: Clock::new(started),
             logs,
             sockets,
-            site: Arc::new(site),
+            site,
             zones,
+            groups,
+            certificates,
             workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),
@@ -191,7 +199,7 @@ impl Server {
             is_control_plane_busy: true,
             is_replaced: false,
         };
-        server.tell_opened(&complaints, &notes, control_socket_error.as_ref());
+        server.tell_opened(&complaints, &notes, control_socket_error.as_deref());
         match handover {
             Ok(handover) => server.handover = Some(handover),
             Err(error) => server.log(Level::Warn, &format!("no socket for upgrades: {error}")),
@@ -300,6 +308,10 @@ impl Server {
                     self.check_sandbox_paths();
                     DrainOrder::Nothing
                 }
+                ServerEvent::WorkerWoke => {
+                    self.watch.workers_woke(self.clock.now());
+                    DrainOrder::Nothing
+                }
                 ServerEvent::TimePassed => self.time_passed(),
             };
             if let Some(outcome) = self.carry_out(order) {
@@ -351,6 +363,7 @@ impl Server {
             event = self.control_plane.next() => ServerEvent::FromControlPlane(event),
             ended = self.workers.next_end() => ServerEvent::WorkerEnded(ended),
             () = shared.sandbox_recheck.notified() => ServerEvent::SandboxRecheck,
+            () = shared.wake_alarm.set_off() => ServerEvent::WorkerWoke,
             () = time => ServerEvent::TimePassed,
         }
     }

@@ -24,7 +24,7 @@ use sekisho_sys::{Right, Ruleset};
 
 use crate::run::{Server, worker_count};
 use crate::{Problem, privilege};
-use paths::SandboxPaths;
+use paths::{Network, SandboxPaths};
 
 /// How often the places are looked at, at the most.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -39,8 +39,8 @@ pub(crate) struct Domain {
     paths: Vec<Opened>,
     /// Places that were named and not there.
     missing: Vec<PathBuf>,
-    /// Whether TCP is forbidden, as it is where no program is run.
-    is_quiet: bool,
+    /// What is allowed of TCP.
+    network: Network,
     starter: mpsc::Sender<Start>,
 }
 
@@ -119,8 +119,7 @@ pub(crate) fn choose(
         notes.push((Level::Warn, text));
     }
     let (opened, missing) = open_all(&paths);
-    let is_quiet = !paths.has_programs;
-    if let Some(current) = current.filter(|it| it.will_do(&opened, is_quiet, fit)) {
+    if let Some(current) = current.filter(|it| it.will_do(&opened, &paths.network, fit)) {
         return Ok(Choice { domain: Some(Arc::clone(current)), notes });
     }
     for (path, error) in &missing {
@@ -129,7 +128,7 @@ pub(crate) fn choose(
         notes.push((level, format!("sandbox: {} is left out: {error}", path.display())));
     }
     let missing = missing.into_iter().map(|(path, _)| path).collect();
-    let domain = Domain::start(opened, missing, is_quiet)
+    let domain = Domain::start(opened, missing, paths.network)
         .map_err(|error| Problem::new(format_args!("no sandbox can be made: {error}")))?;
     notes.push((Level::Info, format!("sandbox: {} places", domain.paths.len())));
     for place in &domain.paths {
@@ -220,9 +219,17 @@ impl Domain {
     fn start(
         opened: Vec<(Opened, File)>,
         missing: Vec<PathBuf>,
-        is_quiet: bool,
+        network: Network,
     ) -> io::Result<Self> {
-        let ruleset = Ruleset::new(is_quiet)?;
+        let ruleset = Ruleset::new(network != Network::Free)?;
+        if let Network::Ports(ports, binds) = &network {
+            for port in ports {
+                ruleset.allow_connect(*port)?;
+            }
+            if *binds {
+                ruleset.allow_bind()?;
+            }
+        }
         let mut paths = Vec::with_capacity(opened.len());
         for (place, file) in opened {
             ruleset.allow(file.as_fd(), file.metadata()?.is_dir(), place.right)?;
@@ -246,7 +253,7 @@ impl Domain {
         };
         Builder::new().name("starter".into()).stack_size(128 << 10).spawn(body)?;
         outcome.recv().map_err(io::Error::other)??;
-        Ok(Self { paths, missing, is_quiet, starter })
+        Ok(Self { paths, missing, network, starter })
     }
 
     /// How many places there are.
@@ -267,15 +274,15 @@ impl Domain {
     }
 
     /// Whether everything that is wanted is allowed here; and, where it must fit, nothing else.
-    fn will_do(&self, wanted: &[(Opened, File)], is_quiet: bool, fit: Fit) -> bool {
+    fn will_do(&self, wanted: &[(Opened, File)], network: &Network, fit: Fit) -> bool {
         let allows = |has: &Opened, wanted: &Opened| {
             has.identity == wanted.identity && has.right.covers(wanted.right)
         };
         let is_covered =
             |(place, _): &(Opened, File)| self.paths.iter().any(|it| allows(it, place));
         let is_wanted = |place: &Opened| wanted.iter().any(|(it, _)| allows(it, place));
-        let fits = self.is_quiet == is_quiet && self.paths.iter().all(is_wanted);
-        (is_quiet || !self.is_quiet)
+        let fits = self.network == *network && self.paths.iter().all(is_wanted);
+        self.network.covers(network)
             && wanted.iter().all(is_covered)
             && (fit == Fit::Covering || fits)
     }

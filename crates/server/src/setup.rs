@@ -89,6 +89,11 @@ impl Plan {
         outcome
     }
 
+    /// Reads the configuration, with what was read, for whoever looks at it and does not use it.
+    pub(crate) fn look(&self) -> Outcome {
+        self.load()
+    }
+
     fn load(&self) -> Outcome {
         let memory;
         let source: &dyn Source = match &self.builtin {

@@ -10,10 +10,10 @@ use rustix::process::Pid;
 use sekisho_config::ListenAddress;
 use sekisho_net::site::PRODUCT;
 
-use crate::cli::{Cli, Command, Flags, Serve, SignalName};
+use crate::cli::{Cli, Command, Flags, SignalName};
 use crate::run::Server;
 use crate::setup::{self, Plan};
-use crate::{Problem, builtin, ctl, pid_file, upgrade};
+use crate::{Problem, builtin, ctl, manual, migrate, pid_file, serve, upgrade};
 
 const DEFAULT_PORT: u16 = 8080;
 
@@ -21,8 +21,12 @@ const DEFAULT_PORT: u16 = 8080;
 pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     let flags = cli.flags;
     match cli.command {
-        Some(Command::Serve(serve)) => return serve_folder(&serve),
+        Some(Command::Serve(serve)) => return serve::run(serve),
         Some(Command::Ctl(ctl)) => return Ok(ctl::run(&ctl)),
+        Some(Command::Migrate(migrate)) => return migrate::run(&migrate),
+        Some(Command::Manual { folder }) => {
+            return manual::write(&folder).map(|()| ExitCode::SUCCESS);
+        }
         None => {}
     }
     if flags.version || flags.build {
@@ -128,46 +132,9 @@ fn free_port() -> std::io::Result<u16> {
     Ok(found.local_addr()?.port())
 }
 
-/// `sekisho serve`.
-fn serve_folder(serve: &Serve) -> Result<ExitCode, Problem> {
-    let dir = std::fs::canonicalize(&serve.dir)
-        .map_err(|error| Problem::new(format_args!("{}: {error}", serve.dir.display())))?;
-    if !dir.is_dir() {
-        return Err(Problem::new(format_args!("{}: not a directory", serve.dir.display())));
-    }
-    if let Err(error) = std::fs::read_dir(&dir) {
-        return Err(Problem::new(format_args!("{}: {error}", serve.dir.display())));
-    }
-    if serve.cgi && crate::user::is_root() && !serve.cgi_allow_root {
-        return Err(Problem::new(
-            "programs would be run by root: serve the folder as somebody with fewer rights, or say --cgi-allow-root",
-        ));
-    }
-    for listen in &serve.listen {
-        if let Err(wrong) = sekisho_config::listen::addresses(listen.as_bytes()) {
-            return Err(Problem::new(format_args!("--listen {listen}: {wrong}")));
-        }
-    }
-    let text = builtin::folder(serve);
-    let server = Server::start(Plan::builtin(text, dir.clone()))?;
-    for address in server.addresses() {
-        println!("Sekisho serves {} on {}", dir.display(), link(&address));
-    }
-    if serve.cgi {
-        println!("What lies below cgi-bin is run, and files that end in .cgi .sh .py .pl .php.");
-    }
-    if !serve.open_listing && !builtin::indexes(serve).iter().any(|name| dir.join(name).exists()) {
-        println!("There is no index.html; `--open-listing` shows what the folder holds.");
-    }
-    Ok(server.run())
-}
-
 /// An address as one can click on it.
 fn link(address: &ListenAddress) -> String {
     match address {
-        ListenAddress::Tcp(at) if at.ip().is_unspecified() => {
-            format!("http://localhost:{}/ and every other address of this machine", at.port())
-        }
         ListenAddress::Tcp(at) => format!("http://{at}/"),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),
     }

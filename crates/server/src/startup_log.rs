@@ -1,7 +1,5 @@
 //! What the error log is told about a start: who serves what, where, and how it is kept.
 
-use std::io;
-
 use sekisho_config::{Level, ListenAddress};
 use sekisho_net::Sockets;
 use sekisho_net::listen::Shown;
@@ -18,7 +16,7 @@ impl Server {
         &self,
         complaints: &[String],
         notes: &[(Level, String)],
-        control_socket_error: Option<&io::Error>,
+        control_socket_error: Option<&str>,
     ) {
         for complaint in complaints {
             self.log(Level::Warn, &format!("not used: {complaint}"));
@@ -27,10 +25,7 @@ impl Server {
             self.log(*level, note);
         }
         if let Some(error) = control_socket_error {
-            self.log(
-                Level::Warn,
-                &format!("no control socket, `sekisho ctl` cannot connect: {error}"),
-            );
+            self.log(Level::Warn, error);
         }
     }
 

@@ -55,6 +55,11 @@ impl Watch {
         self.vacant.iter().copied().chain(self.next).min()
     }
 
+    /// A worker woke up: from now on it may become stuck.
+    pub(crate) fn workers_woke(&mut self, now: Moment) {
+        self.next.get_or_insert(now + PERIOD);
+    }
+
     /// A worker that served has ended.
     fn vacate(&mut self, lived: Duration, now: Moment) {
         self.vacant.push(if lived < LIFE_MIN { now + LIFE_MIN } else { now });
@@ -75,6 +80,15 @@ impl Watch {
         }
         let is_late = now.since(due) > LATE;
         self.next = Some(now + PERIOD);
+        let alarm = &workers.shared().wake_alarm;
+        alarm.arm();
+        let mut handles = workers.handles.iter().chain(&workers.retired);
+        if handles.all(|handle| handle.heartbeat.is_asleep() && handle.stuck.is_none()) {
+            // The alarm tells when there is something to look at again.
+            self.next = None;
+        } else {
+            alarm.disarm();
+        }
         let mut findings = Vec::new();
         for handle in workers.handles.iter_mut().chain(&mut workers.retired) {
             findings.extend(check_heartbeat(handle, is_late, now));
@@ -170,11 +184,11 @@ impl Server {
             return;
         }
         let now = self.clock.now();
-        let count = worker_count(self.site.config());
         let due = self.watch.take_due(now);
         if due == 0 {
             return;
         }
+        let count = worker_count(self.site.config());
         for _ in 0..due {
             // A reload may have been quicker.
             let Some(slot) = self.workers.vacant_slot(count) else { break };

@@ -299,7 +299,7 @@ impl Workers {
         self.begun += 1;
         let (commands, inbox) = unbounded_channel();
         let (started, shared) = (self.started, Arc::clone(&self.shared));
-        let heartbeat = Arc::<Heartbeat>::default();
+        let heartbeat = Arc::new(Heartbeat::new(Arc::clone(&shared.wake_alarm)));
         let own_heartbeat = Arc::clone(&heartbeat);
         let mut exit_notifier = ExitNotifier {
             id,

@@ -99,7 +99,7 @@ fn written(location: &Location) -> Vec<Area<'_>> {
     let Some(file_ops) = location.settings.file_ops.as_deref() else { return Vec::new() };
     let mapping = Mapping::of(location);
     let store = file_ops.store.as_ref().and_then(ground);
-    let is_below = !file_ops.methods.is_empty() || (file_ops.store.is_some() && store.is_none());
+    let is_below = file_ops.changes_own_folder() || (file_ops.store.is_some() && store.is_none());
     let own = folder_of(location).filter(|_| is_below);
     [own, store]
         .into_iter()

@@ -347,3 +347,77 @@ fn the_default_server_is_the_one_that_says_so() {
     let mut client = Client::connect(server.address_of(1));
     assert_eq!(client.get("/").text(), "other");
 }
+
+#[test]
+fn geo_takes_ranges_and_believes_proxies() {
+    let config = http(
+        "geo $arg_a $of { ranges; default none; 192.0.2.0-192.0.2.255 net; 192.0.2.9-192.0.2.10 inner;
+                          192.0.2.200-192.0.3.10 late; delete 192.0.2.9-192.0.2.9; }
+         geo $behind { default far; proxy 127.0.0.0/8; proxy 10.0.0.1; proxy_recursive; 192.0.2.0/24 near; }
+         server { listen 127.0.0.1:{port}; return 200 $of,$behind; }",
+    );
+    let server = Server::start(BINARY, &config);
+    let mut client = server.connect();
+    for (address, forwarded, awaited) in [
+        ("192.0.2.1", "", "net,far"),
+        ("192.0.2.9", "X-Forwarded-For: 192.0.2.4\r\n", "none,near"),
+        ("192.0.2.10", "X-Forwarded-For: 192.0.2.4, 198.51.100.1\r\n", "inner,far"),
+        ("192.0.2.11", "X-Forwarded-For: 192.0.2.4, 10.0.0.1\r\n", "net,near"),
+        ("192.0.2.200", "X-Forwarded-For: nonsense\r\n", "late,far"),
+        ("192.0.3.10", "X-Forwarded-For: 192.0.2.4\r\nX-Forwarded-For: 10.0.0.1\r\n", "late,near"),
+        ("192.0.3.11", "", "none,far"),
+    ] {
+        let response = client.request("GET", &format!("/?a={address}"), forwarded);
+        assert_eq!(response.text(), awaited, "{address} {forwarded}");
+    }
+}
+
+#[test]
+fn trailers_follow_the_body_where_it_comes_in_chunks() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    tree.file("root/empty.txt", "");
+    let config = http(
+        "log_format t $sent_trailer_x_var; server { listen 127.0.0.1:{port}; root {root};
+           access_log {dir}/t.log t;
+           add_trailer X-Var $host; add_trailer X-Again $sent_trailer_x_var:$sent_http_accept_ranges;
+           add_trailer X-None ''; add_trailer X-Always yes always; }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let ask = |line: &str| {
+        let mut client = server.connect();
+        client.send(format!("{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        String::from_utf8_lossy(&client.read_to_close()).into_owned()
+    };
+    let end = "X-Var: localhost\r\nX-Again: localhost:bytes\r\nX-Always: yes\r\n\r\n";
+    let answer = ask("GET /a.txt HTTP/1.1");
+    assert!(answer.ends_with(&format!("\r\n\r\n5\r\nhello\r\n0\r\n{end}")), "{answer}");
+    assert!(answer.contains("Transfer-Encoding: chunked") && !answer.contains("Content-Length"));
+    assert!(ask("GET /empty.txt HTTP/1.1").ends_with(&format!("\r\n\r\n0\r\n{end}")));
+    let missing = ask("GET /missing HTTP/1.1");
+    assert!(missing.ends_with("\r\n0\r\nX-Always: yes\r\n\r\n"), "{missing}");
+    assert!(ask("GET /a.txt HTTP/1.0").ends_with("\r\n\r\nhello"));
+    let head = ask("HEAD /a.txt HTTP/1.1");
+    assert!(!head.contains("X-Var") && head.contains("Content-Length: 5"), "{head}");
+    assert!(server.log("t.log").starts_with("localhost\n"), "{}", server.log("t.log"));
+}
+
+#[test]
+fn a_path_that_lacks_the_slash_of_a_location_that_is_passed_on_is_sent_there() {
+    let tree = Tree::new();
+    tree.script("program", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nran'\n");
+    let config = http(
+        "server { listen 127.0.0.1:{port}; root {root}; absolute_redirect off;
+           location /app/ { cgi_pass {dir}/program; }
+           location /own/ { cgi_pass {dir}/program; } location /own { return 200 own; }
+           location /exact/ { cgi_pass {dir}/program; } location = /exact { return 200 exact; }
+           location ~ app { return 200 pattern; } }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    let response = client.get("/app?a=b");
+    assert_eq!((response.status, response.field("location")), (301, Some("/app/?a=b")));
+    assert_eq!(client.get("/own").text(), "own");
+    assert_eq!(client.get("/exact").text(), "exact");
+    assert_eq!(client.get("/apple").text(), "pattern");
+}

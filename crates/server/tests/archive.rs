@@ -4,10 +4,10 @@
 mod common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use common::{LONG, pattern, serve};
+use common::{BINARY, LONG, pattern, serve, site};
 use sekisho_testkit::response::Context;
 use sekisho_testkit::{Client, Framing, Response, Server, Tree, eventually, have, run};
 
@@ -134,6 +134,39 @@ fn a_tar_is_whole_for_real_unpackers() {
     assert_unpacked(&server, &to);
 }
 
+/// F4: what the listing shows and the server cannot read is named, in the log and in the archive.
+#[test]
+fn an_archive_names_what_it_lacks() {
+    if !rustix::process::geteuid().is_root() || !have("python3") {
+        println!("skipped: only root can start a server as somebody else");
+        return;
+    }
+    let tree = Tree::new();
+    fs::set_permissions(tree.dir(), fs::Permissions::from_mode(0o755)).expect("open");
+    tree.file("root/pub/a.txt", "hello");
+    tree.file("root/pub/m-secret.txt", "secret");
+    tree.file("root/pub/shut/x.txt", "secret");
+    for (name, mode) in [("root/pub/m-secret.txt", 0o600), ("root/pub/shut", 0o700)] {
+        fs::set_permissions(tree.path(name), fs::Permissions::from_mode(mode)).expect("shut");
+    }
+    let config = site("autoindex on; autoindex_archive zip tar;");
+    let server = Server::start_in(tree, BINARY, &format!("user nobody;\n{config}"));
+    for kind in ["zip", "tar"] {
+        let path = server.tree().path(&format!("pub.{kind}"));
+        download(&mut server.connect(), &format!("/pub/?download={kind}"), &path);
+        let to = server.tree().folder(&format!("un{kind}"));
+        let (name, out) = (path.display().to_string(), to.display().to_string());
+        let module = if kind == "zip" { "zipfile" } else { "tarfile" };
+        assert_eq!(run("python3", &["-m", module, "-e", &name, &out], LONG).code(), 0);
+        let list = fs::read_to_string(to.join("pub/NOT-READABLE.txt")).expect("the list");
+        assert!(list.contains("m-secret.txt\n") && list.contains("shut/\n"), "{list}");
+        assert!(list.contains("could not read 2"), "{list}");
+        assert_eq!(fs::read_to_string(to.join("pub/a.txt")).expect("there"), "hello");
+    }
+    let log = server.tree().text("error.log");
+    assert_eq!(log.matches("lacks \"m-secret.txt\"").count(), 2, "{log}");
+}
+
 /// V26, F2: an archive has nothing that could not be fetched by itself.
 #[test]
 fn what_is_not_offered_is_not_packed() {
@@ -245,7 +278,7 @@ fn an_archive_has_nothing_that_a_script_keeps_back() {
          location /client/ { if ($http_x_who = nobody) { return 403; } }
          }",
     );
-    let server = Server::start_in(tree, common::BINARY, &config);
+    let server = Server::start_in(tree, BINARY, &config);
     let mut client = server.connect();
     for (folder, is_open) in [
         ("script", false),

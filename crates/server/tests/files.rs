@@ -371,6 +371,57 @@ fn curl_reuses_its_connection_after_errors() {
     assert_eq!(connects, 1, "{:?}: {}", watch.elapsed(), finished.stderr);
 }
 
+/// F1
+#[test]
+fn a_text_is_recoded_to_the_charset_that_its_head_names() {
+    let tree = Tree::new();
+    let text = b"a\x80\n".repeat(3);
+    let long = b"\x80x".repeat(600_000);
+    tree.file("root/a.txt", &text);
+    tree.file("root/long.txt", &long);
+    tree.file("root/a.bin", &text);
+    let config = http(
+        "charset_map one utf-8 { 80 E282AC; } charset_map one two { 80 81; }
+         types { text/plain txt; application/x-bin bin; }
+         server { listen 127.0.0.1:{port}; root {root}; source_charset one;
+           location /two/ { alias {root}/; charset two; }
+           location / { charset utf-8; } }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    let response = client.get("/a.txt");
+    assert_eq!(response.field("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(response.text(), "a\u{20ac}\n".repeat(3));
+    assert_eq!(client.get("/long.txt").text(), "\u{20ac}x".repeat(600_000));
+    assert_eq!(client.get("/a.bin").body, text);
+    // One byte for one: ranges are those of the recoded text.
+    let response = client.request("GET", "/two/a.txt", "Range: bytes=1-1\r\n");
+    assert_eq!((response.status, response.body.as_slice()), (206, &b"\x81"[..]));
+    // Where lengths change there are none.
+    let response = client.request("GET", "/a.txt", "Range: bytes=1-1\r\n");
+    assert_eq!((response.status, response.field("accept-ranges")), (200, None));
+}
+
+/// F1
+#[test]
+fn if_range_is_compared_with_the_validator_that_the_client_has_got() {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "0123456789");
+    let date = "Mon, 28 Sep 1970 06:00:00 GMT";
+    let config = http(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; root {{root}};
+           add_header Last-Modified \"{date}\"; add_header ETag '\"mine\"'; }}"
+    ));
+    let server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect();
+    for (validator, status) in
+        [(date, 206), ("\"mine\"", 206), ("\"other\"", 200), ("Mon, 28 Sep 1970 06:00:01 GMT", 200)]
+    {
+        let fields = format!("Range: bytes=1-2\r\nIf-Range: {validator}\r\n");
+        assert_eq!(client.request("GET", "/a.txt", &fields).status, status, "{validator}");
+    }
+}
+
 /// How long each read of a file takes here.
 const SLOW_READ: (&str, &str) = ("pread64", "delay_enter=1000000");
 

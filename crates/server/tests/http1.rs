@@ -78,7 +78,7 @@ fn http_1_1_is_kept_and_http_1_0_is_closed_unless_they_say_otherwise() {
             let what = format!("{target} {version} {fields:?}");
             assert_eq!(response.says_close(), !is_kept, "{what}");
             if is_kept {
-                assert_eq!(response.field("connection").is_some(), version == "HTTP/1.0", "{what}");
+                assert_eq!(response.field("connection"), Some("keep-alive"), "{what}");
                 assert_kept(&mut client);
             } else {
                 assert_eq!(response.field("connection"), Some("close"), "{what}");

@@ -473,3 +473,69 @@ fn a_single_line_is_written_soon() {
     }
     assert!(quickest < Duration::from_millis(100), "{quickest:?}");
 }
+
+#[test]
+fn variables_in_a_path_choose_the_file() {
+    // O6
+    let server = start(
+        "log_format u $uri;",
+        "location / { access_log {dir}/of_$arg_name.log u; }
+         location /elsewhere { root /nowhere/at/all; access_log {dir}/of_$arg_name.log u; }",
+    );
+    let mut client = server.connect();
+    for target in ["/a.txt?name=one", "/a.txt?name=two", "/b?name=one", "/elsewhere?name=three"] {
+        client.get(target);
+    }
+    client.get("/a.txt?name=../../out");
+    client.get("/a.txt?name=last");
+    assert_eq!(lines(&server, "of_last.log", 1), ["/a.txt"]);
+    assert_eq!(lines(&server, "of_one.log", 2), ["/a.txt", "/b"]);
+    assert_eq!(lines(&server, "of_two.log", 1), ["/a.txt"]);
+    // nginx's rule: no log where the root is not there.
+    assert!(!server.tree().exists("of_three.log"));
+}
+
+#[test]
+fn a_compressed_log_is_gzip() {
+    // O6
+    use std::io::Read;
+    let server = start("log_format u $uri;", "access_log {dir}/a.gz u gzip=5 flush=20ms;");
+    let mut client = server.connect();
+    let text = || {
+        let file = std::fs::File::open(server.tree().path("a.gz")).expect("the log");
+        let mut text = String::new();
+        // Half a member is not there: it is written at once.
+        flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).map(|_| text)
+    };
+    client.get("/a.txt");
+    eventually("the first member", LONG, || text().is_ok_and(|text| text == "/a.txt\n"));
+    client.get("/b");
+    eventually("the second", LONG, || text().is_ok_and(|text| text == "/a.txt\n/b\n"));
+}
+
+#[test]
+fn both_logs_go_to_a_syslog_server() {
+    // O6
+    let syslog = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound");
+    syslog.set_read_timeout(Some(LONG)).expect("set");
+    let address = syslog.local_addr().expect("bound");
+    let server = start(
+        "log_format u $uri:$status;",
+        &format!(
+            "location /a {{ access_log syslog:server={address},facility=user,tag=web,nohostname u; }}
+             location /e {{ access_log off; error_log syslog:server={address},nohostname; }}"
+        ),
+    );
+    let mut client = server.connect();
+    let mut next = |target| {
+        client.get(target);
+        let mut room = [0; 2048];
+        let count = syslog.recv(&mut room).expect("a datagram");
+        String::from_utf8_lossy(&room[..count]).into_owned()
+    };
+    let line = next("/a.txt");
+    assert!(line.starts_with("<14>") && line.ends_with(" web: /a.txt:200"), "{line}");
+    let line = next("/e");
+    assert!(line.starts_with("<187>") && line.contains(" nginx: "), "{line}");
+    assert!(line.contains("[error]") && line.contains("/e\" failed"), "{line}");
+}

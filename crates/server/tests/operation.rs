@@ -416,6 +416,57 @@ fn a_file_that_is_no_socket_is_not_removed_for_one() {
     assert!(!fs::metadata(tree.path("precious")).expect("there").file_type().is_socket());
 }
 
+/// O1: what would surprise somebody who comes from nginx is told by `-t`.
+#[test]
+fn what_will_not_do_what_it_seems_to_is_warned_of() {
+    let tree = Tree::new();
+    tree.folder("root");
+    let dir = tree.dir().display().to_string();
+    for (main, body, told) in [
+        ("daemon on;", String::new(), Some("\"daemon on\" is not supported")),
+        ("daemon off;", String::new(), None),
+        ("", format!("root {dir}/missing;"), Some("/missing\" does not exist")),
+        (
+            "",
+            format!("location /up/ {{ alias {dir}/none/; dav_methods PUT; }}"),
+            Some("/none/\" does not exist"),
+        ),
+        (
+            "",
+            "location ~ \\.php$ { cgi_pass /usr/bin/php-cgi8.2; }".to_owned(),
+            Some("cgi_extension .php /usr/bin/php-cgi8.2;"),
+        ),
+        (
+            "",
+            "location ~ \\.py$ { cgi_pass /usr/bin/python3; }".to_owned(),
+            Some("cgi_extension .py /usr/bin/python3;"),
+        ),
+        ("", "location /x { cgi_pass /bin/true; }".to_owned(), None),
+    ] {
+        let config = format!(
+            "user root; cgi_allow_root on; {main} events {{}}\nhttp {{ server {{ listen 127.0.0.1:1; root {dir}/root;\n{body} }} }}\n"
+        );
+        let config = if body.starts_with("root") {
+            config.replace(&format!("root {dir}/root;"), "")
+        } else {
+            config
+        };
+        let path = tree.file("test.conf", config).display().to_string();
+        let tested = sekisho(&["-t", "-c", &path]);
+        assert_eq!(tested.code(), 0, "{main}{body}\n{}", tested.stderr);
+        if let Some(text) = told {
+            assert!(tested.stderr.contains(text), "{main}{body}\n{}", tested.stderr);
+        } else {
+            let rest = tested.stderr.replace("warning: the server will be root", "");
+            assert!(!rest.contains("warning: "), "{main}{body}\n{rest}");
+        }
+    }
+    // One line, and not one for each worker that could not be started.
+    let root = tree.path("root").display().to_string();
+    let refused = sekisho(&["serve", &root, "--workers", "999999"]);
+    assert_refused(&refused, &["999999 workers need about", "file descriptors"]);
+}
+
 /// V26: what is stored by one location and run by another, where no check of an upload can see it, is told.
 #[test]
 fn a_folder_that_is_written_here_and_run_there_is_warned_of() {
@@ -469,5 +520,21 @@ fn a_folder_that_is_written_here_and_run_there_is_warned_of() {
         let said = tested.stderr.contains("who may store may run programs");
         assert_eq!(said, is_told, "{body}\n{}", tested.stderr);
         assert_eq!(tested.code(), 0, "{body}\n{}", tested.stderr);
+    }
+}
+
+/// O2
+#[test]
+fn migrate_tells_what_becomes_of_an_nginx_configuration() {
+    let tree = Tree::new();
+    for (text, code, awaited) in [
+        ("events { } http { server { listen 80; root /srv; } }", 0, "means the same"),
+        ("events { } http { server { listen 80; autoindex on; } }", 2, "autoindex: listings"),
+        ("events { } http { server { listen 80; image_filter test; } }", 1, "Missing: 1"),
+    ] {
+        let path = tree.file("nginx.conf", text);
+        let done = run(BINARY, &["migrate", path.to_str().expect("a path")], LONG);
+        assert_eq!(done.code(), code, "{}", done.stdout);
+        assert!(done.stdout.contains(awaited), "{}", done.stdout);
     }
 }

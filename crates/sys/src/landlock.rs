@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// Asks for the version instead of making a ruleset.
 const VERSION: u32 = 1;
 const RULE_PATH_BENEATH: u32 = 1;
+const RULE_NET_PORT: u32 = 2;
 /// The first version that lets files be renamed from folder to folder: without it uploads would fail.
 const VERSION_MIN: i64 = 2;
 
@@ -93,14 +94,21 @@ pub fn landlock_version() -> io::Result<i64> {
 /// What a thread will be allowed.
 #[derive(Debug)]
 pub struct Ruleset {
-    ruleset: OwnedFd,
+    descriptor: OwnedFd,
     handled: u64,
+    network: u64,
 }
 
 #[repr(C)]
 struct RulesetAttributes {
     files: u64,
     network: u64,
+}
+
+#[repr(C)]
+struct NetPort {
+    allowed: u64,
+    port: u64,
 }
 
 /// The kernel's structure is packed.
@@ -133,7 +141,7 @@ impl Ruleset {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has just opened it for us, close-on-exec.
-        Ok(Self { ruleset: unsafe { OwnedFd::from_raw_fd(ruleset) }, handled })
+        Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(ruleset) }, handled, network })
     }
 
     /// Allows this below a folder, or for a file.
@@ -141,7 +149,7 @@ impl Ruleset {
         let meant = if is_folder { u64::MAX } else { OF_FILES };
         let allowed = right.bits() & meant & self.handled;
         let rule = PathBeneath { allowed, parent: place.as_raw_fd() };
-        let ruleset = self.ruleset.as_fd().as_raw_fd();
+        let ruleset = self.descriptor.as_fd().as_raw_fd();
         // SAFETY: the rule has the kernel's own form and is only read; both descriptors are open.
         let added = unsafe {
             libc::syscall(
@@ -155,10 +163,42 @@ impl Ruleset {
         if added == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Allows connecting to this port by TCP.
+    pub fn allow_connect(&self, port: u16) -> io::Result<()> {
+        if self.network == 0 {
+            return Ok(());
+        }
+        let rule = NetPort { allowed: CONNECT_TCP, port: u64::from(port) };
+        self.add_port(&rule)
+    }
+
+    /// Allows a connection to come from an address of ours (a port that the system chooses).
+    pub fn allow_bind(&self) -> io::Result<()> {
+        if self.network == 0 {
+            return Ok(());
+        }
+        self.add_port(&NetPort { allowed: BIND_TCP, port: 0 })
+    }
+
+    fn add_port(&self, rule: &NetPort) -> io::Result<()> {
+        let ruleset = self.descriptor.as_fd().as_raw_fd();
+        // SAFETY: the rule has the kernel's own form and is only read; the descriptor is open.
+        let added = unsafe {
+            libc::syscall(
+                libc::SYS_landlock_add_rule,
+                ruleset,
+                RULE_NET_PORT,
+                std::ptr::from_ref(rule),
+                0,
+            )
+        };
+        if added == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Limits the calling thread to what is allowed, for ever, and all that it starts from now on. It must
     /// have given up new privileges before.
     pub fn restrict_thread(&self) -> io::Result<()> {
-        let ruleset = self.ruleset.as_fd().as_raw_fd();
+        let ruleset = self.descriptor.as_fd().as_raw_fd();
         // SAFETY: no memory is looked at; the descriptor is open.
         let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

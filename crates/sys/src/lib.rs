@@ -2,6 +2,7 @@
 //! why it is sound.
 
 mod heap;
+mod interface;
 mod landlock;
 mod memory;
 mod process;
@@ -11,6 +12,7 @@ mod user;
 mod watch;
 
 pub use heap::{give_back as give_back_memory, heap, page_bytes, set_up as set_up_heap};
+pub use interface::interface_addresses;
 pub use landlock::{Right, Ruleset, landlock_version};
 pub use memory::SharedMemory;
 pub use process::session_of;

@@ -35,9 +35,44 @@ pub fn exists(pid: u32) -> bool {
 
 /// Whether somebody listens on this TCP port. Connects to nobody, so no server counts a session.
 pub fn is_listening(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .any(|table| fs::read_to_string(table).is_ok_and(|table| table_has_listener(&table, port)))
+    !listening_sockets(port).is_empty()
+}
+
+/// Whether this process listens on the port, or this test or something that either has started. Another test on the
+/// same machine may have the port for a moment, and resets whoever connects to it then.
+pub fn is_listening_for_us(pid: u32, port: u16) -> bool {
+    let sockets = listening_sockets(port);
+    let has = |process: u32| holds_one_of(process, &sockets);
+    !sockets.is_empty()
+        && (has(pid) || has(std::process::id()) || descendants(std::process::id()).any(has))
+}
+
+/// Whether a process has one of these sockets; one that cannot be looked at may.
+fn holds_one_of(pid: u32, sockets: &[String]) -> bool {
+    match fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(descriptors) => descriptors.flatten().any(|entry| {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            sockets.iter().any(|socket| target.as_os_str() == &**socket)
+        }),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+/// Those who were started by a process, and by them in turn.
+fn descendants(pid: u32) -> impl Iterator<Item = u32> {
+    let mut left = children(pid);
+    std::iter::from_fn(move || {
+        let next = left.pop()?;
+        left.extend(children(next));
+        Some(next)
+    })
+}
+
+/// The sockets that listen on this port, as links of `/proc/PID/fd` name them.
+fn listening_sockets(port: u16) -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let tables = tables.map(|table| fs::read_to_string(table).unwrap_or_default());
+    tables.iter().flat_map(|table| listeners_in(table, port)).collect()
 }
 
 #[derive(PartialEq, Eq, Debug)]
@@ -65,13 +100,14 @@ fn rss_from_status(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-fn table_has_listener(table: &str, port: u16) -> bool {
+fn listeners_in(table: &str, port: u16) -> impl Iterator<Item = String> {
     const LISTEN: &str = "0A";
-    table.lines().skip(1).any(|line| {
-        let mut fields = line.split_ascii_whitespace();
-        let local = fields.nth(1).and_then(|address| address.rsplit_once(':'));
-        let is_port = local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port));
-        is_port && fields.nth(1) == Some(LISTEN)
+    table.lines().skip(1).filter_map(move |line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (_, hex) = fields.get(1)?.rsplit_once(':')?;
+        let is_meant = u16::from_str_radix(hex, 16) == Ok(port) && *fields.get(3)? == LISTEN;
+        let inode = fields.get(9)?;
+        is_meant.then(|| format!("socket:[{inode}]"))
     })
 }
 
@@ -99,6 +135,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("an address").port();
         assert!(is_listening(port));
+        assert!(is_listening_for_us(process::id(), port));
+        let sockets = listening_sockets(port);
+        assert!(holds_one_of(process::id(), &sockets) && !holds_one_of(1, &sockets));
         drop(listener);
         assert!(!is_listening(port));
     }

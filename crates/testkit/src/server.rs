@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -100,9 +100,10 @@ impl Server {
 
     #[track_caller]
     fn wait_ready(&mut self) -> Result<(), Failed> {
-        let awaited = self.awaited.clone();
+        let (awaited, pid) = (self.awaited.clone(), self.child.id());
         let is_ready = wait_for(START_LIMIT, || {
-            awaited.iter().all(|port| proc::is_listening(*port)) || self.try_exit().is_some()
+            awaited.iter().all(|port| proc::is_listening_for_us(pid, *port))
+                || self.try_exit().is_some()
         });
         if let Some(status) = self.try_exit() {
             return Err(Failed { status, stderr: self.stderr() });
@@ -330,11 +331,21 @@ fn free_port() -> u16 {
     for _ in 0..COUNT {
         let turn = TAKEN.fetch_add(1, Ordering::Relaxed);
         let port = FIRST + ((u32::from(start) + u32::from(turn)) % u32::from(COUNT)) as u16;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        if is_free(port) {
             return port;
         }
     }
     panic!("no port is free")
+}
+
+/// Whether nobody has this port. Nobody can connect to what looks: a socket that listened, even for a moment, would take
+/// another test's clients and reset them.
+fn is_free(port: u16) -> bool {
+    use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+    let Ok(socket) = socket(AddressFamily::INET, SocketType::STREAM, None) else { return false };
+    // As a server does: connections that have ended do not count.
+    let _ = sockopt::set_socket_reuseaddr(&socket, true);
+    bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok()
 }
 
 #[cfg(test)]

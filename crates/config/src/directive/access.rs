@@ -147,7 +147,11 @@ fn rule(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>, allows: bool) -> Re
     Ok(())
 }
 
-fn who(d: &Directive<'_>, s: &mut Scope<'_>, word: &Word) -> Result<AddressMatch, Fault> {
+pub(super) fn who(
+    d: &Directive<'_>,
+    s: &mut Scope<'_>,
+    word: &Word,
+) -> Result<AddressMatch, Fault> {
     let invalid = || {
         Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))
             .help("an address, a network like 10.0.0.0/8, \"unix:\" or \"all\"".to_owned())

@@ -33,6 +33,14 @@ pub(super) const ROWS: &[Row] = &[
         services,
     ),
     active(
+        "http_addresses",
+        ENDPOINT,
+        "address ...",
+        "",
+        "The `listen` addresses of HTTP servers that sessions reach through the service `http`; without it only those who may control reach any (ours)",
+        http_addresses,
+    ),
+    active(
         "admin",
         ENDPOINT,
         "user|group|uid name ...",
@@ -62,6 +70,18 @@ pub(super) const ROWS: &[Row] = &[
         |_, d, s| set(&mut s.main.endpoint.sessions_max, count(d, u32::MAX as usize)),
     ),
     active(
+        "sessions_per_address",
+        ENDPOINT,
+        "number|auto",
+        "auto",
+        "How many of them one client address may have: an IPv4 address, an IPv6 network of 64 bits, a local user; `auto` is three quarters (ours)",
+        |_, d, s| {
+            let is_auto = *d.arg(0).text == *b"auto";
+            let count = if is_auto { Ok(None) } else { count(d, u32::MAX as usize).map(Some) };
+            set(&mut s.main.endpoint.sessions_per_address, count)
+        },
+    ),
+    active(
         "admin_sessions",
         ENDPOINT,
         "number",
@@ -74,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "number",
         "256",
-        "How many requests of a session may run at once (ours)",
+        "How many requests of a session may run at once, from 1 to 65536 (ours)",
         |_, d, s| set(&mut s.main.endpoint.requests_per_session, count(d, REQUESTS_MAX)),
     ),
     active(
@@ -82,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "number",
         "64",
-        "How many channels of a session may be undrained at once (ours)",
+        "How many channels of a session may be undrained at once, from 1 to 65536 (ours)",
         |_, d, s| set(&mut s.main.endpoint.channels_per_session, count(d, REQUESTS_MAX)),
     ),
     active(
@@ -205,6 +225,14 @@ fn services(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), F
     }
     wanted.sort_unstable();
     s.main.endpoint.services = wanted;
+    Ok(())
+}
+
+fn http_addresses(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    for word in d.args() {
+        let wrong = |reason: String| Fault::at(word, format!("{reason} in \"{}\"", word.shown()));
+        s.main.endpoint.http_addresses.extend(addresses(&word.text).map_err(wrong)?);
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use sekisho_http::{Method, target};
 use super::{LEVELS, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
-    Conflict, DeleteDirectories, Methods, Origins, Part, Permissions, Sync, Template,
+    Conflict, DeleteDirectories, ExtMethods, Methods, Origins, Part, Permissions, Sync, Template,
     UnfinishedMax, Variable,
 };
 
@@ -20,6 +20,15 @@ pub(super) const ROWS: &[Row] = &[
         "off",
         "Which of PUT, DELETE, MKCOL, COPY and MOVE may change files",
         methods,
+    ),
+    active(
+        "dav_ext_methods",
+        LEVELS,
+        "off|method ...",
+        "off",
+        "Which of WebDAV's PROPFIND, PROPPATCH, LOCK, UNLOCK and OPTIONS are answered (nginx: the module dav-ext, without \
+         PROPPATCH)",
+        ext_methods,
     ),
     active(
         "dav_access",
@@ -224,6 +233,23 @@ fn methods(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fa
             return Err(d.invalid(word, "must be PUT, DELETE, MKCOL, COPY, MOVE, or off alone"));
         }
     }
+    Ok(())
+}
+
+fn ext_methods(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut methods = ExtMethods::default();
+    let is_off = matches!(d.args(), [word] if &*word.text == b"off");
+    for word in d.args().iter().filter(|_| !is_off) {
+        let method = Method::from_bytes(&word.text.to_ascii_uppercase());
+        if methods.contains(method) {
+            return Err(Fault::at(word, format!("duplicate value \"{}\"", word.shown())));
+        }
+        if !methods.insert(method) {
+            let reason = "must be PROPFIND, PROPPATCH, OPTIONS, LOCK, UNLOCK, or off alone";
+            return Err(d.invalid(word, reason));
+        }
+    }
+    l.file_ops.rest.ext_methods = methods;
     Ok(())
 }
 

@@ -203,7 +203,7 @@ fn symlinks(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), F
             .not_built(from)
             .note("links are checked below the root: from=$document_root".to_owned()));
     }
-    l.settings.disable_symlinks = policy;
+    l.symlinks = (policy, d.args().len() > 1);
     Ok(())
 }
 

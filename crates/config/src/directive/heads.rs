@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Body, LEVELS, LEVELS_IF, Row, active, set};
+use super::{Body, HTTP, LEVELS, LEVELS_IF, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{AddHeader, Expires, IfModifiedSince, ServerTokens};
+use crate::model::{AddHeader, CharsetTypes, Expires, IfModifiedSince, ServerTokens};
 use crate::types;
 
 pub(super) const ROWS: &[Row] = &[
@@ -47,11 +47,62 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "charset_types",
+        LEVELS,
+        "type ...",
+        "",
+        "The types that `charset` is for; `*` for all (all text, scripts and feeds where it is not said)",
+        |l, d, _| {
+            let types = d.args().iter().map(|word| d.text(word).map(str::to_owned));
+            let types = types.collect::<Result<Vec<_>, _>>()?;
+            l.settings.charset_types = if types.iter().any(|one| one == "*") {
+                CharsetTypes::All
+            } else {
+                CharsetTypes::Listed(types.into())
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "source_charset",
+        LEVELS_IF,
+        "name|off",
+        "off",
+        "The charset that files have: with a `charset_map` they are recoded to `charset`",
+        |l, d, _| {
+            let text = d.text(d.arg(0))?;
+            if text.starts_with('$') {
+                return Err(d.not_built(d.arg(0)));
+            }
+            l.source_charset = (text != "off").then(|| Arc::from(text));
+            Ok(())
+        },
+    ),
+    active(
+        "charset_map",
+        HTTP,
+        "from to",
+        "",
+        "What the bytes of one charset are in another, as hexadecimal digits; the other one may be utf-8",
+        nothing,
+    )
+    .with_body(Body::Entries)
+    .repeated(),
+    active(
         "add_header",
         LEVELS_IF,
         "name value [always]",
         "",
         "A field for every answer (of good statuses, without `always`)",
+        add_header,
+    )
+    .repeated(),
+    active(
+        "add_trailer",
+        LEVELS_IF,
+        "name value [always]",
+        "",
+        "A field behind the body of every answer (of good statuses, without `always`): with HTTP/2, and with HTTP/1.1 in chunks",
         add_header,
     )
     .repeated(),
@@ -190,7 +241,13 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
         return Err(d.invalid(d.arg(0), "is written by the server itself"));
     }
     let value = d.template_of(d.arg(1), &joined, s)?;
-    l.own.add_headers.push(AddHeader { name: name.to_owned(), value, always });
+    let field = AddHeader { name: name.to_owned(), value, always };
+    let is_trailer = d.row.name == "add_trailer";
+    if is_trailer {
+        l.own.add_trailers.push(field);
+    } else {
+        l.own.add_headers.push(field);
+    }
     Ok(())
 }
 

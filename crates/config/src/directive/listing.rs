@@ -46,6 +46,18 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut l.settings.listing.readme, d.flag()),
     ),
     active(
+        "autoindex_title",
+        LEVELS,
+        "text",
+        "",
+        "The heading of listings, in place of `Home` and `Index of` (not in nginx)",
+        |l, d, _| {
+            let title = d.text(d.arg(0))?;
+            l.settings.listing.title = (!title.is_empty()).then(|| title.into());
+            Ok(())
+        },
+    ),
+    active(
         "autoindex_archive",
         LEVELS,
         "off|format ...",

@@ -1,11 +1,16 @@
 //! Access log and error log.
 
+mod syslog;
+
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{HTTP, LEVELS, LEVELS_IF, MAIN_LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
-    AccessLog, ErrorLog, Escape, Level as Severity, LogFormat, LogTarget, Template,
+    AccessLog, AccessTarget, ErrorLog, Escape, Level as Severity, LogFileCache, LogFormat,
+    LogTarget, Template,
 };
 use crate::parse::Word;
 use crate::report::did_you_mean;
@@ -24,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "access_log",
         LEVELS_IF,
-        "path|stderr|off [format] [buffer=size] [flush=time] [if=condition]",
+        "path|stderr|syslog:parameters|off [format] [buffer=size] [gzip[=level]] [flush=time] [if=condition]",
         "logs/access.log combined",
         "Where requests are logged",
         access_log,
@@ -33,12 +38,20 @@ pub(super) const ROWS: &[Row] = &[
     active(
         "error_log",
         MAIN_LEVELS,
-        "path|stderr [level]",
+        "path|stderr|syslog:parameters [level]",
         "logs/error.log error",
         "Where trouble is logged, from which level on",
         error_log,
     )
     .repeated(),
+    active(
+        "open_log_file_cache",
+        LEVELS,
+        "off|max=number [inactive=time] [min_uses=number] [valid=time]",
+        "off",
+        "Whether files of an `access_log` with variables in its path stay open",
+        log_file_cache,
+    ),
     active(
         "log_not_found",
         LEVELS,
@@ -92,20 +105,27 @@ pub(crate) fn log_format(d: &Directive<'_>, s: &Scope<'_>) -> Result<LogFormat, 
 
 fn target(d: &Directive<'_>, s: &Scope<'_>, word: &Word) -> Result<LogTarget, Fault> {
     let text = &*word.text;
-    if text.starts_with(b"syslog:") || text.starts_with(b"memory:") {
-        return Err(d.not_built(word));
+    if let Some(parameters) = text.strip_prefix(b"syslog:") {
+        return syslog::read(d, s, word, parameters).map(LogTarget::Syslog);
     }
-    if text.contains(&b'$') {
-        return Err(Fault::at(
-            word,
-            format!("variables in the path of \"{}\" are not supported yet", d.row.name),
-        ));
+    if text.starts_with(b"memory:") {
+        return Err(d.not_built(word));
     }
     match text {
         b"" => Err(d.invalid(word, "is empty")),
         b"stderr" => Ok(LogTarget::Stderr),
         _ => Ok(LogTarget::File(s.path(text))),
     }
+}
+
+/// Where an access log goes; a path with variables is made absolute by the prefix here.
+fn access_target(d: &Directive<'_>, s: &Scope<'_>, word: &Word) -> Result<AccessTarget, Fault> {
+    if !word.text.contains(&b'$') || word.text.starts_with(b"syslog:") {
+        return target(d, s, word).map(AccessTarget::Fixed);
+    }
+    let path = s.path(&word.text).into_os_string().into_vec();
+    let path = if word.text.starts_with(b"$") { &*word.text } else { &path };
+    d.template_of(word, path, s).map(AccessTarget::Variable)
 }
 
 fn access_log(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
@@ -116,7 +136,7 @@ fn access_log(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
         l.own.access_log_off = true;
         return Ok(());
     }
-    let target = target(d, s, d.arg(0))?;
+    let target = access_target(d, s, d.arg(0))?;
     let name = d.args().get(1).map_or(Ok("combined"), |word| d.text(word))?;
     let Some(format) = s.formats.get(name).map(Arc::clone) else {
         if s.bad_formats.contains(name) {
@@ -125,9 +145,27 @@ fn access_log(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
         let help = did_you_mean(name, s.formats.keys().map(String::as_str));
         return Err(Fault::at(d.arg(1), format!("unknown log format \"{name}\"")).help(help));
     };
-    let mut log = AccessLog { target, format, condition: None, buffer: None, flush: None };
+    let (condition, buffer, flush, gzip) = (None, None, None, None);
+    let mut log = AccessLog { target, format, condition, buffer, flush, gzip };
     for word in d.args().iter().skip(2) {
         parameter(&mut log, d, s, word)?;
+    }
+    let is_buffered = log.buffer.is_some() || log.gzip.is_some();
+    if is_buffered {
+        let what = match &log.target {
+            AccessTarget::Variable(_) => Some("a path with variables"),
+            AccessTarget::Fixed(LogTarget::Syslog(_)) => Some("syslog"),
+            AccessTarget::Fixed(LogTarget::File(_) | LogTarget::Stderr) => None,
+        };
+        if let Some(what) = what {
+            return Err(Fault::at(
+                d.arg(0),
+                format!("{what} cannot be used in buffered access_log"),
+            ));
+        }
+    }
+    if log.gzip.is_some() {
+        log.buffer.get_or_insert(GZIP_BUFFER_BYTES);
     }
     if log.flush.is_some() && log.buffer.is_none() {
         return Err(Fault::new(format!(
@@ -136,6 +174,46 @@ fn access_log(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
         )));
     }
     l.own.access_logs.push(log);
+    Ok(())
+}
+
+/// The buffer of a compressed log, where its size is not said.
+const GZIP_BUFFER_BYTES: u64 = 64 << 10;
+
+fn log_file_cache(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut cache = LogFileCache {
+        max: 0,
+        inactive: Duration::from_secs(10),
+        valid: Duration::from_mins(1),
+        min_uses: 1,
+    };
+    for word in d.args() {
+        let text = d.text(word)?;
+        let number = |text| value::number(text).map_err(|wrong| d.invalid(word, wrong));
+        let time = |text| value::time(text).map_err(|wrong| d.invalid(word, wrong));
+        match text.split_once('=') {
+            None if text == "off" && d.args().len() == 1 => {
+                l.settings.log_file_cache = None;
+                return Ok(());
+            }
+            Some(("max", text)) => cache.max = number(text)?.min(1 << 16) as usize,
+            Some(("inactive", text)) => cache.inactive = time(text)?,
+            Some(("valid", text)) => cache.valid = time(text)?,
+            Some(("min_uses", text)) => {
+                cache.min_uses = number(text)?.min(u64::from(u32::MAX)) as u32;
+            }
+            _ => {
+                return Err(Fault::at(
+                    word,
+                    format!("invalid \"open_log_file_cache\" parameter \"{}\"", word.shown()),
+                ));
+            }
+        }
+    }
+    if cache.max == 0 {
+        return Err(Fault::new("\"open_log_file_cache\" must have \"max\" parameter"));
+    }
+    l.settings.log_file_cache = Some(cache);
     Ok(())
 }
 
@@ -157,13 +235,24 @@ fn parameter(
         ("if", Some(condition)) => {
             log.condition = Some(d.template_of(word, condition.as_bytes(), s)?);
         }
-        ("gzip", _) => return Err(d.not_built(word)),
+        ("gzip", None) => log.gzip = Some(1),
+        ("gzip", Some(level)) => {
+            let level = value::number(level).ok().filter(|level| (1..=9).contains(level));
+            log.gzip =
+                Some(level.ok_or_else(|| d.invalid(word, "is no level from 1 to 9"))? as u32);
+        }
         _ => return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
     }
     Ok(())
 }
 
 fn error_log(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    if d.arg(0).text.contains(&b'$') {
+        s.warn(
+            d.arg(0).span,
+            "variables have no meaning in \"error_log\": this is the name of a file",
+        );
+    }
     let target = target(d, s, d.arg(0))?;
     let level = match d.args().get(1) {
         None => Severity::Error,

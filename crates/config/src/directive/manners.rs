@@ -1,8 +1,11 @@
 //! Connections, bodies, limits and deadlines. Each deadline is 10 seconds unless said otherwise, and
 //! `0` or `off` means none.
 
+use std::sync::Arc;
+
 use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{Bytes, KeepaliveDisable};
 
 /// More of one body is never kept in memory.
 const BODY_MEMORY_MAX: u64 = 1 << 30;
@@ -45,6 +48,9 @@ pub(super) const ROWS: &[Row] = &[
         "How many fields a head may have (431 beyond; ours)",
         |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
     ),
+    active("max_headers", HTTP_SERVER, "number", "", "The same by nginx's name", |l, d, _| {
+        set(&mut l.parts.fields_max, d.count(0))
+    }),
     active(
         "underscores_in_headers",
         HTTP_SERVER,
@@ -135,6 +141,14 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| set(&mut l.settings.keepalive_requests, d.number(0)),
     ),
     active(
+        "keepalive_disable",
+        LEVELS,
+        "none|browser ...",
+        "msie6",
+        "Browsers whose connections are not kept: `msie6` (behind a POST), `safari`",
+        keepalive_disable,
+    ),
+    active(
         "keepalive_time",
         LEVELS,
         "time",
@@ -156,7 +170,7 @@ pub(super) const ROWS: &[Row] = &[
         "rate",
         "0",
         "How many bytes of an answer leave in a second; 0 for as many as can",
-        |l, d, _| set(&mut l.settings.limit_rate, plain_size(d)),
+        |l, d, s| set(&mut l.settings.limit_rate, bytes(d, s)),
     ),
     active(
         "limit_rate_after",
@@ -164,7 +178,7 @@ pub(super) const ROWS: &[Row] = &[
         "size",
         "0",
         "From how many bytes on the rate is limited",
-        |l, d, _| set(&mut l.settings.limit_rate_after, plain_size(d)),
+        |l, d, s| set(&mut l.settings.limit_rate_after, bytes(d, s)),
     ),
     active(
         "send_timeout",
@@ -226,7 +240,24 @@ fn keepalive(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), 
 }
 
 /// A size that nginx also reads from variables.
-fn plain_size(d: &Directive<'_>) -> Result<u64, Fault> {
+fn bytes(d: &Directive<'_>, s: &Scope<'_>) -> Result<Bytes, Fault> {
     let word = d.arg(0);
-    if word.text.contains(&b'$') { Err(d.not_built(word)) } else { d.size(0) }
+    if word.text.contains(&b'$') {
+        return d.template(word, s).map(|value| Bytes::By(Arc::new(value)));
+    }
+    d.size(0).map(Bytes::Fixed)
+}
+
+fn keepalive_disable(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let mut disable = KeepaliveDisable::default();
+    for word in d.args() {
+        match &*word.text {
+            b"none" => disable = KeepaliveDisable::default(),
+            b"msie6" => disable.msie6 = true,
+            b"safari" => disable.safari = true,
+            _ => return Err(d.invalid(word, "is neither none nor msie6 nor safari")),
+        }
+    }
+    l.settings.keepalive_disable = disable;
+    Ok(())
 }

@@ -43,8 +43,8 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "on|off",
         "off",
-        "Whether to go into the background (nginx: on)",
-        |_, d, s| set(&mut s.main.daemon, d.flag()),
+        "Only `off`: the server stays in the foreground, under its service manager (nginx: on)",
+        daemon,
     ),
     active(
         "pid",
@@ -130,6 +130,17 @@ const BUILT_IN: &[&str] = &[
     "http_secure_link",
     "http_upload",
 ];
+
+/// A script that waits for the server to go into the background would wait for ever: it is told why.
+fn daemon(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    if d.flag()? {
+        s.warn(
+            d.arg(0).span,
+            "\"daemon on\" is not supported: the server stays in the foreground; let a service manager start it",
+        );
+    }
+    Ok(())
+}
 
 fn load_module(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let word = d.arg(0);

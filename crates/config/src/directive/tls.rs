@@ -21,8 +21,15 @@ pub(super) const ROWS: &[Row] = &[
         "",
         "A certificate with the chain to its authority (PEM); more than one for different kinds of keys",
         |l, d, s| {
-            let path = pem_path(d, s)?;
-            replace_once(l, d, |tls| &mut tls.certificates).push(path);
+            if !l.own.tls_lists.contains(d.row.name) {
+                Arc::make_mut(&mut l.tls).uses_acme.0 = false;
+            }
+            let list = replace_once(l, d, |tls| &mut tls.certificates);
+            if &*d.arg(0).text == b"$acme_certificate" {
+                Arc::make_mut(&mut l.tls).uses_acme.0 = true;
+            } else {
+                list.push(pem_path(d, s)?);
+            }
             Ok(())
         },
     )
@@ -34,8 +41,15 @@ pub(super) const ROWS: &[Row] = &[
         "",
         "The private key of the certificate (PEM)",
         |l, d, s| {
-            let path = pem_path(d, s)?;
-            replace_once(l, d, |tls| &mut tls.keys).push(path);
+            if !l.own.tls_lists.contains(d.row.name) {
+                Arc::make_mut(&mut l.tls).uses_acme.1 = false;
+            }
+            let list = replace_once(l, d, |tls| &mut tls.keys);
+            if &*d.arg(0).text == b"$acme_certificate_key" {
+                Arc::make_mut(&mut l.tls).uses_acme.1 = true;
+            } else {
+                list.push(pem_path(d, s)?);
+            }
             Ok(())
         },
     )

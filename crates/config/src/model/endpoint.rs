@@ -17,8 +17,12 @@ pub struct Endpoint {
     pub admins: Vec<Admin>,
     /// `credential_file`: whoever shows what it holds may control from anywhere.
     pub credential_file: Option<PathBuf>,
+    /// `http_addresses`: what sessions without the right to control reach through the service `http`.
+    pub http_addresses: Vec<ListenAddress>,
     /// `sessions_max`
     pub sessions_max: u32,
+    /// `sessions_per_address`; none is three quarters of `sessions_max`.
+    pub sessions_per_address: Option<u32>,
     /// `admin_sessions`
     pub admin_sessions: u32,
     /// `requests_per_session`
@@ -37,6 +41,14 @@ pub struct Endpoint {
     pub session_timeout: Option<Duration>,
     /// `session_lifetime_max`
     pub session_lifetime_max: Duration,
+}
+
+impl Endpoint {
+    /// How many sessions one address may have: never all of several.
+    pub fn sessions_of_an_address(&self) -> u32 {
+        let share = self.sessions_max - self.sessions_max / 4;
+        self.sessions_per_address.unwrap_or(share)
+    }
 }
 
 /// A service that the server has in it (E9).

@@ -12,6 +12,8 @@ use super::Template;
 pub struct FileOps {
     /// `dav_methods`
     pub methods: Methods,
+    /// `dav_ext_methods`
+    pub ext_methods: ExtMethods,
     /// `upload_store`: where the bodies of POST requests are put.
     pub store: Option<Template>,
     /// `dav_access`: the permissions of what is made here, whatever the umask.
@@ -75,6 +77,7 @@ impl Default for FileOps {
     fn default() -> Self {
         Self {
             methods: Methods::default(),
+            ext_methods: ExtMethods::default(),
             store: None,
             access: Permissions::default(),
             creates_folders: false,
@@ -141,6 +144,71 @@ impl Methods {
         };
         *slot = true;
         true
+    }
+}
+
+/// `dav_ext_methods`: which of WebDAV's other methods are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each method")]
+pub struct ExtMethods {
+    /// PROPFIND tells the properties of files and folders.
+    pub propfind: bool,
+    /// PROPPATCH changes those that clients made.
+    pub proppatch: bool,
+    /// LOCK keeps others from changing something.
+    pub lock: bool,
+    /// UNLOCK ends that.
+    pub unlock: bool,
+    /// OPTIONS names the classes of WebDAV.
+    pub options: bool,
+}
+
+impl ExtMethods {
+    /// The methods that are no file's without it.
+    pub const ALL: [Method; 4] =
+        [Method::Propfind, Method::Proppatch, Method::Lock, Method::Unlock];
+
+    /// Whether none is answered.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether this one is answered.
+    pub const fn contains(self, method: Method) -> bool {
+        match method {
+            Method::Propfind => self.propfind,
+            Method::Proppatch => self.proppatch,
+            Method::Lock => self.lock,
+            Method::Unlock => self.unlock,
+            Method::Options => self.options,
+            _ => false,
+        }
+    }
+
+    /// Whether one of them changes files.
+    pub const fn may_change(self) -> bool {
+        self.proppatch || self.lock
+    }
+
+    /// One more is answered; `false` if it is none of them.
+    pub fn insert(&mut self, method: Method) -> bool {
+        let slot = match method {
+            Method::Propfind => &mut self.propfind,
+            Method::Proppatch => &mut self.proppatch,
+            Method::Lock => &mut self.lock,
+            Method::Unlock => &mut self.unlock,
+            Method::Options => &mut self.options,
+            _ => return false,
+        };
+        *slot = true;
+        true
+    }
+}
+
+impl FileOps {
+    /// Whether clients can change files below the location's own folder.
+    pub fn changes_own_folder(&self) -> bool {
+        !self.methods.is_empty() || self.ext_methods.may_change()
     }
 }
 

@@ -1,8 +1,12 @@
 //! How folders are listed.
 
+use std::sync::Arc;
+
 /// The companions of `autoindex` that say what a listing is and has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Listing {
+    /// `autoindex_title`
+    pub title: Option<Arc<str>>,
     /// `autoindex_format`
     pub format: ListingFormat,
     /// `autoindex_readme`

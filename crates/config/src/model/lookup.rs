@@ -15,9 +15,41 @@ pub struct Geo {
     pub v4: Networks,
     /// The networks of IPv6.
     pub v6: Networks,
+    /// `proxy`: whose `X-Forwarded-For` is believed.
+    pub proxies: Networks,
+    /// `proxy_recursive`: the last address that is no proxy's counts, not the last one.
+    pub recursive: bool,
 }
 
 impl Geo {
+    /// Whether there are proxies that are believed.
+    pub fn has_proxies(&self) -> bool {
+        !self.proxies.values.is_empty()
+    }
+
+    /// The address that counts, of a client at `address` that comes with these addresses in `X-Forwarded-For`, the last
+    /// one first.
+    pub fn forwarded(&self, address: IpAddr, forwarded: impl Iterator<Item = IpAddr>) -> IpAddr {
+        let is_proxy = |address: IpAddr| {
+            let address = match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            !self.proxies.value(address.into()).is_empty()
+        };
+        let mut found = address;
+        for next in forwarded {
+            if !is_proxy(found) {
+                break;
+            }
+            found = next;
+            if !self.recursive {
+                break;
+            }
+        }
+        found
+    }
+
     /// The value for an address. An IPv4 address within IPv6 counts as what it is.
     pub fn value(&self, address: IpAddr) -> &[u8] {
         match address.to_canonical() {
@@ -150,6 +182,23 @@ mod tests {
             assert_eq!(networks.value(address), expected.as_bytes(), "{address}");
         }
         assert_eq!(Networks::default().value(1), b"");
+    }
+
+    #[test]
+    fn proxies_are_believed_one_by_one() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let proxy = |from: &str| {
+            let IpAddr::V4(from) = ip(from) else { panic!("of IPv4") };
+            let at = u128::from(from.to_ipv6_mapped());
+            (at, at, b"1"[..].into())
+        };
+        let proxies = || Networks::new(vec![proxy("10.0.0.1"), proxy("10.0.0.2")]);
+        let chain = || [ip("10.0.0.2"), ip("192.0.2.7"), ip("192.0.2.8")].into_iter();
+        let plain = Geo { proxies: proxies(), ..Geo::default() };
+        assert_eq!(plain.forwarded(ip("10.0.0.1"), chain()), ip("10.0.0.2"));
+        assert_eq!(plain.forwarded(ip("10.0.0.3"), chain()), ip("10.0.0.3"));
+        let recursive = Geo { recursive: true, ..plain };
+        assert_eq!(recursive.forwarded(ip("10.0.0.1"), chain()), ip("192.0.2.7"));
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub enum Variable {
     Capture(u8),
     Connection,
     ConnectionRequests,
+    ConnectionTime,
+    /// `$connections_…`
+    Connections(ConnectionState),
     ContentLength,
     ContentType,
     /// `$cookie_name`
@@ -67,6 +70,7 @@ pub enum Variable {
     Https,
     InvalidReferer,
     IsArgs,
+    IsRequestPort,
     LimitConnStatus,
     LimitReqStatus,
     LimitRate,
@@ -78,7 +82,13 @@ pub enum Variable {
     NginxVersion,
     Pid,
     Pipe,
+    ProxyAddr,
+    ProxyPort,
+    ProxyServerAddr,
+    ProxyServerPort,
     QueryString,
+    RealipRemoteAddr,
+    RealipRemotePort,
     RealpathRoot,
     RemoteAddr,
     RemotePort,
@@ -89,6 +99,7 @@ pub enum Variable {
     RequestId,
     RequestLength,
     RequestMethod,
+    RequestPort,
     RequestTime,
     RequestUri,
     Scheme,
@@ -96,6 +107,8 @@ pub enum Variable {
     SecureLinkExpires,
     /// `$sent_http_name`, kept as the field's name.
     SentHttp(String),
+    /// `$sent_trailer_name`, kept as the field's name.
+    SentTrailer(String),
     ServerAddr,
     ServerName,
     ServerPort,
@@ -107,7 +120,42 @@ pub enum Variable {
     Tls(TlsVariable),
     TimeIso8601,
     TimeLocal,
+    /// `$upstream_name`, `$proxy_name`, `$fastcgi_name`
+    Upstream(UpstreamVariable),
     Uri,
+}
+
+/// A variable about another server that was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is named as nginx names it")]
+pub enum UpstreamVariable {
+    Addr,
+    BytesReceived,
+    BytesSent,
+    ConnectTime,
+    /// `$upstream_cookie_name`
+    Cookie(String),
+    FastCgiPathInfo,
+    FastCgiScriptName,
+    HeaderTime,
+    /// `$upstream_http_name`, kept as the field's name.
+    Http(String),
+    ProxyAddForwardedFor,
+    ProxyHost,
+    ProxyPort,
+    ResponseLength,
+    ResponseTime,
+    Status,
+}
+
+/// What a connection does, as nginx counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is named as nginx names it, after `$connections_`")]
+pub enum ConnectionState {
+    Active,
+    Reading,
+    Writing,
+    Waiting,
 }
 
 /// A variable about the encryption of a connection.

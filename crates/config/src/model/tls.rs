@@ -10,6 +10,8 @@ pub struct Tls {
     pub certificates: Vec<PathBuf>,
     /// `ssl_certificate_key`: one for each certificate.
     pub keys: Vec<PathBuf>,
+    /// `ssl_certificate $acme_certificate` and its key.
+    pub uses_acme: (bool, bool),
     /// `ssl_password_file`
     pub password_file: Option<PathBuf>,
     /// `ssl_protocols`
@@ -76,6 +78,7 @@ impl Default for Tls {
         Self {
             certificates: Vec::new(),
             keys: Vec::new(),
+            uses_acme: (false, false),
             password_file: None,
             versions: TlsVersions { tls12: false, tls13: false },
             ciphers: None,

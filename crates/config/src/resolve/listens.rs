@@ -106,9 +106,11 @@ impl Gathered {
             if let Some(before) = self.options_from.replace(at) {
                 error(scope, at, format!("duplicate listen options for {shown}"), Some(before));
             }
-            let (http2, tls) = (self.listen.options.http2, self.listen.options.tls);
-            self.listen.options = ListenOptions { http2, tls, ..line.options.clone() };
+            let ListenOptions { http2, tls, proxy_protocol, .. } = self.listen.options;
+            let options = line.options.clone();
+            self.listen.options = ListenOptions { http2, proxy_protocol, tls, ..options };
         }
+        self.listen.options.proxy_protocol |= line.options.proxy_protocol;
         self.listen.options.http2 |= line.options.http2;
         self.listen.options.tls |= line.options.tls;
         if line.is_default {

@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Inner, Walk};
+use sekisho_http::Method;
+
+use crate::charset::recode_of;
+
+use super::{Inner, NOWHERE, Walk};
 use crate::directive::{Body, Context, answers};
 use crate::level::{Directive, Level};
 use crate::model::{
-    CgiPass, LimitExcept, LocationId, LocationMatch, Part, PathMapping, Programs, Script, ServerId,
-    Step, Template,
+    CgiPass, DeleteDirectories, LimitExcept, LocationId, LocationMatch, Part, PathMapping,
+    Programs, Script, ServerId, Step, Template,
 };
 use crate::names::{location_match, shown};
 use crate::parse::Node;
@@ -57,6 +61,7 @@ impl Walk<'_> {
         }
         level.finish();
         self.check_password(&level);
+        self.set_recode(&mut level);
         self.check_program(&level);
         for (row, node) in &blocks {
             if row.body == Body::Block(Context::LimitExcept) {
@@ -195,6 +200,39 @@ impl Walk<'_> {
         {
             let message = "\"auth_basic\" without \"auth_basic_user_file\" lets everybody in";
             self.scope.warn(*span, message);
+        }
+        self.check_deletion(level);
+    }
+
+    /// How texts of the level are recoded.
+    pub(super) fn set_recode(&mut self, level: &mut Level) {
+        match recode_of(level, &self.scope.charset_maps) {
+            Ok(recode) => level.settings.recode = recode,
+            Err((from, to)) => {
+                let says =
+                    ["source_charset", "charset"].iter().find_map(|name| level.seen.get(name));
+                let message =
+                    format!("no \"charset_map\" between the charsets \"{from}\" and \"{to}\"");
+                let report = Report::error(self.scope.files, says.copied(), message);
+                self.scope.reports.push(report);
+            }
+        }
+    }
+
+    /// nginx deletes folders with all that is in them; here that is asked for.
+    fn check_deletion(&mut self, level: &Level) {
+        let file_ops = &level.file_ops.rest;
+        if let Some(span) = level.seen.get("dav_methods")
+            && *span != NOWHERE
+            && file_ops.methods.contains(Method::Delete)
+            && file_ops.delete_directories == DeleteDirectories::Off
+            && !level.says("upload_delete_directories")
+        {
+            let message = "DELETE refuses folders with 403, where nginx deletes them with all that is in them";
+            let help =
+                "\"upload_delete_directories recursive;\" is nginx's meaning, \"off\" this one";
+            let report = Report::warning(self.scope.files, *span, message);
+            self.scope.reports.push(report.help(help.to_owned()));
         }
     }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use sekisho_endpoint::{Code, Manner, SessionSlots};
 use sekisho_lifecycle::Request;
+use sekisho_native::frame::Kind;
 
-use crate::world::{ECHO, ELSEWHERE, ENDLESS, HASTY, STREAM, World, failure};
+use crate::world::{DEAF, ECHO, ELSEWHERE, ENDLESS, HASTY, STREAM, World, failure};
 
 contract! {
     /// L22, L25: all records come, once and in order, and then the answer.
@@ -128,6 +129,50 @@ contract! {
         // More than a window, and nobody there to take it.
         assert_eq!(client.call(STREAM, b"100 60000").await.expect("a result"), b"done");
         world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
+    }
+
+    /// L28, L15: a producer that never looks at what comes of its writes holds nobody up.
+    #[test]
+    async fn a_producer_that_nobody_reads_lets_others_have_their_turn() {
+        let world = World::<T>::new();
+        let client = world.connect("deaf").await;
+        let mut call = client.request(DEAF, b"x").expect("made");
+        assert!(call.next_record().await.expect("alive").is_some());
+        call.drain_channel();
+        let other = world.connect("other").await;
+        for _ in 0..20 {
+            assert_eq!(other.call(ECHO, b"x").await.expect("a result"), b"x");
+            assert_eq!(client.call(ECHO, b"y").await.expect("a result"), b"y");
+        }
+        world.release(b"x").await;
+        assert_eq!(call.answer().await.expect("a result"), b"at last");
+        // The same after a client that has gone.
+        let mut gone = other.request(DEAF, b"gone").expect("made");
+        assert!(gone.next_record().await.expect("alive").is_some());
+        drop((gone, other));
+        world.until(|| world.endpoint.list().len() == 2).await;
+        assert_eq!(client.call(ECHO, b"z").await.expect("a result"), b"z");
+        world.release(b"gone").await;
+        world.until(|| world.endpoint.list().len() == 1).await;
+    }
+
+    /// L14: a reader that withholds credit does not hold a graceful end for ever.
+    #[test]
+    async fn a_reader_that_takes_nothing_does_not_hold_a_graceful_end() {
+        let world = World::<T>::with(
+            |policy| policy.drain_timeout = Some(Duration::from_millis(100)),
+            SessionSlots::new(9, 1, 9),
+        );
+        let mut raw = world.greeted().await;
+        raw.request(0, ENDLESS, b"").await;
+        // It takes bytes, and gives no credit for them.
+        while raw.next().await.is_some_and(|(head, _)| head.kind != Kind::Record) {}
+        let ending = async {
+            world.endpoint.shut_down_all(Manner::Graceful).await;
+        };
+        let reading = async { while raw.next().await.is_some() {} };
+        tokio::join!(ending, reading);
+        world.empty().await;
     }
 
     /// L29: a result with an open channel is a handler's bug; the channel is closed for it.

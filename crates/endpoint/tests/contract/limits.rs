@@ -4,7 +4,7 @@ use sekisho_endpoint::{CallError, Code, Options, SessionSlots};
 use sekisho_native::frame::{Head, Kind};
 use sekisho_native::message::{self, Hello};
 
-use crate::world::{ECHO, HOLD, OPEN, World, failure};
+use crate::world::{ECHO, HOLD, KEEP, OPEN, World, failure};
 
 contract! {
     /// E4, E5: sessions; whoever is one too many is told so.
@@ -19,6 +19,38 @@ contract! {
         drop(second);
         world.until(|| world.slots.taken() == (1, 0)).await;
         world.connect("four").await;
+    }
+
+    /// E4, L33: a service that has answered and keeps its handle keeps nobody out.
+    #[test]
+    async fn an_ended_session_does_not_keep_its_slot() {
+        let world = World::<T>::with(|_| {}, SessionSlots::new(2, 1, 9));
+        for _ in 0..5 {
+            let client = world.connect("keeps").await;
+            assert_eq!(client.call(KEEP, b"x").await.expect("a result"), b"x");
+            drop(client);
+            world.until(|| world.slots.taken() == (0, 0)).await;
+        }
+        assert_eq!(world.endpoint.list().len(), 5, "their records are there as long as the handles");
+        world.shared.kept.borrow_mut().clear();
+        world.empty().await;
+    }
+
+    /// E4: a service that is at work keeps its session's slot: who comes again and again starts no more of them.
+    #[test]
+    async fn work_that_goes_on_counts_though_its_client_has_gone() {
+        let world = World::<T>::with(|_| {}, SessionSlots::new(1, 1, 9));
+        let client = world.connect("works").await;
+        let call = client.request(HOLD, b"x").expect("made");
+        client.flush().await.expect("sent");
+        world.held(1).await;
+        drop((call, client));
+        world.until(|| world.endpoint.list()[0].asked.is_some()).await;
+        let error = world.try_connect("two".into()).await.expect_err("refused");
+        assert_eq!(error.code(), Some(Code::ResourceLimitReached));
+        world.release(b"x").await;
+        world.empty().await;
+        world.connect("three").await;
     }
 
     /// E4: the admin slot works when all others are taken, and is one.
@@ -115,9 +147,19 @@ contract! {
     /// E4, E5: peers that have only just connected are bounded as well.
     #[test]
     async fn too_many_that_say_nothing_do_not_fill_the_server() {
-        let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 2));
-        let _silent = (world.raw().await, world.raw().await);
-        assert_eq!(world.raw().await.bye().await, Code::ResourceLimitReached);
+        let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 8));
+        let mut silent = Vec::new();
+        for _ in 0..30 {
+            silent.push(world.raw().await);
+        }
+        // The oldest go, which is counted.
+        world.until(|| world.endpoint.counters().refused >= 22).await;
+        let client = world.connect("quick").await;
+        assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
+        // They are told so, as long as not too many have to be.
+        assert_eq!(silent[21].bye().await, Code::ResourceLimitReached);
+        drop((silent, client));
+        world.empty().await;
     }
 
     /// E2: a handshake first, and one that will do.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sekisho_endpoint::{
     Budget, Bug, Call, CallError, Channel, Client, CloseReason, Code, Config, Echo, Endpoint,
     Greeting, Observer, Options, Peer, Policy, Request, RequestId, Response, Services,
-    SessionSlots, Stream, ipc, loopback, service_fn,
+    SessionSlots, Stream, WriteError, ipc, loopback, service_fn,
 };
 use sekisho_native::frame::{self, HEAD_BYTES, Head, Kind};
 use sekisho_native::message::{self, Bye, Hello};
@@ -132,6 +132,9 @@ pub(crate) const OPEN: u32 = 17;
 pub(crate) const PANIC: u32 = 18;
 /// As `STREAM`, but in a task of its own.
 pub(crate) const ELSEWHERE: u32 = 19;
+
+/// Writes records without a look at whether anybody takes them, until the world lets it go.
+pub(crate) const DEAF: u32 = 20;
 
 /// What the services and the rows share.
 #[derive(Default)]
@@ -349,6 +352,7 @@ fn services(shared: &Rc<Shared>) -> Services {
     add(KEEP, "keep", |shared, request, response| {
         Box::pin(async move { keep(&shared, &request, response) })
     });
+    add(DEAF, "deaf", |shared, request, response| Box::pin(deaf(shared, request, response)));
     add(OPEN, "open", |shared, request, response| Box::pin(open(shared, request, response)));
     services
 }
@@ -401,10 +405,14 @@ async fn stream(request: Request, response: Response) {
     let (count, size) = (numbers.next().expect("a count"), numbers.next().expect("a size"));
     let channel = response.acquire_channel().expect("a channel");
     for number in 0..count {
-        if channel.write(&vec![number as u8; size]).await.is_err() {
-            response.release_channel(channel);
-            let _ = response.error(Code::InvalidRequest, "too large");
-            return;
+        match channel.write(&vec![number as u8; size]).await {
+            Ok(()) => {}
+            Err(WriteError::Unwanted) => break,
+            Err(_) => {
+                response.release_channel(channel);
+                let _ = response.error(Code::InvalidRequest, "too large");
+                return;
+            }
         }
     }
     response.release_channel(channel);
@@ -420,13 +428,24 @@ async fn hasty(response: Response) {
 
 async fn endless(shared: Rc<Shared>, response: Response) {
     let channel = response.acquire_channel().expect("a channel");
-    while channel.is_wanted() {
-        channel.write(&[7; 1000]).await.expect("neither blocks for ever nor fails");
+    while channel.write(&[7; 1000]).await.is_ok() {
         *shared.records.borrow_mut() += 1;
     }
-    channel.write(b"nobody reads this").await.expect("no failure");
+    let again = channel.write(b"nobody reads this").await;
+    assert_eq!(again, Err(WriteError::Unwanted));
     response.release_channel(channel);
     let _ = response.body(b"enough");
+}
+
+/// Never looks at what comes of a write.
+async fn deaf(shared: Rc<Shared>, request: Request, response: Response) {
+    let channel = response.acquire_channel().expect("a channel");
+    let mut released = shared.wait(request.body());
+    while released.try_recv().is_err() {
+        let _ = channel.write(&[7; 1000]).await;
+    }
+    response.release_channel(channel);
+    let _ = response.body(b"at last");
 }
 
 fn keep(shared: &Shared, request: &Request, response: Response) {

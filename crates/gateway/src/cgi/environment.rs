@@ -176,7 +176,7 @@ impl Writer<'_> {
         self.variable("REMOTE_ADDR", &Variable::RemoteAddr);
         // No name is looked up; RFC 3875 §4.1.9 has the address stand in.
         self.variable("REMOTE_HOST", &Variable::RemoteAddr);
-        if request.connection.remote.is_some() {
+        if route_state.client(request.connection).is_some_and(|client| client.port() > 0) {
             self.variable("REMOTE_PORT", &Variable::RemotePort);
         }
         self.variable("REQUEST_METHOD", &Variable::RequestMethod);

@@ -64,7 +64,9 @@ impl Asked {
             requests: 1,
             is_tls: false,
             tls: None,
+            proxied: None,
             is_clear_by_mistake: false,
+            ..ConnectionFacts::default()
         };
         Self { head, connection, route_state: RouteState::default() }
     }
@@ -109,7 +111,7 @@ impl Asked {
 
 fn request<'a>(head: &'a Head, connection: &'a ConnectionFacts) -> Request<'a> {
     let (wall, request_id) = (WallTime::default(), RequestIdSeed(1));
-    Request { head, listen: 0, connection, wall, request_id }
+    Request::new(head, 0, connection, wall, request_id)
 }
 
 fn sorted(environment: &Environment) -> Vec<String> {

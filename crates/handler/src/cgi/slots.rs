@@ -6,8 +6,9 @@
 //! room of the address that has most requests in it, so that nobody can fill it alone.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
 use std::task::Waker;
+
+use crate::address::Address;
 
 /// What a request asks for, and within which limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,20 +25,6 @@ pub(super) struct Claim {
     pub(super) address: Option<Address>,
     /// For which location.
     pub(super) location: u32,
-}
-
-/// One client, as far as an address says: of IPv6 the network, as one client has all of it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Address(IpAddr);
-
-impl From<IpAddr> for Address {
-    fn from(address: IpAddr) -> Self {
-        const NETWORK: u128 = !(u64::MAX as u128);
-        Self(match address.to_canonical() {
-            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & NETWORK)),
-            v4 @ IpAddr::V4(_) => v4,
-        })
-    }
 }
 
 /// The number of a claim.
@@ -212,6 +199,8 @@ fn count_out_of<K: std::hash::Hash + Eq + Copy>(counts: &mut HashMap<K, usize>, 
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::Standing::{Granted, Refused, Waiting};
     use super::*;
 

@@ -81,6 +81,10 @@ pub(super) fn spawn(
             let (ours, theirs) = pipe().map_err(resources)?;
             (Some((ours, *level)), Theirs::Own(theirs))
         }
+        // `cgi_stderr` reads no such target.
+        CgiStderr::To(LogTarget::Syslog(_)) => {
+            (None, Theirs::Shared(nothing().map_err(resources)?))
+        }
         CgiStderr::To(LogTarget::Stderr) => {
             let copy = rustix::io::fcntl_dupfd_cloexec(io::stderr(), FIRST_OF_OURS);
             (None, Theirs::Own(copy.map_err(resources)?))

@@ -2,6 +2,7 @@
 //! nothing and knows nothing of answers.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{
@@ -9,6 +10,7 @@ use brotli::enc::encode::{
     BrotliEncoderStateStruct,
 };
 use flate2::write::GzEncoder;
+use sekisho_config::Recode;
 use sekisho_http::Coding;
 use zstd::zstd_safe::CParameter;
 
@@ -29,6 +31,8 @@ enum Kind {
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
     Brotli(Box<BrotliEncoderStateStruct<StandardAlloc>>),
     Gzip(GzEncoder<Vec<u8>>),
+    /// No compression: a text in another charset.
+    Recode(Arc<Recode>),
 }
 
 impl std::fmt::Debug for Encoder {
@@ -37,6 +41,7 @@ impl std::fmt::Debug for Encoder {
             Kind::Zstd(_) => "Encoder(zstd)",
             Kind::Brotli(_) => "Encoder(br)",
             Kind::Gzip(_) => "Encoder(gzip)",
+            Kind::Recode(_) => "Encoder(charset)",
         })
     }
 }
@@ -73,6 +78,11 @@ impl Encoder {
         })))
     }
 
+    /// One that gives texts in another charset.
+    pub fn recode(recode: &Arc<Recode>) -> Self {
+        Self(Box::new(Kind::Recode(Arc::clone(recode))))
+    }
+
     /// Takes all of the bytes; gives what is ready.
     pub fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         match &mut *self.0 {
@@ -87,6 +97,7 @@ impl Encoder {
                 encoder.write_all(bytes)?;
                 out.append(encoder.get_mut());
             }
+            Kind::Recode(recode) => recode.push(bytes, out),
         }
         Ok(())
     }
@@ -103,6 +114,7 @@ impl Encoder {
                 encoder.flush()?;
                 out.append(encoder.get_mut());
             }
+            Kind::Recode(_) => {}
         }
         Ok(())
     }
@@ -115,6 +127,7 @@ impl Encoder {
                 run_brotli(&mut state, Operation::BROTLI_OPERATION_FINISH, &[], out)?;
             }
             Kind::Gzip(encoder) => out.append(&mut encoder.finish()?),
+            Kind::Recode(_) => {}
         }
         Ok(())
     }

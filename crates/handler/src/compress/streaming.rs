@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Share};
+use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::{Compressor, Encoder, PIECES};
 use crate::task::{Outbox, Progress, Task, rest};
@@ -315,6 +316,12 @@ impl Task for CompressTask {
                     Source::File(..) | Source::Bytes(..) => self.go_on(encoder),
                 },
             }
+        }
+    }
+
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        if let Source::Task(task) = &self.source {
+            task.describe_upstream(facts);
         }
     }
 

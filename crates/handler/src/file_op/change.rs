@@ -2,6 +2,7 @@
 //! as the file system goes. What takes long is made under a name of ours first.
 
 use std::collections::HashSet;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
@@ -16,7 +17,7 @@ use super::copy::{self, Tree};
 use super::entries::EntryCheck;
 use super::land::{self, Rules};
 use super::ordering::{self, Appearing};
-use super::{Answer, Call, Failure, Job, Outcome, Stop, delete};
+use super::{Answer, Call, Failure, Job, Outcome, Stop, delete, temp, webdav};
 use crate::file_cache::files_changed;
 
 /// MKCOL
@@ -29,17 +30,25 @@ pub(super) fn make_folder(call: &Call<'_>, file_ops: &FileOps) -> Result<Job, Fa
     if spot.name.is_empty() {
         return Err(Failure::of(Status::METHOD_NOT_ALLOWED));
     }
-    if !spot.is_folder {
+    let path = if file_ops.ext_methods.is_empty() {
+        route_state.path.clone()
+    } else {
+        delete::folder_path(call, &route_state.path)?
+    };
+    if !path.ends_with(b"/") {
         // nginx's answer: a folder is named as one.
         return Err(Failure::because(Status::CONFLICT, "MKCOL was refused: no slash at the end"));
     }
-    Conditions::of(call.request.head).check(spot.look().map_err(fail)?.as_ref())?;
-    let location = encoded(&route_state.path);
+    let conditions = Conditions::of(call);
+    conditions.check(spot.look().map_err(fail)?.as_ref())?;
+    conditions.check_locks(&file, false, true)?;
+    let location = encoded(&path);
     let (mode, sync) = (file_ops.access.folder, file_ops.sync);
     Ok(Job::new(move || {
         let fail = |errno| Failure::by(errno, Status::CONFLICT, "make folder", &file);
         let done = {
             let _appearing = Appearing::at(&spot).map_err(fail)?;
+            conditions.check_locks(&file, false, true)?;
             beneath::make_folder(&*spot.folder, &spot.name, mode)
         };
         match done {
@@ -67,7 +76,7 @@ pub(super) fn copy(
     to: &Destination,
     table: Arc<Table>,
 ) -> Result<Job, Failure> {
-    let change = Change::find(call, file_ops, to, table)?;
+    let change = Change::find(call, file_ops, to, table, false)?;
     let is_deep = match call.request.head.named(b"depth") {
         None | Some(b"infinity") => true,
         Some(b"0") => false,
@@ -88,7 +97,7 @@ pub(super) fn rename(
     to: &Destination,
     table: Arc<Table>,
 ) -> Result<Job, Failure> {
-    let change = Change::find(call, file_ops, to, table)?;
+    let change = Change::find(call, file_ops, to, table, true)?;
     if !matches!(call.request.head.named(b"depth"), None | Some(b"infinity")) {
         return Err(Failure::because(
             Status::BAD_REQUEST,
@@ -113,6 +122,38 @@ struct Change {
     /// For what lies in a folder.
     check: EntryCheck,
     stop: Stop,
+    locks: ChangeLocks,
+}
+
+/// Which locks the client knows, and what it needs them for.
+#[derive(Debug)]
+struct ChangeLocks {
+    conditions: Conditions,
+    is_move: bool,
+    /// The file of the destination.
+    to: Vec<u8>,
+}
+
+impl ChangeLocks {
+    fn check(&self, from: &[u8], is_new: bool) -> Result<(), Failure> {
+        if self.is_move {
+            self.conditions.check_locks(from, true, true)?;
+        }
+        self.conditions.check_locks(&self.to, true, is_new)
+    }
+}
+
+/// Whether one file lies in the folder of another, or is that folder.
+fn is_within(file: &[u8], folder: &[u8]) -> bool {
+    with_slash(file).starts_with(&with_slash(folder))
+}
+
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+fn with_slash(path: &[u8]) -> Vec<u8> {
+    [without_slash(path), b"/"].concat()
 }
 
 impl Change {
@@ -121,7 +162,9 @@ impl Change {
         file_ops: &FileOps,
         to: &Destination,
         table: Arc<Table>,
+        is_move: bool,
     ) -> Result<Self, Failure> {
+        let is_webdav = !file_ops.ext_methods.is_empty();
         let (route_state, head) = (call.route_state, call.request.head);
         let overwrites = overwrites(head)?;
         let (root, symlinks) = (route_state.root_bytes, call.settings().disable_symlinks);
@@ -139,7 +182,8 @@ impl Change {
         let Some(source) = from.look().map_err(fail)? else {
             return Err(Failure::of(Status::NOT_FOUND));
         };
-        Conditions::of(head).check(Some(&source))?;
+        let conditions = Conditions::of(call);
+        conditions.check(Some(&source))?;
         let is_folder = match beneath::kind(&source) {
             FileType::Directory => true,
             FileType::RegularFile | FileType::Symlink => false,
@@ -150,7 +194,8 @@ impl Change {
                 ));
             }
         };
-        if is_folder != from.is_folder {
+        let may_differ = is_webdav && is_folder;
+        if is_folder != from.is_folder && !may_differ {
             return Err(Failure::because(
                 Status::CONFLICT,
                 "a change was refused: a folder without its slash, or a file with one",
@@ -170,11 +215,15 @@ impl Change {
                     "a change was refused: the destination is there, and Overwrite is F",
                 ));
             }
-            let may_go = match beneath::kind(old) {
-                FileType::Directory => {
-                    is_folder && file_ops.delete_directories != DeleteDirectories::Off
+            let may_go = match (beneath::kind(old), is_folder) {
+                (FileType::Directory, true) => {
+                    file_ops.delete_directories != DeleteDirectories::Off
                 }
-                _ => !is_folder && land::may_replace(old),
+                (FileType::Directory, false) => {
+                    is_webdav && file_ops.delete_directories == DeleteDirectories::Recursive
+                }
+                (_, true) => is_webdav && land::may_replace(old),
+                (_, false) => land::may_replace(old),
             };
             if !may_go {
                 return Err(Failure::because(
@@ -183,7 +232,7 @@ impl Change {
                 ));
             }
         }
-        if is_folder && to.file.starts_with(&file) {
+        if is_folder && is_within(&to.file, &file) {
             // Into itself.
             return Err(Failure::because(
                 Status::CONFLICT,
@@ -192,13 +241,63 @@ impl Change {
         }
         let rules = Rules { conflict: Conflict::Replace, ..Rules::of(file_ops) };
         let folders = file_ops.delete_directories;
-        let location = encoded(&to.path);
+        let (source_path, path) = if is_folder {
+            (delete::folder_path(call, &route_state.path)?, with_slash(&to.path))
+        } else {
+            (route_state.path.clone(), without_slash(&to.path).to_vec())
+        };
+        let location = encoded(&path);
         let stop = Stop::default();
-        let check = EntryCheck::of_change(call, table, &to.path, &stop);
-        Ok(Self { from, to: there, source, old, rules, folders, file, location, check, stop })
+        // What is replaced lies below a folder of this path, whatever it is replaced by.
+        let check = EntryCheck::of_change(call, table, source_path, with_slash(&path), &stop);
+        let locks =
+            ChangeLocks { conditions: conditions.without_states(), is_move, to: to.file.clone() };
+        locks.check(&file, old.is_none())?;
+        Ok(Self {
+            from,
+            to: there,
+            source,
+            old,
+            rules,
+            folders,
+            file,
+            location,
+            check,
+            stop,
+            locks,
+        })
     }
 
-    fn copy(self, is_deep: bool) -> Outcome {
+    /// Puts aside what is at the destination where it is of another kind: nothing replaces that in one step.
+    fn displace(&mut self) -> Result<Option<Displaced>, Failure> {
+        let Some(old) = &self.old else { return Ok(None) };
+        let is_folder = |stat: &Stat| beneath::kind(stat) == FileType::Directory;
+        if is_folder(old) == is_folder(&self.source) {
+            return Ok(None);
+        }
+        if is_folder(old) {
+            self.check.walk(&self.to.folder, &self.to.name)?;
+        }
+        let displaced = Displaced::put_aside(&self.to, is_folder(old));
+        displaced
+            .map(Some)
+            .map_err(|errno| Failure::by(errno, Status::CONFLICT, "replace", &self.locks.to))
+    }
+
+    fn copy(mut self, is_deep: bool) -> Outcome {
+        self.locks.check(&self.file, self.old.is_none())?;
+        let displaced = self.displace()?;
+        let old = if displaced.is_some() { self.old.take() } else { None };
+        self.make_copy(is_deep)?;
+        if let Some(displaced) = displaced {
+            displaced.remove();
+            self.old = old;
+        }
+        webdav::locks::forget_below(&self.locks.to);
+        self.done()
+    }
+
+    fn make_copy(&self, is_deep: bool) -> Result<(), Failure> {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "copy", &self.file);
         match beneath::kind(&self.source) {
             FileType::Directory => {
@@ -224,14 +323,34 @@ impl Change {
                 let (temp, stat) =
                     copy::copy_file(&file, &self.to.folder, &self.stop).map_err(fail)?;
                 let rules = copy::rules(&self.rules, &stat);
-                let none = Conditions::default();
-                land::land(temp, &self.to, &none, &rules, &self.file)?;
+                land::land(
+                    temp,
+                    &self.to,
+                    &self.locks.conditions,
+                    &rules,
+                    without_slash(&self.locks.to),
+                )?;
             }
         }
+        Ok(())
+    }
+
+    fn rename(mut self) -> Outcome {
+        self.locks.check(&self.file, self.old.is_none())?;
+        let displaced = self.displace()?;
+        let old = if displaced.is_some() { self.old.take() } else { None };
+        self.make_rename()?;
+        if let Some(displaced) = displaced {
+            displaced.remove();
+            self.old = old;
+        }
+        // A lock stays where it is, and nothing is there any more (RFC 4918 §7.7).
+        webdav::locks::forget(&self.file);
+        webdav::locks::forget_below(&self.locks.to);
         self.done()
     }
 
-    fn rename(self) -> Outcome {
+    fn make_rename(&self) -> Result<(), Failure> {
         let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "move", &self.file);
         let renamed = if beneath::kind(&self.source) == FileType::Directory {
             self.replace_folder(&self.from.folder, &self.from.name, false)?
@@ -243,21 +362,20 @@ impl Change {
             rustix::fs::renameat(&*from.folder, &*from.name, &*to.folder, &*to.name)
         };
         match renamed {
-            Ok(()) => self.done(),
+            Ok(()) => Ok(()),
             // Another file system is mounted within the root.
             Err(Errno::XDEV) => {
                 let Spot { folder, name, .. } = self.from.clone();
                 let is_folder = beneath::kind(&self.source) == FileType::Directory;
-                let file = self.file.clone();
-                let answer = self.copy(true)?;
+                self.make_copy(true)?;
                 if is_folder {
                     delete::remove_tree(&folder, &name)
                 } else {
                     rustix::fs::unlinkat(&*folder, name, AtFlags::empty())
                 }
-                .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file))?;
+                .map_err(|errno| Failure::by(errno, Status::NOT_FOUND, "delete", &self.file))?;
                 files_changed();
-                Ok(answer)
+                Ok(())
             }
             Err(errno) => Err(fail(errno)),
         }
@@ -315,6 +433,49 @@ impl Change {
             Some(_) => Answer::new(Status::NO_CONTENT),
             None => Answer::new(Status::CREATED).field("Location", &self.location),
         })
+    }
+}
+
+/// What was at a destination, under a name of ours; it comes back unless something has taken its place.
+#[derive(Debug)]
+struct Displaced {
+    to: Spot,
+    own: String,
+    is_folder: bool,
+    /// Says "in use" for as long as it is open.
+    _locked: Option<rustix::fd::OwnedFd>,
+}
+
+impl Displaced {
+    fn put_aside(to: &Spot, is_folder: bool) -> Result<Self, Errno> {
+        let own = format!("{}{}", temp::PREFIX, temp::random());
+        let opened = if is_folder {
+            Some(delete::open_to_read(&*to.folder, &to.name)?)
+        } else {
+            copy::open_file(&to.folder, &to.name).ok()
+        };
+        if let Some(opened) = &opened {
+            temp::lock(opened.as_fd());
+        }
+        rustix::fs::renameat(&*to.folder, &*to.name, &*to.folder, &*own)?;
+        Ok(Self { to: to.clone(), own, is_folder, _locked: opened })
+    }
+
+    fn remove(self) {
+        let folder = &self.to.folder;
+        let _ = if self.is_folder {
+            delete::remove_tree(folder, self.own.as_bytes())
+        } else {
+            rustix::fs::unlinkat(&**folder, &*self.own, AtFlags::empty())
+        };
+    }
+}
+
+impl Drop for Displaced {
+    fn drop(&mut self) {
+        // Where something has taken its place, this fails, and what is left is gone or a sweep's business.
+        let (folder, flags) = (&*self.to.folder, RenameFlags::NOREPLACE);
+        let _ = rustix::fs::renameat_with(folder, &*self.own, folder, &*self.to.name, flags);
     }
 }
 

@@ -11,7 +11,7 @@ use sekisho_config::Permissions;
 use super::entries::EntryCheck;
 use super::land::Rules;
 use super::temp::{self, Temp};
-use super::{Failure, Stop, beneath, delete};
+use super::{Failure, Stop, beneath, delete, webdav};
 
 /// How deep folders may lie within each other to be copied.
 const DEPTH_MAX: usize = 128;
@@ -53,6 +53,7 @@ pub(super) fn copy_file(
             Err(errno) => return Err(errno),
         }
     }
+    webdav::copy_properties(file, temp.descriptor()?);
     Ok((temp, stat))
 }
 
@@ -173,6 +174,7 @@ impl Copying<'_> {
                 }
             }
         }
+        webdav::copy_properties(source, &*copy);
         rustix::fs::fchmod(&*copy, Mode::from_raw_mode(stat.st_mode & 0o777))
     }
 

@@ -12,7 +12,7 @@ use sekisho_route::Table;
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
 use super::entries::EntryCheck;
-use super::{Answer, Call, Failure, Job, Stop, land, ordering, resume, temp};
+use super::{Answer, Call, Failure, Job, Stop, land, ordering, resume, temp, webdav};
 use crate::file_cache::files_changed;
 
 /// How many folders within each other are open at once while they are removed.
@@ -39,7 +39,8 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
         return Err(Failure::because(Status::FORBIDDEN, "DELETE was refused: it names the root"));
     }
     let Some(there) = spot.look().map_err(fail)? else { return Err(Status::NOT_FOUND.into()) };
-    let conditions = Conditions::of(call.request.head);
+    let conditions = Conditions::of(call);
+    conditions.check_locks(&file, true, true)?;
     if beneath::kind(&there) == FileType::Directory {
         let how = file_ops.delete_directories;
         // As in nginx: a folder is named as one, and goes with all that is in it or not at all.
@@ -50,14 +51,14 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
                     "DELETE was refused: a folder, and upload_delete_directories is off",
                 ));
             }
-            (_, false, _) => {
+            (_, false, _) if file_ops.ext_methods.is_empty() => {
                 return Err(Failure::because(
                     Status::CONFLICT,
                     "DELETE was refused: a folder, and no slash at the end",
                 ));
             }
-            (_, true, None | Some(b"infinity")) => {}
-            (_, true, Some(_)) => {
+            (_, _, None | Some(b"infinity")) => {}
+            (_, _, Some(_)) => {
                 return Err(Failure::because(
                     Status::BAD_REQUEST,
                     "DELETE was refused: Depth is not infinity",
@@ -65,10 +66,12 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
             }
         }
         let stop = Stop::default();
-        let check = EntryCheck::of_delete(call, table, &stop);
+        let path = folder_path(call, &route_state.path)?;
+        let check = EntryCheck::of_delete(call, table, path, &stop);
         return Ok(Job::stopped_by(stop, move || {
             let fail = |errno| Failure::by(errno, Status::NOT_FOUND, "delete", &file);
             conditions.check(Some(&there))?;
+            conditions.check_locks(&file, true, true)?;
             match how {
                 DeleteDirectories::Recursive => remove_checked(&spot, &check)?,
                 _ => when_empty(&spot.folder, &spot.name, || {
@@ -77,6 +80,7 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
             }
             .map_err(fail)?;
             files_changed();
+            webdav::locks::forget(&file);
             Ok(Answer::new(Status::NO_CONTENT))
         }));
     }
@@ -101,11 +105,26 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
         let _turn = land::turn(&spot.name);
         let there = spot.look().map_err(fail)?;
         conditions.check(there.as_ref())?;
+        conditions.check_locks(&file, true, true)?;
         rustix::fs::unlinkat(&*spot.folder, spot.name.as_slice(), AtFlags::empty())
             .map_err(fail)?;
         files_changed();
+        webdav::locks::forget(&file);
         Ok(Answer::new(Status::NO_CONTENT))
     }))
+}
+
+/// The path of a folder, with its slash. Where a client left that out, the folder's own rules must be those of the
+/// path that was asked for.
+pub(super) fn folder_path(call: &Call<'_>, path: &[u8]) -> Result<Vec<u8>, Failure> {
+    if path.ends_with(b"/") {
+        return Ok(path.to_vec());
+    }
+    let path = [path, b"/"].concat();
+    if call.table.is_entry_of(call.route_state.location, &path) {
+        return Ok(path);
+    }
+    Err(Failure::because(Status::FORBIDDEN, "a change was refused: the folder has other rules"))
 }
 
 /// `min_delete_depth`, counted as nginx does: so many slashes, and something behind the last of them.

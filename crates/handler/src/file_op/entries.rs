@@ -44,18 +44,24 @@ pub(super) struct EntryCheck {
 
 impl EntryCheck {
     /// For a folder that is deleted.
-    pub(super) fn of_delete(call: &Call<'_>, table: Arc<Table>, stop: &Stop) -> Self {
-        Self::new(call, table, vec![call.route_state.path.clone()], false, stop)
+    pub(super) fn of_delete(
+        call: &Call<'_>,
+        table: Arc<Table>,
+        path: Vec<u8>,
+        stop: &Stop,
+    ) -> Self {
+        Self::new(call, table, vec![path], false, stop)
     }
 
     /// For a folder that is copied or moved to this path.
     pub(super) fn of_change(
         call: &Call<'_>,
         table: Arc<Table>,
-        destination: &[u8],
+        source: Vec<u8>,
+        destination: Vec<u8>,
         stop: &Stop,
     ) -> Self {
-        let paths = vec![call.route_state.path.clone(), destination.to_vec()];
+        let paths = vec![source, destination];
         Self::new(call, table, paths, true, stop)
     }
 

@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use sekisho_config::{Conflict, FileOps, Permissions, Sync};
 use sekisho_http::{Status, file_name};
 
-use super::Failure;
 use super::beneath::{self, Spot};
 use super::conditions::Conditions;
 use super::ordering::Appearing;
 use super::temp::Temp;
+use super::{Failure, copy, webdav};
 use crate::file_cache::files_changed;
 
 /// How often it is tried again when the name comes and goes just then.
@@ -68,6 +68,8 @@ pub(super) fn land(
         let made = spot.make_folders(rules.access.folder).map_err(fail)?;
         let folder = Arc::clone(&made.folder);
         let _turn = turn(&spot.name);
+        let is_new = beneath::look(&folder, &spot.name).map_err(fail)?.is_none();
+        conditions.check_locks(file, false, is_new)?;
         let placed = acquire_permit(&mut temp, &folder, &spot.name, conditions, rules, file)?;
         made.keep();
         (folder, placed)
@@ -123,6 +125,7 @@ fn acquire_permit(
         return match rules.conflict {
             Conflict::Replace => {
                 outdate(temp, &there).map_err(fail)?;
+                keep_properties(temp, folder, name);
                 temp.replace(folder, name).map_err(fail)?;
                 Ok((name.to_vec(), false))
             }
@@ -134,6 +137,13 @@ fn acquire_permit(
         };
     }
     Err(fail(Errno::BUSY))
+}
+
+/// A file that is replaced keeps the properties that clients gave it (RFC 4918 §9.7.1).
+fn keep_properties(temp: &Temp, folder: &OwnedFd, name: &[u8]) {
+    if let (Ok(old), Ok(new)) = (copy::open_file(folder, name), temp.descriptor()) {
+        webdav::copy_properties(&old, new);
+    }
 }
 
 /// The kernel's clock for files is coarse: two that replace each other within one of its steps would have

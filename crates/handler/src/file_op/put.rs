@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use sekisho_config::{Conflict, FileOps};
-use sekisho_http::{Head, Status, date, target};
+use sekisho_http::{Head, Known, Status, date, target};
 
 use super::beneath::Spot;
 use super::conditions::Conditions;
@@ -12,7 +12,7 @@ use super::intake::{Intake, Sink};
 use super::land::{self, Landed, Rules};
 use super::temp::Temp;
 use super::{Answer, Call, Failure, Outcome, sweep};
-use crate::file_cache::etag_of;
+use crate::open_file::etag_of;
 
 /// A file on its way.
 #[derive(Debug)]
@@ -53,9 +53,10 @@ pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failu
     if spot.name.is_empty() {
         return Err(Failure::because(Status::CONFLICT, "PUT was refused: it names a folder"));
     }
-    let conditions = Conditions::of(head);
+    let conditions = Conditions::of(call);
     let there = spot.look().map_err(fail)?;
     conditions.check(there.as_ref())?;
+    conditions.check_locks(&file, false, there.is_none())?;
     if let Some(there) = &there
         && (!land::may_replace(there) || file_ops.conflict == Conflict::Refuse)
     {
@@ -65,7 +66,12 @@ pub(super) fn begin(call: &Call<'_>, file_ops: &FileOps) -> Result<Intake, Failu
         ));
     }
     sweep::visit(&spot.folder, None, call.request.wall.unix_secs);
-    let rules = Rules { modified: modified(head), ..Rules::of(file_ops) };
+    let mut rules = Rules { modified: modified(head), ..Rules::of(file_ops) };
+    // A client that names the file which it means to replace, and might delete it, gets no second one.
+    let names_old = head.known(Known::IfMatch).is_some() && file_ops.methods.delete;
+    if names_old && rules.conflict == Conflict::Rename {
+        rules.conflict = Conflict::Replace;
+    }
     let (path, has_etag) = (route_state.path.clone(), settings.etag);
     let put = Put { temp: None, spot, conditions, rules, file, path, has_etag };
     Ok(Intake::new(Box::new(put), call.direct_bytes(file_ops)))

@@ -122,7 +122,8 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Fil
     let wanted =
         note::metadata(metadata, b"filename").or_else(|| note::metadata(metadata, b"name"));
     let name = wanted.and_then(|name| file_name::safe(&name));
-    let owner = unfinished::owner_of(call.request.connection.remote.map(|remote| remote.ip()));
+    let client = call.route_state.client(call.request.connection);
+    let owner = unfinished::owner_of(client.map(|client| client.ip()));
     let random = temp::random();
     let id = format!("{owner}{}", &random[unfinished::OWNER_BYTES..]);
     let name = name.unwrap_or_else(|| format!("upload-{seconds}-{}", &id[ID_BYTES - 8..]));

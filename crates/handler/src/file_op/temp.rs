@@ -213,14 +213,20 @@ fn random_name() -> String {
     format!("{PREFIX}{}", random())
 }
 
-/// 128 random bits in hexadecimal: the keys of the standard library's hasher are random.
-pub(super) fn random() -> String {
+/// 128 random bits: the keys of the standard library's hasher are random.
+pub(super) fn random_bytes() -> [u8; 16] {
     static KEYS: LazyLock<[RandomState; 2]> =
         LazyLock::new(|| [RandomState::new(), RandomState::new()]);
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let [first, second] = &*KEYS;
-    format!("{:016x}{:016x}", first.hash_one(count), second.hash_one(count))
+    let (first, second) = (first.hash_one(count), second.hash_one(count));
+    (u128::from(first) << 64 | u128::from(second)).to_be_bytes()
+}
+
+/// The same in hexadecimal.
+pub(super) fn random() -> String {
+    format!("{:032x}", u128::from_be_bytes(random_bytes()))
 }
 
 #[cfg(test)]

@@ -178,8 +178,32 @@ impl ArchiveTask {
                 }
                 ArchiveStage::File { descriptor, at: 0, end: size }
             }
-            Step::End => ArchiveStage::Finishing,
+            Step::End => {
+                if let Some((name, text)) = self.walk.take_unread() {
+                    self.add_text(&name, &text, body);
+                }
+                ArchiveStage::Finishing
+            }
             Step::Failed(why) => self.break_off(why),
+        }
+    }
+
+    /// Adds a file of our own.
+    fn add_text(&mut self, name: &[u8], text: &[u8], body: &mut Vec<u8>) {
+        let (size, modified) = (text.len() as u64, self.walk.place.wall_secs);
+        match &mut self.encoder {
+            Encoder::Zip(zip) => {
+                zip.begin_file(name, size, modified, body);
+                for block in text.chunks(READ_BYTES) {
+                    zip.data(block, body);
+                }
+                zip.end_file(body);
+            }
+            Encoder::Tar(tar) => {
+                tar.begin_file(name, size, modified, body);
+                tar.data(text, body);
+                tar.end_file(body);
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! The page for people: HTML that works without a script and is better with one. Style and script are
 //! constant and part of the page; the policy in its head allows these two and nothing else (V48).
 
+use std::sync::Arc;
+
 use sekisho_http::date;
 
 use super::entry::Facts;
@@ -21,15 +23,15 @@ macro_rules! digests {
             $style,
             "'; script-src 'sha256-",
             $script,
-            "'; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; ",
+            "'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; ",
             "frame-ancestors 'self'",
         );
     };
 }
 
 digests! {
-    style "07x/nKphlmpzqIi0ZrECy3ckgjarCFocb7lobbxpdbM=",
-    script "Ke0MMMdrQYsAOhAT2+etRb9XTlklTbZM0np1o8Y7wX8="
+    style "Y1KWwT5PyJLdjIFzgEyIWnMirVNfxlF4tEMAIv8raRE=",
+    script "dgeVXP6UoMrgalj07WRVbI3mSfAlVuv6uv5EswXxxsk="
 }
 
 /// What can be done on a page beside looking.
@@ -38,10 +40,14 @@ digests! {
 pub(super) struct Offers {
     /// Files can be put here.
     pub(super) put: bool,
+    /// A file that there is can be replaced by that.
+    pub(super) replace: bool,
     /// Forms with files can be sent here.
     pub(super) post: bool,
     /// Files can be deleted.
     pub(super) delete: bool,
+    /// Files and folders can be given another name.
+    pub(super) rename: bool,
     /// Empty folders, too.
     pub(super) rmdir: bool,
     /// Folders can be deleted with all that is in them.
@@ -58,6 +64,8 @@ pub(super) struct Offers {
 pub(super) struct Page {
     /// The address of the folder.
     pub(super) path: Vec<u8>,
+    /// What stands for the top folder.
+    pub(super) title: Option<Arc<str>>,
     pub(super) order: SortOrder,
     pub(super) offers: Offers,
     pub(super) exact_size: bool,
@@ -70,19 +78,24 @@ impl Page {
     pub(super) fn begin(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(
             b"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Index of ",
+<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>",
         );
+        text::push_html(self.title.as_deref().unwrap_or("Index of").as_bytes(), out);
+        out.push(b' ');
         text::push_html(&self.path, out);
         out.extend_from_slice(b"</title>\n<style>");
         out.extend_from_slice(STYLE.as_bytes());
         out.extend_from_slice(b"</style>\n<script>");
         out.extend_from_slice(SCRIPT.as_bytes());
         out.extend_from_slice(b"</script></head>\n<body data-can=\"");
-        let Offers { put, post, delete, rmdir, rmtree, mkcol, zip, tar } = self.offers;
+        let Offers { put, replace, post, delete, rename, rmdir, rmtree, mkcol, zip, tar } =
+            self.offers;
         let words = [
             (put, "put "),
+            (replace, "replace "),
             (post, "post "),
             (delete, "delete "),
+            (rename, "move "),
             (rmdir, "rmdir "),
             (rmtree, "rmtree "),
             (mkcol, "mkcol "),
@@ -124,12 +137,15 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
     /// One entry. Formatted by hand, as there may be many; tags that HTML does not need are left out.
     pub(super) fn row(&self, name: &[u8], is_folder: bool, facts: Facts, out: &mut Vec<u8>) {
         out.reserve(200 + 8 * name.len());
-        // `./` keeps a name with a colon from being read as a scheme.
         out.extend_from_slice(if is_folder {
-            b"<tr class=\"d\"><td><a href=\"./"
+            b"<tr class=\"d\"><td><a href=\""
         } else {
-            b"<tr><td><a href=\"./"
+            b"<tr><td><a href=\""
         });
+        if name.contains(&b':') {
+            // Not to be read as a scheme.
+            out.extend_from_slice(b"./");
+        }
         let slash: &[u8] = if is_folder { b"/" } else { b"" };
         if text::is_plain(name) {
             out.extend_from_slice(name);
@@ -152,7 +168,7 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
         } else {
             out.extend_from_slice(b" title=\"");
             text::push_number(facts.size, out);
-            out.extend_from_slice(b" bytes\">");
+            out.extend_from_slice(if facts.size == 1 { b" byte\">" } else { b" bytes\">" });
             text::push_size(facts.size, out);
         }
         out.extend_from_slice(b"<td><time datetime=\"");
@@ -182,7 +198,7 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
             out.extend_from_slice(if count == 1 { one } else { many }.as_bytes());
         }
         if is_first {
-            out.extend_from_slice(b"Nothing is here.");
+            out.extend_from_slice(b"This folder is empty.");
         }
         if is_cut {
             out.extend_from_slice(b"; there are more, which are not listed");
@@ -208,7 +224,8 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
             out.extend_from_slice(b"\">");
         };
         link(depth, out);
-        out.extend_from_slice(b"Home</a>");
+        text::push_html(self.title.as_deref().unwrap_or("Home").as_bytes(), out);
+        out.extend_from_slice(b"</a>");
         for (at, segment) in segments().enumerate() {
             out.extend_from_slice(b"<span>/</span>");
             link(depth - 1 - at, out);
@@ -253,7 +270,14 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
             (false, _) => false,
         };
         let next = if next { "desc" } else { "asc" };
-        push_all(&["><a href=\"?sort=", word, "&amp;order=", next, "\">", label, "</a></th>"], out);
+        push_all(&["><a href=\"?sort=", word, "&amp;order=", next, "\">", label, "</a>"], out);
+        if by == By::Time {
+            // The script shows the browser's own zone instead.
+            out.extend_from_slice(b" <small id=\"zone\">UTC");
+            text::push_offset(self.offset_secs, out);
+            out.extend_from_slice(b"</small>");
+        }
+        out.extend_from_slice(b"</th>");
     }
 }
 
@@ -293,13 +317,14 @@ mod tests {
 
     #[test]
     fn the_constant_part_of_a_page_is_small() {
-        assert!(STYLE.len() + SCRIPT.len() < 14 << 10);
+        assert!(STYLE.len() + SCRIPT.len() < 24 << 10);
         assert!(!SCRIPT.contains("</script") && !STYLE.contains("</style"));
     }
 
     fn page(path: &str) -> Page {
         Page {
             path: path.as_bytes().to_vec(),
+            title: None,
             order: SortOrder { by: By::Name, is_descending: false },
             offers: Offers::default(),
             exact_size: false,
@@ -357,9 +382,9 @@ mod tests {
             String::from_utf8(out).expect("text"),
             "<tr><td><a href=\"./a:b%26%27.txt\">a:b&amp;&#39;.txt</a><td title=\"1536 bytes\">1.5K\
 <td><time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 08:49</time>\n\
-<tr><td><a href=\"./c\">c</a><td>1536\
+<tr><td><a href=\"c\">c</a><td>1536\
 <td><time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 09:49</time>\n\
-<tr class=\"d\"><td><a href=\"./d/\">d/</a><td>-\
+<tr class=\"d\"><td><a href=\"d/\">d/</a><td>-\
 <td><time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 09:49</time>\n"
         );
     }

@@ -125,12 +125,24 @@ pub(super) fn push_date(civil: Civil, out: &mut Vec<u8>) {
 }
 
 /// `2026-11-15T12:59:42Z`
-pub(super) fn push_time(unix_secs: i64, out: &mut Vec<u8>) {
+pub(crate) fn push_time(unix_secs: i64, out: &mut Vec<u8>) {
     let civil = date::civil(unix_secs);
     push_date(civil, out);
     out.push(b'T');
     date::push_time(&civil, out);
     out.push(b'Z');
+}
+
+/// How far a zone is ahead of UTC, as `+01:00`; nothing for UTC itself.
+pub(super) fn push_offset(offset_secs: i32, out: &mut Vec<u8>) {
+    if offset_secs == 0 {
+        return;
+    }
+    out.push(if offset_secs < 0 { b'-' } else { b'+' });
+    let minutes = offset_secs.unsigned_abs() / 60;
+    date::push_two((minutes / 60) as u8, out);
+    out.push(b':');
+    date::push_two((minutes % 60) as u8, out);
 }
 
 #[cfg(test)]

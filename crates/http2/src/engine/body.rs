@@ -4,6 +4,8 @@
 //! stream's stall delays no other, and what waits for handlers is bounded by the number of streams times the window
 //! of one.
 
+use sekisho_http::Refusal;
+use sekisho_http::refusal::Cause;
 use sekisho_lifecycle::Moment;
 
 use super::receive::Looked;
@@ -12,7 +14,7 @@ use crate::budget::Bound;
 use crate::code::Code;
 use crate::event::{Event, Loss, Scratch, StreamId};
 use crate::frame::{self, HEADER_BYTES, Header, MAX_31, WINDOW_BYTES, flag};
-use crate::refusal::{Cause, Malformed, Refusal};
+use crate::refusal::Malformed;
 use crate::stream::{Closed, Fate, Output};
 
 impl Http2 {

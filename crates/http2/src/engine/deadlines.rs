@@ -14,12 +14,12 @@
 
 use std::time::Duration;
 
+use sekisho_http::refusal::Cause;
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Moment, Stage};
 
 use super::{Drain, Http2, Phase};
 use crate::code::Code;
 use crate::event::{Event, Loss, StreamId};
-use crate::refusal::Cause;
 use crate::stream::{Fate, Output, Stream};
 
 /// How long a body may take before `client_body_min_rate` is asked for, where there is no `client_body_timeout` to

@@ -304,6 +304,9 @@ impl Http2 {
         }
         if self.phase == Phase::Greeting {
             self.phase = Phase::Open;
+            if self.drains_when_open {
+                self.announce_end(sekisho_lifecycle::CloseReason::Draining, now);
+            }
         }
         frame::header(&mut self.control, 0, Kind::Settings, flag::ACK, 0);
         Ok(())

@@ -1,12 +1,12 @@
 //! The sending half: responses into frames, and which stream's turn it is.
 
-use sekisho_http::Status;
+use sekisho_http::{BodyLength, Sends, Status};
 use sekisho_lifecycle::{Moment, Stage};
 
 use super::Http2;
 use crate::budget::Bound;
 use crate::code::Code;
-use crate::event::{BodyLength, Scratch, Sends, StreamId};
+use crate::event::{Scratch, StreamId};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, flag};
 use crate::request::{is_name_byte, is_value_byte};
 use crate::stream::{Closed, Fate, Output, Stream};

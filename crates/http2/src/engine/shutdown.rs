@@ -21,7 +21,9 @@ impl Http2 {
         }
         match self.phase {
             Phase::Fresh => self.abort(CloseReason::Draining),
-            Phase::Greeting => self.fail(Code::NoError, CloseReason::Draining),
+            // The client has begun: its first requests are on their way, and most clients do not ask again for
+            // what is refused before they could know. The deadline of the preface bounds the wait.
+            Phase::Greeting => self.drains_when_open = true,
             Phase::Open => self.announce_end(CloseReason::Draining, now),
             Phase::Over(_) => {}
         }

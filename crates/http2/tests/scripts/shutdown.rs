@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use sekisho_http::Status;
-use sekisho_http2::frame::{Kind, MAX_31, flag};
+use sekisho_http2::frame::{Kind, MAX_31, PREFACE, flag};
 use sekisho_http2::{BodyLength, Code, Event, Loss};
 use sekisho_lifecycle::{CloseReason, DeadlineKind, Engine, Stage};
 
-use crate::harness::{GET, POST, Peer, Sent, data, frame, headers, policy};
+use crate::harness::{GET, POST, Peer, Sent, data, frame, headers, policy, settings};
 
 fn shut_down(peer: &mut Peer) {
     peer.engine.shut_down_gracefully(&mut peer.scratch, peer.now);
@@ -52,6 +52,24 @@ fn a_client_that_does_not_echo_is_not_waited_for() {
     peer.after(Duration::from_secs(1)).expires();
     assert_eq!(peer.flushes(), [Sent::GoAway(1, 0)]);
     assert_eq!(peer.stage(), Stage::Lingering);
+}
+
+/// M2: the first requests of a client that has begun to speak are answered.
+#[test]
+fn a_client_in_the_middle_of_its_preface_may_ask_before_the_end() {
+    let mut peer = Peer::fresh(policy(|_| {}));
+    let (begin, rest) = PREFACE.split_at(10);
+    assert!(peer.sends(begin).is_empty());
+    peer.flushes();
+    shut_down(&mut peer);
+    assert!(peer.flushes().is_empty(), "nothing is said before the client's SETTINGS");
+    assert!(peer.sends(rest).is_empty());
+    assert!(peer.sends(settings(&[])).is_empty());
+    let one = peer.gets(1);
+    let said = peer.flushes();
+    assert!(said.contains(&Sent::GoAway(MAX_31, 0)), "{said:?}");
+    peer.answers(one, Status::OK);
+    assert_eq!(peer.flushes().len(), 2);
 }
 
 #[test]

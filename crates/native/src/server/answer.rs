@@ -42,8 +42,6 @@ pub enum AcquireError {
 pub enum Written {
     /// It is on its way.
     Sent,
-    /// Nobody reads any more: it is thrown away, which is no failure (L28).
-    Unwanted,
     /// There is no credit for it yet, or too much waits to leave: [`Event::ChannelMoved`](crate::Event::ChannelMoved) says when to try
     /// again.
     Full,
@@ -56,6 +54,9 @@ pub enum WriteError {
     TooLarge,
     /// The channel is not open.
     NotOpen,
+    /// The client has gone, or wants no more records. The request has not failed: it gives its one answer as ever
+    /// (L28).
+    Unwanted,
 }
 
 impl Server {
@@ -92,19 +93,22 @@ impl Server {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Result<(), AcquireError> {
-        let others = self.lanes.iter().filter(|lane| lane.purse.is_some() && lane.id != id).count();
-        if others >= self.policy.channels_max as usize {
-            return Err(AcquireError::TooMany);
-        }
-        let at = self.lane(id).map_err(|_| AcquireError::OutOfOrder)?;
-        let before = self.lanes[at].purse;
-        // First the purse: where force has come already, the channel is dropped at once.
-        self.lanes[at].purse = Some(Purse::new(self.agreed.channel_bytes));
-        if !self.tell_quietly(Fact::ChannelAcquired(id), now) {
-            self.lanes[at].purse = before;
+        let lane = self.lanes.get_mut(id).ok_or(AcquireError::OutOfOrder)?;
+        if lane.purse.is_some() {
             return Err(AcquireError::OutOfOrder);
         }
-        self.put_bare(Head::of_slot(Kind::Acquired, self.lanes[at].slot), scratch, now);
+        if self.channels >= self.policy.channels_max {
+            return Err(AcquireError::TooMany);
+        }
+        let slot = lane.slot;
+        // First the purse: where force has come already, the channel is dropped at once.
+        lane.purse = Some(Purse::new(self.agreed.channel_bytes));
+        self.channels += 1;
+        if !self.tell_quietly(Fact::ChannelAcquired(id), now) {
+            self.drop_purse(id);
+            return Err(AcquireError::OutOfOrder);
+        }
+        self.put_bare(Head::of_slot(Kind::Acquired, slot), scratch, now);
         Ok(())
     }
 
@@ -116,25 +120,27 @@ impl Server {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Result<Written, WriteError> {
-        let is_open = self.entry(id).is_some_and(|at| {
-            let entry = &self.stay.requests()[at];
-            entry.state.has_open_channel() && !entry.is_answered
-        });
-        let (true, Ok(at)) = (is_open, self.lane(id)) else { return Err(WriteError::NotOpen) };
+        let entry = self.stay.requests().get(id);
+        let is_open =
+            entry.is_some_and(|entry| entry.state.has_open_channel() && !entry.is_answered);
+        let is_full = self.is_full();
+        let (true, Some(lane)) = (is_open, self.lanes.get_mut(id)) else {
+            return Err(WriteError::NotOpen);
+        };
         if record.len() > self.agreed.record_bytes_max() as usize {
             return Err(WriteError::TooLarge);
         }
-        let is_full = self.is_full();
-        let Some(purse) = &mut self.lanes[at].purse else { return Ok(Written::Unwanted) };
-        if is_full {
-            // Whatever credit there is: a client that does not read holds no more than this (E4).
-            self.has_writers_waiting = true;
+        let (slot, cost) = (lane.slot, cost(record.len()));
+        let Some(purse) = &mut lane.purse else { return Err(WriteError::Unwanted) };
+        // Whatever credit there is: a client that does not read holds no more than so much (E4).
+        self.has_writers_waiting |= is_full;
+        if is_full || !purse.spend(cost) {
+            self.wait_for_client(id, cost);
+            self.arm_drain(now);
             return Ok(Written::Full);
         }
-        if !purse.spend(cost(record.len())) {
-            return Ok(Written::Full);
-        }
-        let slot = self.lanes[at].slot;
+        self.wait_is_over(id, |_| u32::MAX);
+        self.note_progress(cost, now);
         self.put(scratch, now, |out| {
             frame::write(out, Head::of_slot(Kind::Record, slot), record);
         });
@@ -157,10 +163,8 @@ impl Server {
 
     /// Somebody wants a request cancelled; says whether that was news.
     pub fn cancel(&mut self, id: RequestId, cause: Cause, now: Moment) -> bool {
-        let is_new = self.entry(id).is_some_and(|at| {
-            let entry = &self.stay.requests()[at];
-            !entry.is_answered && entry.cancelled.is_none()
-        });
+        let entry = self.stay.requests().get(id);
+        let is_new = entry.is_some_and(|entry| !entry.is_answered && entry.cancelled.is_none());
         self.tell_quietly(Fact::CancelAsked(id, cause), now);
         is_new
     }
@@ -185,8 +189,8 @@ impl Server {
         scratch: &mut Scratch,
         now: Moment,
     ) {
-        let (Ok(at), Some(answer)) = (self.lane(id), answer) else { return };
-        let slot = self.lanes[at].slot;
+        let (Some(lane), Some(answer)) = (self.lanes.get(id), answer) else { return };
+        let slot = lane.slot;
         self.put(scratch, now, |out| match answer {
             Answer::Result(body) => frame::write(out, Head::of_slot(Kind::Result, slot), body),
             Answer::Error(failure) => message::write(out, Kind::Error, slot, failure),
@@ -195,8 +199,9 @@ impl Server {
     }
 
     pub(super) fn put_released(&mut self, id: RequestId, scratch: &mut Scratch, now: Moment) {
-        if let Ok(at) = self.lane(id) {
-            self.put_bare(Head::of_slot(Kind::Released, self.lanes[at].slot), scratch, now);
+        self.wait_is_over(id, |_| u32::MAX);
+        if let Some(slot) = self.lanes.get(id).map(|lane| lane.slot) {
+            self.put_bare(Head::of_slot(Kind::Released, slot), scratch, now);
         }
     }
 
@@ -232,6 +237,7 @@ impl fmt::Display for WriteError {
         out.write_str(match self {
             Self::TooLarge => "the record is longer than a record may be",
             Self::NotOpen => "the channel is not open",
+            Self::Unwanted => "nobody reads the channel any more",
         })
     }
 }

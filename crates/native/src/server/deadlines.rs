@@ -6,8 +6,9 @@ use std::time::Duration;
 use sekisho_lifecycle::stay::Fact;
 use sekisho_lifecycle::{Cause, CloseReason, Deadline, DeadlineKind, Manner, Moment, Stage};
 
-use super::{Ending, Server};
+use super::{DrainTime, Ending, Server};
 use crate::code::Code;
+use crate::policy::PROGRESS_BYTES;
 use crate::violation::Violation;
 
 /// How long the last output may take (T6), where `send_timeout` is longer or off.
@@ -103,15 +104,42 @@ impl Server {
         self.end_by(Manner::Forceful, ending, now);
     }
 
-    /// When only channels keep a graceful end from completing, they have this long (L14).
+    /// While a graceful end waits for its client alone, the client has this long (L14): while nothing but channels
+    /// that are not drained is left, and while whoever runs waits to send a record. Time that the services take
+    /// for themselves does not count.
     pub(super) fn arm_drain(&mut self, now: Moment) {
-        let waits = self.stay.asked() == Some(Manner::Graceful)
-            && self.stage == Stage::Open
-            && self.stay.is_waiting_for_channels();
-        if !waits {
+        if self.stay.asked() != Some(Manner::Graceful) || self.stage != Stage::Open {
             self.drain_at = None;
-        } else if self.drain_at.is_none() {
-            self.drain_at = self.policy.drain_timeout.map(|timeout| now + timeout);
+            return;
+        }
+        let running = self.stay.running();
+        let waits = self.stay.is_waiting_for_channels() || (running > 0 && self.waiting >= running);
+        match self.drain_at {
+            Some(at) if !waits => {
+                self.drain_time.left = Some(at.since(now));
+                self.drain_at = None;
+            }
+            None if waits => {
+                let left = self.drain_time.left.or(self.policy.drain_timeout);
+                self.drain_at = left.map(|left| now + left);
+            }
+            _ => {}
+        }
+    }
+
+    /// A record was put out. Each [`PROGRESS_BYTES`] that a client takes buy it the same time again, so that one who
+    /// takes a little now and then does not hold an end up for ever, and a large download goes on.
+    pub(super) fn note_progress(&mut self, cost: u32, now: Moment) {
+        if self.stay.asked() != Some(Manner::Graceful) {
+            return;
+        }
+        self.drain_time.taken = self.drain_time.taken.saturating_add(cost);
+        self.arm_drain(now);
+        if self.drain_time.taken >= PROGRESS_BYTES {
+            self.drain_time = DrainTime::default();
+            if self.drain_at.take().is_some() {
+                self.arm_drain(now);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use sekisho_lifecycle::stay::{Fact, Refusal};
 use sekisho_lifecycle::{Cause, CloseReason, DeadlineKind, Manner, Moment, Step};
 
 use super::{AdmitResult, Ending, Lane, Phase, Server};
+use crate::channel::Purse;
 use crate::code::Code;
 use crate::event::{Event, Scratch};
 use crate::frame::{Form, Head, Kind, Side};
@@ -93,7 +94,7 @@ impl Server {
                 }
                 Ok(None)
             }
-            Kind::Credit => self.credit(head),
+            Kind::Credit => self.credit(head, now),
             Kind::Drained => self.drained(head, now),
             Kind::Shutdown => self.shutdown(payload, now),
             Kind::Extend => self.extension(payload, scratch, now),
@@ -129,9 +130,9 @@ impl Server {
         let admitted = self.tell(Fact::RequestReceived, None, scratch, now);
         match admitted {
             Ok(Some(AdmitResult::Admitted(id))) => {
-                self.lanes.push(Lane { id, slot, service, since: now, purse: None });
-                let at = self.slots.partition_point(|(other, _)| *other < slot);
-                self.slots.insert(at, (slot, id));
+                let lane = Lane { id, slot, service, since: now, purse: None, waits_for: None };
+                self.lanes.push(id, lane);
+                self.slots.insert(slot, id);
                 Event::Request { id, service, body }
             }
             Ok(Some(AdmitResult::Refused(Refusal::TooMany))) => {
@@ -164,13 +165,17 @@ impl Server {
         Event::Refused(code)
     }
 
-    fn credit(&mut self, head: Head) -> Result<Option<Event>, Violation> {
+    fn credit(&mut self, head: Head, now: Moment) -> Result<Option<Event>, Violation> {
         let Some(id) = self.channel_in_slot(head)? else { return Ok(None) };
-        let Ok(at) = self.lane(id) else { return Ok(None) };
         // After its last record, or after force, credit is void: the client could not know.
-        let Some(purse) = &mut self.lanes[at].purse else { return Ok(None) };
+        let purse = self.lanes.get_mut(id).and_then(|lane| lane.purse.as_mut());
+        let Some(purse) = purse else { return Ok(None) };
         if !purse.earn(head.word) {
             return Err(Violation::TooMuchCredit(head.slot));
+        }
+        if !self.is_full() {
+            self.wait_is_over(id, Purse::credit);
+            self.arm_drain(now);
         }
         Ok(Some(Event::ChannelMoved(id)))
     }
@@ -192,9 +197,9 @@ impl Server {
         match self.in_slot(head.slot) {
             _ if self.stay.asked() == Some(Manner::Forceful) => Ok(None),
             Some(id) => {
-                let has_channel = self.entry(id).is_some_and(|at| {
+                let has_channel = self.stay.requests().get(id).is_some_and(|entry| {
                     !matches!(
-                        self.stay.requests()[at].state,
+                        entry.state,
                         sekisho_lifecycle::Request::Nil | sekisho_lifecycle::Request::Processing
                     )
                 });

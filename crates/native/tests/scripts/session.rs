@@ -311,6 +311,110 @@ fn grace_waits_for_channels_until_its_deadline_and_then_is_force() {
     assert!(peer.engine.reclaim(peer.now));
 }
 
+/// A session with a window of 1,000 bytes whose producer waits for its client, asked to end at 50 s.
+fn producer_that_waits() -> (Peer, RequestId) {
+    let mut peer = Peer::open(|policy| {
+        policy.channel_bytes_max = 1000;
+        policy.session_timeout = None;
+    });
+    let id = peer.asks(0).expect("admitted");
+    peer.engine.acquire_channel(id, &mut peer.scratch, peer.now).expect("a channel");
+    assert_eq!(writes(&mut peer, id), Written::Sent);
+    assert_eq!(writes(&mut peer, id), Written::Full);
+    peer.hears();
+    peer.now = at(50);
+    peer.engine.shut_down(Manner::Graceful, peer.now);
+    (peer, id)
+}
+
+fn writes(peer: &mut Peer, id: RequestId) -> Written {
+    let record = [7; 900];
+    peer.engine.write(id, &record, &mut peer.scratch, peer.now).expect("an open channel")
+}
+
+fn drain_deadline(peer: &Peer) -> Option<Moment> {
+    let deadline = peer.engine.next_deadline();
+    deadline.filter(|deadline| deadline.kind == DeadlineKind::Drain).map(|deadline| deadline.at)
+}
+
+#[test]
+fn a_reader_that_withholds_credit_does_not_hold_a_graceful_end() {
+    // L14: the request runs, but only its client is waited for.
+    let (mut peer, id) = producer_that_waits();
+    assert_eq!(drain_deadline(&peer), Some(at(60)));
+    // What is no use to the producer gives no time.
+    peer.now = at(55);
+    peer.bare(Kind::Credit, 0, 1);
+    assert_eq!(writes(&mut peer, id), Written::Full);
+    assert_eq!(drain_deadline(&peer), Some(at(60)));
+    peer.wait_until(at(60));
+    assert!(peer.events.contains(&Event::Cancelled(id, Cause::Shutdown)));
+    peer.engine.handle_dropped(id, &mut peer.scratch, peer.now);
+    assert_eq!(peer.kinds().last(), Some(&Kind::Error));
+    peer.bye();
+    assert!(peer.engine.reclaim(peer.now));
+}
+
+#[test]
+fn time_that_a_service_takes_is_not_its_clients() {
+    // L14: between two records the deadline stands still.
+    let (mut peer, id) = producer_that_waits();
+    peer.now = at(56);
+    peer.bare(Kind::Credit, 0, 900 + HEAD_BYTES as u32);
+    assert_eq!(drain_deadline(&peer), None, "the service is to move");
+    peer.now = at(100);
+    assert_eq!(writes(&mut peer, id), Written::Sent);
+    assert_eq!(drain_deadline(&peer), None);
+    assert_eq!(writes(&mut peer, id), Written::Full);
+    assert_eq!(drain_deadline(&peer), Some(at(104)), "six seconds are spent");
+}
+
+#[test]
+fn a_request_that_computes_keeps_the_drain_deadline_off() {
+    // L14, L6
+    let (mut peer, _) = producer_that_waits();
+    let mut other = Peer::open(|policy| policy.channel_bytes_max = 1000);
+    let (waits, computes) = (other.asks(0).expect("admitted"), other.asks(1).expect("admitted"));
+    other.engine.acquire_channel(waits, &mut other.scratch, other.now).expect("a channel");
+    assert_eq!(writes(&mut other, waits), Written::Sent);
+    assert_eq!(writes(&mut other, waits), Written::Full);
+    other.engine.shut_down(Manner::Graceful, other.now);
+    assert_eq!(drain_deadline(&other), None);
+    other.engine.result(computes, b"", &mut other.scratch, other.now).expect("answered");
+    other.engine.handle_dropped(computes, &mut other.scratch, other.now);
+    other.hears();
+    assert_eq!(drain_deadline(&other), Some(at(10)));
+    // The end of the producer is the end of its waiting.
+    peer.bare(Kind::Drained, 0, 0);
+    assert_eq!(drain_deadline(&peer), None);
+}
+
+#[test]
+fn a_slow_reader_that_goes_on_reading_has_its_download_whole_under_grace() {
+    // L14: each 16 KiB buy the time again; 900 bytes every 0.4 s are 20 KiB in ten seconds.
+    let (mut peer, id) = producer_that_waits();
+    for step in 1..1000 {
+        peer.now = Moment::from_millis(50_000 + 400 * step);
+        let due = drain_deadline(&peer).expect("it waits");
+        assert!(!due.is_due(peer.now), "cut off after {step} records");
+        peer.bare(Kind::Credit, 0, 900 + HEAD_BYTES as u32);
+        assert_eq!(writes(&mut peer, id), Written::Sent);
+        assert_eq!(writes(&mut peer, id), Written::Full);
+        peer.hears();
+    }
+    // A record every second is too little.
+    let mut steps = 0..100;
+    let end = steps.find(|_| {
+        peer.now = peer.now + Duration::from_secs(1);
+        peer.bare(Kind::Credit, 0, 900 + HEAD_BYTES as u32);
+        let _ = writes(&mut peer, id);
+        let _ = writes(&mut peer, id);
+        peer.hears();
+        drain_deadline(&peer).is_some_and(|due| due.is_due(peer.now))
+    });
+    assert!(end.is_some_and(|step| step < 20), "{end:?}");
+}
+
 #[test]
 fn a_drained_channel_lets_a_graceful_end_complete_at_once() {
     // L14, L26
@@ -345,7 +449,7 @@ fn a_slow_reader_slows_its_producer_and_credit_is_not_believed_beyond_the_window
     assert_eq!(write(&mut peer, 38), Ok(Written::Sent));
     peer.bare(Kind::Credit, 0, 101);
     assert_eq!(Code::of_number(peer.bye().code), Code::InvalidRequest);
-    assert_eq!(write(&mut peer, 38), Ok(Written::Unwanted), "neither blocks nor fails");
+    assert_eq!(write(&mut peer, 38), Err(WriteError::Unwanted), "it does not block");
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! HTTP/2 as the driver's verbs want it.
 
 use sekisho_config::{Server, Settings};
-use sekisho_http::refusal::Cause;
-use sekisho_http::{BodyLength, Policy, Refusal, Response, Scratch, Sends};
+use sekisho_http::{Policy, Response, Scratch, Sends};
 use sekisho_http2::{Code, Event as Http2Event, Http2};
 use sekisho_lifecycle::stay::RequestId;
 use sekisho_lifecycle::{CloseReason, Engine, Moment, Step};
@@ -74,20 +73,10 @@ impl Http2Connection {
         scratch: &mut Scratch,
         now: Moment,
     ) -> Sends {
-        let length = match response.length {
-            BodyLength::Empty => sekisho_http2::BodyLength::Empty,
-            BodyLength::Known(length) => sekisho_http2::BodyLength::Known(length),
-            BodyLength::Unknown => sekisho_http2::BodyLength::Unknown,
-        };
-        let fields = response.fields.iter();
-        let sends = self.with(scratch, |engine, own| {
-            engine.respond(id.into(), response.status, length, fields, own, now)
-        });
-        match sends {
-            sekisho_http2::Sends::Nothing => Sends::Nothing,
-            sekisho_http2::Sends::Exactly(length) => Sends::Exactly(length),
-            sekisho_http2::Sends::Stream => Sends::Stream,
-        }
+        let Response { status, fields, length } = *response;
+        self.with(scratch, |engine, own| {
+            engine.respond(id.into(), status, length, fields.iter(), own, now)
+        })
     }
 
     pub(super) fn break_off(
@@ -124,28 +113,11 @@ fn told(event: Http2Event, kept: Vec<u8>) -> Event {
         Http2Event::Body(id, range) => Event::Body(id.into(), range),
         Http2Event::Stored(id) => Event::Kept(id.into(), kept),
         Http2Event::BodyEnd(id) => Event::BodyEnd(id.into()),
-        Http2Event::Refused(id, cause) => Event::Refused(id.into(), refusal(cause)),
+        Http2Event::Refused(id, cause) => Event::Refused(id.into(), cause),
         Http2Event::ClientLost(id, _) => Event::ClientLost(id.into()),
         Http2Event::Malformed(_, malformed) => Event::Violation(malformed.message()),
         Http2Event::BoundExceeded(bound) => Event::Violation(bound.tag()),
     }
-}
-
-/// The engine's refusal in the words of all versions.
-pub(super) fn refusal(refusal: sekisho_http2::Refusal) -> Refusal {
-    use sekisho_http2::Cause as C;
-    let cause = match refusal.cause {
-        C::LineTooLong => Cause::LineTooLong,
-        C::FieldTooLong => Cause::FieldTooLong,
-        C::HeadTooLarge => Cause::HeadTooLarge,
-        C::TooManyFields => Cause::TooManyFields,
-        C::HostMissing => Cause::HostMissing,
-        C::HostInvalid => Cause::HostInvalid,
-        C::ExpectationUnknown => Cause::ExpectationUnknown,
-        C::BodyTooLarge => Cause::BodyTooLarge,
-        C::BodyTimedOut => Cause::BodyTimedOut,
-    };
-    cause.into()
 }
 
 /// What a location says about HTTP/2 connections.

@@ -9,16 +9,31 @@ use jiff::tz::TimeZone;
 
 /// The fields of a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Certificate {
+pub struct Certificate {
     /// In hexadecimal digits.
-    pub(super) serial: String,
+    pub serial: String,
     /// As RFC 2253 writes it.
-    pub(super) issuer: String,
+    pub issuer: String,
     /// The same.
-    pub(super) subject: String,
+    pub subject: String,
     /// When it is valid, in seconds since 1970.
-    pub(super) from: i64,
-    pub(super) to: i64,
+    pub from: i64,
+    /// Until when.
+    pub to: i64,
+    /// The names that it is for.
+    pub names: Vec<String>,
+    /// What the serial number is made of.
+    pub serial_bytes: Vec<u8>,
+    /// Which of its issuer's keys has signed it.
+    pub authority_key: Option<Vec<u8>>,
+    /// Where its issuer is asked whether it has been revoked (OCSP).
+    pub responder: Option<String>,
+    /// Its issuer's name as it is encoded.
+    pub issuer_der: Vec<u8>,
+    /// The same of its own.
+    pub subject_der: Vec<u8>,
+    /// The bits of its key.
+    pub key_bits: Vec<u8>,
 }
 
 const INTEGER: u8 = 0x02;
@@ -27,12 +42,20 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const BMP_STRING: u8 = 0x1e;
 const SEQUENCE: u8 = 0x30;
+const BOOLEAN: u8 = 0x01;
+const BIT_STRING: u8 = 0x03;
+const OCTET_STRING: u8 = 0x04;
+const EXTENSIONS: u8 = 0xa3;
+const SUBJECT_NAMES: &[u8] = &[0x55, 0x1d, 17];
+const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 35];
+const AUTHORITY_ACCESS: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 1];
+const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
 const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
 
 impl Certificate {
     /// Reads one.
-    pub(super) fn parse(der: &[u8]) -> Option<Self> {
+    pub fn parse(der: &[u8]) -> Option<Self> {
         let mut certificate = Reader(der).expect(SEQUENCE)?;
         let mut fields = certificate.expect(SEQUENCE)?;
         let (mut tag, mut value) = fields.next()?;
@@ -45,11 +68,61 @@ impl Certificate {
         let digits = value.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(value);
         let serial = hex(digits, true);
         fields.expect(SEQUENCE)?;
+        let issuer_der = fields.whole()?;
         let issuer = name(fields.expect(SEQUENCE)?)?;
         let mut validity = fields.expect(SEQUENCE)?;
         let (from, to) = (time(validity.next()?)?, time(validity.next()?)?);
+        let subject_der = fields.whole()?;
         let subject = name(fields.expect(SEQUENCE)?)?;
-        Some(Self { serial, issuer, subject, from, to })
+        let mut shown = Self {
+            serial,
+            issuer,
+            subject,
+            from,
+            to,
+            serial_bytes: value.to_vec(),
+            issuer_der: issuer_der.to_vec(),
+            subject_der: subject_der.to_vec(),
+            ..Self::default()
+        };
+        let mut key = fields.expect(SEQUENCE)?;
+        key.expect(SEQUENCE)?;
+        let bits = key.expect(BIT_STRING)?.0;
+        shown.key_bits = bits.get(1..)?.to_vec();
+        while let Some((tag, value)) = fields.next() {
+            if tag == EXTENSIONS {
+                // What cannot be read is as good as not there.
+                let _ = shown.extensions(Reader(value));
+            }
+        }
+        Some(shown)
+    }
+
+    /// Takes what is of use from the extensions (RFC 5280 §4.2).
+    fn extensions(&mut self, mut all: Reader<'_>) -> Option<()> {
+        let mut list = all.expect(SEQUENCE)?;
+        while let Some((SEQUENCE, one)) = list.next() {
+            let mut one = Reader(one);
+            let kind = one.expect(OID)?.0;
+            let (mut tag, mut value) = one.next()?;
+            if tag == BOOLEAN {
+                (tag, value) = one.next()?;
+            }
+            if tag != OCTET_STRING {
+                continue;
+            }
+            match kind {
+                SUBJECT_NAMES => self.names = names(Reader(value)).unwrap_or_default(),
+                AUTHORITY_KEY => {
+                    let key = Reader(value).expect(SEQUENCE).and_then(|mut it| it.next());
+                    self.authority_key =
+                        key.filter(|(tag, _)| *tag == 0x80).map(|(_, key)| key.to_vec());
+                }
+                AUTHORITY_ACCESS => self.responder = responder(Reader(value)),
+                _ => {}
+            }
+        }
+        Some(())
     }
 }
 
@@ -94,9 +167,47 @@ impl<'a> Reader<'a> {
         Some((tag, value))
     }
 
+    /// The next value with its head; it stays the next one.
+    fn whole(&self) -> Option<&'a [u8]> {
+        let mut after = *self;
+        after.next()?;
+        self.0.get(..self.0.len() - after.0.len())
+    }
+
     fn expect(&mut self, wanted: u8) -> Option<Self> {
         self.next().filter(|(tag, _)| *tag == wanted).map(|(_, value)| Self(value))
     }
+}
+
+/// The names and addresses that a certificate is for.
+fn names(mut value: Reader<'_>) -> Option<Vec<String>> {
+    let mut list = value.expect(SEQUENCE)?;
+    let mut found = Vec::new();
+    while let Some((tag, value)) = list.next() {
+        match (tag, value.len()) {
+            (0x82, _) => found.push(String::from_utf8_lossy(value).into_owned()),
+            (0x87, 4) => found.push(std::net::IpAddr::from(*value.first_chunk::<4>()?).to_string()),
+            (0x87, 16) => {
+                found.push(std::net::IpAddr::from(*value.first_chunk::<16>()?).to_string());
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+/// Where an issuer answers OCSP, over HTTP.
+fn responder(mut value: Reader<'_>) -> Option<String> {
+    let mut list = value.expect(SEQUENCE)?;
+    while let Some((SEQUENCE, one)) = list.next() {
+        let mut one = Reader(one);
+        if one.expect(OID)?.0 == OCSP
+            && let Some((0x86, url)) = one.next()
+        {
+            return String::from_utf8(url.to_vec()).ok();
+        }
+    }
+    None
 }
 
 /// `CN=…,O=…`: the last part of the name first.

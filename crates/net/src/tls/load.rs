@@ -13,11 +13,12 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, InconsistentKeys, ServerConfig, SignatureAlgorithm};
-use sekisho_config::{Server, Tls};
+use sekisho_config::{AcmeChallenge, Server, Tls};
 
+use super::acme::{self, AcmeSlot};
 use super::certificate::Certificate;
 use super::client::ClientCheck;
-use super::{ServerTls, TlsProblem, tickets};
+use super::{InUse, ServerTls, TlsProblem, encrypted_key, tickets};
 use crate::clock::unix_time;
 
 /// A record's own bytes, which rustls counts with what it holds.
@@ -53,8 +54,10 @@ pub(super) fn server(
         Some(check) => builder.with_client_cert_verifier(check.asker(&provider)),
         None => builder.with_no_client_auth(),
     };
-    let rejects = tls.rejects || pairs.is_empty();
-    let mut config = builder.with_cert_resolver(Arc::new(Pairs(pairs)));
+    let ordered = server.acme.as_deref().filter(|_| tls.uses_acme.0).map(acme::slot);
+    let rejects = tls.rejects || (pairs.is_empty() && ordered.is_none());
+    let pairs = Arc::new(Pairs { files: pairs, ordered });
+    let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
     config.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"]
@@ -62,6 +65,9 @@ pub(super) fn server(
         .skip(usize::from(!speaks_http2))
         .map(<[u8]>::to_vec)
         .collect();
+    if is_checked_by_handshake(server) {
+        config.alpn_protocols.push(acme::ALPN_ACME.as_bytes().to_vec());
+    }
     // Sessions and tickets belong to one server block with its settings: what was agreed on with one is never
     // resumed with another (S4).
     let identity = identity(server);
@@ -74,7 +80,7 @@ pub(super) fn server(
     } else if tls.sessions_max == 0 {
         config.send_tls13_tickets = 0;
     }
-    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, client })
+    Ok(ServerTls { config: Arc::new(config), serial: 0, rejects, client, pairs })
 }
 
 /// What makes a server's sessions its own.
@@ -120,7 +126,11 @@ fn provider(tls: &Tls) -> CryptoProvider {
     CryptoProvider { cipher_suites, kx_groups, ..all }
 }
 
-fn problem(directive: &'static str, path: &Path, message: impl std::fmt::Display) -> TlsProblem {
+pub(super) fn problem(
+    directive: &'static str,
+    path: &Path,
+    message: impl std::fmt::Display,
+) -> TlsProblem {
     let (path, message) = (path.to_owned(), message.to_string());
     TlsProblem { directive, path, message, is_warning: false }
 }
@@ -157,14 +167,12 @@ fn pair(
     const KEY: &str = "ssl_certificate_key";
     let chain = certificates(NAME, certificate)?;
     let text = read(KEY, key)?;
-    let der = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
-        let is_encrypted = memchr_any(&text, b"ENCRYPTED");
-        if is_encrypted {
-            let how = "decrypt it with: openssl pkey -in KEY -out PLAIN";
-            return problem(KEY, key, format_args!("encrypted keys are not supported yet; {how}"));
-        }
-        problem(KEY, key, format_args!("has no private key in it: {error}"))
-    })?;
+    let der = if memchr_any(&text, b"ENCRYPTED") {
+        encrypted_key::read(key, &text, tls.password_file.as_deref())?
+    } else {
+        PrivateKeyDer::from_pem_slice(&text)
+            .map_err(|error| problem(KEY, key, format_args!("has no private key in it: {error}")))?
+    };
     let mut pair = CertifiedKey::from_der(chain, der, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             let message =
@@ -199,17 +207,58 @@ fn memchr_any(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|it| it == word)
 }
 
+/// Whether an authority checks the names of a server by handshakes.
+fn is_checked_by_handshake(server: &Server) -> bool {
+    let acme = server.acme.as_deref();
+    acme.is_some_and(|acme| acme.issuer.challenge == AcmeChallenge::TlsAlpn01)
+}
+
 /// The pairs of a server: the first one that the client can verify is shown.
 #[derive(Debug)]
-struct Pairs(Vec<Arc<CertifiedKey>>);
+pub(super) struct Pairs {
+    files: Vec<Arc<CertifiedKey>>,
+    /// `$acme_certificate`
+    ordered: Option<Arc<AcmeSlot>>,
+}
+
+impl Pairs {
+    /// What is shown to clients of a server.
+    pub(super) fn in_use(&self, server: &Server) -> Vec<InUse> {
+        let parse = |pair: &CertifiedKey| pair.cert.first().and_then(|it| Certificate::parse(it));
+        let files = self.files.iter().zip(&server.tls.certificates).map(|(pair, path)| {
+            let certificate = parse(pair);
+            let names = certificate.as_ref().map(names_of).unwrap_or_default();
+            InUse { names, certificate, source: path.display().to_string() }
+        });
+        let ordered = self.ordered.iter().zip(&server.acme).map(|(slot, wanted)| InUse {
+            names: wanted.names.clone(),
+            certificate: slot.certificate(),
+            source: format!("acme_issuer {}", wanted.issuer.name),
+        });
+        files.chain(ordered).collect()
+    }
+}
+
+/// What a certificate is for: its names, or where it has none its subject.
+fn names_of(certificate: &Certificate) -> Vec<String> {
+    match certificate.names.as_slice() {
+        [] => vec![certificate.subject.clone()],
+        names => names.to_vec(),
+    }
+}
 
 impl ResolvesServerCert for Pairs {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if acme::is_check(&hello) {
+            return acme::shown_for(&hello);
+        }
         let schemes = hello.signature_schemes();
         let suits = |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(schemes).is_some();
         // Curves before RSA: they cost a fraction.
         let is_curve = |pair: &&Arc<CertifiedKey>| pair.key.algorithm() != SignatureAlgorithm::RSA;
-        let fast = self.0.iter().filter(suits).find(is_curve);
-        fast.or_else(|| self.0.iter().find(suits)).cloned()
+        let ordered = self.ordered.as_ref().and_then(|slot| slot.pair());
+        let all = || ordered.iter().chain(&self.files);
+        let fast = all().filter(suits).find(is_curve);
+        fast.or_else(|| all().find(suits)).cloned()
     }
 }

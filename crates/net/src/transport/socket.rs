@@ -6,11 +6,12 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use sekisho_http::proxy_header::{self, BYTES_MAX, ProxyHeader};
 
 use super::{Capabilities, Ready, Transport};
 use crate::listen::LOCAL_CONGESTION;
@@ -29,13 +30,21 @@ pub struct Socket {
     /// Whether the kernel tells of changes. A connection that has its answer and its end in its first turn
     /// never needs it.
     is_watched: bool,
+    /// Whether the header of a balancer comes first, and has not come yet.
+    awaits_proxy_header: bool,
 }
 
 impl Socket {
     /// A stream over a socket that does not block.
     pub const fn new(fd: OwnedFd, is_tcp: bool) -> Self {
         let ready = Ready::BOTH;
-        Self { fd, ready, is_tcp, is_watched: false }
+        Self { fd, ready, is_tcp, is_watched: false, awaits_proxy_header: false }
+    }
+
+    /// The same where the header of a balancer comes first (`listen … proxy_protocol`).
+    #[must_use]
+    pub fn behind_proxy(self) -> Self {
+        Self { awaits_proxy_header: true, ..self }
     }
 
     /// Our own address; `None` on a Unix socket.
@@ -75,6 +84,9 @@ impl Transport for Socket {
     }
 
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.awaits_proxy_header {
+            return Poll::Pending;
+        }
         let room = into.len();
         let read = self.with(Ready::TO_READ, |fd| {
             rustix::net::recv(fd, &mut *into, RecvFlags::empty()).map(|(count, _)| count)
@@ -108,6 +120,35 @@ impl Transport for Socket {
 
     fn unacknowledged(&self) -> Option<u64> {
         sekisho_sys::unacknowledged_bytes(&self.fd).ok()
+    }
+
+    fn awaits_proxy_header(&self) -> bool {
+        self.awaits_proxy_header
+    }
+
+    /// As a whole: until it is there, its bytes stay with the kernel, and a connection that stalls here holds no
+    /// memory.
+    fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
+        let mut bytes = [0; BYTES_MAX];
+        let seen = ready!(self.with(Ready::TO_READ, |fd| {
+            rustix::net::recv(fd, &mut bytes, RecvFlags::PEEK).map(|(count, _)| count)
+        }))?;
+        let broken = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        let Some((header, length)) = proxy_header::parse(&bytes[..seen]).map_err(broken)? else {
+            if seen == 0 || self.has_ended() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            // More bytes are told of when they come.
+            self.ready = self.ready.without(Ready::TO_READ);
+            return Poll::Pending;
+        };
+        // They were there a moment ago, and nobody else reads them.
+        let taken = rustix::net::recv(&self.fd, &mut bytes[..length], RecvFlags::empty())?.0;
+        if taken != length {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.awaits_proxy_header = false;
+        Poll::Ready(Ok(header))
     }
 
     fn note(&mut self, ready: Ready) {

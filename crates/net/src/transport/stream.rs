@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::task::Poll;
 
+use sekisho_http::ProxyHeader;
+
 use super::{Capabilities, Ready, Secured, Socket, TlsStream, Transport};
 use crate::session::Token;
 use crate::tls::Chooser;
@@ -99,6 +101,14 @@ impl Transport for Stream {
 
     fn lift_unsent_limit(&self) {
         forward!(self, it => it.lift_unsent_limit());
+    }
+
+    fn awaits_proxy_header(&self) -> bool {
+        forward!(self, it => it.awaits_proxy_header())
+    }
+
+    fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
+        forward!(self, it => it.read_proxy_header())
     }
 
     fn secured(&self) -> Secured<'_> {

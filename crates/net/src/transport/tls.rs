@@ -11,6 +11,7 @@ use std::task::{Poll, ready};
 
 use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
+use sekisho_http::ProxyHeader;
 use sekisho_route::TlsFacts;
 
 use records::{Records, Taken, Waiting, complete_records, encode, seal};
@@ -438,6 +439,14 @@ impl Transport for TlsStream {
 
     fn lift_unsent_limit(&self) {
         self.socket.lift_unsent_limit();
+    }
+
+    fn awaits_proxy_header(&self) -> bool {
+        self.socket.awaits_proxy_header()
+    }
+
+    fn read_proxy_header(&mut self) -> Poll<io::Result<ProxyHeader>> {
+        self.socket.read_proxy_header()
     }
 
     fn secured(&self) -> Secured<'_> {

@@ -2,7 +2,6 @@
 //! every internal redirect, as in nginx: what is not to be had by its own path is not to be had by another.
 
 use std::mem;
-use std::net::SocketAddr;
 
 use sekisho_config::{Access, Level, PasswordRule, Settings};
 use sekisho_http::{Known, Status};
@@ -32,6 +31,7 @@ impl<F: Files> Decision<'_, F> {
     /// The access checks of the request's location, in nginx's order: rates, places, addresses, passwords. Then
     /// what lies behind them.
     pub(super) fn at_access_checks(&mut self) -> Next<F::File> {
+        self.find_client(self.route_state.location, Some(self.request.head));
         let settings = self.settings();
         if let Some(status) = self.route_state.access_progress.refusal.take() {
             return Next::Fail(status);
@@ -60,7 +60,7 @@ impl<F: Files> Decision<'_, F> {
 
     /// `None` lets the request pass.
     fn access(&mut self, access: &Access) -> Option<Next<F::File>> {
-        let client = self.request.connection.remote.as_ref().map(SocketAddr::ip);
+        let client = self.route_state.client(self.request.connection).map(|client| client.ip());
         let rule = access.rules.iter().find(|rule| rule.who.is_meant(client));
         let is_denied = match (rule.map(|rule| rule.allows), access.is_any_enough) {
             (Some(true), true) => {

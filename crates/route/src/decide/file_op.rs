@@ -4,7 +4,9 @@
 
 use std::mem;
 
-use sekisho_config::{FileOps, Level, Methods, Part, PathMapping, Settings, Template, Variable};
+use sekisho_config::{
+    ExtMethods, FileOps, Level, Methods, Part, PathMapping, Settings, Template, Variable,
+};
 use sekisho_http::{Method, Status, target};
 
 use super::{Decision, FILE_METHODS, Next, origin};
@@ -31,6 +33,14 @@ pub enum FileOp {
     Move(Box<Destination>),
     /// The body, or what is in it, is stored in the folder `route_state.file`.
     Store(Box<Store>),
+    /// Its properties are asked for.
+    Propfind,
+    /// Some of them are changed.
+    Proppatch,
+    /// It is locked; `true` where it may come to be by that.
+    Lock(bool),
+    /// It is unlocked.
+    Unlock,
     /// An unfinished upload in the folder `route_state.file` is asked for, goes on or is given up.
     Resume(Box<Store>),
 }
@@ -63,7 +73,10 @@ pub(super) fn methods(settings: &Settings) -> impl Iterator<Item = Method> {
     let changes = Methods::ALL
         .into_iter()
         .filter(move |method| file_ops.is_some_and(|file_ops| file_ops.methods.contains(*method)));
-    FILE_METHODS.into_iter().chain(of_store).chain(resumed).chain(changes)
+    let ext = ExtMethods::ALL.into_iter().filter(move |method| {
+        file_ops.is_some_and(|file_ops| file_ops.ext_methods.contains(*method))
+    });
+    FILE_METHODS.into_iter().chain(of_store).chain(resumed).chain(changes).chain(ext)
 }
 
 /// Whether a path or file name has a part that is a name of our own.
@@ -98,14 +111,23 @@ impl<F: Files> Decision<'_, F> {
                 self.foreign(file_ops).unwrap_or_else(|| self.store(template))
             }
             method if file_ops.methods.contains(method) => {
-                self.foreign(file_ops).unwrap_or_else(|| match self.change(method) {
-                    Ok(file_op) => Next::Done(Action::FileOp(file_op)),
-                    Err(status) => Next::Fail(status),
-                })
+                self.foreign(file_ops).unwrap_or_else(|| self.changed(method))
+            }
+            // To look is no change.
+            Method::Propfind if file_ops.ext_methods.propfind => self.changed(Method::Propfind),
+            method if file_ops.ext_methods.contains(method) => {
+                self.foreign(file_ops).unwrap_or_else(|| self.changed(method))
             }
             _ => return None,
         };
         Some(next)
+    }
+
+    fn changed(&mut self, method: Method) -> Next<F::File> {
+        match self.change(method) {
+            Ok(file_op) => Next::Done(Action::FileOp(file_op)),
+            Err(status) => Next::Fail(status),
+        }
     }
 
     /// The refusal of a change that another site asks for.
@@ -133,6 +155,16 @@ impl<F: Files> Decision<'_, F> {
                 .may_become(&self.route_state.path, &self.route_state.file)
                 .map(|()| FileOp::Put),
             Method::Delete => Ok(FileOp::Delete),
+            Method::Propfind => Ok(FileOp::Propfind),
+            Method::Proppatch => Ok(FileOp::Proppatch),
+            // It makes an empty file where there is none, which is an upload.
+            Method::Lock => {
+                let may_put = self.settings().file_ops.as_deref().is_some_and(|it| it.methods.put);
+                let is_stored = may_put
+                    && self.may_become(&self.route_state.path, &self.route_state.file).is_ok();
+                Ok(FileOp::Lock(is_stored))
+            }
+            Method::Unlock => Ok(FileOp::Unlock),
             Method::Mkcol => {
                 // It may turn out that there is something of the name, which is a 405.
                 self.write_allowed();
@@ -173,11 +205,19 @@ impl<F: Files> Decision<'_, F> {
         let merge_slashes = self.table.server(self.route_state.server).merge_slashes;
         let mut path = Vec::new();
         target::resolve(target.path, merge_slashes, &mut path).map_err(|_| Status::BAD_REQUEST)?;
-        // A folder goes to a folder, a file to a file (nginx: 409).
-        if (path.last() == Some(&b'/')) != (self.route_state.path.last() == Some(&b'/')) {
+        // A folder goes to a folder, a file to a file (nginx: 409). Clients of WebDAV leave slashes out, and a copy
+        // may replace a folder by a file; what it is about is found out when the files are looked at.
+        let is_webdav =
+            self.settings().file_ops.as_deref().is_some_and(|it| !it.ext_methods.is_empty());
+        let has_slash = |path: &[u8]| path.last() == Some(&b'/');
+        if has_slash(&path) != has_slash(&self.route_state.path) && !is_webdav {
             return Err(Status::CONFLICT);
         }
         let (file, mapped) = self.mapped_elsewhere(&mut path)?;
+        if is_webdav {
+            // Whether it is to be a file or a folder is not known here: both must be this location's.
+            self.check_other_form(&path)?;
+        }
         let root = source.root_bytes;
         let is_same_root =
             mapped.root_bytes == root && file.get(..root) == self.route_state.file.get(..root);
@@ -186,6 +226,21 @@ impl<F: Files> Decision<'_, F> {
         }
         self.may_become(&path, &file)?;
         Ok(Destination { path, file })
+    }
+
+    /// Whether a path with its slash left out, or put behind it, may be changed as well.
+    fn check_other_form(&mut self, path: &[u8]) -> Result<(), Status> {
+        let mut other = match path.strip_suffix(b"/") {
+            Some([]) => return Ok(()),
+            Some(bare) => bare.to_vec(),
+            None => [path, b"/"].concat(),
+        };
+        let (file, mapped) = self.mapped_elsewhere(&mut other)?;
+        let is_own = has_own_name(file.get(mapped.root_bytes..).unwrap_or_default());
+        if !mapped.is_safe || is_own {
+            return Err(Status::FORBIDDEN);
+        }
+        if other.ends_with(b"/") { Ok(()) } else { self.may_become(&other, &file) }
     }
 
     /// The file that another path of this location stands for.

@@ -81,6 +81,7 @@ impl<F: Files> Decision<'_, F> {
         let is_path = target::resolve(target.path, merge_slashes, &mut path).is_ok();
         if is_path {
             mem::swap(&mut self.route_state.path, &mut path);
+            self.route_state.is_moved = true;
             self.route_state.query.clear();
             self.route_state.query.extend_from_slice(target.query.unwrap_or_default());
         }

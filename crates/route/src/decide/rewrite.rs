@@ -289,6 +289,7 @@ impl<'a, F: Files> Decision<'a, F> {
         keeps_args: bool,
         run: &Run,
     ) -> Result<(), Flow<F::File>> {
+        self.route_state.is_moved = true;
         let mut new = mem::take(&mut self.route_state.value);
         let mut is_short = self.fill(path, false, &mut new);
         if let Some(args) = args {

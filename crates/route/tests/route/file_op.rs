@@ -297,3 +297,41 @@ fn an_unfinished_upload_is_found_by_its_name() {
     assert_eq!(ask(&table, "POST /fixed/1a", &overridden), "resume 1a at  in /var/in|");
     check(&table, FILES, &[("DELETE /here/x", "delete /srv|/here/x")]);
 }
+
+/// RFC 4918: each method where it is named; what LOCK makes is an upload; a destination is this location's with its slash
+/// and without.
+#[test]
+fn webdav_methods_are_answered_where_they_are_named() {
+    let table = server(
+        "location /dav/ { dav_methods PUT MOVE; dav_ext_methods PROPFIND PROPPATCH LOCK UNLOCK OPTIONS; }
+         location /dav/own/ { }
+         location /look/ { dav_ext_methods propfind; }
+         location /run/ { dav_ext_methods LOCK; dav_methods PUT; location ~ \\.php$ { cgi_pass /bin/x; } }",
+    );
+    check(
+        &table,
+        FILES,
+        &[
+            ("PROPFIND /dav/x", "propfind /srv|/dav/x"),
+            ("PROPPATCH /dav/x", "proppatch /srv|/dav/x"),
+            ("LOCK /dav/x", "lock true /srv|/dav/x"),
+            ("UNLOCK /dav/x", "unlock /srv|/dav/x"),
+            ("PROPFIND /look/x", "propfind /srv|/look/x"),
+            ("LOCK /look/x", "error 405 GET, HEAD, OPTIONS, PROPFIND"),
+            ("PROPFIND /dav/own/x", "error 405 GET, HEAD, OPTIONS"),
+            ("PROPFIND /dav/.sekisho-x", "error 404"),
+        ],
+    );
+    for (to, expected) in [
+        ("/dav/y", "move to /srv/dav/y from /srv|/dav/x"),
+        ("/dav/y/", "move to /srv/dav/y/ from /srv|/dav/x"),
+        ("/dav/own/", "error 403"),
+        ("/dav/own", "error 403"),
+        ("/dav/.sekisho-x/", "error 403"),
+    ] {
+        assert_eq!(ask(&table, "MOVE /dav/x", &[("Destination", to)]), expected, "{to}");
+    }
+    let foreign = [("Sec-Fetch-Site", "cross-site")];
+    assert_eq!(ask(&table, "LOCK /dav/x", &foreign), "error 403");
+    assert_eq!(ask(&table, "PROPFIND /dav/x", &foreign), "propfind /srv|/dav/x");
+}

@@ -10,6 +10,7 @@ use sekisho_config::{
     ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
 };
 use sekisho_http::{Fields, Head, Status, Version};
+use sekisho_lifecycle::Moment;
 use sekisho_route::{
     Action, ConnectionFacts, FileOp, Files, Handover, Kind, Look, Request, RequestIdSeed,
     RouteState, Seen, Store, Table, Wait, WallTime,
@@ -140,6 +141,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
         let locations =
             spec.locations.into_iter().map(|location| add(&mut http, id, &own, location)).collect();
         http.servers.push(Server {
+            acme: None,
             names: spec.names,
             root,
             locations,
@@ -190,7 +192,6 @@ fn add(http: &mut Http, server: ServerId, outer: &Settings, spec: Spec) -> Locat
 fn main_settings() -> Main {
     Main {
         worker_processes: Workers::Count(1),
-        daemon: false,
         pid: None,
         user: None,
         error_logs: Vec::new(),
@@ -210,6 +211,7 @@ fn settings() -> Settings {
     let by_extension =
         types.into_iter().map(|(extension, kind)| (extension.into(), kind.into())).collect();
     Settings {
+        real_ip: None,
         path_mapping: PathMapping::Root(Arc::new(t("/srv"))),
         index: [t("index.html")].into(),
         try_files: None,
@@ -222,6 +224,7 @@ fn settings() -> Settings {
         cgi: None,
         rewriting: Rewriting::default(),
         file_ops: None,
+        pass: None,
         status: None,
         error_pages: [].into(),
         recursive_error_pages: false,
@@ -237,7 +240,10 @@ fn settings() -> Settings {
         types: Arc::new(Types { by_extension }),
         default_type: "application/octet-stream".into(),
         charset: None,
+        charset_types: sekisho_config::CharsetTypes::Text,
+        recode: None,
         add_headers: [].into(),
+        add_trailers: [].into(),
         expires: Expires::Off,
         etag: true,
         if_modified_since: IfModifiedSince::Exact,
@@ -251,6 +257,7 @@ fn settings() -> Settings {
         client_body_min_rate: None,
         keepalive_timeout: TEN,
         keepalive_header: None,
+        keepalive_disable: sekisho_config::KeepaliveDisable::default(),
         keepalive_requests: 1000,
         send_timeout: TEN,
         lingering_timeout: TEN,
@@ -262,9 +269,10 @@ fn settings() -> Settings {
         http2_chunk_size: 8 << 10,
         sendfile: true,
         aio_threads: false,
-        limit_rate: 0,
-        limit_rate_after: 0,
+        limit_rate: sekisho_config::Bytes::Fixed(0),
+        limit_rate_after: sekisho_config::Bytes::Fixed(0),
         access_logs: [].into(),
+        log_file_cache: None,
         error_logs: [].into(),
         log_not_found: true,
         reset_timedout_connection: false,
@@ -356,6 +364,10 @@ fn variable(name: &str) -> Variable {
         "bytes_sent" => V::BytesSent,
         "connection" => V::Connection,
         "connection_requests" => V::ConnectionRequests,
+        "connection_time" => V::ConnectionTime,
+        "connections_active" => V::Connections(sekisho_config::ConnectionState::Active),
+        "is_request_port" => V::IsRequestPort,
+        "request_port" => V::RequestPort,
         "content_length" => V::ContentLength,
         "content_type" => V::ContentType,
         "document_root" => V::DocumentRoot,
@@ -491,9 +503,11 @@ impl Asked {
             id: 7,
             remote: Some(([192, 0, 2, 1], 4711).into()),
             local: Some(([127, 0, 0, 1], 8080).into()),
+            since: Moment::ZERO,
             requests: 3,
             is_tls: false,
             tls: None,
+            proxied: None,
             is_clear_by_mistake: false,
         };
         Self { head, connection, route_state: RouteState::default(), files: FakeFiles::new(files) }
@@ -539,6 +553,7 @@ impl Asked {
         let as_error = route_state.status.map(|status| format!(" as {status}")).unwrap_or_default();
         match action {
             Action::File(file) => format!("file {file}{as_error}"),
+            Action::Pass => "pass".to_owned(),
             Action::Cgi => {
                 let (name, info) = (route_state.script_name(), route_state.path_info());
                 let file = route_state.file.escape_ascii();
@@ -577,12 +592,26 @@ fn file_op_name(file_op: &FileOp) -> String {
         FileOp::Copy(to) => format!("copy to {} from", to.file.escape_ascii()),
         FileOp::Move(to) => format!("move to {} from", to.file.escape_ascii()),
         FileOp::Store(it) => format!("store {} in", store(it)),
+        FileOp::Propfind => "propfind".into(),
+        FileOp::Proppatch => "proppatch".into(),
+        FileOp::Lock(may_come) => format!("lock {may_come}"),
+        FileOp::Unlock => "unlock".into(),
         FileOp::Resume(it) => format!("resume {} in", store(it)),
     }
 }
 
 fn request<'a>(head: &'a Head, connection: &'a ConnectionFacts) -> Request<'a> {
-    Request { head, listen: 0, connection, wall: WALL, request_id: RequestIdSeed(0xfeed) }
+    Request {
+        head,
+        listen: 0,
+        connection,
+        wall: WALL,
+        request_id: RequestIdSeed(0xfeed),
+        since: Moment::ZERO,
+        now: Moment::ZERO + Duration::from_nanos(1_002_999_999),
+        is_pipelined: true,
+        census: None,
+    }
 }
 
 /// The outcome of one request.

@@ -32,11 +32,10 @@ fn sent() -> Sent<'static> {
         bytes: 1234,
         body_bytes: 1000,
         fields: &FIELDS,
-        request_nanos: 1_002_999_999,
+        trailers: None,
         request_bytes: 345,
         plain_bytes: Some(3256),
         completed: true,
-        is_pipelined: true,
     }
 }
 
@@ -74,6 +73,9 @@ fn every_variable_has_its_value() {
         ("$gzip_ratio", "3.26"),
         ("$connection", "7"),
         ("$connection_requests", "3"),
+        ("$connection_time", "1.002"),
+        ("$connections_active", "0"),
+        ("$is_request_port$request_port", ":8080"),
         ("$content_length", "12"),
         ("$content_type", "text/x"),
         ("$cookie_session", "xyz"),
@@ -143,7 +145,7 @@ fn what_is_not_known_is_nothing() {
         ("$scheme", "https"),
         ("$status", "000"),
         ("$request_completion", ""),
-        ("$request_time", "0.000"),
+        ("$request_time", "1.002"),
         ("$request_uri", "/"),
         ("$host", "x.example.org"),
         ("$server_name", "*.example.org"),

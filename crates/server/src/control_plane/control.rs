@@ -97,6 +97,10 @@ impl Control {
                 Ok(self.measure(measure, response).await?.unwrap_or_default().encode_to_vec())
             }
             What::MeasureMemory(_) => Ok(memory::gather(&self.host).await.encode_to_vec()),
+            What::ListCertificates(_) => {
+                let certificates = self.host.certificates();
+                Ok(control::CertificateList { certificates }.encode_to_vec())
+            }
         }
     }
 
@@ -128,7 +132,7 @@ impl Control {
         let count = sessions.len() as u64;
         let sent = send(&channel, sessions).await;
         response.release_channel(channel);
-        sent.map_err(|error| (Code::ResourceLimitReached, error.to_string()))?;
+        check_sent(sent)?;
         Ok(Listed { count, silent_workers })
     }
 
@@ -218,7 +222,7 @@ impl Control {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut sent = Ok(());
-        while sent.is_ok() && channel.is_wanted() && !self.host.is_ending.get() {
+        while sent.is_ok() && !self.host.is_ending.get() {
             tokio::select! {
                 _ = ticks.tick() => {
                     let record = metrics::gather(&self.host).await.encode_to_vec();
@@ -232,7 +236,7 @@ impl Control {
             }
         }
         response.release_channel(channel);
-        sent.map_err(|error| (Code::ResourceLimitReached, error.to_string()))?;
+        check_sent(sent)?;
         Ok(None)
     }
 }
@@ -249,6 +253,14 @@ impl Host {
     /// Every native session.
     pub(super) fn native_sessions(&self) -> Vec<Session> {
         self.endpoints().iter().flat_map(|endpoint| endpoint.list()).map(shown).collect()
+    }
+}
+
+/// A client that wants no more records gets its answer all the same (L28).
+fn check_sent(sent: Result<(), WriteError>) -> Result<(), Failure> {
+    match sent {
+        Ok(()) | Err(WriteError::Unwanted) => Ok(()),
+        Err(error) => Err((Code::ResourceLimitReached, error.to_string())),
     }
 }
 

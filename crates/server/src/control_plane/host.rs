@@ -7,18 +7,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sekisho_config::{BuiltIn, Level, ListenAddress};
+use sekisho_endpoint::control::Certificate;
 use sekisho_endpoint::{
     Authenticator, Budget, CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer,
     Policy, RequestId, Services, SessionSlots, ipc,
 };
 use sekisho_handler::memory::{self, HeapWatch};
 use sekisho_handler::status::StatusQuery;
-use sekisho_lifecycle::Manner;
 use sekisho_lifecycle::stay::Bug;
+use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
 use sekisho_native::frame::Kind;
 use sekisho_native::message::{Bye, write};
+use sekisho_net::clock::unix_time;
 use sekisho_net::listen::Listener;
+use sekisho_net::tls::InUse;
 use sekisho_net::worker::Shared;
 use sekisho_net::{Clock, Site};
 use tokio::net::{TcpListener, UnixListener};
@@ -29,6 +32,8 @@ use tokio::task::JoinHandle;
 
 use super::control::Control;
 use super::http::HttpService;
+use super::log_pace::LogPace;
+use super::memory_guard;
 use super::operators::{Operators, REFUSAL};
 use super::status;
 use super::worker_registry::WorkerRegistry;
@@ -69,6 +74,8 @@ pub(super) struct Host {
     pub(super) ending: Notify,
     /// What sessions had goes back when they have gone.
     heap: HeapWatch,
+    /// How often a refusal is logged.
+    refusals: RefCell<LogPace>,
 }
 
 /// The endpoint of the block, under its rules.
@@ -80,7 +87,7 @@ struct Public {
 
 /// Runs the control plane on this thread until it is told to end.
 pub(super) fn run(
-    control_socket: Option<StdUnixListener>,
+    control_sockets: Vec<StdUnixListener>,
     started: Instant,
     (shared, logs): (Arc<Shared>, Arc<Logs>),
     (commands, questions): (UnboundedReceiver<ControlCommand>, UnboundedReceiver<StatusQuery>),
@@ -101,17 +108,19 @@ pub(super) fn run(
         is_ending: Cell::new(false),
         ending: Notify::new(),
         heap: HeapWatch::default(),
+        refusals: RefCell::default(),
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
-        host.obey(control_socket, commands).await;
+        tokio::task::spawn_local(memory_guard::watch(Rc::clone(&host)));
+        host.obey(control_sockets, commands).await;
     });
 }
 
 impl Host {
     async fn obey(
         self: Rc<Self>,
-        mut control_socket: Option<StdUnixListener>,
+        mut control_sockets: Vec<StdUnixListener>,
         mut commands: UnboundedReceiver<ControlCommand>,
     ) {
         let mut own: Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> = None;
@@ -120,13 +129,11 @@ impl Host {
             match command {
                 ControlCommand::Serve(rules, listeners, site) => {
                     *self.site.borrow_mut() = Some(site);
-                    match &own {
-                        Some((known, _)) => *known.borrow_mut() = (*rules).clone(),
-                        None => {
-                            own = control_socket.take().and_then(|control_socket| {
-                                self.open_control_socket(control_socket, &rules)
-                            });
-                        }
+                    if let Some((known, _)) = &own {
+                        *known.borrow_mut() = (*rules).clone();
+                    } else {
+                        let sockets = std::mem::take(&mut control_sockets);
+                        own = Some(self.open_control_sockets(sockets, &rules));
                     }
                     public = Some(self.serve(public, *rules, listeners));
                 }
@@ -171,14 +178,41 @@ impl Host {
         }
     }
 
+    /// The time.
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
     /// How long the server has been running.
     pub(super) fn uptime(&self) -> Duration {
-        self.clock.now().since(sekisho_lifecycle::Moment::ZERO)
+        self.clock.now().since(Moment::ZERO)
     }
 
     /// What the configuration in use holds in memory.
     pub(super) fn configuration_bytes(&self) -> u64 {
         self.site.borrow().as_ref().map_or(0, |site| site.memory_bytes)
+    }
+
+    /// The certificates that are shown to clients.
+    pub(super) fn certificates(&self) -> Vec<Certificate> {
+        let site = self.site.borrow();
+        let now = unix_time().as_secs() as i64;
+        let all = site.as_ref().map(|site| site.certificates()).unwrap_or_default();
+        let shown = |one: InUse| {
+            let of = one.certificate.unwrap_or_default();
+            let is_missing = of.to == 0;
+            Certificate {
+                seconds_left: if is_missing { 0 } else { of.to - now },
+                names: one.names,
+                issuer: of.issuer,
+                serial: of.serial,
+                valid_from: of.from,
+                valid_to: of.to,
+                is_missing,
+                source: one.source,
+            }
+        };
+        all.into_iter().map(shown).collect()
     }
 
     /// Every endpoint.
@@ -193,13 +227,13 @@ impl Host {
         all.fold(self.past.get(), sekisho_endpoint::Counters::plus)
     }
 
-    /// The control socket: its own endpoint, so that nobody at the addresses can take its places.
-    fn open_control_socket(
+    /// The control socket, by its name and by its file: its own endpoint, so that nobody at the addresses can take its
+    /// places.
+    fn open_control_sockets(
         self: &Rc<Self>,
-        control_socket: StdUnixListener,
+        control_sockets: Vec<StdUnixListener>,
         rules: &Rules,
-    ) -> Option<(Rc<RefCell<Rules>>, Rc<Endpoint>)> {
-        let listener = UnixListener::from_std(control_socket).ok()?;
+    ) -> (Rc<RefCell<Rules>>, Rc<Endpoint>) {
         let admin_sessions = rules.endpoint.admin_sessions;
         let config = Config {
             policy: Arc::new(policy(rules)),
@@ -211,25 +245,15 @@ impl Host {
             observer: Rc::new(SessionLogger(Rc::clone(self))),
             ids: Arc::clone(&self.shared.connections),
         };
-        let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL)));
+        let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL, None)));
         let rules = Rc::new(RefCell::new(rules.clone()));
-        let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
-        tokio::task::spawn_local(async move {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let operators = &known.borrow().operators;
-                        if is_welcome(&stream, operators) {
-                            tokio::task::spawn_local(serving.serve(stream));
-                        } else {
-                            turn_away(&stream);
-                        }
-                    }
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-                }
-            }
-        });
-        Some((rules, endpoint))
+        // One that cannot be waited for is as good as none; it was open a moment ago.
+        for listener in control_sockets.into_iter().filter_map(|it| UnixListener::from_std(it).ok())
+        {
+            let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
+            tokio::task::spawn_local(take_operators(listener, known, serving));
+        }
+        (rules, endpoint)
     }
 
     /// Takes up a configuration. Where the rules are the same, sessions go on; where not, those of the old
@@ -256,14 +280,20 @@ impl Host {
                 let limits = &rules.endpoint;
                 let config = Config {
                     policy: Arc::new(policy(&rules)),
-                    slots: SessionSlots::new(limits.sessions_max, limits.admin_sessions, GREETINGS),
+                    slots: SessionSlots::with_address_limit(
+                        limits.sessions_max,
+                        limits.admin_sessions,
+                        GREETINGS,
+                        limits.sessions_of_an_address(),
+                    ),
                     budget: Arc::clone(memory::native()),
                     session_bytes_max: SESSION_BYTES_MAX.min(memory::native().limit() / 2),
                     authenticator: with_memory(rules.operators.clone().authenticator()),
                     observer: Rc::new(SessionLogger(Rc::clone(self))),
                     ids: Arc::clone(&self.shared.connections),
                 };
-                self.add(Endpoint::new(config, self.services(&limits.services)))
+                let services = self.services(&limits.services, Some(&limits.http_addresses));
+                self.add(Endpoint::new(config, services))
             }
         };
         let mut accepting = Vec::new();
@@ -313,7 +343,12 @@ impl Host {
         endpoint
     }
 
-    fn services(self: &Rc<Self>, offered: &[BuiltIn]) -> Services {
+    /// The services that are offered, to operators alone or to others as well, who reach these addresses by `http`.
+    fn services(
+        self: &Rc<Self>,
+        offered: &[BuiltIn],
+        http_addresses: Option<&[ListenAddress]>,
+    ) -> Services {
         use sekisho_endpoint::{control, http};
         let mut services = Services::default();
         for service in offered {
@@ -323,12 +358,33 @@ impl Host {
                     services.add(control::NUMBER, "control", Rc::new(Control::new(Rc::clone(self))))
                 }
                 BuiltIn::Http => {
-                    services.add(http::NUMBER, "http", Rc::new(HttpService::new(Rc::clone(self))))
+                    let host = Rc::clone(self);
+                    let service = match http_addresses {
+                        None => HttpService::for_operators(host),
+                        Some(named) => HttpService::for_all(host, named.to_vec()),
+                    };
+                    services.add(http::NUMBER, "http", Rc::new(service))
                 }
                 BuiltIn::Echo => services.add(Echo::NUMBER, "echo", Rc::new(Echo)),
             };
         }
         services
+    }
+}
+
+/// Serves operators at the control socket, and turns others away.
+async fn take_operators(listener: UnixListener, rules: Rc<RefCell<Rules>>, endpoint: Rc<Endpoint>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if is_welcome(&stream, &rules.borrow().operators) {
+                    tokio::task::spawn_local(endpoint.serve(stream));
+                } else {
+                    turn_away(&stream);
+                }
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
     }
 }
 
@@ -348,6 +404,17 @@ impl Observer for SessionLogger {
         self.0.heap.note_activity();
         let message = format_args!("native session of {}, label \"{label}\"", shown_peer(peer));
         self.0.log(Level::Debug, Some(session), message);
+    }
+
+    fn refused(&self, session: u64, peer: &Peer, code: Code, text: &str) {
+        let Some(unlogged) = self.0.refusals.borrow_mut().may_log(self.0.now()) else {
+            return;
+        };
+        let peer = shown_peer(peer);
+        let more = format!(", and {unlogged} more since the last such line");
+        let more = if unlogged > 0 { &more } else { "" };
+        let message = format_args!("native session of {peer} refused: {code}, {text}{more}");
+        self.0.log(Level::Warn, Some(session), message);
     }
 
     fn closed(&self, session: u64, peer: &Peer, reason: CloseReason) {

@@ -1,6 +1,7 @@
 //! The service `http` (E9): an HTTP request without HTTP's connection. It goes through a connection within
 //! the process to a worker, which serves it as it serves any other, so that there is no second way.
 
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use prost::Message;
 use rustix::net::sockopt;
 use sekisho_config::{ListenAddress, listen};
 use sekisho_endpoint::http::{Done, Field, Head, Request as Asked};
-use sekisho_endpoint::{Channel, Code, Peer, Request, Response, Service, Work};
+use sekisho_endpoint::{Channel, Code, Peer, Request, Response, Service, Work, WriteError};
 use sekisho_handler::memory;
 use sekisho_net::query::InternalConnection;
 use tokio::net::UnixStream;
@@ -37,11 +38,41 @@ type Failure = (Code, String);
 /// The service.
 pub(super) struct HttpService {
     host: Rc<Host>,
+    /// The addresses that those reach who may not control, or all where nobody else comes in.
+    named: Option<Vec<ListenAddress>>,
 }
 
 impl HttpService {
-    pub(super) fn new(host: Rc<Host>) -> Self {
-        Self { host }
+    /// For the control socket: only operators call it, and they reach every address.
+    pub(super) fn for_operators(host: Rc<Host>) -> Self {
+        Self { host, named: None }
+    }
+
+    /// For everybody: operators reach every address, others those that are named.
+    pub(super) fn for_all(host: Rc<Host>, named: Vec<ListenAddress>) -> Self {
+        Self { host, named: Some(named) }
+    }
+}
+
+/// For whom a request is made, and where it goes.
+#[derive(Clone)]
+struct Visitor {
+    session: u64,
+    remote: Option<SocketAddr>,
+    /// The first address where none is named.
+    address: Option<ListenAddress>,
+}
+
+/// Why an answer is not relayed to its end.
+enum RelayError {
+    /// The caller wants no more of it.
+    Unwanted,
+    Failed(Failure),
+}
+
+impl From<Failure> for RelayError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 
@@ -70,11 +101,11 @@ impl HttpService {
         let asked = Asked::decode(&*request.into_body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
         let (head, is_head) = written(&asked)?;
-        let address = read_address(&asked.address)?;
+        let visitor = self.visitor(session, read_address(&asked.address)?)?;
         let channel = response.acquire_channel().map_err(|error| over(&error))?;
         let message = Rc::new(Wire { head, body: asked.body });
         let outcome = tokio::select! {
-            done = self.relay(session, address, message, is_head, &channel) => done,
+            done = self.relay(&visitor, message, is_head, &channel) => done,
             () = response.cancelled() => {
                 Err((Code::OperationCancelled, "the request was cancelled".to_owned()))
             }
@@ -83,16 +114,33 @@ impl HttpService {
         outcome
     }
 
+    /// Whether the caller may reach the address, or which one it reaches where it names none. A worker cannot tell: to
+    /// it the connection comes from this process.
+    fn visitor(&self, session: u64, wanted: Option<ListenAddress>) -> Result<Visitor, Failure> {
+        let Some((_, info)) = self.host.native(session) else {
+            return Err((Code::SessionClosed, "the session has ended".to_owned()));
+        };
+        // Rules about addresses are about whoever asks, whichever way they came.
+        let remote = match info.peer {
+            Peer::Tcp(address) => Some(address),
+            _ => None,
+        };
+        let address = match &self.named {
+            Some(named) if !info.is_admin => Some(reachable(named, wanted.as_ref())?),
+            _ => wanted,
+        };
+        Ok(Visitor { session, remote, address })
+    }
+
     async fn relay(
         &self,
-        session: u64,
-        address: Option<ListenAddress>,
+        visitor: &Visitor,
         message: Rc<Wire>,
         is_head: bool,
         channel: &Channel,
     ) -> Result<Done, Failure> {
         for _ in 0..TRIES {
-            let stream = Rc::new(self.connect(session, address.clone())?);
+            let stream = Rc::new(self.connect(visitor.clone())?);
             // It goes on while the answer comes: whoever streams takes the one only as the other leaves.
             let _sending = Sending::start(Rc::clone(&stream), Rc::clone(&message));
             let mut answer = Answer::new(stream);
@@ -109,7 +157,7 @@ impl HttpService {
     }
 
     /// A connection to a worker.
-    fn connect(&self, session: u64, address: Option<ListenAddress>) -> Result<UnixStream, Failure> {
+    fn connect(&self, visitor: Visitor) -> Result<UnixStream, Failure> {
         let failed = |error: std::io::Error| (Code::SystemError, error.to_string());
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
@@ -119,11 +167,7 @@ impl HttpService {
             sockopt::set_socket_send_buffer_size(end, SOCKET_BYTES)
                 .map_err(|it| failed(it.into()))?;
         }
-        // Rules about addresses are about whoever asks, whichever way they came.
-        let remote = self.host.native(session).and_then(|(_, info)| match info.peer {
-            Peer::Tcp(address) => Some(address),
-            _ => None,
-        });
+        let Visitor { session, remote, address } = visitor;
         let visit = InternalConnection { stream: theirs, on_behalf_of: session, remote, address };
         if !self.host.worker_registry.connect(visit) {
             return Err((Code::ServiceUnavailable, "there is no worker".to_owned()));
@@ -173,6 +217,21 @@ async fn send(stream: &UnixStream, mut bytes: &[u8]) -> bool {
         }
     }
     bytes.is_empty()
+}
+
+/// The address that a caller without the right to control reaches.
+fn reachable(
+    named: &[ListenAddress],
+    wanted: Option<&ListenAddress>,
+) -> Result<ListenAddress, Failure> {
+    let found = match wanted {
+        Some(wanted) => named.iter().find(|address| *address == wanted),
+        None => named.first(),
+    };
+    found.cloned().ok_or_else(|| {
+        let text = "this address is not among those of \"http_addresses\"";
+        (Code::PermissionError, text.to_owned())
+    })
 }
 
 fn read_address(text: &str) -> Result<Option<ListenAddress>, Failure> {
@@ -241,11 +300,13 @@ struct Answer {
     stream: Rc<UnixStream>,
     bytes: Vec<u8>,
     taken: usize,
+    /// Bytes of the body that were sent on.
+    sent: u64,
 }
 
 impl Answer {
     fn new(stream: Rc<UnixStream>) -> Self {
-        Self { stream, bytes: Vec::new(), taken: 0 }
+        Self { stream, bytes: Vec::new(), taken: 0, sent: 0 }
     }
 
     fn rest(&self) -> &[u8] {
@@ -301,43 +362,55 @@ impl Answer {
         is_head: bool,
         channel: &Channel,
     ) -> Result<Done, Failure> {
-        write(channel, &head.encode_to_vec()).await?;
         let status = head.status;
         let has_body = !is_head && status != 204 && status != 304;
-        let body_bytes = match framing {
-            _ if !has_body => 0,
-            Framing::Length(length) => self.relay_bytes(length, channel).await?,
-            Framing::UntilClose => self.relay_all(channel).await?,
-            Framing::Chunked => self.relay_chunks(channel).await?,
-        };
-        Ok(Done { status, body_bytes })
+        match self.relay_parts(&head, framing, has_body, channel).await {
+            // The caller has what it wanted; the worker sees its client go.
+            Ok(()) | Err(RelayError::Unwanted) => Ok(Done { status, body_bytes: self.sent }),
+            Err(RelayError::Failed(failure)) => Err(failure),
+        }
     }
 
-    async fn relay_bytes(&mut self, length: u64, channel: &Channel) -> Result<u64, Failure> {
+    async fn relay_parts(
+        &mut self,
+        head: &Head,
+        framing: Framing,
+        has_body: bool,
+        channel: &Channel,
+    ) -> Result<(), RelayError> {
+        write(channel, &head.encode_to_vec()).await?;
+        match framing {
+            _ if !has_body => Ok(()),
+            Framing::Length(length) => self.relay_bytes(length, channel).await,
+            Framing::UntilClose => self.relay_all(channel).await,
+            Framing::Chunked => self.relay_chunks(channel).await,
+        }
+    }
+
+    async fn relay_bytes(&mut self, length: u64, channel: &Channel) -> Result<(), RelayError> {
         let most = RECORD_BYTES.min(channel.record_bytes_max());
         let mut left = length;
         while left > 0 {
             if self.rest().is_empty() && !self.read().await? {
-                return Err(cut());
+                return Err(cut().into());
             }
             let count = self.rest().len().min(most).min(usize::try_from(left).unwrap_or(most));
             write(channel, &self.rest()[..count]).await?;
             self.taken += count;
+            self.sent += count as u64;
             left -= count as u64;
         }
-        Ok(length)
+        Ok(())
     }
 
-    async fn relay_all(&mut self, channel: &Channel) -> Result<u64, Failure> {
-        let mut sent = 0;
+    async fn relay_all(&mut self, channel: &Channel) -> Result<(), RelayError> {
         while !self.rest().is_empty() || self.read().await? {
-            sent += self.relay_bytes(self.rest().len() as u64, channel).await?;
+            self.relay_bytes(self.rest().len() as u64, channel).await?;
         }
-        Ok(sent)
+        Ok(())
     }
 
-    async fn relay_chunks(&mut self, channel: &Channel) -> Result<u64, Failure> {
-        let mut sent = 0;
+    async fn relay_chunks(&mut self, channel: &Channel) -> Result<(), RelayError> {
         loop {
             let line = self.line().await?;
             let size = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
@@ -345,11 +418,11 @@ impl Answer {
             let size = size.and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or_else(cut)?;
             if size == 0 {
                 while !self.line().await?.is_empty() {}
-                return Ok(sent);
+                return Ok(());
             }
-            sent += self.relay_bytes(size, channel).await?;
+            self.relay_bytes(size, channel).await?;
             if !self.line().await?.is_empty() {
-                return Err(cut());
+                return Err(cut().into());
             }
         }
     }
@@ -400,8 +473,11 @@ fn read_head(bytes: &[u8]) -> Result<Option<ReadHead>, Failure> {
     Ok(Some((status, (Head { status, fields: kept }, framing), length)))
 }
 
-async fn write(channel: &Channel, record: &[u8]) -> Result<(), Failure> {
-    channel.write(record).await.map_err(|error| (Code::ResourceLimitReached, error.to_string()))
+async fn write(channel: &Channel, record: &[u8]) -> Result<(), RelayError> {
+    channel.write(record).await.map_err(|error| match error {
+        WriteError::Unwanted => RelayError::Unwanted,
+        error => RelayError::Failed((Code::ResourceLimitReached, error.to_string())),
+    })
 }
 
 fn broken(error: &std::io::Error) -> Failure {

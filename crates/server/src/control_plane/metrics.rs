@@ -3,7 +3,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sekisho_endpoint::control::{Family, Label, Metrics, Sample};
+use sekisho_endpoint::control::{Certificate, Family, Label, Metrics, Sample};
+use sekisho_handler::memory as guard;
 use sekisho_lifecycle::{DeadlineKind, Session as State};
 use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
 
@@ -134,6 +135,24 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             endpoint.refused as f64,
         ),
         one(
+            "sekisho_memory_short",
+            "Whether memory is short, so that newcomers and costly work are refused",
+            "gauge",
+            f64::from(u8::from(guard::is_still_short())),
+        ),
+        one(
+            "sekisho_memory_shortages_total",
+            "Times that memory became short",
+            "counter",
+            guard::shortages() as f64,
+        ),
+        one(
+            "sekisho_memory_refusals_total",
+            "Newcomers and work refused because memory was short",
+            "counter",
+            guard::refusals() as f64,
+        ),
+        one(
             "sekisho_service_bugs_total",
             "Services that broke their contract",
             "counter",
@@ -152,8 +171,22 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             shared.process_slots.taken() as f64,
         ),
         one("sekisho_cgi_alone", "Programs without their client", "gauge", alone as f64),
+        certificates(host),
     ];
     Metrics { families }
+}
+
+/// How long each certificate lasts.
+fn certificates(host: &Host) -> Family {
+    let all = host.certificates();
+    let of = |it: &Certificate| {
+        let names = it.names.join(",");
+        let labels = [("names", names.as_str()), ("issuer", &it.issuer), ("source", &it.source)];
+        sample("", &labels, it.seconds_left as f64 / 86_400.0)
+    };
+    let samples = all.iter().filter(|it| !it.is_missing).map(of).collect();
+    let help = "Days until a certificate expires; negative where it has";
+    family("sekisho_certificate_days_left", help, "gauge", samples)
 }
 
 fn by_state(http: [u64; 3], native: [u64; 3]) -> Family {

@@ -39,7 +39,8 @@ async fn write(host: &Host, form: StatusForm) -> String {
     let metrics = metrics::gather(host).await;
     match form {
         StatusForm::Prometheus => prometheus(&metrics),
-        StatusForm::Counts => counts(&metrics),
+        // The worker that is asked knows these.
+        StatusForm::Counts => String::new(),
         StatusForm::Page => {
             let (mut sessions, _) = host.worker_registry.sessions(SessionFilter::All).await;
             sessions.extend(host.native_sessions());
@@ -58,20 +59,6 @@ fn sum(metrics: &Metrics, name: &str, values: &[&str]) -> u64 {
     let families = metrics.families.iter().filter(|family| family.name == name);
     let samples = families.flat_map(|family| family.samples.iter().filter(has));
     samples.map(|sample| sample.value).sum::<f64>() as u64
-}
-
-/// nginx's `stub_status`.
-fn counts(metrics: &Metrics) -> String {
-    let here = |state: &str| sum(metrics, "sekisho_sessions", &["http1", state]);
-    let (idle, working, ending) = (here("idle"), here("processing"), here("closing"));
-    let accepted = sum(metrics, "sekisho_sessions_opened_total", &["http1"]);
-    let requests = sum(metrics, "sekisho_requests_total", &["http1"]);
-    format!(
-        "Active connections: {} \nserver accepts handled requests\n {accepted} {accepted} {requests} \n\
-         Reading: 0 Writing: {} Waiting: {idle} \n",
-        idle + working + ending,
-        working + ending
-    )
 }
 
 fn page(metrics: &Metrics, sessions: &[Session]) -> String {

@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
 use sekisho_config::ListenAddress;
 
 use super::session::Server;
 use super::{Failure, Target};
 use crate::cli::Flags;
+use crate::local_socket::{self, Purpose};
+use crate::pid_file;
 use crate::setup::Plan;
-use crate::{control_plane, pid_file};
 
 /// How long an answer may take: a reload reads files, and a machine may be busy.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
@@ -82,13 +82,7 @@ fn connect(target: &Target) -> Result<Socket, Failure> {
 /// The control socket of a process.
 pub(super) fn control_socket(pid: u32) -> Result<Socket, Failure> {
     let nobody = || Failure::NoServer(format!("process {pid} is no server that can be asked"));
-    let address = control_plane::control_socket_address(pid)?;
-    let stream = UnixStream::connect_addr(&address).map_err(|_| nobody())?;
-    // Anybody may take a name that nobody has.
-    let peer = socket_peercred(&stream).map_err(|_| nobody())?;
-    if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
-        return Err(nobody());
-    }
+    let stream = local_socket::connect(pid, Purpose::Control)?.ok_or_else(nobody)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     Ok(Socket::Unix(stream))
 }
@@ -139,14 +133,21 @@ fn configured(target: &Target) -> Result<Socket, Failure> {
     }
 }
 
-/// The server that runs on this machine, if only one does.
+/// The server that runs on this machine, if only one does. Any user may have a process that looks like one: without a
+/// name only those of root and of our own user are meant.
 fn the_only_one() -> Result<u32, Failure> {
     let sockets = fs::read_to_string("/proc/net/unix")?;
-    let mut servers: Vec<u32> = control_sockets(&sockets).collect();
-    servers.sort_unstable();
-    servers.dedup();
+    let mut claimed: Vec<u32> = local_socket::claimed(&sockets).collect();
+    claimed.sort_unstable();
+    claimed.dedup();
+    let is_trusted = |pid: &u32| matches!(local_socket::connect_trusted(*pid), Ok(Some(_)));
+    let servers: Vec<u32> = claimed.iter().copied().filter(is_trusted).collect();
     match servers[..] {
         [one] => Ok(one),
+        [] if !claimed.is_empty() => Err(Failure::NoServer(
+            "no server of yours or of root's runs on this machine; name another user's with --pid"
+                .to_owned(),
+        )),
         [] => Err(Failure::NoServer("no server runs on this machine".to_owned())),
         _ => {
             let names: Vec<String> = servers.iter().map(|pid| named(*pid)).collect();
@@ -154,11 +155,6 @@ fn the_only_one() -> Result<u32, Failure> {
             Err(Failure::Ambiguous(text))
         }
     }
-}
-
-/// The processes that have a control socket, as the kernel lists sockets.
-fn control_sockets(sockets: &str) -> impl Iterator<Item = u32> {
-    sockets.lines().filter_map(|line| line.rsplit_once("@sekisho/")?.1.trim_end().parse().ok())
 }
 
 /// A process and how it was started.
@@ -193,21 +189,4 @@ pub(super) fn pause(length: Duration) {
     };
     // Interrupted early, the next look comes early.
     let _ = rustix::thread::nanosleep(&length);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_found_by_the_names_of_their_sockets() {
-        // E10
-        let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
-            0000: 00000002 00000000 00010000 0001 01 111 @sekisho/42\n\
-            0000: 00000002 00000000 00010000 0001 01 112 @sekisho/42/handover\n\
-            0000: 00000002 00000000 00010000 0001 01 113 /run/@sekisho/x\n\
-            0000: 00000003 00000000 00000000 0001 03 114 @sekisho/42\n\
-            0000: 00000002 00000000 00010000 0001 01 115\n";
-        assert_eq!(control_sockets(sockets).collect::<Vec<_>>(), [42, 42]);
-    }
 }

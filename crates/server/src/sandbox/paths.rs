@@ -1,15 +1,16 @@
 //! Which places a configuration names, and what its workers must be able to do there. Nothing is looked at on
 //! the disk: that is done when the places are opened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sekisho_config::{
-    Access, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, PathMapping,
-    Programs, Template, Variable,
+    Access, AccessTarget, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Pass,
+    PassTo, PathMapping, Programs, Template, Variable,
 };
 use sekisho_sys::Right;
 
@@ -43,6 +44,45 @@ const MACHINE: [&str; 17] = [
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
+/// What workers may do with TCP, beside serving those who came in by the sockets that are open.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Network {
+    /// Programs are run, or variables say whom requests are passed to: it is not known.
+    Free,
+    /// Nothing but connect to these ports; `bool`: from an address that the configuration names.
+    Ports(BTreeSet<u16>, bool),
+    /// Nothing.
+    #[default]
+    Quiet,
+}
+
+impl Network {
+    fn of(config: &Config) -> Self {
+        let locations = &config.http.locations;
+        let passes = || locations.iter().filter_map(|it| it.settings.pass.as_deref());
+        let is_computed = |pass: &Pass| matches!(pass.to, PassTo::Computed(_));
+        if locations.iter().any(|it| it.settings.cgi.is_some()) || passes().any(is_computed) {
+            return Self::Free;
+        }
+        let servers = config.http.upstreams.iter().flat_map(|group| &group.servers);
+        let ports = servers.flat_map(|it| &it.addresses).map(SocketAddr::port);
+        let ports: BTreeSet<u16> = ports.collect();
+        let binds = passes().any(|pass| pass.forward.bind.is_some());
+        if ports.is_empty() { Self::Quiet } else { Self::Ports(ports, binds) }
+    }
+
+    /// Whether all that is wanted is allowed.
+    pub(crate) fn covers(&self, wanted: &Self) -> bool {
+        match (self, wanted) {
+            (Self::Free, _) | (_, Self::Quiet) => true,
+            (Self::Ports(own, binds), Self::Ports(ports, binds_too)) => {
+                ports.is_subset(own) && (*binds || !binds_too)
+            }
+            (_, Self::Free) | (Self::Quiet, Self::Ports(..)) => false,
+        }
+    }
+}
+
 /// The places, and what may be done there.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct SandboxPaths {
@@ -53,6 +93,8 @@ pub(crate) struct SandboxPaths {
     pub(crate) everything: Option<&'static str>,
     /// Whether programs are run.
     pub(crate) has_programs: bool,
+    /// What is allowed of TCP.
+    pub(crate) network: Network,
 }
 
 impl SandboxPaths {
@@ -63,6 +105,11 @@ impl SandboxPaths {
         paths.has_programs = programs;
         for location in &config.http.locations {
             paths.add_location(location);
+        }
+        paths.network = Network::of(config);
+        if !programs && config.http.locations.iter().any(|it| it.settings.pass.is_some()) {
+            // Bodies that do not fit in memory are kept there on their way.
+            paths.add(std::env::temp_dir(), Right::Write);
         }
         for clock in CLOCKS {
             paths.add(clock, Right::Read);
@@ -127,7 +174,7 @@ impl SandboxPaths {
             }
         };
         let own = ground(template, None);
-        let changes = settings.file_ops.as_deref().filter(|file_ops| !file_ops.methods.is_empty());
+        let changes = settings.file_ops.as_deref().filter(|file_ops| file_ops.changes_own_folder());
         let right = match (changes, &settings.cgi) {
             (Some(_), Some(_)) => Right::Use,
             (Some(_), None) => Right::Write,
@@ -143,6 +190,12 @@ impl SandboxPaths {
         let except = settings.limit_except.as_ref().and_then(|except| except.access.as_ref());
         for access in settings.access.iter().chain(except) {
             self.add_passwords(access);
+        }
+        for log in settings.access_logs.iter() {
+            // Fixed ones are open before; `USR1` opens them again outside.
+            if let AccessTarget::Variable(path) = &log.target {
+                self.add_ground(path, ground(path, own.as_deref()), "access_log", Right::Write);
+            }
         }
         if let Some(cgi) = &settings.cgi {
             self.add_programs(cgi, own.as_deref());
@@ -214,7 +267,7 @@ pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
         let Some(file_ops) = settings.file_ops.as_deref() else { continue };
         let store = file_ops.store.as_ref();
         let store_path = store.and_then(path);
-        let is_beneath = !file_ops.methods.is_empty() || (store.is_some() && store_path.is_none());
+        let is_beneath = file_ops.changes_own_folder() || (store.is_some() && store_path.is_none());
         if let Some(folder) = folder_of(location).filter(|_| is_beneath) {
             add(folder, true);
         }
@@ -337,5 +390,29 @@ mod tests {
             let found = paths(&format!("http {{ server {{ {lines} }} }}"));
             assert_eq!(found.everything, expected, "{lines}");
         }
+    }
+
+    /// V45: workers connect to the ports of the configured servers, and to no others.
+    #[test]
+    fn connecting_is_allowed_to_configured_ports_only() {
+        let network = |inner: &str| {
+            let text = format!(
+                "http {{ upstream g {{ server 10.0.0.1:81; server unix:/s; }} server {{ {inner} }} }}"
+            );
+            paths(&text).network
+        };
+        let ports = |ports: &[u16], binds| Network::Ports(ports.iter().copied().collect(), binds);
+        let both = network(
+            "location / { proxy_pass http://g; } location /b { proxy_pass http://10.0.0.2:82; }",
+        );
+        assert_eq!(both, ports(&[81, 82], false));
+        assert_eq!(
+            network("location / { proxy_pass http://g; proxy_bind 10.0.0.9; }"),
+            ports(&[81], true)
+        );
+        assert_eq!(network("location / { proxy_pass http://$host; }"), Network::Free);
+        assert_eq!(paths("http { server { } }").network, Network::Quiet);
+        assert!(both.covers(&ports(&[81], false)) && !both.covers(&ports(&[83], false)));
+        assert!(!both.covers(&Network::Free) && Network::Free.covers(&both));
     }
 }

@@ -1,5 +1,8 @@
 //! Passwords: forms, files that change, what is logged, and what a hash costs whom.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
 use sekisho_testkit::{Client, Server, Tree, eventually, have, run};
 
 use crate::common::{BINARY, LONG, http, serve};
@@ -104,11 +107,11 @@ fn a_file_that_changes_is_read_again() {
     // Within a second at the most, even where the clock of the file system does not tell.
     eventually("the new file", LONG, || status(&mut client, "bcrypt", "secret") == 401);
     assert_eq!(status(&mut client, "other", "x"), 200);
-    std::fs::remove_file(server.tree().path("users")).expect("it was there");
+    fs::remove_file(server.tree().path("users")).expect("it was there");
     assert_eq!(status(&mut client, "other", "x"), 403);
     server.tree().folder("users");
     assert_eq!(status(&mut client, "other", "x"), 500);
-    std::fs::remove_dir(server.tree().path("users")).expect("it was there");
+    fs::remove_dir(server.tree().path("users")).expect("it was there");
     server.tree().file("users", USERS);
     assert_eq!(status(&mut client, "bcrypt", "secret"), 200);
     let log = server.log("error.log");
@@ -175,6 +178,32 @@ fn slow_hashes_do_not_hold_up_others() {
     assert_eq!(other.request("GET", "/slow", &field("slow", "secret")).status, 404);
     let ticks = server.cpu_ticks() - before;
     assert!(ticks < one_hash * GUESSES as u64 / 2, "{ticks} ticks, {one_hash} for one hash");
+}
+
+/// Somebody who guesses makes others wait for a hash or two, and not for all of theirs.
+#[test]
+fn guesses_from_one_address_do_not_make_others_wait() {
+    let server = serve(tree(), "auth_basic x; auth_basic_user_file slow;");
+    let right = field("slow", "secret");
+    // A file that has just changed is read anew for each request.
+    let changed = |name| fs::metadata(server.tree().path(name)).expect("it is there").ctime();
+    eventually("the file has its age", LONG, || {
+        server.tree().file("now", "");
+        changed("now") > changed("slow") + 3
+    });
+    let mut guessing: Vec<Client> = (0..GUESSES).map(|_| server.connect()).collect();
+    for (at, client) in guessing.iter_mut().enumerate() {
+        let fields = field("slow", &format!("guess {at}"));
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: x\r\n{fields}\r\n"));
+    }
+    // One of them has its answer: the queue is there.
+    let mismatches = || server.tree().text("error.log").matches("password mismatch").count();
+    eventually("an answer", LONG, || mismatches() > 0);
+    let elsewhere = std::net::Ipv4Addr::new(127, 0, 0, 2).into();
+    let mut other = Client::connect_from(elsewhere, server.address()).with_patience(LONG);
+    assert_eq!(other.request("GET", "/a.txt", &right).status, 200);
+    let answered = mismatches();
+    assert!(answered < GUESSES / 2, "{answered} guesses were computed before the right password");
 }
 
 /// A client that is kept alive pays for its password once, and not for each request. A user who is unknown

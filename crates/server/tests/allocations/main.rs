@@ -66,6 +66,11 @@ fn count(server: &Server, head: impl Fn(u64) -> String) -> u64 {
     allocations(server) - before
 }
 
+/// The same without what is done now and then, whoever asks: pools are swept every few seconds.
+fn count_at_least(server: &Server, head: impl Fn(u64) -> String) -> u64 {
+    (0..3).map(|_| count(server, &head)).min().unwrap_or(u64::MAX)
+}
+
 fn ask(client: &mut Client, head: &str) {
     client.send(head);
     let response = client.read_response();
@@ -84,13 +89,13 @@ const TRUSTED: &str =
 fn nothing_is_allocated_for_kept_alive_requests_that_come_again() {
     let Some(server) = counted(TRUSTED) else { return };
     for target in ["/small.html", "/", "/none", "/large.bin", "/small.html?query"] {
-        assert_eq!(count(&server, |_| get(target, "")), 0, "{target}");
+        assert_eq!(count_at_least(&server, |_| get(target, "")), 0, "{target}");
     }
     for fields in ["Range: bytes=7-9\r\n", "If-None-Match: *\r\n", "Range: bytes=9999-\r\n"] {
-        assert_eq!(count(&server, |_| get("/small.html", fields)), 0, "{fields}");
+        assert_eq!(count_at_least(&server, |_| get("/small.html", fields)), 0, "{fields}");
     }
     let other = |number| get(["/small.html", "/", "/none"][number as usize % 3], "");
-    assert_eq!(count(&server, other), 0, "several in turn");
+    assert_eq!(count_at_least(&server, other), 0, "several in turn");
 }
 
 #[test]

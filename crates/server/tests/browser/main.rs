@@ -47,12 +47,18 @@ fn start() -> Server {
     tree.file("root/box/other.txt", "other");
     tree.folder("root/box/folder");
     tree.folder("root/form");
+    tree.file("root/all/one.txt", "one");
+    tree.file("root/all/taken.txt", "taken");
+    tree.file("root/all/folder/inner.txt", "inner");
     serve(
         tree,
         "location /pub/ { autoindex on; autoindex_exact_size off; autoindex_archive zip; }
          location /box/ {
              autoindex on; autoindex_exact_size off; client_max_body_size 1m;
              dav_methods PUT DELETE MKCOL;
+         }
+         location /all/ {
+             autoindex on; dav_methods PUT DELETE MKCOL MOVE; upload_delete_directories recursive;
          }
          location /form/ { autoindex on; upload_store $document_root$uri; }",
     )
@@ -192,7 +198,7 @@ fn a_person_uploads_and_deletes_files() {
     assert_eq!(server.tree().text("root/box/old.txt"), "old");
     assert_good(&mut browser);
     browser.eval("document.querySelector('dialog [type=button]').click()");
-    browser.wait("/kept as it was/.test(document.querySelector('#jobs').textContent)");
+    browser.wait("/skipped/.test(document.querySelector('#jobs').textContent)");
     assert_eq!(server.tree().text("root/box/old.txt"), "old");
     browser.drop_files("#drop", &[file("old.txt", 5)]);
     browser.wait("document.querySelector('dialog[open]')");
@@ -212,7 +218,7 @@ fn a_person_uploads_and_deletes_files() {
     browser.eval(&format!("{button}.click()"));
     browser.wait("document.querySelector('dialog[open]')");
     browser.eval("document.querySelector('dialog button:not([type])').click()");
-    browser.wait("document.querySelector('#said').textContent === 'other.txt is deleted'");
+    browser.wait("document.querySelector('#said').textContent === 'other.txt deleted'");
     browser.wait(&format!("!({NAMES}).includes('other.txt')"));
     assert!(!server.tree().exists("root/box/other.txt"));
 
@@ -224,6 +230,83 @@ fn a_person_uploads_and_deletes_files() {
     browser.wait(&format!("({NAMES}).includes('new & shiny/')"));
     assert!(server.tree().exists("root/box/new & shiny"));
     assert_good(&mut browser);
+}
+
+/// F4, F5, F6: many files and whole folders; renaming, and deleting a folder with what is in it.
+#[test]
+fn a_person_uploads_folders_and_renames() {
+    if !have("chromium") {
+        return;
+    }
+    let server = start();
+    let mut browser = Browser::start();
+    browser.open(&server.url("/box/"));
+    let tree = Tree::new();
+    let file = |name: &str, bytes: usize| tree.file(name, vec![b'x'; bytes]).display().to_string();
+    server.tree().file("root/box/two.txt", "two");
+    browser.open(&server.url("/box/"));
+    let done = "[...document.querySelectorAll('#jobs li span')].filter(state => state.textContent === 'done')";
+
+    // Several are asked for one by one, or all at once, and before anything is sent.
+    let sent = "performance.getEntriesByType('resource').filter(entry => /old|two/.test(entry.name)).length";
+    let before = browser.eval(sent);
+    browser.drop_files("#drop", &[file("old.txt", 7), file("two.txt", 7), file("four.txt", 1)]);
+    browser.wait("document.querySelector('dialog[open]')");
+    assert_eq!(browser.eval(sent), before);
+    browser.eval("document.querySelector('dialog [value=\"Replace all\"]').click()");
+    browser.wait(&format!("{done}.length === 3"));
+    assert_eq!(server.tree().text("root/box/old.txt"), "xxxxxxx");
+    assert_eq!(server.tree().text("root/box/two.txt"), "xxxxxxx");
+
+    // A folder comes with all that is in it.
+    tree.file("album/1.jpg", "one");
+    tree.file("album/deep/er/2 ü.jpg", "two");
+    tree.folder("album/empty");
+    browser.drop_files("#drop", &[tree.path("album").display().to_string()]);
+    browser.wait(&format!("{done}.length === 5"));
+    assert_eq!(server.tree().text("root/box/album/1.jpg"), "one");
+    assert_eq!(server.tree().text("root/box/album/deep/er/2 ü.jpg"), "two");
+    assert!(server.tree().path("root/box/album/empty").is_dir());
+    browser.wait(&format!("({NAMES}).includes('album/')"));
+
+    // Times are shown in the zone of the browser, which is named.
+    browser.call("Emulation.setTimezoneOverride", &json!({ "timezoneId": "Asia/Tokyo" }));
+    browser.open(&server.url("/pub/"));
+    assert_eq!(browser.eval("document.querySelector('#zone').textContent"), json!("UTC+09:00"));
+    let shown = browser.eval(
+        "[...document.querySelectorAll('time')].every(time => { const at = new Date(Date.parse(time.dateTime) \
+         + 9 * 3600000); return time.textContent === at.toISOString().slice(0, 16).replace('T', ' ') })",
+    );
+    assert_eq!(shown, json!(true));
+
+    // Another name, which must be free.
+    browser.open(&server.url("/all/"));
+    assert_good(&mut browser);
+    let rename = |browser: &mut Browser, name: &str, to: &str| {
+        browser.eval(&format!("document.querySelector('[aria-label=\"Rename {name}\"]').click()"));
+        browser.wait("document.querySelector('dialog[open] input')");
+        browser.eval(&format!("document.querySelector('dialog input').value = '{to}'"));
+        browser.eval("document.querySelector('dialog button:not([type])').click()");
+    };
+    rename(&mut browser, "one.txt", "taken.txt");
+    browser.wait("/already exists/.test(document.querySelector('#said').textContent)");
+    rename(&mut browser, "one.txt", "ü & two.txt");
+    browser.wait(&format!("({NAMES}).includes('ü & two.txt')"));
+    rename(&mut browser, "folder/", "renamed");
+    browser.wait(&format!("({NAMES}).includes('renamed/')"));
+    assert_eq!(server.tree().text("root/all/ü & two.txt"), "one");
+    assert_eq!(server.tree().text("root/all/renamed/inner.txt"), "inner");
+
+    // A folder with something in it is asked about twice.
+    browser.eval("document.querySelector('[aria-label=\"Delete renamed/\"]').click()");
+    for words in ["goes too", "will be lost"] {
+        browser
+            .wait(&format!("/{words}/.test(document.querySelector('dialog[open]')?.textContent)"));
+        assert!(server.tree().exists("root/all/renamed/inner.txt"));
+        browser.eval("document.querySelector('dialog button:not([type])').click()");
+    }
+    browser.wait(&format!("!({NAMES}).includes('renamed')"));
+    assert!(!server.tree().exists("root/all/renamed"));
 }
 
 /// F4, F5: where forms are taken, a person uploads without a script, and with one more comfortably.

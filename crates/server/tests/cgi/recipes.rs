@@ -28,6 +28,36 @@ fn shell(folder: &Path, line: &str) -> Finished {
     finished
 }
 
+/// Fetches every style sheet, script, picture and link of a page that leads to the same server: all are there.
+#[track_caller]
+fn follow_links(client: &mut Client, page: &str) {
+    let text = client.get(page).text();
+    let folder = &page[..=page.rfind('/').expect("a folder")];
+    let path = page.split('?').next().unwrap_or(page);
+    let mut count = 0;
+    for quote in ['"', '\''] {
+        for part in
+            text.split(&format!("href={quote}")).chain(text.split(&format!("src={quote}"))).skip(1)
+        {
+            let link = part.split([quote, '#']).next().unwrap_or_default().replace("&amp;", "&");
+            let link = link.strip_prefix("http://127.0.0.1:").map_or(link.clone(), |rest| {
+                rest.find('/').map_or("/".to_owned(), |at| rest[at..].to_owned())
+            });
+            let target = match link.as_bytes() {
+                [] | [b'/', b'/', ..] => continue,
+                [b'/', ..] => link,
+                [b'?', ..] => format!("{path}{link}"),
+                _ if link.contains(':') || link.contains(['<', ' ', '\n']) => continue,
+                _ => format!("{folder}{link}"),
+            };
+            let status = client.get(&target).status;
+            assert!(matches!(status, 200 | 301 | 302 | 304), "{page} links to {target}: {status}");
+            count += 1;
+        }
+    }
+    assert!(count > 3, "{page} has links");
+}
+
 #[test]
 fn a_shell_script_answers_a_form() {
     // C7, C8
@@ -181,7 +211,7 @@ fn gitweb_and_cgit_show_a_repository() {
     }
     let tree = Tree::new();
     let folder = tree.folder("repositories");
-    let quiet = "GIT_CONFIG_GLOBAL=/dev/null git -c user.name=a -c user.email=a@b -c init.defaultBranch=main";
+    let quiet = "GIT_CONFIG_GLOBAL=/dev/null git -c user.name=kim -c user.email=a@b -c init.defaultBranch=main";
     shell(
         &folder,
         &format!(
@@ -197,13 +227,14 @@ fn gitweb_and_cgit_show_a_repository() {
         "gitweb.conf",
         format!("our $projectroot = '{repositories}'; our $git_temp = '/tmp'; 1;"),
     );
-    tree.file("cgitrc", format!("virtual-root=/cgit\ncache-size=0\nscan-path={repositories}\n"));
+    tree.file("cgitrc", format!("virtual-root=/cgit\ncss=/cgit-css/cgit.css\nlogo=/cgit-css/cgit.png\nfavicon=/cgit-css/favicon.ico\ncache-size=0\nscan-path={repositories}\n"));
     let site = Site::start(
         tree,
         &format!(
             "cgi_read_timeout 60s;\n\
-             location /gitweb/ {{ cgi_pass {gitweb}; cgi_set_var GITWEB_CONFIG {{dir}}/gitweb.conf; }}\n\
-             location /gitweb/static/ {{ alias /usr/share/gitweb/static/; }}\n\
+             location /gitweb/ {{ alias /usr/share/gitweb/; index gitweb.cgi; cgi_extension .cgi;\n\
+                 cgi_set_var GITWEB_CONFIG {{dir}}/gitweb.conf; }}\n\
+             location /cgit-css/ {{ alias /usr/share/cgit/; }}\n\
              location /cgit/ {{ cgi_pass {cgit}; cgi_set_var CGIT_CONFIG {{dir}}/cgitrc; }}"
         ),
     );
@@ -217,14 +248,17 @@ fn gitweb_and_cgit_show_a_repository() {
         let mut client = patient();
         shows(&mut client, "/gitweb/", "project.git");
         shows(&mut client, "/gitweb/?p=project.git;a=summary", "the first");
-        shows(&mut client, "/gitweb/project.git/blob_plain/HEAD:/a.txt", "hello");
-        assert_eq!(client.get("/gitweb/static/gitweb.css").status, 200);
+        shows(&mut client, "/gitweb/gitweb.cgi/project.git/blob_plain/HEAD:/a.txt", "hello");
+        follow_links(&mut client, "/gitweb/");
+        follow_links(&mut client, "/gitweb/?p=project.git;a=summary");
     }
     if is_there(cgit) {
         let mut client = patient();
         shows(&mut client, "/cgit/", "project.git");
         shows(&mut client, "/cgit/project.git/log/", "the first");
         shows(&mut client, "/cgit/project.git/plain/a.txt", "hello");
+        follow_links(&mut client, "/cgit/");
+        follow_links(&mut client, "/cgit/project.git/");
     }
     site.assert_clean("web pages of git");
 }

@@ -50,6 +50,16 @@ impl Process {
     /// Starts the binary in the tree's folder.
     #[track_caller]
     pub(crate) fn start(tree: Tree, arguments: &[&str]) -> Self {
+        Self::start_with(tree, arguments, &[])
+    }
+
+    /// The same with more in its environment.
+    #[track_caller]
+    pub(crate) fn start_with(
+        tree: Tree,
+        arguments: &[&str],
+        environment: &[(&str, &std::path::Path)],
+    ) -> Self {
         let output = |name: &str| File::create(tree.path(name)).expect("a file can be made");
         let named = arguments.iter().skip_while(|word| **word != "-c").nth(1);
         let config = named.map(|file| tree.text(file));
@@ -57,6 +67,7 @@ impl Process {
         let child = Command::new(BINARY)
             .args(arguments)
             .args(root)
+            .envs(environment.iter().copied())
             .current_dir(tree.dir())
             .stdin(Stdio::null())
             .stdout(output("stdout"))

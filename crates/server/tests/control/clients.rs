@@ -23,7 +23,8 @@ fn the_python_client_speaks_with_the_server() {
     tree.file("root/a.txt", "from a file");
     tree.script("root/cgi-bin/slow", "#!/bin/sh\nsleep 600\n");
     let config = with_endpoint(
-        "listen 127.0.0.1:{port2}; sessions_max 3;",
+        "listen 127.0.0.1:{port2}; sessions_max 3; sessions_per_address 3; \
+         http_addresses 127.0.0.1:{port};",
         "location /cgi-bin/ { cgi on; } location / { }",
     );
     let server = Server::start_in(tree, BINARY, &config);

@@ -11,4 +11,5 @@ mod many;
 mod memory;
 mod mistakes;
 mod services;
+mod strangers;
 mod support;

@@ -36,6 +36,9 @@ fn get(target: &str) -> Request {
     Request { target: target.to_owned(), ..Request::default() }
 }
 
+/// What ordinary sessions reach by `http`.
+const NAMED: &str = "http_addresses 127.0.0.1:{port};";
+
 fn site() -> Server {
     let tree = Tree::new();
     tree.file("root/big", pattern(3 << 20));
@@ -47,7 +50,7 @@ fn site() -> Server {
     tree.script("root/cgi-bin/die", "#!/bin/sh\nprintf 'X: y\\n\\nbegun'\nsleep 0.1\nkill -9 $$\n");
     tree.script("root/cgi-bin/slow", "#!/bin/sh\nsleep 600\n");
     let config =
-        with_endpoint("", "location /cgi-bin/ { cgi on; } location /gone { return 404 no; }");
+        with_endpoint(NAMED, "location /cgi-bin/ { cgi on; } location /gone { return 404 no; }");
     Server::start_in(tree, BINARY, &config)
 }
 
@@ -107,7 +110,8 @@ fn http_requests_without_http_are_answered_as_the_others_are() {
         assert_eq!(ask_http(&mut client, &get(bad)).2, Err(Code::InvalidRequest), "{bad:?}");
     }
     let elsewhere = Request { address: "127.0.0.1:1".to_owned(), ..get("/") };
-    assert_eq!(ask_http(&mut client, &elsewhere).2, Err(Code::ServiceUnavailable));
+    assert_eq!(ask_http(&mut client, &elsewhere).2, Err(Code::PermissionError));
+    assert_eq!(ask_http(&mut admin(&server), &elsewhere).2, Err(Code::ServiceUnavailable));
 }
 
 #[test]
@@ -262,7 +266,7 @@ fn a_status_page_shows_the_sessions_and_prometheus_gets_its_numbers() {
 fn rules_about_addresses_hold_for_whoever_asks_by_the_service() {
     // E9
     let config = with_endpoint(
-        "listen 127.0.0.1:{port2};",
+        "listen 127.0.0.1:{port2}; http_addresses 127.0.0.1:{port};",
         "location /who { return 200 $remote_addr; }\
          location /deny { deny 127.0.0.1; }",
     );

@@ -18,7 +18,7 @@ use sekisho_endpoint::{Code, http};
 use sekisho_native::VERSION;
 use sekisho_native::frame::{self, Head, Kind};
 use sekisho_native::message::{self, Hello};
-use sekisho_testkit::{Client, Server, Tree, eventually};
+use sekisho_testkit::{Client, Server, Tree, eventually, run};
 
 use common::{LONG, site};
 use limited::{Form, Limited};
@@ -68,6 +68,19 @@ fn half_heads(form: Form) {
     println!("{} half heads", crowd.len());
     drop(crowd);
     limited.recovers("half heads");
+    // O6, O7: an operator sees when it began and when it ended.
+    let log = || limited.server.log("error.log");
+    eventually("both lines", LONG, || log().contains("memory is not short any more, after"));
+    assert!(log().contains("newcomers and costly work are refused"), "{}", log());
+    let (pid, binary) = (limited.server.id().to_string(), common::BINARY);
+    let shown = run(binary, &["ctl", "--pid", &pid, "metrics", "--prometheus"], LONG);
+    let has = |start: &str, end: &str| {
+        let mut lines = shown.stdout.lines().filter_map(|line| line.strip_prefix(start));
+        lines.any(|rest| rest != end)
+    };
+    assert!(has("sekisho_memory_shortages_total ", "0"), "{}", shown.stdout);
+    assert!(has("sekisho_memory_refusals_total ", "0"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("\nsekisho_memory_short 0\n"), "{}", shown.stdout);
 }
 
 /// Connections that send this and no more, until newcomers are refused.
@@ -172,7 +185,10 @@ fn native_sessions(form: Form) {
     small(&tree);
     tree.file("root/large.bin", vec![b'x'; 20 << 20]);
     let port = common::own_address(17_455);
-    let config = format!("endpoint {{ listen {port}; }}\n{}", site("client_max_body_size 0;"));
+    let config = format!(
+        "endpoint {{ listen {port}; http_addresses 127.0.0.1:{{port}}; }}\n{}",
+        site("client_max_body_size 0;")
+    );
     let Some(mut limited) = Limited::start(form, tree, &config) else { return };
     let connect = || {
         let stream = TcpStream::connect(port).expect("it listens");

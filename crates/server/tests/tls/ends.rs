@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
 
 use sekisho_testkit::{Server, Stopwatch, Tree, eventually};
 
@@ -93,27 +94,39 @@ fn a_stalled_handshake_ends_at_the_deadline_of_the_head_without_a_word() {
     eventually("a line", LONG, || server.log("error.log").contains("TLS handshake failed"));
 }
 
+/// `SEKISHO_LONG=1` takes ten thousand.
 #[test]
 fn a_thousand_stalled_handshakes_delay_nobody() {
     // V32
     if !can_make_certificates() {
         return;
     }
-    let server = serve(Tree::new(), "location / { return 200 yes; }");
+    let is_long = std::env::var_os("SEKISHO_LONG").is_some_and(|value| value != "0");
+    let count = if is_long { 9_500 } else { 1000 };
+    let server = serve(Tree::new(), "client_header_timeout 10m; location / { return 200 yes; }");
+    let ask = || {
+        let begun = Stopwatch::start();
+        let mut client =
+            Speech::default().connect(server.address(), "a.test").expect("a handshake");
+        assert_eq!(client.get("/", "a.test").1, "yes");
+        begun.elapsed()
+    };
+    // The first handshake of a process, on either side, has more to do than any other.
+    ask();
+    let alone = (0..20).map(|_| ask()).max().unwrap_or_default();
     let before = server.rss_bytes();
     let mut stalled = Vec::new();
-    for _ in 0..1000 {
+    for _ in 0..count {
         let mut client = TcpStream::connect(server.address()).expect("connected");
         client.write_all(HELLO).expect("sent");
         stalled.push(client);
     }
-    eventually("they are accepted", LONG, || server.fds() >= 1000);
-    let begun = Stopwatch::start();
-    let mut client = Speech::default().connect(server.address(), "a.test").expect("a handshake");
-    assert_eq!(client.get("/", "a.test").1, "yes");
-    println!("served within {:?} beside 1000 stalled handshakes", begun.elapsed());
-    assert!(begun.elapsed() < LONG / 20);
-    let each = server.rss_bytes().saturating_sub(before) / 1000;
+    eventually("they are accepted", LONG, || server.fds() >= count);
+    let beside = (0..20).map(|_| ask()).max().unwrap_or_default();
+    println!("served within {beside:?} beside {count} stalled handshakes, {alone:?} without");
+    // Other tests may have the machine for a moment; a long run has it to itself.
+    assert!(beside < if is_long { Duration::from_millis(50) } else { LONG / 20 }, "{beside:?}");
+    let each = server.rss_bytes().saturating_sub(before) / count as u64;
     println!("{each} bytes for each of them");
     assert!(each < 16 << 10, "{each}");
 }

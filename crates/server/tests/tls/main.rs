@@ -5,7 +5,10 @@
 mod common;
 
 mod change;
+mod checks;
 mod clients;
 mod ends;
+mod proxied;
 mod serving;
 mod support;
+mod under_load;

@@ -115,9 +115,20 @@ impl Speech {
 
     /// Connects and asks for a name; an error where the handshake fails.
     pub(crate) fn connect(&self, to: SocketAddr, name: &str) -> io::Result<Tls> {
+        self.connect_behind(b"", to, name)
+    }
+
+    /// The same, with bytes in the clear before the handshake.
+    pub(crate) fn connect_behind(
+        &self,
+        first: &[u8],
+        to: SocketAddr,
+        name: &str,
+    ) -> io::Result<Tls> {
         let name = ServerName::try_from(name.to_owned()).expect("a name");
         let keys = ClientConnection::new(Arc::new(self.config.clone()), name).expect("a client");
-        let socket = TcpStream::connect(to)?;
+        let mut socket = TcpStream::connect(to)?;
+        socket.write_all(first)?;
         socket.set_read_timeout(Some(LONG))?;
         socket.set_write_timeout(Some(LONG))?;
         let mut stream = StreamOwned::new(keys, socket);

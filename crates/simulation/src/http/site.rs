@@ -11,7 +11,7 @@ use sekisho_handler::OpenFile;
 use sekisho_http::Policy;
 use sekisho_log::Logs;
 use sekisho_net::simulation::memory_file;
-use sekisho_net::{Site, Zones};
+use sekisho_net::{Groups, Site, Zones};
 use sekisho_route::Machine;
 
 /// How long a body a handler may want: each has its location.
@@ -65,7 +65,8 @@ fn write_policy(policy: &Policy, text: &mut String) {
 pub(super) fn open(text: &str) -> Arc<Site> {
     let outcome = load("/c".as_ref(), &Options::new("/"), &Memory::of("/c", text));
     let config = outcome.config.expect("a configuration without errors");
-    let site = Site::new(Arc::new(config), &Logs::new(), &Zones::default(), Machine::default());
+    let (logs, zones, groups) = (Logs::new(), Zones::default(), Groups::default());
+    let site = Site::new(Arc::new(config), &logs, &zones, &groups, Machine::default());
     Arc::new(site.expect("nothing has to be opened"))
 }
 

@@ -3,7 +3,7 @@
 
 use sekisho_lifecycle::{Moment, RequestId};
 use sekisho_native::frame::{self, Head, Kind};
-use sekisho_native::server::Written;
+use sekisho_native::server::{WriteError, Written};
 use sekisho_native::{Code, Scratch, Server};
 
 use super::Sim;
@@ -159,8 +159,8 @@ impl Work {
                 }
                 self.go(Step::Write(at + 1), now + gap);
             }
-            // It neither blocks nor fails (L28).
-            Ok(Written::Unwanted) => self.go(Step::Write(at + 1), now + gap),
+            // It neither blocks nor fails its request (L28).
+            Err(WriteError::Unwanted) => self.go(Step::Write(at + 1), now + gap),
             Ok(Written::Full) if sim.has(Fault::CreditIgnored) => {
                 let slot =
                     server.lanes().iter().find(|lane| lane.id == self.id).map(|lane| lane.slot);

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::FileType;
+use rustix::io::Errno;
+use sekisho_config::Level;
 
 use super::super::entry::{Entries, Folder, ReadError, Reading};
 use super::super::order::{By, SortOrder};
@@ -17,6 +19,12 @@ const TOO_MANY: &str = "there are too many files";
 pub(super) const OVER_BUDGET: &str = "listings and archives hold as much memory as they may";
 /// How long the names of folders that are still to be read may be together.
 const WAITING_BYTES_MAX: usize = 16 << 20;
+/// So many of the names that could not be read are kept for the list at the end of the archive.
+const UNREAD_NAMES_MAX: usize = 1000;
+/// So many of them have a line of their own in the error log.
+const UNREAD_LINES_MAX: usize = 10;
+/// What that list is called in the archive.
+const UNREAD_LIST: &[u8] = b"NOT-READABLE.txt";
 
 /// What comes next.
 #[derive(Debug)]
@@ -46,8 +54,16 @@ pub(super) struct Walk {
     folder: Vec<u8>,
     stage: WalkStage,
     count: usize,
+    unread: Unread,
     /// What others read at the same time.
     readings: Readings,
+}
+
+/// What could not be read.
+#[derive(Debug, Default)]
+struct Unread {
+    names: Vec<String>,
+    count: usize,
 }
 
 #[derive(Debug)]
@@ -67,6 +83,7 @@ impl Walk {
             folder: Vec::new(),
             stage: WalkStage::Between,
             count: 0,
+            unread: Unread::default(),
             readings,
         }
     }
@@ -107,7 +124,10 @@ impl Walk {
             Err(errno) if folder.is_empty() || is_lack(errno) => {
                 return Step::Failed("a folder cannot be opened");
             }
-            Err(_) => return Step::Worked,
+            Err(errno) => {
+                self.leave_out(&folder, errno);
+                return Step::Worked;
+            }
         };
         let order = SortOrder { by: By::Name, is_descending: false };
         // Its time decides only whether others may join, and those look at the clock themselves.
@@ -166,8 +186,60 @@ impl Walk {
                 Step::File { name: archived, modified, size, descriptor }
             }
             Err(errno) if is_lack(errno) => Step::Failed("a file cannot be opened"),
-            _ => Step::Worked,
+            Err(errno) => {
+                self.leave_out(&below, errno);
+                Step::Worked
+            }
+            Ok(_) => Step::Worked,
         }
+    }
+
+    /// Notes that the archive lacks something that its listing shows, unless that is gone by now.
+    fn leave_out(&mut self, below: &[u8], errno: Errno) {
+        if errno == Errno::NOENT {
+            return;
+        }
+        self.unread.count += 1;
+        if self.unread.count > UNREAD_NAMES_MAX {
+            return;
+        }
+        let name = below.escape_ascii().to_string();
+        let why = std::io::Error::from(errno);
+        if self.unread.count <= UNREAD_LINES_MAX {
+            let (file, hint) =
+                (self.place.file.escape_ascii(), self.place.context.denial_hint(errno));
+            self.place.context.report(
+                Level::Error,
+                format_args!("archive of \"{file}\" lacks \"{name}\": {why}{hint}"),
+            );
+        }
+        self.unread.names.push(name);
+    }
+
+    /// The list of what the archive lacks, to be put into it under this name; once.
+    pub(super) fn take_unread(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let Unread { names, count } = std::mem::take(&mut self.unread);
+        if count == 0 {
+            return None;
+        }
+        let mut text =
+            format!("The server could not read {count} of the files and folders here:\n");
+        for name in &names {
+            text.push_str(name);
+            text.push('\n');
+        }
+        if count > names.len() {
+            text.push_str("and others\n");
+        }
+        if count > UNREAD_LINES_MAX {
+            let file = self.place.file.escape_ascii();
+            self.place.context.report(
+                Level::Error,
+                format_args!("archive of \"{file}\" lacks {count} files and folders in all"),
+            );
+        }
+        let name = [&self.top, b"/".as_slice(), UNREAD_LIST].concat();
+        Some((name, text.into_bytes()))
     }
 
     /// The name in the archive of something in the present folder.

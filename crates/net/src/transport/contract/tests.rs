@@ -257,7 +257,8 @@ fn tls_site() -> Option<Arc<Site>> {
         let files = sekisho_config::Memory::of("/c", text);
         let outcome = load("/c".as_ref(), &Options::new("/"), &files);
         let config = Arc::new(outcome.config.expect("a configuration"));
-        let site = Site::new(config, &Logs::new(), &crate::Zones::default(), Machine::default());
+        let (zones, groups) = (crate::Zones::default(), crate::Groups::default());
+        let site = Site::new(config, &Logs::new(), &zones, &groups, Machine::default());
         Arc::new(site.expect("a site"))
     });
     std::fs::remove_dir_all(&folder).expect("a folder");

@@ -1,0 +1,389 @@
+//! What the directives of `proxy_*`, `fastcgi_*`, `scgi_*` and `uwsgi_*` have in common: one row for each of them
+//! in each family, by one description.
+
+use std::sync::Arc;
+
+use super::{LEVELS, Row, active, set, silent, warned};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{Destination, Family, Forward, LocationMatch, PassTo, UpstreamPlace};
+use crate::parse::Word;
+use sekisho_upstream::retry::{Condition, NextUpstream};
+
+macro_rules! rows {
+    ($prefix:literal, $family:expr) => {
+        &[
+            active(
+                concat!($prefix, "_connect_timeout"),
+                LEVELS,
+                "time|off",
+                "60s",
+                "How long a connection to a server may take to come up (504)",
+                |l, d, _| set(&mut l.forward($family).connect_timeout, d.deadline(0)),
+            ),
+            active(
+                concat!($prefix, "_send_timeout"),
+                LEVELS,
+                "time|off",
+                "60s",
+                "How long a server may take nothing of a request (504)",
+                |l, d, _| set(&mut l.forward($family).send_timeout, d.deadline(0)),
+            ),
+            active(
+                concat!($prefix, "_read_timeout"),
+                LEVELS,
+                "time|off",
+                "60s",
+                "How long a server may be silent (504)",
+                |l, d, _| set(&mut l.forward($family).read_timeout, d.deadline(0)),
+            ),
+            active(
+                concat!($prefix, "_next_upstream"),
+                LEVELS,
+                "condition ...",
+                "error timeout",
+                "When another server is asked: `error`, `timeout`, `invalid_header`, `http_500` …, `non_idempotent`, `off`",
+                |l, d, _| next_upstream(l.forward($family), d),
+            ),
+            active(
+                concat!($prefix, "_next_upstream_tries"),
+                LEVELS,
+                "number",
+                "0",
+                "How many servers are asked at the most; 0 for all",
+                |l, d, _| {
+                    let tries = d.number(0)?;
+                    l.forward($family).next_upstream.tries = u32::try_from(tries).unwrap_or(u32::MAX);
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_next_upstream_timeout"),
+                LEVELS,
+                "time|off",
+                "0",
+                "How long others are asked; 0 for as long as it takes",
+                |l, d, _| set(&mut l.forward($family).next_upstream.timeout, d.deadline(0)),
+            ),
+            active(
+                concat!($prefix, "_buffering"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether an answer is read as fast as the server gives it, and kept for a slow client",
+                |l, d, _| set(&mut l.forward($family).buffering, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_buffer_size"),
+                LEVELS,
+                "size",
+                "4k",
+                "How large the head of an answer may be",
+                |l, d, _| set(&mut l.forward($family).buffer_size, d.small_size(0)),
+            ),
+            active(
+                concat!($prefix, "_buffers"),
+                LEVELS,
+                "number size",
+                "8 4k",
+                "How much of an answer is kept in memory for a slow client",
+                |l, d, _| {
+                    let bytes = d.count(0)?.saturating_mul(d.small_size(1)?);
+                    l.forward($family).buffers_bytes = bytes.min(1 << 30);
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_max_temp_file_size"),
+                LEVELS,
+                "size",
+                "1024m",
+                "How much more of it is kept on the disk; 0 for none",
+                |l, d, _| set(&mut l.forward($family).temp_file_bytes_max, d.size(0)),
+            ),
+            active(
+                concat!($prefix, "_request_buffering"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether a server is asked when the body of the request is complete",
+                |l, d, _| set(&mut l.forward($family).request_buffering, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_intercept_errors"),
+                LEVELS,
+                "on|off",
+                "off",
+                "Whether `error_page` is for the errors of a server, too",
+                |l, d, _| set(&mut l.forward($family).intercept_errors, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_ignore_client_abort"),
+                LEVELS,
+                "on|off",
+                "off",
+                "Whether a server is asked to the end though the client has gone",
+                |l, d, _| set(&mut l.forward($family).ignore_client_abort, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_pass_request_headers"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether the fields of a request are passed on",
+                |l, d, _| set(&mut l.forward($family).pass_request_headers, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_pass_request_body"),
+                LEVELS,
+                "on|off",
+                "on",
+                "Whether the body of a request is passed on",
+                |l, d, _| set(&mut l.forward($family).pass_request_body, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_hide_header"),
+                LEVELS,
+                "field",
+                "",
+                "A field of answers that clients do not see, beside `Date`, `Server`, `X-Pad` and `X-Accel-…`",
+                |l, d, _| {
+                    let is_first = d.is_first_of(l);
+                    let visible = Arc::make_mut(&mut l.forward($family).visible);
+                    list(&mut visible.hidden, is_first, d)
+                },
+            )
+            .repeated(),
+            active(
+                concat!($prefix, "_pass_header"),
+                LEVELS,
+                "field",
+                "",
+                "A field of answers that clients see though it is hidden otherwise",
+                |l, d, _| {
+                    let is_first = d.is_first_of(l);
+                    let visible = Arc::make_mut(&mut l.forward($family).visible);
+                    list(&mut visible.passed, is_first, d)
+                },
+            )
+            .repeated(),
+            active(
+                concat!($prefix, "_ignore_headers"),
+                LEVELS,
+                "field ...",
+                "",
+                "Fields of answers that change nothing here: `X-Accel-Redirect`, `X-Accel-Limit-Rate`, `X-Accel-Buffering`, …",
+                |l, d, _| ignore(l.forward($family), d),
+            ),
+            active(
+                concat!($prefix, "_force_ranges"),
+                LEVELS,
+                "on|off",
+                "off",
+                "Whether `Accept-Ranges` of a server counts for nothing: parts are cut here",
+                |_, d, _| {
+                    // Parts of an answer are the server's to cut; where it does, they pass as they are.
+                    let word = d.arg(0);
+                    if d.flag()? { Err(d.not_built(word)) } else { Ok(()) }
+                },
+            ),
+            active(
+                concat!($prefix, "_limit_rate"),
+                LEVELS,
+                "rate",
+                "0",
+                "How many bytes of an answer are read in a second; 0 for as many as come",
+                |l, d, _| set(&mut l.forward($family).read_rate, d.size(0)),
+            ),
+            active(
+                concat!($prefix, "_bind"),
+                LEVELS,
+                "address|off",
+                "",
+                "The address that connections to servers come from",
+                |l, d, s| {
+                    let word = d.arg(0);
+                    l.forward($family).bind =
+                        if &*word.text == b"off" { None } else { Some(bind(d, word, s)?) };
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_socket_keepalive"),
+                LEVELS,
+                "on|off",
+                "off",
+                "Whether the system watches over connections to servers (SO_KEEPALIVE)",
+                |l, d, _| set(&mut l.forward($family).socket_keepalive, d.flag()),
+            ),
+            silent(
+                concat!($prefix, "_busy_buffers_size"),
+                LEVELS,
+                "size",
+                "Buffers are handed on as they are filled",
+            ),
+            silent(
+                concat!($prefix, "_temp_file_write_size"),
+                LEVELS,
+                "size",
+                "Files are written as the server sees fit",
+            ),
+            silent(
+                concat!($prefix, "_read_ahead"),
+                LEVELS,
+                "size",
+                "Answers are read as the server sees fit",
+            ),
+            warned(
+                concat!($prefix, "_temp_path"),
+                LEVELS,
+                "path [level1] [level2] [level3]",
+                "Files without a name in the folder of TMPDIR are used",
+            ),
+            silent(
+                concat!($prefix, "_send_lowat"),
+                LEVELS,
+                "size",
+                "Sending is the kernel's affair",
+            ),
+        ]
+    };
+}
+
+pub(super) const PROXY: &[Row] = rows!("proxy", Family::Proxy);
+pub(super) const FASTCGI: &[Row] = rows!("fastcgi", Family::FastCgi);
+pub(super) const SCGI: &[Row] = rows!("scgi", Family::Scgi);
+pub(super) const UWSGI: &[Row] = rows!("uwsgi", Family::Uwsgi);
+
+fn next_upstream(forward: &mut Forward, d: &Directive<'_>) -> Result<(), Fault> {
+    let mut conditions = Vec::new();
+    let mut retries_non_idempotent = false;
+    let mut is_off = false;
+    for word in d.args() {
+        let found = Condition::ALL.iter().find(|one| one.name().as_bytes() == &*word.text);
+        match (&*word.text, found) {
+            (_, Some(condition)) => conditions.push(*condition),
+            (b"non_idempotent", None) => retries_non_idempotent = true,
+            (b"off", None) => is_off = true,
+            // Only a cache has a use for it.
+            (b"updating", None) => {}
+            _ => return Err(Fault::at(word, format!("invalid value \"{}\"", word.shown()))),
+        }
+    }
+    if is_off {
+        conditions.clear();
+    }
+    let NextUpstream { tries, timeout, .. } = forward.next_upstream;
+    let mut next = NextUpstream::new(conditions);
+    next.retries_non_idempotent = retries_non_idempotent;
+    (next.tries, next.timeout) = (tries, timeout);
+    forward.next_upstream = next;
+    Ok(())
+}
+
+fn list(names: &mut Vec<Box<str>>, is_first: bool, d: &Directive<'_>) -> Result<(), Fault> {
+    if is_first {
+        names.clear();
+    }
+    names.push(d.text(d.arg(0))?.into());
+    Ok(())
+}
+
+fn ignore(forward: &mut Forward, d: &Directive<'_>) -> Result<(), Fault> {
+    let ignored = &mut forward.ignored;
+    *ignored = sekisho_upstream::fields::IgnoredAccel::default();
+    for word in d.args() {
+        match d.text(word)?.to_ascii_lowercase().as_str() {
+            "x-accel-redirect" => ignored.redirect = true,
+            "x-accel-limit-rate" => ignored.limit_rate = true,
+            "x-accel-buffering" => ignored.buffering = true,
+            "x-accel-charset" => ignored.charset = true,
+            // These are for a cache, and there is none yet: they change nothing anyhow.
+            "x-accel-expires" | "expires" | "cache-control" | "set-cookie" | "vary" => {}
+            _ => return Err(Fault::at(word, format!("invalid value \"{}\"", word.shown()))),
+        }
+    }
+    Ok(())
+}
+
+fn bind(d: &Directive<'_>, word: &Word, s: &Scope<'_>) -> Result<crate::model::Template, Fault> {
+    let template = d.template(word, s)?;
+    let is_address = |text: &[u8]| {
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        text.parse::<std::net::IpAddr>().is_ok() || text.parse::<std::net::SocketAddr>().is_ok()
+    };
+    match template.as_literal() {
+        Some(text) if !is_address(text) => Err(d.invalid(word, "is not an address")),
+        _ => Ok(template),
+    }
+}
+
+/// `fastcgi_pass` and the like: an address or the name of a group, or variables that say it.
+pub(super) fn pass(
+    l: &mut Level,
+    d: &Directive<'_>,
+    s: &mut Scope<'_>,
+    family: Family,
+) -> Result<(), Fault> {
+    let word = d.arg(0);
+    only_one(l)?;
+    let text = d.text(word)?;
+    let to = if text.contains('$') {
+        PassTo::Computed(d.template(word, s)?)
+    } else {
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if family == Family::Uwsgi => (Some(scheme), rest),
+            _ => (None, text),
+        };
+        let is_tls = match scheme {
+            None | Some("uwsgi") => false,
+            Some("suwsgi") => true,
+            Some(_) => return Err(d.invalid(word, "has an unknown scheme")),
+        };
+        PassTo::Named(destination(s, word, rest, is_tls, None)?)
+    };
+    l.pass = Some((family, to));
+    Ok(())
+}
+
+pub(super) fn only_one(l: &Level) -> Result<(), Fault> {
+    let own = Family::ALL.into_iter().filter(|family| l.says(pass_name(*family))).count();
+    if own > 1 {
+        Err(Fault::new("requests are passed to another server here already"))
+    } else {
+        Ok(())
+    }
+}
+
+const fn pass_name(family: Family) -> &'static str {
+    match family {
+        Family::Proxy => "proxy_pass",
+        Family::FastCgi => "fastcgi_pass",
+        Family::Scgi => "scgi_pass",
+        Family::Uwsgi => "uwsgi_pass",
+    }
+}
+
+/// What an address without variables means: a group of that name, or one that is made of it.
+pub(super) fn destination(
+    s: &mut Scope<'_>,
+    word: &Word,
+    address: &str,
+    is_tls: bool,
+    port: Option<u16>,
+) -> Result<Destination, Fault> {
+    let wrong = |why: &str| Fault::at(word, format!("{why} in upstream \"{address}\""));
+    // Only HTTP has a port of its own.
+    let place = UpstreamPlace::parse(address, port.unwrap_or(0)).map_err(wrong)?;
+    let group = s.upstream(address, &place, word, port.is_some())?;
+    let port = match &place {
+        UpstreamPlace::Tcp(_, port) => *port,
+        UpstreamPlace::Unix(_) => port.unwrap_or_default(),
+    };
+    Ok(Destination { group, is_tls, host: address.into(), port, uri: None })
+}
+
+/// Whether a URI may stand in a `proxy_pass` here.
+pub(super) fn may_have_uri(l: &Level) -> bool {
+    let is_plain = matches!(l.matches, LocationMatch::Exact(_) | LocationMatch::Prefix { .. });
+    is_plain && l.context == super::Context::Location
+}

@@ -1,0 +1,374 @@
+//! `proxy_pass`: requests are passed on by HTTP; what is changed in them and in their answers.
+
+use std::sync::Arc;
+
+use sekisho_http::Version;
+use sekisho_upstream::rewrite::{CookieFlags, SameSite};
+
+use super::forward::{destination, may_have_uri, only_one};
+use super::{LEVELS, LOCATION_IF, Row, active, set, silent};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{CookieName, CookieRule, Family, Forward, PassTo, Rename};
+use crate::names::regex_of;
+use crate::parse::Word;
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "proxy_pass",
+        LOCATION_IF,
+        "url",
+        "",
+        "Passes requests to another server or group by HTTP; a URI in it replaces the path of the location",
+        proxy_pass,
+    ),
+    active(
+        "proxy_http_version",
+        LEVELS,
+        "1.0|1.1",
+        "1.1",
+        "The version in which servers are asked",
+        |l, d, _| {
+            l.forward(Family::Proxy).http_version = match &*d.arg(0).text {
+                b"1.0" => Version::Http10,
+                b"1.1" => Version::Http11,
+                _ => return Err(d.invalid(d.arg(0), "must be \"1.0\" or \"1.1\"")),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "proxy_set_header",
+        LEVELS,
+        "field value",
+        "",
+        "A field of requests that are passed on, in place of the client's; an empty value takes it away",
+        |l, d, s| {
+            let name: Box<str> = d.text(d.arg(0))?.into();
+            let value = d.template(d.arg(1), s)?;
+            let is_first = d.is_first_of(l);
+            push(&mut l.forward(Family::Proxy).set_headers, is_first, (name, value));
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
+        "proxy_method",
+        LEVELS,
+        "method",
+        "",
+        "The method in which servers are asked, in place of the client's",
+        |l, d, s| {
+            l.forward(Family::Proxy).method = Some(d.template(d.arg(0), s)?);
+            Ok(())
+        },
+    ),
+    active(
+        "proxy_set_body",
+        LEVELS,
+        "value",
+        "",
+        "The body of requests that are passed on, in place of the client's",
+        |l, d, s| {
+            l.forward(Family::Proxy).set_body = Some(d.template(d.arg(0), s)?);
+            Ok(())
+        },
+    ),
+    active(
+        "proxy_redirect",
+        LEVELS,
+        "default|off|from [to]",
+        "default",
+        "What `Location` and `Refresh` of an answer become: `default`, a beginning and its replacement, or `~` an expression and a value",
+        redirect,
+    )
+    .repeated(),
+    active(
+        "proxy_cookie_domain",
+        LEVELS,
+        "off|domain [replacement]",
+        "",
+        "What the `Domain` of a cookie becomes",
+        |l, d, s| {
+            let rename = renamed(d, s, b".")?;
+            rename_list(l, d, |forward| &mut forward.cookie_domains, rename);
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
+        "proxy_cookie_path",
+        LEVELS,
+        "off|path [replacement]",
+        "",
+        "What the `Path` of a cookie becomes",
+        |l, d, s| {
+            let rename = renamed(d, s, b"")?;
+            rename_list(l, d, |forward| &mut forward.cookie_paths, rename);
+            Ok(())
+        },
+    )
+    .repeated(),
+    active(
+        "proxy_cookie_flags",
+        LEVELS,
+        "off|cookie [flag] ...",
+        "",
+        "Flags that cookies have or do not have: `secure`, `httponly`, `samesite=…`, each with `no` before it to take it away",
+        cookie_flags,
+    )
+    .repeated(),
+    silent("proxy_headers_hash_max_size", LEVELS, "size", "Tables grow as they must"),
+    silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as they must"),
+    active(
+        "proxy_ssl_server_name",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether a server is told in the handshake by which name it is asked (SNI)",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).sends_name, d.flag()),
+    ),
+    active(
+        "proxy_ssl_name",
+        LEVELS,
+        "name",
+        "",
+        "The name that the certificate of a server must have; that in `proxy_pass` where it is not said",
+        |l, d, _| {
+            let word = d.arg(0);
+            if word.text.contains(&b'$') {
+                return Err(Fault::at(word, "variables in \"proxy_ssl_name\" are not supported yet"));
+            }
+            Arc::make_mut(&mut l.forward(Family::Proxy).tls).name = Some(Arc::from(&*word.text));
+            Ok(())
+        },
+    ),
+    active(
+        "proxy_ssl_verify",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether the certificate of a server must be one that is trusted",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).verify, d.flag()),
+    ),
+    active(
+        "proxy_ssl_trusted_certificate",
+        LEVELS,
+        "file",
+        "",
+        "Whose certificates are trusted",
+        |l, d, s| {
+            let path = s.path_beside_main(&d.arg(0).text);
+            Arc::make_mut(&mut l.forward(Family::Proxy).tls).trusted = Some(path);
+            Ok(())
+        },
+    ),
+    active(
+        "proxy_ssl_certificate",
+        LEVELS,
+        "file",
+        "",
+        "The certificate that servers know this one by",
+        |l, d, s| {
+            let path = s.path_beside_main(&d.arg(0).text);
+            Arc::make_mut(&mut l.forward(Family::Proxy).tls).certificate = Some(path);
+            Ok(())
+        },
+    ),
+    active(
+        "proxy_ssl_certificate_key",
+        LEVELS,
+        "file",
+        "",
+        "The key of that certificate",
+        |l, d, s| {
+            let path = s.path_beside_main(&d.arg(0).text);
+            Arc::make_mut(&mut l.forward(Family::Proxy).tls).key = Some(path);
+            Ok(())
+        },
+    ),
+    active(
+        "proxy_ssl_session_reuse",
+        LEVELS,
+        "on|off",
+        "on",
+        "Whether handshakes with a server build on earlier ones",
+        |l, d, _| {
+            set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).reuses_sessions, d.flag())
+        },
+    ),
+    silent("proxy_ssl_protocols", LEVELS, "version ...", "TLS 1.2 and 1.3 are spoken"),
+    silent("proxy_ssl_ciphers", LEVELS, "ciphers", "Only ciphers that are sound are used"),
+    silent("proxy_ssl_verify_depth", LEVELS, "number", "Chains have the length that they need"),
+    silent("proxy_ssl_conf_command", LEVELS, "name value", "OpenSSL is not used"),
+];
+
+/// Adds to a list that takes the place of the one inherited.
+fn push<T: Clone>(list: &mut Arc<[T]>, is_first: bool, value: T) {
+    let before = if is_first { &[] } else { &**list };
+    *list = before.iter().cloned().chain([value]).collect();
+}
+
+fn proxy_pass(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    only_one(l)?;
+    let text = d.text(word)?;
+    if text.contains('$') {
+        l.pass = Some((Family::Proxy, PassTo::Computed(d.template(word, s)?)));
+        return Ok(());
+    }
+    let prefix = |scheme: &str| {
+        let start = text.get(..scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then(|| &text[scheme.len()..])
+    };
+    let (rest, is_tls) = match (prefix("http://"), prefix("https://")) {
+        (Some(rest), _) => (rest, false),
+        (_, Some(rest)) => (rest, true),
+        _ => {
+            return Err(Fault::at(word, "invalid URL prefix")
+                .help("it begins with http:// or https://".to_owned()));
+        }
+    };
+    let (address, uri) = split_url(rest);
+    let uri: Option<Box<[u8]>> = match uri {
+        "" => None,
+        // As in nginx, a query alone has a slash before it.
+        uri if uri.starts_with('?') => Some(format!("/{uri}").into_bytes().into()),
+        uri => Some(uri.as_bytes().into()),
+    };
+    if uri.is_some() && !may_have_uri(l) {
+        return Err(Fault::at(
+            word,
+            "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside named location, or inside \"if\" statement, or inside \"limit_except\" block",
+        ));
+    }
+    let port = if is_tls { 443 } else { 80 };
+    let mut to = destination(s, word, address, is_tls, Some(port))?;
+    if to.host.starts_with("unix:") {
+        // nginx calls such a server by this name.
+        to.host = "localhost".into();
+    }
+    to.uri = uri;
+    l.pass = Some((Family::Proxy, PassTo::Named(to)));
+    Ok(())
+}
+
+/// What stands behind the scheme of a URL: the address, and what follows it. The path of a Unix socket ends with a
+/// colon.
+pub fn split_url(rest: &str) -> (&str, &str) {
+    if let Some(path) = rest.strip_prefix("unix:") {
+        return match path.find(':') {
+            Some(at) => (&rest[..at + 5], &path[at + 1..]),
+            None => (rest, ""),
+        };
+    }
+    rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()))
+}
+
+fn redirect(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let rename = match d.args() {
+        [word] if &*word.text == b"default" => {
+            let has_variables = matches!(&l.pass, Some((_, PassTo::Computed(_))));
+            if has_variables && !d.is_default {
+                return Err(Fault::new(
+                    "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+                ));
+            }
+            Some(Rename::Default)
+        }
+        _ => renamed(d, s, b"")?,
+    };
+    rename_list(l, d, |forward| &mut forward.redirects, rename);
+    Ok(())
+}
+
+fn rename_list(
+    l: &mut Level,
+    d: &Directive<'_>,
+    list: fn(&mut Forward) -> &mut Arc<[Rename]>,
+    rename: Option<Rename>,
+) {
+    let is_first = d.is_first_of(l);
+    let list = list(l.forward(Family::Proxy));
+    match rename {
+        None => *list = Arc::default(),
+        Some(rename) => push(list, is_first, rename),
+    }
+}
+
+/// `off`, or a text or an expression with what takes its place. What `leading` is before a text does not count.
+fn renamed(d: &Directive<'_>, s: &Scope<'_>, leading: &[u8]) -> Result<Option<Rename>, Fault> {
+    match d.args() {
+        [word] if &*word.text == b"off" => Ok(None),
+        [from, to] => {
+            let to = d.template(to, s)?;
+            Ok(Some(match &*from.text {
+                [b'~', b'*', source @ ..] => Rename::Pattern(regex_of(from, source, true)?, to),
+                [b'~', source @ ..] => {
+                    // Domains have no case.
+                    Rename::Pattern(regex_of(from, source, leading == b".")?, to)
+                }
+                text => {
+                    let text = text.strip_prefix(leading).unwrap_or(text);
+                    Rename::Text(d.template_of(from, text, s)?, to)
+                }
+            }))
+        }
+        words => {
+            let word: &Word = words.first().unwrap_or(&d.node.name);
+            Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown())))
+        }
+    }
+}
+
+fn cookie_flags(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
+    let is_first = d.is_first_of(l);
+    let word = d.arg(0);
+    if d.args().len() == 1 {
+        if &*word.text != b"off" {
+            return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown())));
+        }
+        l.forward(Family::Proxy).cookie_flags = Arc::default();
+        return Ok(());
+    }
+    let name = match &*word.text {
+        [b'~', b'*', source @ ..] | [b'~', source @ ..] => {
+            CookieName::Pattern(regex_of(word, source, true)?)
+        }
+        _ => CookieName::Text(d.template(word, s)?),
+    };
+    let mut flags = CookieFlags::default();
+    for word in &d.args()[1..] {
+        match d.text(word)?.to_ascii_lowercase().as_str() {
+            "secure" => flags.secure = Some(true),
+            "nosecure" => flags.secure = Some(false),
+            "httponly" => flags.http_only = Some(true),
+            "nohttponly" => flags.http_only = Some(false),
+            "samesite=strict" => flags.same_site = Some(SameSite::Strict),
+            "samesite=lax" => flags.same_site = Some(SameSite::Lax),
+            "samesite=none" => flags.same_site = Some(SameSite::None),
+            "nosamesite" => flags.same_site = Some(SameSite::Removed),
+            _ => return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
+        }
+    }
+    push(&mut l.forward(Family::Proxy).cookie_flags, is_first, CookieRule { name, flags });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_url;
+
+    #[test]
+    fn a_url_is_an_address_and_what_follows() {
+        for (text, expected) in [
+            ("a:80", ("a:80", "")),
+            ("a/b?c", ("a", "/b?c")),
+            ("a?c", ("a", "?c")),
+            ("unix:/run/x.sock", ("unix:/run/x.sock", "")),
+            ("unix:/run/x.sock:", ("unix:/run/x.sock", "")),
+            ("unix:/run/x.sock:/b", ("unix:/run/x.sock", "/b")),
+        ] {
+            assert_eq!(split_url(text), expected, "{text}");
+        }
+    }
+}

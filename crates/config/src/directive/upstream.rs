@@ -1,0 +1,168 @@
+//! `upstream` blocks: groups of servers that requests are passed to, and how one of them is chosen.
+
+use super::{Context, HTTP, Row, UPSTREAM, active, block, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::{UpstreamGroup, UpstreamPlace, UpstreamServer};
+use crate::value;
+use sekisho_upstream::{Method, PeerSettings};
+
+pub(super) const ROWS: &[Row] = &[
+    block("upstream", HTTP, "name", Context::Upstream, "A group of servers that requests are passed to"),
+    active(
+        "server",
+        UPSTREAM,
+        "address [parameter] ...",
+        "",
+        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `backup`, `down`",
+        server,
+    )
+    .repeated(),
+    active(
+        "zone",
+        UPSTREAM,
+        "name [size]",
+        "",
+        "Accepted: what is known about the servers of a group is shared by all workers anyhow",
+        |_, _, _| Ok(()),
+    ),
+    active(
+        "least_conn",
+        UPSTREAM,
+        "",
+        "",
+        "The server with the fewest requests in work is asked",
+        |l, d, _| choose(l, d, Method::LeastConnections),
+    ),
+    active(
+        "ip_hash",
+        UPSTREAM,
+        "",
+        "",
+        "The address of the client says which server is asked",
+        |l, d, _| choose(l, d, Method::IpHash),
+    ),
+    active(
+        "hash",
+        UPSTREAM,
+        "key [consistent]",
+        "",
+        "A key says which server is asked; `consistent` is ketama, as nginx places keys",
+        |l, d, s| {
+            let method = match d.args().get(1) {
+                None => Method::Hash,
+                Some(word) if &*word.text == b"consistent" => Method::ConsistentHash,
+                Some(word) => return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
+            };
+            let key = d.template(d.arg(0), s)?;
+            if let Some(group) = &mut l.group {
+                group.key = Some(key);
+            }
+            choose(l, d, method)
+        },
+    ),
+    active(
+        "random",
+        UPSTREAM,
+        "[two] [method]",
+        "",
+        "A random server is asked; with `two` the better of two, by `least_conn`",
+        |l, d, _| {
+            let words: Vec<&[u8]> = d.args().iter().map(|word| &*word.text).collect();
+            let method = match words.as_slice() {
+                [] => Method::Random,
+                [b"two"] | [b"two", b"least_conn"] => Method::RandomTwo,
+                _ => return Err(d.not_built(d.arg(words.len() - 1))),
+            };
+            choose(l, d, method)
+        },
+    ),
+    active(
+        "keepalive",
+        UPSTREAM,
+        "connections",
+        "",
+        "How many idle connections to the group each worker keeps",
+        |l, d, _| {
+            let count = d.count(0)?;
+            change(l, |group| group.keepalive.connections = count)
+        },
+    ),
+    active(
+        "keepalive_requests",
+        UPSTREAM,
+        "number",
+        "",
+        "How many requests one connection to a server carries (1000)",
+        |l, d, _| {
+            let count = d.number(0)?;
+            change(l, |group| group.keepalive.requests = count)
+        },
+    ),
+    active(
+        "keepalive_time",
+        UPSTREAM,
+        "time",
+        "",
+        "How old a connection to a server may become (1h)",
+        |l, d, _| {
+            let time = d.deadline(0)?;
+            change(l, |group| group.keepalive.time = time)
+        },
+    ),
+    active(
+        "keepalive_timeout",
+        UPSTREAM,
+        "time",
+        "",
+        "How long a connection to a server may be idle (60s)",
+        |l, d, _| {
+            let time = d.deadline(0)?;
+            change(l, |group| group.keepalive.timeout = time)
+        },
+    ),
+];
+
+#[expect(clippy::unnecessary_wraps, reason = "the end of every apply function")]
+fn change(l: &mut Level, change: impl FnOnce(&mut UpstreamGroup)) -> Result<(), Fault> {
+    if let Some(group) = &mut l.group {
+        change(group);
+    }
+    Ok(())
+}
+
+fn choose(l: &mut Level, d: &Directive<'_>, method: Method) -> Result<(), Fault> {
+    let Some(group) = &mut l.group else { return Ok(()) };
+    if group.method != Method::RoundRobin {
+        return Err(Fault::new(format!("\"{}\": load balancing method is redefined", d.row.name)));
+    }
+    group.method = method;
+    Ok(())
+}
+
+fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let word = d.arg(0);
+    let text = d.text(word)?;
+    let place = UpstreamPlace::parse(text, 80)
+        .map_err(|why| Fault::at(word, format!("{why} in upstream \"{text}\"")))?;
+    let mut peer = PeerSettings::new(text);
+    for word in d.args().iter().skip(1) {
+        let text = d.text(word)?;
+        let invalid = || Fault::at(word, format!("invalid parameter \"{text}\""));
+        let (name, said) = text.split_once('=').unwrap_or((text, ""));
+        let number = || value::number(said).ok().and_then(|number| u32::try_from(number).ok());
+        let time = || value::time(said).map_err(|_| invalid());
+        match name {
+            "weight" => peer.weight = number().filter(|weight| *weight > 0).ok_or_else(invalid)?,
+            "max_conns" => peer.max_conns = number().ok_or_else(invalid)?,
+            "max_fails" => peer.max_fails = number().ok_or_else(invalid)?,
+            "fail_timeout" => set(&mut peer.fail_timeout, time())?,
+            "slow_start" => peer.slow_start = Some(time()?).filter(|time| !time.is_zero()),
+            "backup" if said.is_empty() => peer.is_backup = true,
+            "down" if said.is_empty() => peer.is_down = true,
+            "resolve" | "service" | "route" | "drain" => return Err(d.not_built(word)),
+            _ => return Err(invalid()),
+        }
+    }
+    let server = UpstreamServer { peer, place, addresses: Vec::new(), span: Some(word.span) };
+    change(l, |group| group.servers.push(server))
+}

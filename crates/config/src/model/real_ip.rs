@@ -1,0 +1,33 @@
+//! Whom a balancer speaks for: `set_real_ip_from` and its companions.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::AddressMatch;
+
+/// How the client's address is found where a proxy stands in between.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RealIp {
+    /// `set_real_ip_from`: who is believed.
+    pub from: Arc<[AddressMatch]>,
+    /// `real_ip_header`
+    pub source: RealIpSource,
+    /// `real_ip_recursive`: further, as long as addresses are those of proxies that are believed.
+    pub is_recursive: bool,
+}
+
+impl RealIp {
+    /// Whether this peer is believed; `None` is one of a Unix socket.
+    pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
+        self.from.iter().any(|who| who.is_meant(peer))
+    }
+}
+
+/// Where the client's address stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RealIpSource {
+    /// In a field of the request: its name.
+    Field(Arc<[u8]>),
+    /// In the header of the PROXY protocol.
+    ProxyHeader,
+}

@@ -1,0 +1,111 @@
+//! WebDAV beyond changing files (RFC 4918, `dav_ext_methods`): properties and locks. What the bodies say and which
+//! locks there are is decided by `sekisho_webdav`; here it meets the files.
+
+mod dead;
+pub(super) mod lock;
+pub(super) mod locks;
+mod properties;
+pub(super) mod propfind;
+pub(super) mod proppatch;
+
+use rustix::io::Errno;
+use sekisho_config::FileOps;
+use sekisho_http::{Fields, Status};
+use sekisho_webdav::Invalid;
+
+use super::intake::{Intake, Sink};
+use super::{Answer, Call, Failure, Outcome};
+
+pub(super) use dead::copy as copy_properties;
+
+/// What the answer to OPTIONS says of it.
+pub(super) fn describe(file_ops: &FileOps, fields: &mut Fields) {
+    if !file_ops.ext_methods.options {
+        return;
+    }
+    let classes = if file_ops.ext_methods.lock { "1, 2" } else { "1" };
+    fields.push("DAV", classes.as_bytes());
+    // Without it Microsoft's clients try other protocols first.
+    fields.push("MS-Author-Via", b"DAV");
+}
+
+/// A body of XML, gathered in memory until it is complete.
+struct XmlBody<F> {
+    bytes: Vec<u8>,
+    then: F,
+}
+
+impl<F> std::fmt::Debug for XmlBody<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("XmlBody").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+    }
+}
+
+/// Takes a body of XML, and does this with it.
+fn receive(then: impl FnOnce(&[u8]) -> Outcome + Send + 'static) -> Intake {
+    Intake::new(Box::new(XmlBody { bytes: Vec::new(), then }), None)
+}
+
+impl<F: FnOnce(&[u8]) -> Outcome + Send> Sink for XmlBody<F> {
+    fn open(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.bytes.len() + bytes.len() > sekisho_webdav::body::BYTES_MAX {
+            return Err(invalid(Invalid::TooLarge));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Outcome {
+        (self.then)(&self.bytes)
+    }
+
+    fn failure(&self, errno: Errno) -> Failure {
+        Failure::by(errno, Status::INTERNAL_SERVER_ERROR, "read", b"body")
+    }
+}
+
+/// What a body that cannot be understood comes to.
+fn invalid(why: Invalid) -> Failure {
+    match why {
+        Invalid::Malformed => Failure::because(
+            Status::BAD_REQUEST,
+            "a request was refused: its XML is not understood",
+        ),
+        Invalid::TooLarge => Failure::because(
+            Status::CONTENT_TOO_LARGE,
+            "a request was refused: its XML is larger than is taken",
+        ),
+    }
+}
+
+/// An answer of XML.
+fn xml(status: Status, body: Vec<u8>) -> Answer {
+    let mut answer = Answer::new(status).field("Content-Type", b"application/xml; charset=utf-8");
+    answer.body = body;
+    answer
+}
+
+/// `Depth`: 0, 1 or, also where it is not said, infinity.
+fn depth(call: &Call<'_>) -> Result<Depth, Failure> {
+    match call.request.head.named(b"depth") {
+        Some(b"0") => Ok(Depth::Zero),
+        Some(b"1") => Ok(Depth::One),
+        None => Ok(Depth::Infinity),
+        Some(text) if text.eq_ignore_ascii_case(b"infinity") => Ok(Depth::Infinity),
+        Some(_) => Err(Failure::because(
+            Status::BAD_REQUEST,
+            "a request was refused: Depth is none of 0, 1 and infinity",
+        )),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Depth {
+    Zero,
+    One,
+    Infinity,
+}

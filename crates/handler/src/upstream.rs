@@ -1,0 +1,163 @@
+//! Other servers: passes a request to one of a group, by HTTP, FastCGI, SCGI or uwsgi, and gives its answer back. The
+//! machines that decide are pure (`upstream::request`, the engines of `http1::client` and `gateway`); here are
+//! sockets, buffers and what is kept for later. One task for all protocols.
+
+mod alone;
+mod answer;
+mod body;
+mod engine;
+mod exchange;
+mod group;
+mod plan;
+mod pool;
+mod spool;
+mod stream;
+mod task;
+mod tls;
+mod words;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use sekisho_config::{Family, Level, UpstreamTls};
+use sekisho_http::upstream::RequestBody as Length;
+use sekisho_http::{Status, Version};
+use sekisho_lifecycle::Moment;
+use sekisho_route::{Request, RouteState, Table};
+use sekisho_upstream::Method;
+use sekisho_upstream::request::{Rules, UpstreamRequest};
+
+use crate::cgi::HandlerContext;
+use crate::request_body::RequestBody;
+use crate::task::Task;
+use answer::Changes;
+use body::Body;
+pub use group::{Group, Groups};
+use plan::{NoPlan, Source};
+pub use pool::Pools;
+use task::{Stage, UpstreamTask};
+use tls::Secure;
+pub use tls::{UpstreamTlsConfigs, UpstreamTlsProblem};
+
+/// What a server is asked for.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The routing table.
+    pub table: &'a Table,
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// What was decided.
+    pub route_state: &'a RouteState,
+    /// The groups of the configuration.
+    pub groups: &'a [Arc<Group>],
+    /// How servers are spoken to by TLS.
+    pub tls: &'a UpstreamTlsConfigs,
+    /// What this worker keeps.
+    pub pools: &'a Rc<Pools>,
+    /// Whether body bytes follow, and how many, if that is known.
+    pub has_body: bool,
+    /// The declared length of the body.
+    pub body_bytes: Option<u64>,
+}
+
+/// Begins to ask; an error is a status that stands for it.
+pub fn start(
+    call: &Call<'_>,
+    context: Rc<dyn HandlerContext>,
+    now: Moment,
+) -> Result<Box<dyn Task>, Status> {
+    let Call { table, request, route_state, .. } = *call;
+    let settings = &table.location(route_state.location).settings;
+    let Some(pass) = settings.pass.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
+    let forward = &pass.forward;
+    let source = Source { table, request, route_state };
+    let (group, plan) = source.plan(&pass, call.groups).map_err(|NoPlan(status, why)| {
+        context.report(Level::Error, format_args!("{why}"));
+        status
+    })?;
+    let secure = if plan.is_tls {
+        let config = call.tls.get(&forward.tls);
+        let secure = config.and_then(|config| Secure::new(config, &forward.tls, &plan.host));
+        let Some(secure) = secure else {
+            let host = plan.host.escape_ascii();
+            context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
+            return Err(Status::BAD_GATEWAY);
+        };
+        Some(secure)
+    } else {
+        None
+    };
+    let selection = match (group.method, &group.key) {
+        (Method::IpHash, _) => {
+            group.balancer.begin_for(request.connection.remote.map(|remote| remote.ip()))
+        }
+        (_, Some(key)) => group.balancer.begin(&source.value(key)),
+        (_, None) => group.balancer.begin(b""),
+    };
+    let has_body = call.has_body && forward.pass_request_body && forward.set_body.is_none();
+    // What cannot say that a length is unknown must know it.
+    let may_stream = call.body_bytes.is_some()
+        || match pass.family {
+            Family::Proxy => forward.http_version == Version::Http11,
+            Family::FastCgi => true,
+            Family::Scgi | Family::Uwsgi => false,
+        };
+    let is_streamed = has_body && !forward.request_buffering && may_stream;
+    let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
+    let machine = UpstreamRequest::new(rules, route_state.method, is_streamed, selection, now);
+    let body = match (&forward.set_body, is_streamed) {
+        (Some(template), _) => Body::Memory(source.value(template)),
+        (None, true) => Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known)),
+        (None, false) => Body::None,
+    };
+    let changes = Changes::new(&source, &pass);
+    let stage = if has_body && !is_streamed {
+        Stage::Gathering(RequestBody::new(settings.client_body_buffer_size, call.body_bytes))
+    } else {
+        Stage::Ready
+    };
+    let bind = forward.bind.as_ref().and_then(|template| {
+        let text = String::from_utf8(source.value(template)).ok()?;
+        let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
+        address.or_else(|_| text.parse()).ok()
+    });
+    let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
+    let is_steadfast = forward.ignore_client_abort;
+    let task = UpstreamTask::new(task::Parts {
+        bind,
+        manner,
+        secure,
+        context,
+        pools: Rc::clone(call.pools),
+        group,
+        pass,
+        plan,
+        machine,
+        body,
+        changes,
+        error_pages: Arc::clone(&settings.error_pages),
+        status: route_state.status,
+        is_head: route_state.method == sekisho_http::Method::Head,
+        stage,
+        has_body_ended: !call.has_body,
+    });
+    if is_steadfast { Ok(Box::new(alone::Steadfast::new(task))) } else { Ok(Box::new(task)) }
+}
+
+/// A number that is the same for connections that may serve each other's requests.
+fn manner(
+    family: Family,
+    tls: Option<(&UpstreamTls, &ServerName<'static>)>,
+    bind: Option<SocketAddr>,
+) -> u64 {
+    if tls.is_none() && bind.is_none() {
+        return family as u64;
+    }
+    let mut hasher = DefaultHasher::new();
+    (family, tls, bind).hash(&mut hasher);
+    // Those of one family without anything particular have the smallest numbers.
+    hasher.finish() | 1 << 63
+}

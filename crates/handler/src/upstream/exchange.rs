@@ -1,0 +1,256 @@
+//! One exchange with a server over one connection: bytes between the socket and the engine.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use sekisho_config::Forward;
+use sekisho_http::upstream::{Event, Request, RequestFault};
+use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_upstream::keepalive::Usage;
+
+use super::body::Body;
+use super::engine::Engine;
+use super::pool::{Connection, INPUT_BYTES, Work};
+use super::stream::Stream;
+
+/// How much of a request body waits to leave.
+const OUT_BYTES: usize = 64 * 1024;
+/// How much of an answer's body is read at a time, where it need not be looked at.
+const DIRECT_BYTES: usize = 128 * 1024;
+/// Less than this is not worth a read of its own.
+const DIRECT_MIN: u64 = 4 * 1024;
+
+/// What happened.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Happened {
+    /// This, with the bytes that it speaks of in [`Exchange::span`].
+    Event(Event),
+    /// So many bytes of the body have been appended to where they belong.
+    Direct(usize),
+    /// Bytes moved, and nothing is to be done about it.
+    Moved,
+}
+
+/// An exchange.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) connection: Connection,
+    pub(super) work: Box<Work>,
+    /// How much of the request body has been framed.
+    body_at: u64,
+    has_body_ended: bool,
+    /// The server has closed its side.
+    has_input_ended: bool,
+    is_held: bool,
+    /// Where the bytes of the last event lie in the input.
+    base: usize,
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
+impl Exchange {
+    /// Over a new connection.
+    pub(super) fn connected(stream: Stream, engine: Engine, work: Box<Work>, now: Moment) -> Self {
+        let usage = Usage { requests: 0, opened: now };
+        Self::over(Connection { stream, engine, usage }, work)
+    }
+
+    /// Over a connection that was kept.
+    pub(super) fn kept(mut connection: Connection, forward: &Forward, work: Box<Work>) -> Self {
+        connection.engine.set_policy(forward);
+        Self::over(connection, work)
+    }
+
+    fn over(connection: Connection, mut work: Box<Work>) -> Self {
+        work.clear();
+        Self {
+            connection,
+            work,
+            body_at: 0,
+            has_body_ended: false,
+            has_input_ended: false,
+            is_held: false,
+            base: 0,
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Frames the head of the request.
+    pub(super) fn start(&mut self, request: &Request<'_>, now: Moment) -> Result<(), RequestFault> {
+        self.connection.usage.requests += 1;
+        self.connection.engine.get_mut().start(request, &mut self.work.scratch, now)
+    }
+
+    /// Whether nothing waits to leave.
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.work.sent == self.work.scratch.out.len()
+    }
+
+    /// Whether all of the request has been framed.
+    pub(super) const fn is_request_framed(&self) -> bool {
+        self.has_body_ended
+    }
+
+    /// Frames what there is of a body that does not come from the client.
+    fn fill(&mut self, body: &Body, now: Moment) -> io::Result<()> {
+        if self.has_body_ended || matches!(body, Body::Stream(_)) {
+            return Ok(());
+        }
+        let mut file = Vec::new();
+        while self.work.scratch.out.len() - self.work.sent < OUT_BYTES {
+            let bytes = body.bytes(self.body_at, OUT_BYTES, &mut file)?;
+            let engine = self.connection.engine.get_mut();
+            if bytes.is_empty() {
+                self.has_body_ended = true;
+                // A body of a known length is whole here; what is not, has failed and says so.
+                let _ = engine.end_body(&mut self.work.scratch, now);
+                return Ok(());
+            }
+            self.body_at += bytes.len() as u64;
+            engine.body(bytes, &mut self.work.scratch, now);
+        }
+        Ok(())
+    }
+
+    /// Takes body bytes from the client; says how many.
+    pub(super) fn take(&mut self, bytes: &[u8], now: Moment) -> usize {
+        if self.work.scratch.out.len() - self.work.sent >= OUT_BYTES {
+            return 0;
+        }
+        self.connection.engine.get_mut().body(bytes, &mut self.work.scratch, now);
+        bytes.len()
+    }
+
+    /// The client has sent all of it.
+    pub(super) fn end_body(&mut self, now: Moment) -> Result<(), RequestFault> {
+        if std::mem::replace(&mut self.has_body_ended, true) {
+            return Ok(());
+        }
+        self.connection.engine.get_mut().end_body(&mut self.work.scratch, now)
+    }
+
+    /// Sends what can leave. Whether anything did.
+    pub(super) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &Body,
+        now: Moment,
+    ) -> io::Result<bool> {
+        let mut is_moved = false;
+        loop {
+            self.fill(body, now)?;
+            let Work { scratch, sent, .. } = &mut *self.work;
+            if *sent == scratch.out.len() {
+                return match self.connection.stream.flush(cx) {
+                    Poll::Ready(Err(error)) => Err(error),
+                    _ => Ok(is_moved),
+                };
+            }
+            let engine = self.connection.engine.get_mut();
+            match self.connection.stream.write(cx, &scratch.out[*sent..]) {
+                Poll::Pending => {
+                    engine.transmitted(0, true, now);
+                    return Ok(is_moved);
+                }
+                Poll::Ready(written) => {
+                    let written = written?;
+                    is_moved = true;
+                    self.sent += written as u64;
+                    *sent += written;
+                    let is_empty = *sent == scratch.out.len();
+                    if is_empty {
+                        scratch.out.clear();
+                        *sent = 0;
+                    }
+                    engine.transmitted(written as u64, !is_empty, now);
+                }
+            }
+        }
+    }
+
+    /// The next thing that happens on the receiving side. Body bytes that need not be looked at go to `to`.
+    pub(super) fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut Vec<u8>,
+        is_paced: bool,
+        now: Moment,
+    ) -> Poll<io::Result<Happened>> {
+        let Work { scratch, input, taken, .. } = &mut *self.work;
+        let engine = self.connection.engine.get_mut();
+        let step = engine.receive(&input[*taken..], scratch, now);
+        self.base = *taken;
+        *taken += step.taken;
+        if *taken == input.len() && step.event.is_none() {
+            input.clear();
+            *taken = 0;
+        }
+        if let Some(event) = step.event {
+            return Poll::Ready(Ok(Happened::Event(event)));
+        }
+        if step.taken > 0 {
+            return Poll::Ready(Ok(Happened::Moved));
+        }
+        if self.has_input_ended {
+            return match engine.input_ended(now) {
+                Some(event) => Poll::Ready(Ok(Happened::Event(event))),
+                None => Poll::Pending,
+            };
+        }
+        let direct = engine.direct_body();
+        let is_direct = input.is_empty() && direct >= DIRECT_MIN && !is_paced;
+        let read = if is_direct {
+            let room = usize::try_from(direct).unwrap_or(usize::MAX).min(DIRECT_BYTES);
+            to.reserve(room);
+            self.connection.stream.read(cx, to)
+        } else {
+            if *taken > 0 {
+                input.drain(..*taken);
+                *taken = 0;
+            }
+            input.reserve(INPUT_BYTES);
+            self.connection.stream.read(cx, input)
+        };
+        match read {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(0)) => {
+                self.has_input_ended = true;
+                Poll::Ready(Ok(Happened::Moved))
+            }
+            Poll::Ready(Ok(count)) => {
+                self.received += count as u64;
+                if !is_direct {
+                    return Poll::Ready(Ok(Happened::Moved));
+                }
+                // What was read behind the body is not the body's.
+                let behind = (count as u64).saturating_sub(direct) as usize;
+                let end = to.len() - behind;
+                input.extend_from_slice(&to[end..]);
+                to.truncate(end);
+                engine.body_taken((count - behind) as u64, now);
+                Poll::Ready(Ok(Happened::Direct(count - behind)))
+            }
+        }
+    }
+
+    /// Whether more of the answer is to come for now.
+    pub(super) fn hold(&mut self, is_held: bool, now: Moment) {
+        if self.is_held != is_held {
+            self.is_held = is_held;
+            self.connection.engine.get_mut().hold(is_held, now);
+        }
+    }
+
+    /// The bytes that the last event speaks of.
+    pub(super) fn span(&self, span: sekisho_http::upstream::Span) -> &[u8] {
+        let range = span.range();
+        self.work.input.get(self.base + range.start..self.base + range.end).unwrap_or_default()
+    }
+
+    /// The deadline of the engine.
+    pub(super) fn next_deadline(&self) -> Option<Deadline> {
+        self.connection.engine.get().next_deadline()
+    }
+}

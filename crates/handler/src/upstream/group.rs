@@ -1,0 +1,121 @@
+//! Groups of servers as all workers share them: which server is asked next, and which have failed. A group outlives a
+//! reload as far as its servers stay the same.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use sekisho_config::{Template, UpstreamGroup, UpstreamPlace};
+use sekisho_upstream::{Balancer, Method, PeerSettings, keepalive};
+
+static SERIALS: AtomicU64 = AtomicU64::new(1);
+
+/// Where a server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// As nginx prints it.
+    fn name(&self) -> String {
+        match self {
+            Self::Tcp(address) => address.to_string(),
+            Self::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+}
+
+/// A group of servers.
+#[derive(Debug)]
+pub struct Group {
+    /// No other group of this process has the same.
+    pub(super) serial: u64,
+    pub(super) name: Arc<str>,
+    is_declared: bool,
+    pub(super) method: Method,
+    pub(super) key: Option<Template>,
+    pub(super) keepalive: keepalive::Settings,
+    pub(super) balancer: Balancer,
+    /// Addresses and their names; indices are the balancer's.
+    pub(super) addresses: Vec<(Address, Arc<str>)>,
+}
+
+impl Group {
+    fn new(config: &UpstreamGroup) -> Self {
+        let (mut peers, mut addresses) = (Vec::new(), Vec::new());
+        for server in &config.servers {
+            let all: Vec<Address> = match &server.place {
+                UpstreamPlace::Unix(path) => vec![Address::Unix(path.clone())],
+                UpstreamPlace::Tcp(..) => {
+                    server.addresses.iter().copied().map(Address::Tcp).collect()
+                }
+            };
+            for address in all {
+                let name = address.name();
+                peers.push(PeerSettings { name: name.as_str().into(), ..server.peer.clone() });
+                addresses.push((address, Arc::from(name)));
+            }
+        }
+        Self {
+            serial: SERIALS.fetch_add(1, Ordering::Relaxed),
+            name: Arc::from(config.name.as_str()),
+            is_declared: config.is_declared,
+            method: config.method,
+            key: config.key.clone(),
+            keepalive: config.keepalive,
+            balancer: Balancer::new(config.method, peers),
+            addresses,
+        }
+    }
+
+    /// A group of one place that a request names; `None` for a host that would have to be looked up.
+    pub(super) fn of_place(name: &str, place: &UpstreamPlace) -> Option<Self> {
+        let address = match place {
+            UpstreamPlace::Unix(path) => Address::Unix(path.clone()),
+            UpstreamPlace::Tcp(host, port) => {
+                Address::Tcp(SocketAddr::new(host.parse().ok()?, *port))
+            }
+        };
+        let text: Arc<str> = Arc::from(address.name());
+        let peer = PeerSettings { name: (*text).into(), ..PeerSettings::new(name) };
+        Some(Self {
+            serial: SERIALS.fetch_add(1, Ordering::Relaxed),
+            name: Arc::from(name),
+            is_declared: false,
+            method: Method::RoundRobin,
+            key: None,
+            keepalive: keepalive::Settings::default(),
+            balancer: Balancer::new(Method::RoundRobin, vec![peer]),
+            addresses: vec![(address, text)],
+        })
+    }
+}
+
+/// Every group of the server that is in use.
+#[derive(Debug, Default)]
+pub struct Groups(Mutex<Vec<Weak<Group>>>);
+
+impl Groups {
+    /// The groups of a configuration, in its order. What is known of servers that were there before stays known.
+    pub fn of(&self, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|group| group.strong_count() > 0);
+        let all: Vec<Arc<Group>> = wanted.iter().map(Group::new).map(Arc::new).collect();
+        for group in &all {
+            let mut before = known.iter().rev().filter_map(Weak::upgrade);
+            if let Some(old) = before.find(|old| old.name == group.name) {
+                group.balancer.inherit(&old.balancer);
+            }
+        }
+        known.extend(all.iter().map(Arc::downgrade));
+        all
+    }
+}
+
+/// The `upstream` of this name.
+pub(super) fn declared<'g>(groups: &'g [Arc<Group>], name: &str) -> Option<&'g Arc<Group>> {
+    groups.iter().find(|group| group.is_declared && group.name.eq_ignore_ascii_case(name))
+}

@@ -1,0 +1,219 @@
+//! What is sent to a server, made once for a request: every try sends the same.
+
+use std::sync::Arc;
+
+use sekisho_config::{Family, Forward, Pass, PassTo, Template, UpstreamPlace};
+use sekisho_gateway::push_http_params;
+use sekisho_http::target::split_authority;
+use sekisho_http::upstream::{Pairs, push_end_to_end};
+use sekisho_http::{Status, Version};
+use sekisho_route::{Request, RouteState, Table, expand};
+use sekisho_upstream::rewrite::{TargetParts, upstream_target};
+
+use super::group::{Group, declared};
+
+/// The request as it leaves, but for its body.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) method: Vec<u8>,
+    pub(super) target: Vec<u8>,
+    pub(super) version: Option<Version>,
+    pub(super) pairs: Pairs,
+    /// `https://`
+    pub(super) is_tls: bool,
+    /// `$proxy_host`: the name that a certificate must have.
+    pub(super) host: Vec<u8>,
+}
+
+/// What a plan is made from.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) table: &'a Table,
+    pub(super) request: &'a Request<'a>,
+    pub(super) route_state: &'a RouteState,
+}
+
+/// Why no request can be made.
+#[derive(Debug)]
+pub(super) struct NoPlan(pub(super) Status, pub(super) String);
+
+impl Source<'_> {
+    pub(super) fn value(&self, template: &Template) -> Vec<u8> {
+        let mut value = Vec::new();
+        self.push_value(template, &mut value);
+        value
+    }
+
+    fn push_value(&self, template: &Template, out: &mut Vec<u8>) {
+        match template.as_literal() {
+            Some(text) => out.extend_from_slice(text),
+            None => expand(template, self.table, self.request, self.route_state, None, out),
+        }
+    }
+
+    /// The group that is asked, and the request for it.
+    pub(super) fn plan(
+        &self,
+        pass: &Pass,
+        groups: &[Arc<Group>],
+    ) -> Result<(Arc<Group>, Plan), NoPlan> {
+        let mut plan = Plan::default();
+        let mut computed = Vec::new();
+        let (group, uri, is_computed) = match &pass.to {
+            PassTo::Named(to) => {
+                let Some(group) = groups.get(to.group.0 as usize) else {
+                    return Err(NoPlan(Status::INTERNAL_SERVER_ERROR, "no such group".to_owned()));
+                };
+                plan.is_tls = to.is_tls;
+                plan.host.extend_from_slice(to.host.as_bytes());
+                (Arc::clone(group), to.uri.as_deref(), false)
+            }
+            PassTo::Computed(template) => {
+                self.push_value(template, &mut computed);
+                let (group, uri) = computed_group(pass.family, &computed, groups, &mut plan)?;
+                (group, uri, uri.is_some())
+            }
+        };
+        let RouteState { method, .. } = *self.route_state;
+        let head = self.request.head;
+        let name = match (&pass.forward.method, method.name()) {
+            (Some(template), _) => {
+                let mut name = self.value(template);
+                name.make_ascii_uppercase();
+                name
+            }
+            // An `error_page` asks with GET.
+            (None, Some(name)) if method != head.method() => name.as_bytes().to_vec(),
+            (None, _) => head.method_name().to_vec(),
+        };
+        plan.method = name;
+        match pass.family {
+            Family::Proxy => {
+                let uri = uri.map(<[u8]>::to_vec);
+                self.target(pass, uri.as_deref(), is_computed, &mut plan.target);
+                self.fields(&pass.forward, &mut plan);
+                plan.version = Some(pass.forward.http_version);
+            }
+            Family::FastCgi | Family::Scgi | Family::Uwsgi => {
+                self.params(&pass.forward, &mut plan.pairs);
+            }
+        }
+        Ok((group, plan))
+    }
+
+    fn target(&self, pass: &Pass, uri: Option<&[u8]>, is_computed: bool, out: &mut Vec<u8>) {
+        let target = self.request.head.target();
+        let original = split_authority(target).map_or(target, |(_, rest)| rest);
+        let route_state = self.route_state;
+        // A path must begin with a slash whatever the client wrote behind the authority.
+        if !original.starts_with(b"/") && uri.is_none() && !route_state.is_moved {
+            out.push(b'/');
+        }
+        let parts = TargetParts {
+            pass: uri,
+            location: &pass.location,
+            original,
+            path: &route_state.path,
+            query: Some(&route_state.query),
+            is_rewritten: route_state.is_moved,
+            is_computed,
+        };
+        upstream_target(&parts, out);
+    }
+
+    /// The client's fields, and what `proxy_set_header` puts in their place.
+    fn fields(&self, forward: &Forward, plan: &mut Plan) {
+        let is_set = |name: &[u8]| {
+            forward.set_headers.iter().any(|(set, _)| name.eq_ignore_ascii_case(set.as_bytes()))
+        };
+        if !is_set(b"host") {
+            let host = std::mem::take(&mut plan.host);
+            plan.pairs.push(b"Host", &host);
+            plan.host = host;
+        }
+        for (name, value) in forward.set_headers.iter() {
+            if value.as_literal() == Some(b"") {
+                continue;
+            }
+            // Nothing is put beside a value that comes to nothing.
+            let value = self.value(value);
+            if !value.is_empty() {
+                plan.pairs.push(name.as_bytes(), &value);
+            }
+        }
+        if !forward.pass_request_headers {
+            return;
+        }
+        if forward.set_headers.is_empty() {
+            push_end_to_end(self.request.head, &mut plan.pairs);
+            return;
+        }
+        let mut own = Pairs::default();
+        push_end_to_end(self.request.head, &mut own);
+        for (name, value) in own.iter().filter(|(name, _)| !is_set(name)) {
+            plan.pairs.push(name, value);
+        }
+    }
+
+    fn params(&self, forward: &Forward, out: &mut Pairs) {
+        for param in forward.params.iter() {
+            let value = self.value(&param.value);
+            if !(param.is_optional && value.is_empty()) {
+                out.push(param.name.as_bytes(), &value);
+            }
+        }
+        if forward.pass_request_headers {
+            push_http_params(self.request.head, out);
+        }
+    }
+}
+
+/// Whom an address that variables made names, and the URI behind it.
+fn computed_group<'c>(
+    family: Family,
+    computed: &'c [u8],
+    groups: &[Arc<Group>],
+    plan: &mut Plan,
+) -> Result<(Arc<Group>, Option<&'c [u8]>), NoPlan> {
+    let wrong = |why: &str| {
+        let address = computed.escape_ascii();
+        NoPlan(Status::INTERNAL_SERVER_ERROR, format!("{why} in upstream \"{address}\""))
+    };
+    let text = std::str::from_utf8(computed).map_err(|_| wrong("no host"))?;
+    let scheme = |scheme: &str| {
+        let start = text.get(..scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then(|| &text[scheme.len()..])
+    };
+    let (rest, port) = match (family, scheme("http://"), scheme("https://")) {
+        (Family::Proxy, Some(rest), _) => (rest, 80),
+        (Family::Proxy, _, Some(rest)) => {
+            plan.is_tls = true;
+            (rest, 443)
+        }
+        (Family::Proxy, ..) => return Err(wrong("invalid URL prefix")),
+        _ => (text, 0),
+    };
+    let (address, uri) = match family {
+        Family::Proxy => sekisho_config::split_url(rest),
+        _ => (rest, ""),
+    };
+    let uri = Some(uri.as_bytes()).filter(|uri| !uri.is_empty());
+    let is_socket = address.starts_with("unix:");
+    plan.host = if is_socket { b"localhost".to_vec() } else { address.as_bytes().to_vec() };
+    if let Some(group) = declared(groups, address) {
+        return Ok((Arc::clone(group), uri));
+    }
+    let place = UpstreamPlace::parse(address, port).map_err(wrong)?;
+    if matches!(place, UpstreamPlace::Tcp(_, 0)) {
+        return Err(wrong("no port"));
+    }
+    // The same address may stand somewhere else: then its connections are shared.
+    let group = Group::of_place(address, &place).ok_or_else(|| {
+        let host = match &place {
+            UpstreamPlace::Tcp(host, _) => host.as_str(),
+            UpstreamPlace::Unix(_) => address,
+        };
+        NoPlan(Status::BAD_GATEWAY, format!("no resolver defined to resolve {host}"))
+    })?;
+    Ok((Arc::new(group), uri))
+}

@@ -1,0 +1,183 @@
+//! What a worker keeps for requests that are passed on: connections that may carry another one, and memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use sekisho_http::upstream::Scratch;
+use sekisho_lifecycle::Moment;
+use sekisho_upstream::keepalive::{self, Usage};
+
+use super::engine::Engine;
+use super::group::Group;
+use super::stream::Stream;
+
+/// How many sets of buffers are kept.
+const WORK_MAX: usize = 64;
+/// What is read at a time.
+pub(super) const INPUT_BYTES: usize = 16 * 1024;
+/// Buffers that have grown beyond this are not kept.
+const KEEP_BYTES: usize = 64 * 1024;
+
+/// A connection to a server, with what is spoken on it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    pub(super) engine: Engine,
+    pub(super) usage: Usage,
+}
+
+/// The buffers of one exchange.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) scratch: Scratch,
+    /// What has come and has not been taken: from `taken` on.
+    pub(super) input: Vec<u8>,
+    pub(super) taken: usize,
+    /// How much of the output has left.
+    pub(super) sent: usize,
+}
+
+impl Work {
+    /// Nothing of the exchange before is left.
+    pub(super) fn clear(&mut self) {
+        self.scratch.head.clear();
+        self.scratch.trailers.clear();
+        self.scratch.out.clear();
+        self.input.clear();
+        (self.taken, self.sent) = (0, 0);
+    }
+}
+
+/// Which connections are equal: those to one group in one protocol, with the same name and certificates. One that was
+/// made for a location that does not verify its server must not serve one that does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PoolKey {
+    group: u64,
+    manner: u64,
+}
+
+/// Idle connections, as long as their group is there.
+type GroupPool = (Weak<Group>, keepalive::Pool<Connection>);
+
+/// What a worker keeps.
+#[derive(Debug)]
+pub struct Pools {
+    groups: RefCell<HashMap<PoolKey, GroupPool>>,
+    #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
+    work: RefCell<Vec<Box<Work>>>,
+    random: Cell<u64>,
+    is_watched: Cell<bool>,
+}
+
+impl Pools {
+    /// Nothing yet; `seed` is where the random numbers begin.
+    pub fn new(seed: u64) -> Rc<Self> {
+        Rc::new(Self {
+            groups: RefCell::default(),
+            work: RefCell::default(),
+            random: Cell::new(seed | 1),
+            is_watched: Cell::new(false),
+        })
+    }
+
+    /// A random number (xorshift), for `random`.
+    pub(super) fn random(&self) -> u32 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        (x >> 32) as u32
+    }
+
+    pub(super) fn borrow_work(&self) -> Box<Work> {
+        self.work.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back(&self, mut work: Box<Work>) {
+        let bytes = work.scratch.out.capacity()
+            + work.scratch.head.fields.capacity()
+            + work.scratch.trailers.capacity()
+            + work.input.capacity();
+        let mut kept = self.work.borrow_mut();
+        if kept.len() < WORK_MAX && bytes <= KEEP_BYTES {
+            work.clear();
+            kept.push(work);
+        }
+    }
+
+    /// A kept connection to this server that is still there.
+    pub(super) fn take(
+        &self,
+        group: &Group,
+        manner: u64,
+        peer: usize,
+        now: Moment,
+    ) -> Option<Connection> {
+        let mut groups = self.groups.borrow_mut();
+        let (_, pool) = groups.get_mut(&PoolKey { group: group.serial, manner })?;
+        while let Some((mut connection, usage)) = pool.take(peer, now) {
+            if connection.stream.is_idle() {
+                connection.usage = usage;
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose exchange has ended, if it may be kept.
+    pub(super) fn keep(
+        self: &Rc<Self>,
+        group: &Arc<Group>,
+        manner: u64,
+        peer: usize,
+        connection: Connection,
+        now: Moment,
+    ) {
+        let reuse = connection.engine.get().reuse();
+        let usage = connection.usage;
+        if keepalive::may_keep(&group.keepalive, reuse, usage, now).is_err() {
+            return;
+        }
+        let mut groups = self.groups.borrow_mut();
+        let (_, pool) = groups
+            .entry(PoolKey { group: group.serial, manner })
+            .or_insert_with(|| (Arc::downgrade(group), keepalive::Pool::new(group.keepalive)));
+        pool.put(peer, connection, usage, now);
+        drop(groups);
+        if !self.is_watched.replace(true) {
+            tokio::task::spawn_local(watch(Rc::downgrade(self), now));
+        }
+    }
+
+    /// Closes what has been idle for too long, and what belongs to a group that is gone. Until when nothing has to be
+    /// done; `None` when nothing is kept.
+    fn expire(&self, now: Moment) -> Option<Moment> {
+        let mut groups = self.groups.borrow_mut();
+        groups.retain(|_, (group, pool)| {
+            pool.expire(now);
+            pool.remove(|_, connection| !connection.stream.is_idle());
+            group.strong_count() > 0 && !pool.is_empty()
+        });
+        groups.values().filter_map(|(_, pool)| pool.next_deadline()).min()
+    }
+}
+
+/// Closes idle connections when their time is over, and at the latest after a while those that their server has closed.
+async fn watch(pools: std::rc::Weak<Pools>, start: Moment) {
+    const LOOK: Duration = Duration::from_secs(10);
+    let begun = tokio::time::Instant::now();
+    loop {
+        let now = start + begun.elapsed();
+        let Some(kept) = pools.upgrade() else { return };
+        let Some(next) = kept.expire(now) else {
+            kept.is_watched.set(false);
+            return;
+        };
+        drop(kept);
+        tokio::time::sleep(next.since(now).clamp(Duration::from_millis(1), LOOK)).await;
+    }
+}

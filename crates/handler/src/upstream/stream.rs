@@ -1,0 +1,244 @@
+//! The transport to a server: TCP or a Unix socket, encrypted or not. Nothing here waits: what cannot go on says so
+//! and wakes the task later.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::buffer::spare_capacity;
+use rustix::net::RecvFlags;
+use tokio::io::Interest;
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
+
+use super::group::Address;
+use super::tls::{Secure, TlsStream};
+
+/// A connection that is being made.
+pub(super) type Connecting = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>>>>;
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    /// The system's word.
+    Io(io::Error),
+    /// The handshake failed.
+    Tls(String),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// How a connection is made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    /// `proxy_bind`
+    pub(super) bind: Option<SocketAddr>,
+    /// `proxy_socket_keepalive`
+    pub(super) keepalive: bool,
+    /// `https://`
+    pub(super) secure: Option<Secure>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(Socket),
+    Tls(Box<TlsStream>),
+}
+
+/// A socket.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Begins to connect.
+pub(super) fn connect(address: Address, options: Options) -> Connecting {
+    Box::pin(async move {
+        let socket = match address {
+            Address::Unix(path) => Socket::Unix(UnixStream::connect(path).await?),
+            Address::Tcp(address) => {
+                let socket = match address {
+                    SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                    SocketAddr::V6(_) => TcpSocket::new_v6()?,
+                };
+                if let Some(own) = options.bind {
+                    socket.bind(own)?;
+                }
+                if options.keepalive {
+                    socket.set_keepalive(true)?;
+                }
+                let _ = socket.set_nodelay(true);
+                Socket::Tcp(socket.connect(address).await?)
+            }
+        };
+        match options.secure {
+            None => Ok(Stream::Plain(socket)),
+            Some(secure) => {
+                let stream = TlsStream::connect(socket, secure).await;
+                Ok(Stream::Tls(Box::new(stream.map_err(ConnectError::Tls)?)))
+            }
+        }
+    })
+}
+
+impl Stream {
+    /// Appends what has come, as far as the spare capacity of `to` goes; 0 is the end.
+    pub(super) fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.read(cx, to),
+            Self::Tls(stream) => stream.read(cx, to),
+        }
+    }
+
+    /// Sends what can leave now.
+    pub(super) fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.write(cx, bytes),
+            Self::Tls(stream) => stream.write(cx, bytes),
+        }
+    }
+
+    /// Whether all that was taken has left.
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => stream.flush(cx),
+        }
+    }
+
+    /// Whether an idle connection is still there, with nothing in it: what a server says unasked ends it.
+    pub(super) fn is_idle(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.is_idle(),
+            Self::Tls(stream) => stream.is_idle(),
+        }
+    }
+}
+
+impl Socket {
+    fn poll_ready(&self, cx: &mut Context<'_>, is_read: bool) -> Poll<io::Result<()>> {
+        match (self, is_read) {
+            (Self::Tcp(stream), true) => stream.poll_read_ready(cx),
+            (Self::Tcp(stream), false) => stream.poll_write_ready(cx),
+            (Self::Unix(stream), true) => stream.poll_read_ready(cx),
+            (Self::Unix(stream), false) => stream.poll_write_ready(cx),
+        }
+    }
+
+    fn try_io<T>(
+        &self,
+        interest: Interest,
+        mut work: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Self::Tcp(stream) => stream.try_io(interest, || Ok(work(stream.as_fd())?)),
+            Self::Unix(stream) => stream.try_io(interest, || Ok(work(stream.as_fd())?)),
+        }
+    }
+
+    fn read(&self, cx: &mut Context<'_>, to: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_ready(cx, true))?;
+            match self.try_io(Interest::READABLE, |fd| rustix::io::read(fd, spare_capacity(to))) {
+                Err(error) if is_retried(&error) => {}
+                read => return Poll::Ready(read),
+            }
+        }
+    }
+
+    fn write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_ready(cx, false))?;
+            let sent = self.try_io(Interest::WRITABLE, |fd| {
+                rustix::net::send(fd, bytes, rustix::net::SendFlags::NOSIGNAL)
+            });
+            match sent {
+                Err(error) if is_retried(&error) => {}
+                sent => return Poll::Ready(sent),
+            }
+        }
+    }
+
+    /// Lets `work` read from the socket, once something is there.
+    pub(super) fn read_by(
+        &self,
+        cx: &mut Context<'_>,
+        mut work: impl FnMut(&mut dyn io::Read) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_ready(cx, true))?;
+            let read = self.try_io(Interest::READABLE, |fd| {
+                work(&mut Raw(fd)).map_err(|error| {
+                    rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)
+                })
+            });
+            match read {
+                Err(error) if is_retried(&error) => {}
+                read => return Poll::Ready(read),
+            }
+        }
+    }
+
+    /// Lets `work` write to the socket, once it takes something.
+    pub(super) fn write_by(
+        &self,
+        cx: &mut Context<'_>,
+        mut work: impl FnMut(&mut dyn io::Write) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_ready(cx, false))?;
+            let written = self.try_io(Interest::WRITABLE, |fd| {
+                work(&mut Raw(fd)).map_err(|error| {
+                    rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)
+                })
+            });
+            match written {
+                Err(error) if is_retried(&error) => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        let mut byte = [0u8; 1];
+        let peeked = self.try_io(Interest::READABLE, |fd| {
+            rustix::net::recv(fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT)
+        });
+        matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+fn is_retried(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// A descriptor as the standard library reads and writes.
+struct Raw<'fd>(BorrowedFd<'fd>);
+
+impl io::Read for Raw<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.0, to)?)
+    }
+}
+
+impl io::Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0, bytes, rustix::net::SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

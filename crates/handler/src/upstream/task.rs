@@ -1,0 +1,579 @@
+//! The task: one request to a group of servers, from the choice of the first to its one ending.
+
+mod as_task;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use sekisho_config::{ErrorPage, Family, Level, Pass};
+use sekisho_http::upstream::{Event, Failure, Phase, Request, is_hop_by_hop};
+use sekisho_http::{Status, Version};
+use sekisho_lifecycle::{DeadlineKind, Moment};
+use sekisho_upstream::balance::Change;
+use sekisho_upstream::fields::Accel;
+use sekisho_upstream::request::{Order, UpstreamRequest};
+
+use super::answer::{Answer, Changes, Reading};
+use super::body::Body;
+use super::exchange::{Exchange, Happened};
+use super::group::Group;
+use super::plan::Plan;
+use super::pool::Pools;
+use super::spool::Spool;
+use super::stream::{Connecting, Options, connect};
+use super::tls::Secure;
+use super::words::Words;
+use crate::cgi::HandlerContext;
+use crate::request_body::RequestBody;
+use crate::task::{Outbox, Progress};
+
+/// So much of an answer is gathered before it is handed on, while more is there.
+const HAND_ON_BYTES: usize = 128 * 1024;
+
+/// Where a request stands.
+///
+/// ```text
+/// Gathering ─► Ready ─► Connecting ─► Exchanging ─► Ended
+///                           ▲  another server  │
+///                           └──────────────────┘
+/// ```
+pub(super) enum Stage {
+    /// The body is gathered; nobody is asked yet.
+    Gathering(RequestBody),
+    /// Nobody has been asked.
+    Ready,
+    /// A connection is being made.
+    Connecting(usize, Connecting),
+    /// A server has the request, or a part of it.
+    Exchanging(usize, Box<Exchange>),
+    /// It has had its ending.
+    Ended,
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gathering(_) => "Gathering",
+            Self::Ready => "Ready",
+            Self::Connecting(..) => "Connecting",
+            Self::Exchanging(..) => "Exchanging",
+            Self::Ended => "Ended",
+        })
+    }
+}
+
+/// What a task is made of.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) context: Rc<dyn HandlerContext>,
+    pub(super) pools: Rc<Pools>,
+    pub(super) group: Arc<Group>,
+    /// The address that connections come from.
+    pub(super) bind: Option<SocketAddr>,
+    /// By what connections differ that are not for the same use.
+    pub(super) manner: u64,
+    /// How connections are encrypted.
+    pub(super) secure: Option<Secure>,
+    pub(super) pass: Arc<Pass>,
+    pub(super) plan: Plan,
+    pub(super) machine: UpstreamRequest,
+    pub(super) body: Body,
+    pub(super) changes: Changes,
+    pub(super) error_pages: Arc<[ErrorPage]>,
+    /// The status that an `error_page` wants.
+    pub(super) status: Option<Status>,
+    pub(super) is_head: bool,
+    pub(super) stage: Stage,
+    pub(super) has_body_ended: bool,
+}
+
+/// What comes before the body.
+#[derive(Debug)]
+enum Head {
+    Final(Status, Option<u64>),
+    Informational(Status),
+    Upgrade(Vec<u8>),
+}
+
+/// How it ends.
+#[derive(Debug)]
+enum Ending {
+    Done,
+    Fail(Status),
+    Break,
+    HandOver(Vec<u8>),
+}
+
+/// A request to a group of servers.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
+pub(super) struct UpstreamTask {
+    parts: Parts,
+    /// The head, until it is taken; its fields are in the outbox.
+    head: Option<Head>,
+    is_head_given: bool,
+    ending: Option<Ending>,
+    /// What servers sent, for the logs: one for each try.
+    counts: Vec<Counts>,
+    /// The fields of the last answer, where anybody wants them.
+    accel: Accel,
+    is_held: bool,
+    /// What the client has not taken yet.
+    spool: Spool,
+    /// Another protocol is spoken in both directions.
+    is_tunnel: bool,
+    /// The client has ended its side of it.
+    is_tunnel_ending: bool,
+    /// The client is to be woken when more of its body can be taken.
+    awaits_room: bool,
+    /// When reading may go on (`proxy_limit_rate`), and since when and how much was read.
+    resumes: Option<Moment>,
+    reading_since: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    received: u64,
+    sent: u64,
+    body: u64,
+}
+
+impl UpstreamTask {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            parts,
+            head: None,
+            is_head_given: false,
+            ending: None,
+            counts: Vec::new(),
+            accel: Accel::default(),
+            is_held: false,
+            spool: Spool::default(),
+            is_tunnel: false,
+            is_tunnel_ending: false,
+            awaits_room: false,
+            resumes: None,
+            reading_since: None,
+        }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.parts.context.now()
+    }
+
+    /// Whether all of the request is here, so that it can be asked without its client.
+    pub(super) const fn has_request(&self) -> bool {
+        match self.parts.stage {
+            Stage::Gathering(_) | Stage::Ended => false,
+            Stage::Ready | Stage::Connecting(..) | Stage::Exchanging(..) => {
+                self.parts.has_body_ended && !self.is_tunnel
+            }
+        }
+    }
+
+    fn report(&self, level: Level, peer: Option<usize>, what: fmt::Arguments<'_>) {
+        let Parts { group, pass, plan, context, .. } = &self.parts;
+        let name = peer.and_then(|peer| group.addresses.get(peer)).map_or(&group.name, |it| &it.1);
+        let (scheme, target) = match pass.family {
+            Family::Proxy if plan.is_tls => ("https", plan.target.escape_ascii().to_string()),
+            Family::Proxy => ("http", plan.target.escape_ascii().to_string()),
+            family => (family.name(), String::new()),
+        };
+        context.report(level, format_args!("{what}, upstream: \"{scheme}://{name}{target}\""));
+    }
+
+    /// Carries out what the machine orders.
+    fn obey(&mut self, order: Order, out: &mut Outbox, now: Moment) {
+        self.note_change();
+        match order {
+            Order::Connect { peer, may_be_kept } => self.connect(peer, may_be_kept, now),
+            Order::Forward => self.forward(out),
+            Order::Fail(failure) => {
+                if failure == Failure::NoLive {
+                    let words = Words(failure, Phase::Connecting);
+                    self.report(Level::Error, None, format_args!("{words}"));
+                }
+                self.end(Ending::Fail(failure.status()));
+            }
+            Order::Cut(_) => self.end(Ending::Break),
+            Order::Nothing => {}
+        }
+    }
+
+    fn note_change(&mut self) {
+        if let Some((peer, Change::Disabled)) = self.parts.machine.take_change() {
+            self.report(
+                Level::Warn,
+                Some(peer),
+                format_args!("upstream server temporarily disabled"),
+            );
+        }
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.leave();
+        self.ending = Some(ending);
+    }
+
+    /// Lets the connection go; it cannot be used again.
+    fn leave(&mut self) {
+        if let Stage::Exchanging(_, exchange) =
+            std::mem::replace(&mut self.parts.stage, Stage::Ended)
+        {
+            self.count(&exchange);
+            self.parts.pools.give_back(exchange.work);
+        }
+    }
+
+    fn count(&mut self, exchange: &Exchange) {
+        if let Some(counts) = self.counts.last_mut() {
+            (counts.received, counts.sent) = (exchange.received, exchange.sent);
+        }
+    }
+
+    fn connect(&mut self, peer: usize, may_be_kept: bool, now: Moment) {
+        self.leave();
+        self.counts.push(Counts::default());
+        let Parts { group, pools, pass, .. } = &self.parts;
+        let forward = Arc::clone(&pass.forward);
+        let kept = if may_be_kept { pools.take(group, self.parts.manner, peer, now) } else { None };
+        if let Some(connection) = kept {
+            let exchange = Exchange::kept(connection, &forward, pools.borrow_work());
+            return self.exchange(peer, exchange, true, now);
+        }
+        let Some((address, _)) = group.addresses.get(peer) else {
+            return self.end(Ending::Fail(Status::INTERNAL_SERVER_ERROR));
+        };
+        let options = Options {
+            bind: self.parts.bind,
+            keepalive: forward.socket_keepalive,
+            secure: self.parts.secure.clone(),
+        };
+        self.parts.stage = Stage::Connecting(peer, connect(address.clone(), options));
+    }
+
+    /// A connection is there: the request is framed.
+    fn exchange(&mut self, peer: usize, mut exchange: Exchange, is_kept: bool, now: Moment) {
+        let Parts { group, pass, plan, machine, body, .. } = &mut self.parts;
+        machine.connected(is_kept, now);
+        let keeps_alive = group.keepalive.connections > 0
+            && (pass.family == Family::Proxy || pass.forward.keep_conn);
+        let request = Request {
+            method: &plan.method,
+            target: &plan.target,
+            version: plan.version.unwrap_or(Version::Http11),
+            pairs: &plan.pairs,
+            body: body.length(),
+            keeps_alive,
+        };
+        match exchange.start(&request, now) {
+            Ok(()) => {
+                if matches!(body, Body::Stream(_)) && self.parts.has_body_ended {
+                    let _ = exchange.end_body(now);
+                }
+                self.parts.stage = Stage::Exchanging(peer, Box::new(exchange));
+            }
+            Err(fault) => {
+                let message = fault.message();
+                self.report(Level::Error, Some(peer), format_args!("request not sent: {message}"));
+                self.parts.machine.abandoned(&self.parts.group.balancer, now);
+                self.end(Ending::Fail(Status::INTERNAL_SERVER_ERROR));
+            }
+        }
+    }
+
+    /// The present try has failed.
+    fn fail(&mut self, failure: Failure, phase: Phase, out: &mut Outbox, now: Moment) {
+        let (peer, is_answered) = match &self.parts.stage {
+            Stage::Exchanging(peer, exchange) => {
+                (*peer, exchange.connection.engine.get().is_answered())
+            }
+            Stage::Connecting(peer, _) => (*peer, false),
+            _ => return,
+        };
+        let kind = match failure {
+            Failure::ConnectTimeout => Some(DeadlineKind::UpstreamConnect),
+            Failure::SendTimeout => Some(DeadlineKind::UpstreamSend),
+            Failure::ReadTimeout => Some(DeadlineKind::UpstreamRead),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            self.parts.context.expired(kind);
+        }
+        let Parts { group, machine, pools, .. } = &mut self.parts;
+        let was_kept = machine.tries().last().is_some_and(|one| one.is_kept);
+        let order = machine.failed(failure, is_answered, &group.balancer, now, || pools.random());
+        // A kept connection that was closed while it was idle is no trouble.
+        let is_again = was_kept && matches!(order, Order::Connect { may_be_kept: false, .. });
+        if !is_again {
+            self.report(Level::Error, Some(peer), format_args!("{}", Words(failure, phase)));
+        }
+        self.obey(order, out, now);
+    }
+
+    fn lose(&mut self, error: &io::Error, out: &mut Outbox, now: Moment) {
+        let Stage::Exchanging(_, exchange) = &mut self.parts.stage else { return };
+        let engine = exchange.connection.engine.get_mut();
+        let phase = engine.phase();
+        let failure = match engine.lost(error.raw_os_error(), now) {
+            Some(Event::Failed(failure)) => failure,
+            _ => Failure::Lost(error.raw_os_error()),
+        };
+        self.fail(failure, phase, out, now);
+    }
+
+    /// The head of the answer is for the client.
+    fn forward(&mut self, out: &mut Outbox) {
+        let Stage::Exchanging(_, exchange) = &self.parts.stage else { return };
+        let reading = Reading {
+            forward: &self.parts.pass.forward,
+            changes: &self.parts.changes,
+            error_pages: &self.parts.error_pages,
+            is_head: self.parts.is_head,
+        };
+        let head = &exchange.work.scratch.head;
+        match reading.read(head, &mut out.fields, &mut self.accel) {
+            Answer::Given(status, length) => {
+                let status = self.parts.status.unwrap_or(status);
+                out.limit_rate = self.accel.limit_rate;
+                self.head = Some(Head::Final(status, length));
+            }
+            Answer::HandOver(target) => self.finish_early(Ending::HandOver(target)),
+            Answer::Intercepted(status) => self.finish_early(Ending::Fail(status)),
+        }
+    }
+
+    /// The rest of the answer is of no use.
+    fn finish_early(&mut self, ending: Ending) {
+        let now = self.parts.context.now();
+        self.parts.machine.finished(&self.parts.group.balancer, now);
+        self.end(ending);
+    }
+
+    /// The answer is complete: the connection may serve another request.
+    fn finish(&mut self, now: Moment) {
+        self.parts.machine.finished(&self.parts.group.balancer, now);
+        if let Stage::Exchanging(peer, exchange) =
+            std::mem::replace(&mut self.parts.stage, Stage::Ended)
+        {
+            self.count(&exchange);
+            let Parts { pools, group, .. } = &self.parts;
+            let Exchange { connection, work, .. } = *exchange;
+            pools.give_back(work);
+            pools.keep(group, self.parts.manner, peer, connection, now);
+        }
+        self.ending = Some(Ending::Done);
+    }
+
+    /// What can be taken now.
+    fn next(&mut self, out: &mut Outbox) -> Option<Progress> {
+        match self.head.take() {
+            Some(Head::Informational(status)) => return Some(Progress::Informational(status)),
+            Some(Head::Final(status, length)) => {
+                self.is_head_given = true;
+                return Some(Progress::Head(status, length));
+            }
+            Some(Head::Upgrade(protocol)) => {
+                self.is_head_given = true;
+                return Some(Progress::Upgrade(protocol));
+            }
+            None => {}
+        }
+        if !out.body.is_empty() && self.is_head_given {
+            return Some(Progress::Body);
+        }
+        if !self.spool.is_empty() {
+            return None;
+        }
+        Some(match self.ending.take()? {
+            Ending::Done => Progress::Done,
+            Ending::Fail(status) => Progress::Fail(status),
+            Ending::Break => Progress::Break,
+            Ending::HandOver(target) => Progress::HandOver(target),
+        })
+    }
+
+    /// Moves bytes; `Ready` when something is to be looked at.
+    fn exchange_step(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<()> {
+        let Stage::Exchanging(_, exchange) = &mut self.parts.stage else { return Poll::Ready(()) };
+        match exchange.send(cx, &self.parts.body, now) {
+            Ok(is_moved) => {
+                if is_moved {
+                    self.parts.machine.sent();
+                    if std::mem::take(&mut self.awaits_room) {
+                        cx.waker().wake_by_ref();
+                    }
+                }
+            }
+            // A server may answer and close before it has read all: its answer counts.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && exchange.sent > 0 => {}
+            Err(error) => {
+                self.lose(&error, out, now);
+                return Poll::Ready(());
+            }
+        }
+        if self.is_tunnel_ending && exchange.is_all_sent() {
+            self.finish_early(Ending::Done);
+            return Poll::Ready(());
+        }
+        if let Some(at) = self.resumes
+            && !at.is_due(now)
+        {
+            return Poll::Pending;
+        }
+        self.resumes = None;
+        let phase = exchange.connection.engine.get().phase();
+        let is_paced = self.parts.pass.forward.read_rate > 0;
+        match exchange.receive(cx, &mut out.body, is_paced, now) {
+            Poll::Ready(Ok(happened)) => {
+                let before = exchange.received;
+                self.handle(happened, phase, out, now);
+                self.pace(before, now);
+                Poll::Ready(())
+            }
+            Poll::Ready(Err(error)) => {
+                self.lose(&error, out, now);
+                Poll::Ready(())
+            }
+            Poll::Pending => {
+                // What came in the same turn wins (T3): only now the deadline acts.
+                let is_due =
+                    exchange.next_deadline().is_some_and(|deadline| deadline.at.is_due(now));
+                if !is_due {
+                    return Poll::Pending;
+                }
+                match exchange.connection.engine.get_mut().expire(now) {
+                    Some(Event::Failed(failure)) => {
+                        self.fail(failure, phase, out, now);
+                        Poll::Ready(())
+                    }
+                    _ => Poll::Pending,
+                }
+            }
+        }
+    }
+
+    /// `proxy_limit_rate`
+    fn pace(&mut self, received: u64, now: Moment) {
+        let rate = self.parts.pass.forward.read_rate;
+        if rate == 0 {
+            return;
+        }
+        let since = *self.reading_since.get_or_insert(now);
+        let earned = u128::from(rate) * (now.since(since).as_millis() + 1000) / 1000;
+        let ahead = u128::from(received).saturating_sub(earned);
+        if ahead > 0 {
+            let millis = ahead * 1000 / u128::from(rate) + 1;
+            let pause = u64::try_from(millis).unwrap_or(u64::MAX);
+            self.resumes = Some(now + std::time::Duration::from_millis(pause));
+        }
+    }
+
+    fn handle(&mut self, happened: Happened, phase: Phase, out: &mut Outbox, now: Moment) {
+        let event = match happened {
+            Happened::Moved => return,
+            Happened::Direct(count) => return self.count_body(count),
+            Happened::Event(event) => event,
+        };
+        let Stage::Exchanging(peer, exchange) = &mut self.parts.stage else { return };
+        match event {
+            // Expectations are met by this server itself (H7).
+            Event::Informational => {
+                let head = &exchange.work.scratch.head;
+                if head.status.code() > 101 {
+                    out.fields.extend_from(&head.fields);
+                    self.head = Some(Head::Informational(head.status));
+                }
+            }
+            Event::Head => {
+                let status = exchange.work.scratch.head.status;
+                let Parts { group, machine, pools, .. } = &mut self.parts;
+                let order = machine.answered(status, &group.balancer, now, || pools.random());
+                self.obey(order, out, now);
+            }
+            Event::Body(span) => {
+                let bytes = exchange.span(span);
+                out.body.extend_from_slice(bytes);
+                let count = bytes.len();
+                self.count_body(count);
+            }
+            Event::Stderr(span) => {
+                let peer = *peer;
+                let text = String::from_utf8_lossy(exchange.span(span)).trim_end().to_owned();
+                let words = phase.words();
+                self.report(
+                    Level::Error,
+                    Some(peer),
+                    format_args!(
+                        "FastCGI sent in stderr: \"{}\" while {words}",
+                        text.escape_debug()
+                    ),
+                );
+            }
+            Event::End => self.finish(now),
+            Event::Upgraded => self.upgrade(out, now),
+            Event::Failed(failure) => self.fail(failure, phase, out, now),
+        }
+    }
+
+    /// The server switches to the protocol that the client asked for.
+    fn upgrade(&mut self, out: &mut Outbox, now: Moment) {
+        let Stage::Exchanging(_, exchange) = &self.parts.stage else { return };
+        let head = &exchange.work.scratch.head;
+        let (status, visible) = (head.status, &self.parts.pass.forward.visible);
+        for (name, value) in head.fields.iter() {
+            // The engine says what is about the connection.
+            if visible.has(name) && !is_hop_by_hop(name) {
+                out.fields.push(name, value);
+            }
+        }
+        let Parts { group, machine, pools, plan, .. } = &mut self.parts;
+        machine.answered(status, &group.balancer, now, || pools.random());
+        let protocol = plan.pairs.get("upgrade").unwrap_or_default().to_vec();
+        self.head = Some(Head::Upgrade(protocol));
+        self.is_tunnel = true;
+    }
+
+    fn count_body(&mut self, bytes: usize) {
+        if let Some(counts) = self.counts.last_mut() {
+            counts.body += bytes as u64;
+        }
+    }
+
+    /// Whether the answer is read though the client does not take it.
+    fn buffers(&self) -> bool {
+        let is_on = self.accel.buffering.unwrap_or(self.parts.pass.forward.buffering);
+        is_on && self.is_head_given && !self.is_tunnel
+    }
+
+    fn hold_engine(&mut self, is_held: bool, now: Moment) {
+        if let Stage::Exchanging(_, exchange) = &mut self.parts.stage {
+            exchange.hold(is_held, now);
+        }
+    }
+
+    fn spool_failed(&mut self, error: &io::Error, now: Moment) {
+        self.parts.context.report(Level::Crit, format_args!("cannot keep an answer: {error}"));
+        self.spool = Spool::default();
+        self.parts.machine.abandoned(&self.parts.group.balancer, now);
+        self.end(Ending::Break);
+    }
+
+    fn gathering_failed(&mut self, error: &io::Error) {
+        self.parts.context.report(Level::Crit, format_args!("cannot keep a body: {error}"));
+        self.end(Ending::Fail(Status::INTERNAL_SERVER_ERROR));
+    }
+}
+
+impl Drop for UpstreamTask {
+    fn drop(&mut self) {
+        // The client is gone, or something else answers: no server is to blame.
+        let now = self.parts.context.now();
+        self.parts.machine.abandoned(&self.parts.group.balancer, now);
+        self.leave();
+    }
+}

@@ -1,0 +1,249 @@
+//! The request to a group as its connection sees it.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use sekisho_config::{Family, Level};
+use sekisho_http::Status;
+use sekisho_http::upstream::{Failure, Phase};
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
+use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
+
+use super::{Ending, HAND_ON_BYTES, Parts, Stage, UpstreamTask};
+use crate::task::{Outbox, Progress, Task};
+use crate::upstream::body::Body;
+use crate::upstream::engine::engine;
+use crate::upstream::exchange::Exchange;
+use crate::upstream::spool::Room;
+use crate::upstream::stream::ConnectError;
+
+impl Task for UpstreamTask {
+    fn name(&self) -> &'static str {
+        match self.parts.pass.family {
+            Family::Proxy => "proxy",
+            family => family.name(),
+        }
+    }
+
+    fn stops_with_client(&self) -> bool {
+        // What a client said before it ended its side of a tunnel still arrives.
+        !self.is_tunnel
+    }
+
+    fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8], now: Moment) -> usize {
+        match &mut self.parts.stage {
+            Stage::Gathering(body) => match body.take(cx, bytes) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    self.gathering_failed(&error);
+                    bytes.len()
+                }
+            },
+            Stage::Exchanging(_, exchange)
+                if self.is_tunnel || matches!(self.parts.body, Body::Stream(_)) =>
+            {
+                let taken = exchange.take(bytes, now);
+                self.awaits_room = taken < bytes.len();
+                // It leaves with the next poll.
+                cx.waker().wake_by_ref();
+                taken
+            }
+            Stage::Ready | Stage::Connecting(..) if matches!(self.parts.body, Body::Stream(_)) => {
+                self.awaits_room = true;
+                0
+            }
+            // Nobody wants it.
+            _ => bytes.len(),
+        }
+    }
+
+    fn end_body(&mut self, cx: &mut Context<'_>, now: Moment) {
+        self.parts.has_body_ended = true;
+        if self.is_tunnel {
+            self.is_tunnel_ending = true;
+            cx.waker().wake_by_ref();
+            return;
+        }
+        match &mut self.parts.stage {
+            Stage::Gathering(body) => body.end(),
+            Stage::Exchanging(_, exchange) if !exchange.is_request_framed() => {
+                let _ = exchange.end_body(now);
+                cx.waker().wake_by_ref();
+            }
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        let is_due = |deadline: Deadline| deadline.at.is_due(now);
+        if self.is_held && self.next_deadline().is_some_and(is_due) {
+            // The server is late, and nothing can be given to the client now.
+            self.absorb(cx, now);
+            return Poll::Pending;
+        }
+        if !self.spool.is_empty() {
+            match self.spool.poll_take(cx, &mut out.body) {
+                Poll::Pending => return Poll::Pending,
+                // What waits comes before what is read now.
+                Poll::Ready(Ok(())) if !self.spool.is_empty() => {
+                    return Poll::Ready(Progress::Body);
+                }
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => self.spool_failed(&error, now),
+            }
+        }
+        loop {
+            let is_more = matches!(self.parts.stage, Stage::Exchanging(..))
+                && self.head.is_none()
+                && out.body.len() < HAND_ON_BYTES
+                && self.ending.is_none();
+            let wants_more = is_more && !out.body.is_empty();
+            if !wants_more && let Some(progress) = self.next(out) {
+                return Poll::Ready(progress);
+            }
+            match &mut self.parts.stage {
+                Stage::Gathering(body) => match body.poll_gathered(cx) {
+                    Poll::Ready(Ok(gathered)) => {
+                        self.parts.body = Body::from(gathered);
+                        self.parts.stage = Stage::Ready;
+                    }
+                    Poll::Ready(Err(error)) => self.gathering_failed(&error),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Stage::Ready => {
+                    let Parts { group, machine, pools, .. } = &mut self.parts;
+                    let order = machine.start(&group.balancer, now, || pools.random());
+                    self.obey(order, out, now);
+                }
+                Stage::Connecting(peer, connecting) => match connecting.as_mut().poll(cx) {
+                    Poll::Ready(Ok(stream)) => {
+                        let peer = *peer;
+                        let Parts { pass, pools, .. } = &self.parts;
+                        let engine = engine(pass.family, &pass.forward);
+                        let exchange =
+                            Exchange::connected(stream, engine, pools.borrow_work(), now);
+                        self.exchange(peer, exchange, false, now);
+                        if std::mem::take(&mut self.awaits_room) {
+                            cx.waker().wake_by_ref();
+                        }
+                    }
+                    Poll::Ready(Err(ConnectError::Io(error))) => {
+                        let failure = Failure::NotConnected(error.raw_os_error());
+                        self.fail(failure, Phase::Connecting, out, now);
+                    }
+                    Poll::Ready(Err(ConnectError::Tls(why))) => {
+                        let peer = *peer;
+                        let what = format_args!("upstream SSL certificate or handshake: {why}");
+                        self.report(Level::Error, Some(peer), what);
+                        self.fail(Failure::NotSecured, Phase::Connecting, out, now);
+                    }
+                    Poll::Pending => {
+                        let deadline = self.parts.machine.next_deadline();
+                        if !deadline.is_some_and(|deadline| deadline.at.is_due(now)) {
+                            return Poll::Pending;
+                        }
+                        self.fail(Failure::ConnectTimeout, Phase::Connecting, out, now);
+                    }
+                },
+                Stage::Exchanging(..) => {
+                    if self.exchange_step(cx, out, now).is_pending() {
+                        return match self.next(out) {
+                            Some(progress) => Poll::Ready(progress),
+                            None => Poll::Pending,
+                        };
+                    }
+                }
+                Stage::Ended => {
+                    return match self.next(out) {
+                        Some(progress) => Poll::Ready(progress),
+                        None => Poll::Pending,
+                    };
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, is_held: bool, now: Moment) {
+        self.is_held = is_held;
+        if !is_held || !self.buffers() {
+            self.hold_engine(is_held, now);
+        }
+    }
+
+    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
+        if !self.buffers() {
+            return;
+        }
+        let forward = &self.parts.pass.forward;
+        let room = Room { memory: forward.buffers_bytes, file: forward.temp_file_bytes_max };
+        while matches!(self.parts.stage, Stage::Exchanging(..)) && self.head.is_none() {
+            if !self.spool.has_room(cx, room) {
+                return self.hold_engine(true, now);
+            }
+            self.hold_engine(false, now);
+            let mut made = Outbox::default();
+            std::mem::swap(&mut made.body, self.spool.end());
+            let step = self.exchange_step(cx, &mut made, now);
+            std::mem::swap(&mut made.body, self.spool.end());
+            if step.is_pending() {
+                return;
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        match &self.parts.stage {
+            Stage::Connecting(..) => self.parts.machine.next_deadline(),
+            Stage::Exchanging(_, exchange) => {
+                let pause = self.resumes.map(|at| Deadline { at, kind: DeadlineKind::Rate });
+                pause.or_else(|| exchange.next_deadline())
+            }
+            // The client's own deadlines run while its body is awaited.
+            Stage::Gathering(_) | Stage::Ready | Stage::Ended => None,
+        }
+    }
+
+    fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        let Parts { group, machine, .. } = &self.parts;
+        let before = facts.settled;
+        facts.tries.truncate(before);
+        for (at, one) in machine.tries().iter().enumerate() {
+            let peer = one.peer.and_then(|peer| group.addresses.get(peer));
+            let mut counts = self.counts.get(at).copied().unwrap_or_default();
+            if at + 1 == machine.tries().len()
+                && let Stage::Exchanging(_, exchange) = &self.parts.stage
+            {
+                (counts.received, counts.sent) = (exchange.received, exchange.sent);
+            }
+            facts.tries.push(UpstreamTry {
+                name: Arc::clone(peer.map_or(&group.name, |(_, name)| name)),
+                status: one.status,
+                connect_time: one.connect_time,
+                header_time: one.header_time,
+                response_time: one.response_time,
+                received: counts.received,
+                body: counts.body,
+                sent: counts.sent,
+                is_elsewhere: before > 0 && facts.tries.len() == before,
+            });
+        }
+        if let Stage::Exchanging(_, exchange) = &self.parts.stage {
+            facts.fields.clear();
+            facts.fields.extend_from(&exchange.work.scratch.head.fields);
+        }
+    }
+
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        self.parts.machine.abandoned(&self.parts.group.balancer, now);
+        if cause == Cause::ClientLost {
+            return self.end(Ending::Break);
+        }
+        let ending = if self.is_head_given {
+            Ending::Break
+        } else {
+            Ending::Fail(Status::SERVICE_UNAVAILABLE)
+        };
+        self.end(ending);
+    }
+}

@@ -1,0 +1,365 @@
+//! TLS to servers (`https://`, `proxy_ssl_*`): settings made ready when a site is made, and the stream itself.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
+};
+use sekisho_config::{Config, Family, Pass, PassTo, UpstreamTls};
+
+use super::stream::Socket;
+
+/// A file that cannot be used, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UpstreamTlsProblem {
+    /// The directive.
+    pub directive: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// How servers are spoken to by TLS, by the settings of the locations.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamTlsConfigs(HashMap<UpstreamTls, Arc<ClientConfig>>);
+
+impl UpstreamTlsConfigs {
+    /// Makes those of a configuration ready.
+    pub fn load(config: &Config) -> Result<Self, UpstreamTlsProblem> {
+        let mut all = HashMap::new();
+        let passes = config.http.locations.iter().filter_map(|it| it.settings.pass.as_deref());
+        for pass in passes.filter(|pass| may_be_tls(pass)) {
+            let settings = &*pass.forward.tls;
+            if !all.contains_key(settings) {
+                all.insert(settings.clone(), Arc::new(client_config(settings)?));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    pub(super) fn get(&self, settings: &UpstreamTls) -> Option<Arc<ClientConfig>> {
+        self.0.get(settings).cloned()
+    }
+}
+
+fn may_be_tls(pass: &Pass) -> bool {
+    match &pass.to {
+        PassTo::Named(to) => to.is_tls,
+        PassTo::Computed(_) => pass.family == Family::Proxy,
+    }
+}
+
+fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProblem> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let verifying = Arc::clone(&provider);
+    let problem = |directive, path: &Path, message: String| UpstreamTlsProblem {
+        directive,
+        path: path.to_owned(),
+        message,
+    };
+    let nowhere = Path::new("");
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| problem("proxy_pass", nowhere, error.to_string()))?;
+    let builder = if settings.verify {
+        const TRUSTED: &str = "proxy_ssl_trusted_certificate";
+        let Some(path) = &settings.trusted else {
+            let message = format!("no {TRUSTED} for proxy_ssl_verify");
+            return Err(problem("proxy_ssl_verify", nowhere, message));
+        };
+        let mut roots = RootCertStore::empty();
+        let named = certificates(TRUSTED, path)?;
+        for authority in &named {
+            roots
+                .add(authority.clone())
+                .map_err(|error| problem(TRUSTED, path, format!("cannot be used: {error}")))?;
+        }
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), verifying)
+            .build()
+            .map_err(|error| problem(TRUSTED, path, format!("cannot be used: {error}")))?;
+        let verifier = Arc::new(Trusted { chain, named });
+        builder.dangerous().with_custom_certificate_verifier(verifier)
+    } else {
+        let verifier = Arc::new(Unverified(algorithms));
+        builder.dangerous().with_custom_certificate_verifier(verifier)
+    };
+    let mut config = match (&settings.certificate, &settings.key) {
+        (Some(certificate), Some(key)) => {
+            const NAME: &str = "proxy_ssl_certificate";
+            let chain = certificates(NAME, certificate)?;
+            let own = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+                problem("proxy_ssl_certificate_key", key, format!("cannot be used: {error}"))
+            })?;
+            builder.with_client_auth_cert(chain, own).map_err(|error| {
+                problem(NAME, certificate, format!("does not fit its key: {error}"))
+            })?
+        }
+        (Some(certificate), None) => {
+            let message = "has no proxy_ssl_certificate_key".to_owned();
+            return Err(problem("proxy_ssl_certificate", certificate, message));
+        }
+        (None, _) => builder.with_no_client_auth(),
+    };
+    config.enable_sni = settings.sends_name;
+    if !settings.reuses_sessions {
+        config.resumption = Resumption::disabled();
+    }
+    Ok(config)
+}
+
+fn certificates(
+    directive: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, UpstreamTlsProblem> {
+    let problem =
+        |message: String| UpstreamTlsProblem { directive, path: path.to_owned(), message };
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = all.map_err(|error| problem(format!("cannot be read: {error}")))?;
+    if all.is_empty() {
+        return Err(problem("has no certificate in it".to_owned()));
+    }
+    Ok(all)
+}
+
+/// `proxy_ssl_verify on`: a chain that ends at a trusted certificate, or a certificate that is itself among them. The
+/// second is how servers with certificates of their own making are set up; such a certificate is often marked as an
+/// authority's, which rustls takes from no server otherwise.
+#[derive(Debug)]
+struct Trusted {
+    chain: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Trusted {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let judged = self.chain.verify_server_cert(certificate, others, name, stapled, now);
+        let is_odd = matches!(&judged, Err(Error::InvalidCertificate(CertificateError::Other(_))));
+        if !is_odd || !self.named.iter().any(|named| named == certificate) {
+            return judged;
+        }
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
+
+/// `proxy_ssl_verify off`, nginx's default: any certificate will do, though its key must be the server's.
+#[derive(Debug)]
+struct Unverified(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+/// What a handshake needs.
+#[derive(Clone, Debug)]
+pub(super) struct Secure {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) name: ServerName<'static>,
+}
+
+impl Secure {
+    /// The name is that of the configuration, or of the URL without its port.
+    pub(super) fn new(
+        config: Arc<ClientConfig>,
+        settings: &UpstreamTls,
+        host: &[u8],
+    ) -> Option<Self> {
+        let host = settings.name.as_deref().unwrap_or_else(|| without_port(host));
+        let host = std::str::from_utf8(host).ok()?;
+        let name = ServerName::try_from(host.to_owned()).ok();
+        // A name that is none can be no certificate's: only who does not look may go on.
+        let name = match name {
+            None if !settings.verify => ServerName::try_from("upstream.invalid").ok(),
+            name => name,
+        };
+        Some(Self { config, name: name? })
+    }
+}
+
+fn without_port(host: &[u8]) -> &[u8] {
+    if let Some(rest) = host.strip_prefix(b"[") {
+        return rest.split(|byte| *byte == b']').next().unwrap_or_default();
+    }
+    host.split(|byte| *byte == b':').next().unwrap_or_default()
+}
+
+/// An encrypted connection.
+#[derive(Debug)]
+pub(super) struct TlsStream {
+    socket: Socket,
+    tls: ClientConnection,
+}
+
+impl TlsStream {
+    /// Shakes hands.
+    pub(super) async fn connect(socket: Socket, secure: Secure) -> Result<Self, String> {
+        let tls = ClientConnection::new(secure.config, secure.name).map_err(|e| e.to_string())?;
+        let mut stream = Self { socket, tls };
+        poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(|error| error.to_string())?;
+        Ok(stream)
+    }
+
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.flush(cx))?;
+            if !self.tls.is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.fill(cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// Sends what is encrypted and waits.
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.tls.wants_write() {
+            let Self { socket, tls } = self;
+            ready!(socket.write_by(cx, |writer| tls.write_tls(writer)))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads encrypted bytes and decrypts them.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let Self { socket, tls } = self;
+        let read = ready!(socket.read_by(cx, |reader| tls.read_tls(reader)))?;
+        if let Err(error) = tls.process_new_packets() {
+            // The alert says why, if it can.
+            let _ = self.flush(cx);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    pub(super) fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let before = to.len();
+            let room = (to.capacity() - before).min(64 * 1024);
+            let mut reader = self.tls.reader().take(room as u64);
+            match reader.read_to_end(to) {
+                Ok(0) => {}
+                // An end without `close_notify` is no end (S3): what came before it counts.
+                Ok(_) => return Poll::Ready(Ok(to.len() - before)),
+                Err(_) if to.len() > before => return Poll::Ready(Ok(to.len() - before)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Answers to what came (a new key) leave as they can.
+                    if let Poll::Ready(Err(error)) = self.flush(cx) {
+                        return Poll::Ready(Err(error));
+                    }
+                    ready!(self.fill(cx))?;
+                    continue;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            return Poll::Ready(Ok(0));
+        }
+    }
+
+    pub(super) fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.flush(cx))?;
+        let written = self.tls.writer().write(bytes)?;
+        if let Poll::Ready(Err(error)) = self.flush(cx) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        !self.tls.wants_write() && self.socket.is_idle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_server_has_no_port() {
+        for (host, expected) in
+            [("a:443", "a"), ("a", "a"), ("[::1]:8443", "::1"), ("10.0.0.1:1", "10.0.0.1")]
+        {
+            assert_eq!(without_port(host.as_bytes()), expected.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! When a certificate is renewed, and when an order that failed is tried again. Pure: time and chance come in as
+//! arguments.
+
+use std::time::Duration;
+
+/// An authority that could not be reached is tried again so soon at first; one that has refused is left alone for
+/// longer, as it counts refusals.
+const RETRY_UNREACHABLE: Duration = Duration::from_secs(5);
+const RETRY_REFUSED: Duration = Duration::from_mins(1);
+const RETRY_MAX: Duration = Duration::from_hours(6);
+/// No longer is waited in one go: clocks are set, and authorities change their minds.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_hours(6);
+
+/// What came of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The authority could not be asked.
+    Unreachable,
+    /// It has said no.
+    Refused,
+}
+
+/// When a certificate is renewed by its dates alone: after two thirds of its life.
+pub(super) fn renew_at(from: i64, to: i64) -> i64 {
+    from.saturating_add(to.saturating_sub(from).max(0) / 3 * 2)
+}
+
+/// A moment within a window that the authority suggests (RFC 9773 §4.2); `chance` is random.
+pub(super) fn within(start: i64, end: i64, chance: u64) -> i64 {
+    let length = end.saturating_sub(start).max(0) as u64;
+    start.saturating_add((chance % (length + 1)) as i64)
+}
+
+/// How long until the next attempt after so many failures: twice as long each time, a fifth of it by chance, so
+/// that many servers do not come at once.
+pub(super) fn retry_after(failures: u32, failure: Failure, chance: u64) -> Duration {
+    let first = match failure {
+        Failure::Unreachable => RETRY_UNREACHABLE,
+        Failure::Refused => RETRY_REFUSED,
+    };
+    let doubled = first.saturating_mul(1_u32.checked_shl(failures.min(20)).unwrap_or(u32::MAX));
+    let length = doubled.min(RETRY_MAX);
+    length + length / 5 * (chance % 1000) as u32 / 1000
+}
+
+/// How long to wait for a moment, both in seconds since 1970; zero where it has passed.
+pub(super) fn wait(now: i64, until: i64) -> Duration {
+    Duration::from_secs(until.saturating_sub(now).max(0) as u64).min(LOOK_AGAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_renewed_after_two_thirds_of_its_life() {
+        for (from, to, expected) in [(0, 90, 60), (100, 400, 300), (5, 5, 5), (9, 3, 9)] {
+            assert_eq!(renew_at(from, to), expected);
+        }
+    }
+
+    #[test]
+    fn a_suggested_window_is_kept_to() {
+        for chance in [0, 1, 10, 11, u64::MAX] {
+            assert!((100..=110).contains(&within(100, 110, chance)), "{chance}");
+        }
+        assert_eq!(within(100, 90, 7), 100);
+    }
+
+    #[test]
+    fn attempts_become_rarer_and_never_end() {
+        let secs = |failures, failure| retry_after(failures, failure, 0).as_secs();
+        assert_eq!([0, 1, 2, 3].map(|n| secs(n, Failure::Unreachable)), [5, 10, 20, 40]);
+        assert_eq!([0, 1, 2].map(|n| secs(n, Failure::Refused)), [60, 120, 240]);
+        assert_eq!(secs(u32::MAX, Failure::Refused), RETRY_MAX.as_secs());
+        let most = retry_after(0, Failure::Refused, 999);
+        assert!(most > RETRY_REFUSED && most < RETRY_REFUSED * 6 / 5);
+    }
+
+    #[test]
+    fn a_moment_that_has_passed_is_not_waited_for() {
+        assert_eq!(wait(10, 4), Duration::ZERO);
+        assert_eq!(wait(10, 14), Duration::from_secs(4));
+        assert_eq!(wait(0, i64::MAX), LOOK_AGAIN);
+    }
+}

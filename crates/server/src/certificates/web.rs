@@ -1,0 +1,157 @@
+//! Requests to authorities: one connection each, over TLS, bounded in time and size.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body_util::Limited;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use sekisho_config::AcmeIssuer;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long a request may take, all in all.
+const LIMIT: Duration = Duration::from_secs(30);
+/// No answer of an authority is longer.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A client for one authority.
+#[derive(Clone)]
+pub(super) struct Web {
+    tls: Arc<ClientConfig>,
+}
+
+impl Web {
+    /// With the roots that the configuration names.
+    pub(super) fn new(issuer: &AcmeIssuer) -> Result<Self, String> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = if issuer.verifies {
+            builder.with_root_certificates(roots(issuer.trusted_certificate.as_deref())?)
+        } else {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody))
+        };
+        Ok(Self { tls: Arc::new(builder.with_no_client_auth()) })
+    }
+
+    async fn send(
+        self,
+        mut request: Request<BodyWrapper<Bytes>>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let uri = request.uri().clone();
+        if uri.scheme_str() != Some("https") {
+            return Err(format!("{uri} is no https:// URL").into());
+        }
+        let host = uri.host().ok_or("a URL without a host")?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let socket = TcpStream::connect((bare, uri.port_u16().unwrap_or(443))).await?;
+        let name = ServerName::try_from(bare.to_owned())?;
+        let stream = TlsConnector::from(self.tls).connect(name, socket).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // It ends with the answer; what went wrong with it is seen there.
+        tokio::spawn(connection);
+        let authority = uri.authority().map_or(host, |authority| authority.as_str());
+        request.headers_mut().insert(HOST, HeaderValue::from_str(authority)?);
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        *request.uri_mut() = path.parse::<Uri>()?;
+        Ok(sender.send_request(request).await?)
+    }
+}
+
+impl HttpClient for Web {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let web = self.clone();
+        Box::pin(async move {
+            let host = request.uri().host().unwrap_or_default().to_owned();
+            let failed = |why: &dyn std::fmt::Display| {
+                Error::Other(format!("{host} cannot be asked: {why}").into())
+            };
+            let response = match tokio::time::timeout(LIMIT, web.send(request)).await {
+                Ok(response) => response.map_err(|error| failed(&error))?,
+                Err(_) => return Err(failed(&format_args!("no answer within {LIMIT:?}"))),
+            };
+            Ok(BytesResponse::from(response.map(|body| Limited::new(body, ANSWER_BYTES_MAX))))
+        })
+    }
+}
+
+/// The authorities that are trusted: those of a file, or the system's.
+fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let Some(file) = file else {
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let why = "install ca-certificates, or say \"ssl_trusted_certificate\"";
+            return Err(format!("the system trusts no certificate authority: {why}"));
+        }
+        return Ok(roots);
+    };
+    let shown = file.display();
+    let all = CertificateDer::pem_file_iter(file)
+        .map_err(|error| format!("\"{shown}\" cannot be read: {error}"))?;
+    for one in all {
+        let one = one.map_err(|error| format!("\"{shown}\" is not PEM: {error}"))?;
+        roots.add(one).map_err(|error| format!("\"{shown}\" cannot be used: {error}"))?;
+    }
+    Ok(roots)
+}
+
+/// `ssl_verify off`
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,46 @@
+//! Tells of the memory guard (X8): a line in the error log when it begins to refuse work and one when it ends, at
+//! most one pair in a second. Workers find out that memory is short; they have nobody to tell but this.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use sekisho_config::Level;
+use sekisho_handler::memory;
+
+use super::host::Host;
+use super::log_pace::LogPace;
+
+/// While memory is short, somebody looks so often whether it still is, though nobody may ask for work.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const MIB: u64 = 1 << 20;
+
+/// Watches for as long as the control plane runs.
+pub(super) async fn watch(host: Rc<Host>) {
+    let mut pace = LogPace::default();
+    loop {
+        memory::shortage_began().await;
+        let began = host.uptime();
+        let refusals_before = memory::refusals();
+        let unlogged = pace.may_log(host.now());
+        if let Some(unlogged) = unlogged {
+            let limit = memory::limit_bytes().unwrap_or(0) / MIB;
+            let again = format!(" (and {unlogged} times before, not logged)");
+            let again = if unlogged > 0 { &again } else { "" };
+            let message = format_args!(
+                "memory is short, most of {limit} MiB is in use: newcomers and costly work are refused{again}"
+            );
+            host.log(Level::Error, None, message);
+        }
+        while memory::is_still_short() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if unlogged.is_some() {
+            let seconds = host.uptime().saturating_sub(began).as_secs_f64();
+            let refusals = memory::refusals() - refusals_before;
+            let message = format_args!(
+                "memory is not short any more, after {seconds:.1} s and {refusals} refusals"
+            );
+            host.log(Level::Error, None, message);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `sekisho serve`: a folder without any configuration file. Its options become configuration text
+//! (`builtin.rs`); here is what cannot be said in that language: free ports, both families of addresses, a
+//! password from the command line, and what the terminal shows.
+
+mod addresses;
+mod password;
+mod qr;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use sekisho_config::ListenAddress;
+
+use crate::cli::Serve;
+use crate::https::Https;
+use crate::run::Server;
+use crate::setup::Plan;
+use crate::{Problem, builtin};
+use addresses::Reach;
+use password::UsersFile;
+
+/// Serves a folder until a signal ends it.
+pub(crate) fn run(mut serve: Serve) -> Result<ExitCode, Problem> {
+    let https = Https::of(&mut serve)?;
+    let serve = &serve;
+    let dir = folder(serve)?;
+    if serve.cgi && crate::user::is_root() && !serve.cgi_allow_root {
+        return Err(Problem::new(
+            "CGI programs would run as root: start as another user, or add --cgi-allow-root",
+        ));
+    }
+    let listens = addresses::listens(serve, &https)?;
+    let users = serve.password.as_deref().map(password::users_file).transpose()?;
+    let reach = Reach::of(&listens);
+    warn_of_open_writes(serve, reach);
+    let text = builtin::folder(serve, &listens, users.as_ref().map(UsersFile::path), &https);
+    let server = Server::start(Plan::builtin(text, dir.clone()))?;
+    tell(serve, &dir, &server, &https)?;
+    let code = server.run();
+    drop(users);
+    Ok(code)
+}
+
+fn folder(serve: &Serve) -> Result<std::path::PathBuf, Problem> {
+    let name = serve.dir.display();
+    let dir = std::fs::canonicalize(&serve.dir)
+        .map_err(|error| Problem::new(format_args!("{name}: {error}")))?;
+    if !dir.is_dir() {
+        return Err(Problem::new(format_args!("{name}: not a directory")));
+    }
+    if let Err(error) = std::fs::read_dir(&dir) {
+        return Err(Problem::new(format_args!("{name}: {error}")));
+    }
+    if serve.spa && !dir.join("index.html").is_file() {
+        return Err(Problem::new(format_args!("--spa: {name} has no index.html")));
+    }
+    Ok(dir)
+}
+
+/// Who shares a folder with a whole network so that everybody may change it should know.
+fn warn_of_open_writes(serve: &Serve, reach: Reach) {
+    if serve.password.is_some() || reach == Reach::ThisMachine {
+        return;
+    }
+    let what = match (serve.upload || serve.webdav, serve.delete || serve.webdav) {
+        (false, false) => return,
+        (true, false) => "add files to",
+        (false, true) => "delete and rename files in",
+        (true, true) => "add, replace, rename and delete files in",
+    };
+    eprintln!(
+        "WARNING: everybody who reaches this machine over the network can {what} this folder.\n\
+         WARNING: ask for a password with --password USER, or listen on this machine only (without -l)."
+    );
+}
+
+/// What the terminal shows when the server runs.
+fn tell(serve: &Serve, dir: &Path, server: &Server, https: &Https) -> Result<(), Problem> {
+    let mut reached = server.addresses();
+    reached.retain(|address| !is_redirect(address, https, serve));
+    let is_plain = matches!(https, Https::Off);
+    let links = addresses::links(&reached, if is_plain { "http" } else { "https" });
+    for link in &links {
+        println!("Sekisho serves {} on {link}", dir.display());
+    }
+    https.tell();
+    if serve.webdav {
+        println!("WebDAV clients can mount the same address.");
+    }
+    if serve.cgi {
+        println!(
+            "Files in cgi-bin, and files that end in .cgi .sh .py .pl .php, run as CGI programs."
+        );
+    }
+    let shows = serve.shows_listing();
+    if !shows && !builtin::indexes(serve).iter().any(|name| dir.join(name).exists()) {
+        println!("There is no index.html; `--open-listing` shows what the folder holds.");
+    }
+    if Reach::of_addresses(&server.addresses()) == Reach::ThisMachine && serve.listen.is_empty() {
+        println!("Only this machine can connect; `-l PORT` shares the folder with the network.");
+    }
+    if serve.qr {
+        let link = links.iter().find(|link| addresses::is_for_others(link)).or(links.first());
+        let link = link.ok_or_else(|| Problem::new("--qr: there is no address to show"))?;
+        print!("\n{}\n{link}\n", qr::code(link)?);
+    }
+    Ok(())
+}
+
+/// Whether an address only leads to the one with TLS.
+fn is_redirect(address: &ListenAddress, https: &Https, serve: &Serve) -> bool {
+    let is_80 = matches!(address, ListenAddress::Tcp(at) if at.port() == 80);
+    is_80 && matches!(https, Https::Named(_)) && serve.listen.is_empty()
+}

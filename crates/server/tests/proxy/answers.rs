@@ -1,0 +1,193 @@
+//! What a client gets: fields, places with another name, errors, `X-Accel-…` (U1, U5).
+
+use sekisho_testkit::{Server, Tree};
+
+use crate::backend::Backend;
+use crate::common::{BINARY, http, serve};
+
+/// A server that answers with what stands in the query of the request: `status` and a field.
+fn told() -> Backend {
+    Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            let target = head.split(' ').nth(1).unwrap_or_default();
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            let decoded = query.replace("%20", " ").replace("%7C", "\r\n").replace('|', "\r\n");
+            let status = path.rsplit('/').next().unwrap_or_default();
+            let fields = if decoded.is_empty() { String::new() } else { format!("{decoded}\r\n") };
+            connection.answer(&format!("{status} Told"), &fields, "body");
+        }
+    })
+}
+
+#[test]
+fn fields_are_hidden_passed_and_renamed() {
+    let backend = told();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "location / {{ proxy_pass http://{to}; }}
+             location /app/ {{
+               proxy_pass http://{to}/inner/;
+               proxy_hide_header X-Secret; proxy_pass_header Server;
+               proxy_cookie_path /inner/ /app/; proxy_cookie_domain inner.example outer.example;
+               proxy_cookie_flags session secure httponly samesite=lax;
+             }}
+             location /redirect/ {{
+               proxy_pass http://{to};
+               proxy_redirect http://elsewhere/ /here/;
+               proxy_redirect ~^(http://[^:]+):\\d+(/.+)$ $1$2?from=$host;
+             }}
+             location /off/ {{ proxy_pass http://{to}; proxy_redirect off; }}"
+        ),
+    );
+    let mut client = server.connect();
+    let response = client.get("/200?X-Secret:%20s|Date:%20never|X-Pad:%20p|X-Accel-Expires:%200");
+    assert_eq!(response.field("x-secret"), Some("s"));
+    assert_ne!(response.field("date"), Some("never"));
+    assert_eq!((response.field("x-pad"), response.field("x-accel-expires")), (None, None));
+    let response = client.get("/app/200?X-Secret:%20s|Server:%20inner");
+    assert_eq!(response.field("x-secret"), None);
+    assert_eq!(response.fields_named("server"), ["inner"]);
+    let cookie = |client: &mut sekisho_testkit::Client, value: &str| {
+        let response = client.get(&format!("/app/200?Set-Cookie:%20{value}"));
+        response.field("set-cookie").unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        cookie(&mut client, "session=1;%20Path=/inner/x;%20Domain=inner.example"),
+        "session=1; Path=/app/x; Domain=outer.example; Secure; HttpOnly; SameSite=Lax"
+    );
+    assert_eq!(cookie(&mut client, "other=1;%20Path=/"), "other=1; Path=/");
+    let location = |client: &mut sekisho_testkit::Client, path: &str, place: &str| {
+        let response = client.get(&format!("{path}302?Location:%20{place}"));
+        assert_eq!(response.status, 302);
+        response.field("location").unwrap_or_default().to_owned()
+    };
+    assert_eq!(location(&mut client, "/app/", &format!("http://{to}/inner/next")), "/app/next");
+    assert_eq!(location(&mut client, "/", &format!("http://{to}/next")), "/next");
+    assert_eq!(location(&mut client, "/redirect/", "http://elsewhere/a"), "/here/a");
+    assert_eq!(
+        location(&mut client, "/redirect/", "http://a.example:81/b"),
+        "http://a.example/b?from=localhost"
+    );
+    let same = format!("http://{to}/next");
+    assert_eq!(location(&mut client, "/off/", &same), same);
+}
+
+#[test]
+fn errors_of_a_server_are_its_own_or_ours() {
+    let backend = told();
+    let to = backend.address();
+    let tree = Tree::new();
+    tree.file("root/own.html", "own page");
+    let server = serve(
+        tree,
+        &format!(
+            "error_page 404 502 /own.html; location = /own.html {{ }}
+             location / {{ proxy_pass http://{to}; }}
+             location /ours/ {{ proxy_pass http://{to}; proxy_intercept_errors on; }}"
+        ),
+    );
+    let mut client = server.connect();
+    assert_eq!(client.get("/404").text(), "body");
+    let response = client.get("/ours/404");
+    assert_eq!((response.status, response.text().as_str()), (404, "own page"));
+    // There is no page for it.
+    assert_eq!(client.get("/ours/403").text(), "body");
+    assert_eq!(client.get("/ours/200").text(), "body");
+}
+
+/// What a server asks of us by fields.
+#[test]
+fn a_server_hands_over_to_a_file() {
+    let backend = told();
+    let to = backend.address();
+    let tree = Tree::new();
+    tree.file("root/kept/file.txt", "from the disk");
+    let server = serve(
+        tree,
+        &format!(
+            "location /kept/ {{ internal; }}
+             location / {{ proxy_pass http://{to}; }}
+             location /ignored/ {{ proxy_pass http://{to}; proxy_ignore_headers X-Accel-Redirect; }}"
+        ),
+    );
+    let mut client = server.connect();
+    assert_eq!(client.get("/200?X-Accel-Redirect:%20/kept/file.txt").text(), "from the disk");
+    assert_eq!(client.get("/ignored/200?X-Accel-Redirect:%20/kept/file.txt").text(), "body");
+    assert_eq!(client.get("/kept/file.txt").status, 404);
+    let typed = client.get("/200?Content-Type:%20text/html|X-Accel-Charset:%20koi8-r");
+    assert_eq!(typed.field("content-type"), Some("text/html; charset=koi8-r"));
+}
+
+/// HEAD, bodies without a length, and answers without a body.
+#[test]
+fn answers_have_the_form_that_they_had() {
+    let backend = Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            match head.split(' ').nth(1) {
+                Some("/chunks") => {
+                    connection.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+                }
+                Some("/close") => {
+                    connection.send("HTTP/1.1 200 OK\r\n\r\nto the end");
+                    return connection.close();
+                }
+                Some("/none") => connection.send("HTTP/1.1 204 No Content\r\n\r\n"),
+                Some("/not") => connection.send("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n"),
+                Some("/early") => {
+                    connection.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+                    connection.answer("200 OK", "", "late");
+                }
+                _ if head.starts_with("HEAD") => {
+                    connection.send("HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
+                }
+                _ => connection.answer("200 OK", "", "plain"),
+            }
+        }
+    });
+    let to = backend.address();
+    let body = format!(
+        "upstream back {{ server {to}; keepalive 2; }}
+         server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://back; }} }}"
+    );
+    let server = Server::start_in(Tree::new(), BINARY, &http(&body));
+    let mut client = server.connect();
+    assert_eq!(client.get("/chunks").text(), "abcde");
+    assert_eq!(client.get("/close").text(), "to the end");
+    assert_eq!(client.get("/none").status, 204);
+    assert_eq!(client.get("/not").field("etag"), Some("\"x\""));
+    client.send("HEAD /head HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.read_head_response().field("content-length"), Some("77"));
+    assert_eq!(client.get("/plain").text(), "plain");
+    // One before it, and the one.
+    client.send("GET /early HTTP/1.1\r\nHost: a\r\n\r\n");
+    let hints = client.read_head_response();
+    assert_eq!((hints.status, hints.field("link")), (103, Some("</a>")));
+    assert_eq!(client.read_response().text(), "late");
+    assert_eq!(backend.connections(), 2, "all but the closed one were kept");
+}
+
+/// The access log knows whom was asked, and how long it took.
+#[test]
+fn servers_are_logged() {
+    let backend = Backend::saying("x");
+    let (to, dead) = (backend.address(), crate::backend::nobody());
+    let body = format!(
+        "log_format up '$upstream_addr|$upstream_status|$upstream_response_time|$upstream_connect_time|$upstream_http_x_a|$upstream_response_length';
+         upstream back {{ server {dead}; server {to} backup; }}
+         server {{ listen 127.0.0.1:{{port}}; access_log {{dir}}/up.log up; location / {{ proxy_pass http://back; }} }}"
+    );
+    let server = Server::start_in(Tree::new(), BINARY, &http(&body));
+    assert_eq!(server.connect().get("/").text(), "x");
+    let mut line = String::new();
+    sekisho_testkit::eventually("the line", crate::common::LONG, || {
+        line = server.log("up.log");
+        !line.is_empty()
+    });
+    let parts: Vec<&str> = line.trim().split('|').collect();
+    assert_eq!(parts[0], format!("{dead}, {to}"), "{line}");
+    assert_eq!(parts[1], "502, 200", "{line}");
+    assert!(parts[2].starts_with("0.") && parts[3].starts_with("-, 0."), "{line}");
+    assert_eq!((parts[4], parts[5]), ("-", "0, 1"), "{line}");
+}

@@ -1,0 +1,15 @@
+//! Requests that are passed to other servers, over the real binary and real sockets (U1–U6).
+#![forbid(unsafe_code)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod answers;
+mod backend;
+mod balance;
+mod bodies;
+mod failures;
+mod gateways;
+mod peers;
+mod requests;
+mod tunnel;

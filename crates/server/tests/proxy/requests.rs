@@ -1,0 +1,132 @@
+//! What a server is asked: the target, the fields, the host (N1, U3).
+
+use sekisho_testkit::{Server, Tree};
+
+use crate::backend::Backend;
+use crate::common::{BINARY, http, serve};
+
+fn echo() -> Backend {
+    Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            connection.answer("200 OK", "", head);
+        }
+    })
+}
+
+/// N1: nginx's rules for the URI of `proxy_pass`.
+#[test]
+fn the_target_is_made_by_the_rules_of_nginx() {
+    let backend = echo();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "location / {{ proxy_pass http://{to}; }}
+             location /name/ {{ proxy_pass http://{to}/remote/; }}
+             location /bare {{ proxy_pass http://{to}/; }}
+             location /some/path/ {{ proxy_pass http://{to}; }}
+             location /moved/ {{ rewrite ^/moved/(.*)$ /to/$1?more=1 break; proxy_pass http://{to}; }}
+             location /var/ {{ set $where /there; proxy_pass http://{to}$where$is_args$args; }}
+             location ~ [.]php$ {{ proxy_pass http://{to}; }}
+             location @named {{ proxy_pass http://{to}; }}
+             location /try/ {{ try_files $uri @named; }}"
+        ),
+    );
+    let mut client = server.connect();
+    for (asked, expected) in [
+        ("/a%20b/../c?x=%20", "/a%20b/../c?x=%20"),
+        ("/name/one/two?x", "/remote/one/two?x"),
+        ("/name/a%20b", "/remote/a%20b"),
+        ("/name/../name/z", "/remote/z"),
+        ("/bare", "/"),
+        ("/bare/x", "//x"),
+        ("/some/path/x", "/some/path/x"),
+        ("/moved/a%20b", "/to/a%20b?more=1"),
+        ("/var/x?q=1", "/there?q=1"),
+        ("/a.php/../b.php?z", "/a.php/../b.php?z"),
+        ("/try/not%2fthere?q", "/try/not%2fthere?q"),
+    ] {
+        let response = client.get(asked);
+        assert_eq!(response.status, 200, "{asked}: {}", server.log("error.log"));
+        let line = response.text().lines().next().unwrap_or_default().to_owned();
+        assert_eq!(line, format!("GET {expected} HTTP/1.1"), "{asked}");
+    }
+}
+
+/// U3: what is about the client's connection goes no further; what `proxy_set_header` says takes the place of the
+/// client's.
+#[test]
+fn fields_are_passed_on_and_replaced() {
+    let backend = echo();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "proxy_set_header X-Outer outer;
+             location / {{ proxy_pass http://{to}; }}
+             location /own/ {{
+               proxy_pass http://{to};
+               proxy_set_header Host $host:$server_port;
+               proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+               proxy_set_header X-Forwarded-Proto $scheme;
+               proxy_set_header Cookie \"\";
+               proxy_set_header X-Empty $arg_nothing;
+             }}
+             location /none/ {{ proxy_pass http://{to}; proxy_pass_request_headers off; }}
+             location /ten/ {{ proxy_pass http://{to}; proxy_http_version 1.0; proxy_method patch; }}"
+        ),
+    );
+    let mut client = server.connect();
+    let fields = "Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\nKeep-Alive: 9\r\nUpgrade: h2c\r\n\
+                  X-Forwarded-For: 10.0.0.1\r\nCookie: a=b\r\nX-Mine: yes\r\n";
+    let plain = client.request("GET", "/", fields).text();
+    for gone in ["x-hop", "te:", "keep-alive:", "upgrade:"] {
+        assert!(!plain.to_ascii_lowercase().contains(gone), "{gone} in {plain}");
+    }
+    for kept in ["X-Mine: yes", "Cookie: a=b", "X-Outer: outer", "X-Forwarded-For: 10.0.0.1"] {
+        assert!(plain.contains(kept), "{kept} not in {plain}");
+    }
+    assert!(plain.contains(&format!("Host: {to}\r\n")), "{plain}");
+    let own = client.request("GET", "/own/", fields).text();
+    let port = server.address().port();
+    for kept in [
+        "X-Mine: yes",
+        "X-Forwarded-For: 10.0.0.1, 127.0.0.1",
+        "X-Forwarded-Proto: http",
+        &format!("Host: localhost:{port}"),
+    ] {
+        assert!(own.contains(kept), "{kept} not in {own}");
+    }
+    // A list of its own takes the place of the one around it.
+    assert!(
+        !own.contains("X-Outer") && !own.contains("Cookie") && !own.contains("X-Empty"),
+        "{own}"
+    );
+    let none = client.request("GET", "/none/", fields).text();
+    assert!(!none.contains("X-Mine") && none.contains("X-Outer"), "{none}");
+    let ten = client.request("GET", "/ten/", "").text();
+    assert!(ten.starts_with("PATCH /ten/ HTTP/1.0\r\n"), "{ten}");
+}
+
+/// Variables say whom to ask: a group, an address.
+#[test]
+fn variables_name_a_group_or_an_address() {
+    let (one, two) = (Backend::saying("one"), Backend::saying("two"));
+    let body = format!(
+        "upstream first {{ server {}; }}
+         server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://$arg_to; add_header X-To \"$proxy_host $proxy_port\"; }} }}",
+        one.address(),
+    );
+    let server = Server::start_in(Tree::new(), BINARY, &http(&body));
+    let mut client = server.connect();
+    let response = client.get("/?to=first");
+    assert_eq!((response.text().as_str(), response.field("x-to")), ("one", Some("first 80")));
+    let address = two.address();
+    let response = client.get(&format!("/?to={address}"));
+    assert_eq!(response.text(), "two");
+    assert_eq!(response.field("x-to"), Some(format!("{address} {}", address.port()).as_str()));
+    assert_eq!(client.get("/?to=nosuch.invalid").status, 502);
+    assert_eq!(client.get("/?to=").status, 500);
+    let log = server.log("error.log");
+    assert!(log.contains("no resolver defined to resolve nosuch.invalid"), "{log}");
+}

@@ -1,0 +1,109 @@
+//! WebSocket and other protocols that a connection is switched to (U6).
+
+use std::time::Duration;
+
+use sekisho_testkit::{Tree, eventually};
+
+use crate::backend::Backend;
+use crate::common::{LONG, serve};
+
+const ASK: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
+/// nginx's recipe.
+fn recipe(backend: &Backend, more: &str) -> sekisho_testkit::Server {
+    serve(
+        Tree::new(),
+        &format!(
+            "location / {{ proxy_pass http://{}; proxy_http_version 1.1;
+               proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection \"upgrade\"; {more} }}",
+            backend.address()
+        ),
+    )
+}
+
+fn echo() -> Backend {
+    Backend::start(|connection| {
+        let head = connection.request().unwrap_or_default();
+        if !head.contains("Upgrade: websocket") {
+            return connection.answer("400 Bad Request", "", "no upgrade");
+        }
+        connection.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Accept: HSmrc0sMlYUkAGmm5OPpG2HaGWk=\r\n\r\nhello",
+        );
+        while connection.more().is_some() {
+            let bytes = connection.take_unread();
+            connection.send(bytes);
+        }
+        connection.close();
+    })
+}
+
+#[test]
+fn bytes_go_both_ways_after_an_upgrade() {
+    let backend = echo();
+    let server = recipe(&backend, "");
+    let mut client = server.connect();
+    client.send(ASK);
+    let response = client.read_head_response();
+    assert_eq!(response.status, 101, "{}", server.log("error.log"));
+    assert_eq!(response.field("upgrade"), Some("websocket"));
+    assert_eq!(response.field("sec-websocket-accept"), Some("HSmrc0sMlYUkAGmm5OPpG2HaGWk="));
+    assert_eq!(client.read_bytes(5), b"hello");
+    for round in 0..20 {
+        let message = vec![round; 1 + usize::from(round) * 1000];
+        client.send(&message);
+        assert!(client.read_bytes(message.len()) == message);
+    }
+    // What was said last still arrives, and then the end.
+    client.send("bye").half_close();
+    client.expect_closed(LONG);
+}
+
+#[test]
+fn the_end_of_a_server_ends_the_tunnel() {
+    let backend = Backend::start(|connection| {
+        connection.request();
+        connection.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nlast",
+        );
+        connection.close();
+    });
+    let server = recipe(&backend, "");
+    let mut client = server.connect();
+    client.send(ASK);
+    assert_eq!(client.read_head_response().status, 101);
+    let (bytes, _) = client.read_to_end();
+    assert!(bytes.ends_with(b"last"), "{bytes:?}");
+}
+
+/// T2: silence ends a tunnel after `proxy_read_timeout`.
+#[test]
+fn a_silent_tunnel_ends() {
+    let backend = echo();
+    let server = recipe(&backend, "proxy_read_timeout 500ms;");
+    let mut client = server.connect();
+    client.send(ASK);
+    assert_eq!(client.read_head_response().status, 101);
+    assert_eq!(client.read_bytes(5), b"hello");
+    client.expect_closed(Duration::from_secs(30));
+    let log = server.log("error.log");
+    let words = "upstream timed out (110: Connection timed out) while proxying upgraded connection";
+    assert!(log.contains(words), "{log}");
+}
+
+/// A client that goes takes its tunnel along; what does not ask for one gets an answer.
+#[test]
+fn a_client_that_goes_ends_the_tunnel() {
+    let backend = echo();
+    let server = recipe(&backend, "");
+    let before = server.fds();
+    let mut client = server.connect();
+    client.send(ASK);
+    assert_eq!(client.read_head_response().status, 101);
+    client.reset();
+    eventually("the end", LONG, || server.fds() <= before + 1);
+    let response = server.connect().get("/plain");
+    assert_eq!((response.status, response.text().as_str()), (400, "no upgrade"));
+}

@@ -1,0 +1,198 @@
+//! `sekisho serve`: what its options do, by the program itself.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+
+use common::{BINARY, LONG, Process, own_address};
+use rustix::process::Signal;
+use sekisho_testkit::{Client, Tree, eventually, have, run};
+
+/// A server of `root`, with these options, and what it has said.
+fn serve(tree: Tree, options: &[&str]) -> (Process, String) {
+    let process = Process::start(tree, &[&["serve", "root", "--quiet"], options].concat());
+    eventually("it says where it serves", LONG, || {
+        process.tree().text("stdout").contains("http://")
+            || process.tree().text("stderr").contains("sekisho:")
+    });
+    let said = process.tree().text("stdout");
+    assert!(said.contains("http://"), "{}", process.tree().text("stderr"));
+    (process, said)
+}
+
+fn tree() -> Tree {
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello ".repeat(1000));
+    tree.file("root/sub/b.txt", "below");
+    tree
+}
+
+/// A port that is free in both families.
+fn free_port() -> u16 {
+    let found = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|it| it.local_addr());
+    found.expect("a port").port()
+}
+
+/// O1: a port alone means this machine's every address, of both families, and those that are printed work.
+#[test]
+fn a_port_alone_is_every_address_and_each_that_is_printed_works() {
+    let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    for form in ["PORT", "[::]:PORT", ":PORT"] {
+        let port = free_port();
+        let listen = form.replace("PORT", &port.to_string());
+        let (_server, said) = serve(tree(), &["-l", &listen]);
+        let addresses: Vec<SocketAddr> = said
+            .split("http://")
+            .skip(1)
+            .filter_map(|rest| rest.split('/').next()?.parse().ok())
+            .collect();
+        assert!(addresses.contains(&SocketAddr::from((Ipv4Addr::LOCALHOST, port))), "{said}");
+        let is_there = addresses.contains(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)));
+        assert_eq!(is_there, has_ipv6, "{said}");
+        for address in addresses {
+            assert_eq!(Client::connect(address).get("/sub/b.txt").text(), "below", "{address}");
+        }
+    }
+}
+
+/// O1: any free port, and this machine only unless something else is said.
+#[test]
+fn a_port_may_be_any_that_is_free() {
+    for options in [&["-p", "0"][..], &["--port", "0", "-l", "127.0.0.1"], &["-l", "127.0.0.1:0"]] {
+        let (mut server, said) = serve(tree(), options);
+        let address = server.address();
+        assert!(address.ip().is_loopback() && address.port() != 0, "{said}");
+        assert_eq!(Client::connect(address).get("/sub/b.txt").text(), "below");
+    }
+}
+
+/// O1: a password is asked for; nothing of it is left when the server ends.
+#[test]
+fn a_password_is_asked_for_and_leaves_nothing() {
+    let temp = Tree::new();
+    let folder = temp.folder("temp");
+    let address = own_address(18_090);
+    let tree = tree();
+    tree.file("word", "secret word\n");
+    let line = format!(
+        "cd '{}' && TMPDIR='{}' exec {BINARY} serve root --quiet -l {address} --password kim < word",
+        tree.dir().display(),
+        folder.display()
+    );
+    let mut child = std::process::Command::new("sh").args(["-c", &line]).spawn().expect("started");
+    eventually("it listens", LONG, || std::net::TcpStream::connect(address).is_ok());
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/sub/b.txt").status, 401);
+    // kim:secret word, kim:wrong
+    for (credentials, status) in [("a2ltOnNlY3JldCB3b3Jk", 200), ("a2ltOndyb25n", 401)] {
+        let fields = format!("Authorization: Basic {credentials}\r\n");
+        assert_eq!(client.request("GET", "/sub/b.txt", &fields).status, status);
+    }
+    assert_eq!(temp.names("temp").len(), 1);
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, Signal::QUIT).expect("it runs");
+    assert!(child.wait().expect("ended").success());
+    assert_eq!(temp.names("temp"), [""; 0]);
+}
+
+/// O1: what everybody in the network may change is warned of, unless there is a password.
+#[test]
+fn an_open_folder_that_may_be_changed_is_warned_of() {
+    let port = free_port().to_string();
+    for (options, is_warned) in [
+        (&["-l", &port, "--upload"][..], true),
+        (&["-l", &port, "--webdav"], true),
+        (&["-l", &port, "--delete", "--password", "kim:x"], false),
+        (&["-l", &port], false),
+        (&["-p", &port, "--upload", "--delete"], false),
+    ] {
+        let (server, _) = serve(tree(), options);
+        let warned = server.tree().text("stderr").contains("WARNING: everybody");
+        assert_eq!(warned, is_warned, "{options:?}");
+    }
+}
+
+/// O1: the other options.
+#[test]
+fn options_do_what_they_say() {
+    let listen = own_address(18_091).to_string();
+    let with = |options: &[&str]| {
+        let files = tree();
+        files.file("root/index.html", "the page");
+        let (mut server, said) = serve(files, &[&["-l", &listen], options].concat());
+        let client = Client::connect(server.address());
+        (server, client, said)
+    };
+    let (server, mut client, _) = with(&["--spa"]);
+    assert_eq!(client.get("/some/route").text(), "the page");
+    assert_eq!(client.get("/sub/b.txt").text(), "below");
+    drop(server);
+
+    let (server, mut client, _) = with(&["--cors"]);
+    let answer = client.request("GET", "/sub/b.txt", "Origin: https://app.example\r\n");
+    assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
+    assert_eq!(answer.field("access-control-allow-methods"), None);
+    let preflight = "Origin: https://app.example\r\nAccess-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range\r\n";
+    let answer = client.request("OPTIONS", "/sub/b.txt", preflight);
+    assert_eq!(answer.status, 204);
+    assert_eq!(answer.field("access-control-allow-methods"), Some("GET, HEAD, OPTIONS"));
+    assert_eq!(answer.field("access-control-allow-headers"), Some("range"));
+    drop(server);
+
+    for (option, coding) in
+        [("--compress", Some("gzip")), ("--compress=on", Some("gzip")), ("--compress=off", None)]
+    {
+        let (_server, mut client, _) = with(&[option]);
+        let answer = client.request("GET", "/a.txt", "Accept-Encoding: gzip\r\n");
+        assert_eq!(answer.field("content-encoding"), coding, "{option}");
+    }
+
+    let (server, mut client, said) = with(&["--archive", "--title", "Kim's <files>", "--qr"]);
+    let page = client.get("/sub/").text();
+    assert!(page.contains("<title>Kim&#39;s &lt;files&gt; /sub/</title>"), "{page}");
+    assert!(page.contains("?download=zip"));
+    assert_eq!(client.get("/sub/?download=tar").field("content-type"), Some("application/x-tar"));
+    assert!(said.contains('\u{2580}') && said.contains("\u{1b}[30;47m"), "{said}");
+    drop(server);
+
+    let (server, mut client, _) = with(&["--upload", "--delete"]);
+    let put = |client: &mut Client, fields: &str| {
+        client.request_with_body("PUT", "/sub/b.txt", fields, "new").status
+    };
+    assert_eq!(put(&mut client, ""), 201, "beside the old one");
+    assert_eq!(server.tree().text("root/sub/b.txt"), "below");
+    assert_eq!(put(&mut client, "If-Match: *\r\n"), 204, "in its place");
+    assert_eq!(server.tree().text("root/sub/b.txt"), "new");
+    assert_eq!(client.request("DELETE", "/sub/", "").status, 204, "with its content");
+    drop(server);
+
+    let (server, mut client, _) = with(&["--upload"]);
+    assert_eq!(
+        put(&mut client, "If-Match: *\r\n"),
+        201,
+        "nothing is replaced by who may not delete"
+    );
+    assert_eq!(server.tree().text("root/sub/b.txt"), "below");
+}
+
+/// O1, RFC 4918
+#[test]
+fn webdav_needs_no_configuration() {
+    if !have("rclone") {
+        return;
+    }
+    let listen = own_address(18_092).to_string();
+    let (mut server, said) =
+        serve(tree(), &["-l", &listen, "--webdav", "--password", "kim:secret"]);
+    assert!(said.contains("WebDAV"), "{said}");
+    let url = format!("--webdav-url=http://{}/", server.address());
+    let back = server.tree().path("back").display().to_string();
+    let hidden = run("rclone", &["obscure", "secret"], LONG).stdout.trim().to_owned();
+    let pass = format!("--webdav-pass={hidden}");
+    let arguments =
+        ["--config=/dev/null", &url, "--webdav-user=kim", &pass, "copy", ":webdav:", &back];
+    let copied = run("rclone", &arguments, LONG);
+    assert_eq!(copied.code(), 0, "{}", copied.stderr);
+    assert_eq!(server.tree().text("back/sub/b.txt"), "below");
+}

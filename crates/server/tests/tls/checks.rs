@@ -1,0 +1,106 @@
+//! What scanners look for, asked by OpenSSL: versions, suites, renegotiation, resumption, staples, encrypted keys.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use sekisho_testkit::{Server, Tree};
+
+use crate::common::BINARY;
+use crate::support::{Speech, can_make_certificates, certificate, openssl, serve, site};
+
+/// What `openssl s_client` says, and whether it was content.
+fn s_client(server: &Server, arguments: &[&str], input: &str) -> (bool, String) {
+    let mut child = Command::new("openssl")
+        .args(["s_client", "-servername", "a.test", "-connect"])
+        .arg(server.address().to_string())
+        .args(arguments)
+        .current_dir(server.tree().dir())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("openssl runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // It may have gone already.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("openssl ends");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn only_versions_and_suites_that_are_safe_are_spoken() {
+    // S1, V32
+    if !can_make_certificates() {
+        return;
+    }
+    let server = serve(Tree::new(), "location / { return 200 yes; }");
+    let weak =
+        "AES128-SHA:AES128-GCM-SHA256:ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-SHA@SECLEVEL=0";
+    let table: [(&[&str], bool); 6] = [
+        (&["-tls1_3"], true),
+        (&["-tls1_2"], true),
+        (&["-tls1_1", "-cipher", "ALL@SECLEVEL=0"], false),
+        (&["-tls1", "-cipher", "ALL@SECLEVEL=0"], false),
+        (&["-tls1_2", "-cipher", weak], false),
+        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"], true),
+    ];
+    for (arguments, expected) in table {
+        let (is_good, said) = s_client(&server, arguments, "");
+        assert_eq!(is_good, expected, "{arguments:?}: {said}");
+        assert!(!is_good || said.contains("Compression: NONE"), "{said}");
+    }
+}
+
+#[test]
+fn a_session_is_not_negotiated_anew_and_is_resumed() {
+    // S1, S4, V32
+    if !can_make_certificates() {
+        return;
+    }
+    let server = serve(Tree::new(), "location / { return 200 answered; }");
+    let (_, said) = s_client(&server, &["-tls1_2"], "R\nGET / HTTP/1.0\r\n\r\n");
+    assert!(said.contains("RENEGOTIATING"), "{said}");
+    assert!(!said.contains("answered"), "{said}");
+    let ask = "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n";
+    for version in ["-tls1_2", "-tls1_3"] {
+        let first = s_client(&server, &[version, "-ign_eof", "-sess_out", "session"], ask);
+        assert!(first.1.contains("answered") && first.1.contains("New, TLSv1."), "{}", first.1);
+        let again = s_client(&server, &[version, "-ign_eof", "-sess_in", "session"], ask);
+        assert!(again.1.contains("answered") && again.1.contains("Reused, TLSv1."), "{}", again.1);
+    }
+}
+
+#[test]
+fn a_key_with_a_password_is_opened() {
+    if !can_make_certificates() {
+        return;
+    }
+    let tree = Tree::new();
+    certificate(&tree, "a.test", "30");
+    let to =
+        ["pkcs8", "-topk8", "-in", "a.test.key", "-out", "new.key", "-passout", "pass:se cret"];
+    openssl(&tree, &to);
+    std::fs::rename(tree.path("new.key"), tree.path("a.test.key")).expect("renamed");
+    tree.file("passwords", "wrong\nse cret\n");
+    tree.file("others", "wrong\n");
+    let failed = |tree: Tree, body: &str| {
+        let failed = Server::try_start(tree, BINARY, &site(body), &[]).expect_err("it ends");
+        failed.stderr
+    };
+    let copy = |tree: &Tree| {
+        let other = Tree::new();
+        for name in ["a.test.key", "a.test.pem", "others"] {
+            other.file(name, tree.read(name));
+        }
+        other
+    };
+    let said = failed(copy(&tree), "");
+    assert!(said.contains("is encrypted: name its password by \"ssl_password_file\""), "{said}");
+    let said = failed(copy(&tree), "ssl_password_file {dir}/others;");
+    assert!(said.contains("is opened by no password in"), "{said}");
+    let server = serve(tree, "ssl_password_file {dir}/passwords; return 200 opened;");
+    let mut client = Speech::default().connect(server.address(), "a.test").expect("a handshake");
+    assert_eq!(client.get("/", "a.test").1, "opened");
+}
