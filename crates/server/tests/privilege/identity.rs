@@ -245,6 +245,7 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
     // As soon as it can, nothing is said.
     server.tree().mode("private", 0o755);
     server.tree().mode("root/up", 0o777);
+    server.tree().folder("private/none");
     let tested = run(BINARY, &["-t", "-c", &path], LONG);
     assert!(!tested.stderr.contains("warning"), "{}", tested.stderr);
 }
