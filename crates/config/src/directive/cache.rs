@@ -335,3 +335,80 @@ fn use_stale(d: &Directive<'_>) -> Result<UseStale, Fault> {
     }
     Ok(if is_off { UseStale::default() } else { UseStale::new(conditions, while_updating) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Config, Memory, Options, load};
+
+    fn loaded(path: &str, body: &str) -> Result<Config, String> {
+        let text = format!(
+            "http {{ {path} server {{ listen 80; location / {{ proxy_pass http://127.0.0.1:1; {body} }} }} }}"
+        );
+        let source = Memory::of("/c.conf", &text);
+        let outcome = load("/c.conf".as_ref(), &Options::new("/"), &source);
+        let said: String = outcome.reports.iter().map(|report| report.render(false)).collect();
+        outcome.config.ok_or(said)
+    }
+
+    #[test]
+    fn a_cache_has_a_folder_and_bounds() {
+        let path = "proxy_cache_path /x levels=1:2 keys_zone=a:1m max_size=1k inactive=2m use_temp_path=off;";
+        let config = loaded(path, "proxy_cache a; proxy_cache_valid 5; proxy_cache_valid 404 any 1m;");
+        let config = config.expect("it is right");
+        let cache = &config.http.caches[0];
+        assert_eq!((cache.name.as_str(), cache.levels.as_slice()), ("a", &[1, 2][..]));
+        assert_eq!(cache.settings.bytes_max, Some(1024));
+        assert_eq!((cache.settings.keys_max, cache.settings.inactive), (8192, Duration::from_mins(2)));
+        let passes = config.http.locations.iter().filter_map(|it| it.settings.pass.as_deref());
+        let caching = passes.map(|pass| &pass.forward.caching).next().expect("it passes requests");
+        assert_eq!(caching.cache, Some(CacheId(0)));
+        let of = ValidFor::Status;
+        let valid = [(of(200), 5), (of(301), 5), (of(302), 5), (of(404), 60), (ValidFor::Any, 60)];
+        assert_eq!(caching.rules.valid, valid);
+        assert!(caching.convert_head && !caching.lock);
+        assert_eq!(caching.lock_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn mistakes_are_found() {
+        const PATH: &str = "proxy_cache_path /x keys_zone=a:1m;";
+        for (path, body, expected) in [
+            ("", "proxy_cache a;", "zone \"a\" is unknown"),
+            (PATH, "proxy_cache $host;", "is not supported yet"),
+            ("scgi_cache_path /x keys_zone=a:1m;", "proxy_cache a;", "for a different use"),
+            ("proxy_cache_path /x;", "", "must have \"keys_zone\""),
+            ("proxy_cache_path /x keys_zone=a;", "", "invalid keys zone size"),
+            ("proxy_cache_path /x keys_zone=a:1k;", "", "invalid keys zone size"),
+            ("proxy_cache_path /x keys_zone=a:1m levels=3;", "", "invalid \"levels\""),
+            ("proxy_cache_path /x keys_zone=a:1m levels=1:1:1:1;", "", "invalid \"levels\""),
+            ("proxy_cache_path /x keys_zone=a:1m odd=1;", "", "invalid parameter"),
+            ("proxy_cache_path /x keys_zone=a:1m min_free=1m;", "", "is not supported yet"),
+            (
+                "proxy_cache_path /x keys_zone=a:1m; proxy_cache_path /y keys_zone=a:1m;",
+                "",
+                "is defined already",
+            ),
+            (
+                "proxy_cache_path /x keys_zone=a:1m; proxy_cache_path /x keys_zone=b:1m;",
+                "",
+                "in this folder already",
+            ),
+            (PATH, "proxy_cache_valid 200;", ""),
+            (PATH, "proxy_cache_valid 99 1m;", "invalid status"),
+            (PATH, "proxy_cache_valid 200 soon;", "invalid time value"),
+            (PATH, "proxy_cache_methods PUT;", "invalid value"),
+            (PATH, "proxy_cache_use_stale sometimes;", "invalid value"),
+        ] {
+            match loaded(path, body) {
+                Ok(_) => assert!(expected.is_empty(), "{path} {body} is accepted"),
+                Err(said) => assert!(
+                    !expected.is_empty() && said.contains(expected),
+                    "{path} {body}: {said}"
+                ),
+            }
+        }
+    }
+}

@@ -243,8 +243,12 @@ impl CachedTask {
 
     fn serving_failed(&mut self, error: &io::Error) -> Progress {
         self.report(Level::Crit, &format!("cannot give an answer from the cache: {error}"));
-        let (cache, key) = (Arc::clone(&self.question.cache), self.question.key);
-        spawn_blocking(move || cache.remove(key));
+        if let State::Serving(serving) = &self.state {
+            // A variant lies under its own name, or under that of the key where it was the first.
+            let slots = [self.question.key, Key(serving.kept.entry.variant)];
+            let cache = Arc::clone(&self.question.cache);
+            spawn_blocking(move || slots.map(|slot| cache.remove(slot)));
+        }
         self.is_over = true;
         Progress::Break
     }
@@ -388,15 +392,11 @@ impl Task for CachedTask {
         if cause == Cause::ClientLost && self.goes_on() {
             return;
         }
-        match (&self.state, &mut self.task) {
-            (State::Asking, Some(task)) => {
-                self.is_over = true;
-                task.cancel(cause, now);
-            }
-            _ => {
-                self.is_over = true;
-                self.state = State::Cancelled;
-            }
+        self.is_over = true;
+        if let (State::Asking, Some(task)) = (&self.state, &mut self.task) {
+            task.cancel(cause, now);
+        } else {
+            self.state = State::Cancelled;
         }
     }
 }
