@@ -347,7 +347,7 @@ mod tests {
         let text = format!(
             "http {{ {path} server {{ listen 80; location / {{ proxy_pass http://127.0.0.1:1; {body} }} }} }}"
         );
-        let source = Memory::of("/c.conf", &text);
+        let source = Memory::of("/c.conf", text.as_str());
         let outcome = load("/c.conf".as_ref(), &Options::new("/"), &source);
         let said: String = outcome.reports.iter().map(|report| report.render(false)).collect();
         outcome.config.ok_or(said)
@@ -356,12 +356,16 @@ mod tests {
     #[test]
     fn a_cache_has_a_folder_and_bounds() {
         let path = "proxy_cache_path /x levels=1:2 keys_zone=a:1m max_size=1k inactive=2m use_temp_path=off;";
-        let config = loaded(path, "proxy_cache a; proxy_cache_valid 5; proxy_cache_valid 404 any 1m;");
+        let config =
+            loaded(path, "proxy_cache a; proxy_cache_valid 5; proxy_cache_valid 404 any 1m;");
         let config = config.expect("it is right");
         let cache = &config.http.caches[0];
         assert_eq!((cache.name.as_str(), cache.levels.as_slice()), ("a", &[1, 2][..]));
         assert_eq!(cache.settings.bytes_max, Some(1024));
-        assert_eq!((cache.settings.keys_max, cache.settings.inactive), (8192, Duration::from_mins(2)));
+        assert_eq!(
+            (cache.settings.keys_max, cache.settings.inactive),
+            (8192, Duration::from_mins(2))
+        );
         let passes = config.http.locations.iter().filter_map(|it| it.settings.pass.as_deref());
         let caching = passes.map(|pass| &pass.forward.caching).next().expect("it passes requests");
         assert_eq!(caching.cache, Some(CacheId(0)));
@@ -379,7 +383,7 @@ mod tests {
             ("", "proxy_cache a;", "zone \"a\" is unknown"),
             (PATH, "proxy_cache $host;", "is not supported yet"),
             ("scgi_cache_path /x keys_zone=a:1m;", "proxy_cache a;", "for a different use"),
-            ("proxy_cache_path /x;", "", "must have \"keys_zone\""),
+            ("proxy_cache_path /x levels=1;", "", "must have \"keys_zone\""),
             ("proxy_cache_path /x keys_zone=a;", "", "invalid keys zone size"),
             ("proxy_cache_path /x keys_zone=a:1k;", "", "invalid keys zone size"),
             ("proxy_cache_path /x keys_zone=a:1m levels=3;", "", "invalid \"levels\""),
