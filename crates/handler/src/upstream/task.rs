@@ -453,8 +453,13 @@ impl UpstreamTask {
         self.resumes = None;
         if let Some(keeping) = &mut self.parts.keeping {
             match keeping.poll_room(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(())) => {}
+                Poll::Pending => {
+                    // It is not the server that is late, but the disk.
+                    exchange.hold(true, now);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) if self.is_held => {}
+                Poll::Ready(Ok(())) => exchange.hold(false, now),
                 Poll::Ready(Err(error)) => report_unkept(&*self.parts.context, &error),
             }
         }
@@ -570,6 +575,9 @@ impl UpstreamTask {
         let protocol = plan.pairs.get("upgrade").unwrap_or_default().to_vec();
         self.head = Some(Head::Upgrade(protocol));
         self.is_tunnel = true;
+        if let Some(keeping) = &mut self.parts.keeping {
+            keeping.abandon();
+        }
     }
 
     fn count_body(&mut self, bytes: usize) {

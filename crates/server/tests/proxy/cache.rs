@@ -427,6 +427,21 @@ fn entries_outlive_the_process_and_damage_is_noticed() {
         assert_eq!(status(&client.get(target)), "HIT", "{target}");
     }
     assert!(server.log("error.log").contains("cache file is truncated or too long"));
+    // So is one whose body has changed: a short one is fetched again, a long one is cut, and gone.
+    for path in files(&server) {
+        let mut bytes = std::fs::read(&path).expect("it can be read");
+        *bytes.last_mut().expect("it is not empty") ^= 1;
+        std::fs::write(&path, &bytes).expect("it can be written");
+    }
+    let small = client.get("/small");
+    assert_eq!((status(&small), small.text()), ("MISS", "small".into()));
+    client.send("GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (cut, _) = client.read_to_end();
+    assert!(cut.len() < 1_000_000, "{} bytes", cut.len());
+    assert!(server.log("error.log").contains("cache file has a wrong checksum"));
+    eventually("it is deleted", LONG, || files(&server).len() == 1);
+    let again = server.connect().get("/big");
+    assert_eq!((status(&again), again.body == pattern(1_000_000)), ("MISS", true));
 }
 
 #[test]

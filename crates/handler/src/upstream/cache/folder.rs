@@ -14,7 +14,7 @@ use std::time::Duration;
 use sekisho_config::CachePath;
 use sekisho_http::upstream::Pairs;
 use sekisho_lifecycle::Moment;
-use sekisho_upstream::cache::entry::{self, Damaged, Entry};
+use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
 use sekisho_upstream::cache::index::{Fetch, Known};
 use sekisho_upstream::cache::{Index, Key, entry_path};
 
@@ -268,6 +268,13 @@ fn read(path: &Path, key: &[u8]) -> io::Result<Result<Kept, Damaged>> {
         Err(damage) => return Ok(Err(damage)),
     };
     let body = (start.len() as u64 == file_bytes).then(|| start.split_off(head_bytes));
+    if let Some(body) = &body {
+        let mut sum = BodySum::default();
+        sum.update(body);
+        if !sum.fits(&entry) {
+            return Ok(Err(Damaged::Checksum));
+        }
+    }
     Ok(Ok(Kept { entry, file, head_bytes: head_bytes as u64, body }))
 }
 

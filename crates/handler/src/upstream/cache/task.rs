@@ -345,7 +345,7 @@ impl Task for CachedTask {
     }
 
     fn stops_with_client(&self) -> bool {
-        !self.goes_on()
+        !self.goes_on() && self.task.as_ref().is_none_or(Task::stops_with_client)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
