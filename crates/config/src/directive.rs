@@ -4,6 +4,7 @@
 mod access;
 pub(crate) mod acme;
 pub(crate) mod answers;
+pub(crate) mod cache;
 mod cgi;
 mod compression;
 mod endpoint;
@@ -241,12 +242,17 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Groups of servers", upstream::ROWS),
     ("Proxying", proxy::ROWS),
     ("Proxying: servers, time and buffers", forward::PROXY),
+    ("Proxying: caches", cache::PROXY),
+    ("Proxying: caches and HEAD", cache::CONVERT_HEAD),
     ("FastCGI", gateway::FASTCGI),
     ("FastCGI: servers, time and buffers", forward::FASTCGI),
+    ("FastCGI: caches", cache::FASTCGI),
     ("SCGI", gateway::SCGI),
     ("SCGI: servers, time and buffers", forward::SCGI),
+    ("SCGI: caches", cache::SCGI),
     ("uwsgi", gateway::UWSGI),
     ("uwsgi: servers, time and buffers", forward::UWSGI),
+    ("uwsgi: caches", cache::UWSGI),
     ("Access", access::ROWS),
     ("Clients behind proxies", real_ip::ROWS),
     ("Rates and places", limits::ROWS),

@@ -17,10 +17,10 @@ use crate::directive::{Context, Row};
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
-    AccessLog, AcmeIssuer, AcmeKey, AddHeader, Cgi, CgiExtension, CgiPass, ErrorLog, ErrorPage,
-    Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat, Main, Pass,
-    PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName, Settings, Step, Symlinks,
-    Template, Tls, Types, UpstreamGroup, Zone,
+    AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, ErrorLog,
+    ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat,
+    Main, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName, Settings, Step,
+    Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -201,6 +201,8 @@ pub struct Scope<'a> {
     pub zones: Vec<Zone>,
     /// Groups of servers; an `UpstreamId` is an index here.
     pub upstreams: Vec<UpstreamGroup>,
+    /// Folders of cached answers; a `CacheId` is an index here.
+    pub caches: Vec<CachePath>,
     /// `charset_map`s.
     pub charset_maps: Vec<CharsetMap>,
     /// Settings of the process.

@@ -3,6 +3,7 @@
 
 mod access;
 mod acme;
+mod cache;
 mod cgi;
 mod charset;
 mod compression;
@@ -36,6 +37,7 @@ pub use access::{
 pub use acme::{
     AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
 };
+pub use cache::{CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use charset::{CharsetTypes, Recode};
 pub use compression::{
@@ -146,6 +148,8 @@ pub struct Http {
     pub zones: Vec<Zone>,
     /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
     pub upstreams: Vec<UpstreamGroup>,
+    /// Folders of cached answers; a [`CacheId`] is an index here.
+    pub caches: Vec<CachePath>,
 }
 
 /// An index into [`Http::servers`].

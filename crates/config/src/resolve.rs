@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::charset::charset_map;
 use crate::directive::rewrite::assigned_name;
-use crate::directive::{self, Body, Context, Row, Status, limits, logs};
+use crate::directive::{self, Body, Context, Row, Status, cache, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
@@ -39,6 +39,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         bad_formats: HashSet::new(),
         zones: Vec::new(),
         upstreams: Vec::new(),
+        caches: Vec::new(),
         charset_maps: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
@@ -83,6 +84,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     }
     http.zones = scope.zones;
     http.upstreams = scope.upstreams;
+    http.caches = scope.caches;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
         // There is nobody to keep anything for.
@@ -433,6 +435,13 @@ impl Walk<'_> {
         for directive in ["limit_req_zone", "limit_conn_zone"].into_iter().flat_map(&found) {
             if let Err(fault) = limits::zone(&directive, &mut self.scope) {
                 self.fault(directive.node, fault);
+            }
+        }
+        for (name, family) in cache::PATHS {
+            for directive in found(name) {
+                if let Err(fault) = cache::path(&directive, family, &mut self.scope) {
+                    self.fault(directive.node, fault);
+                }
             }
         }
         let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());

@@ -240,6 +240,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("upstream_addr", V::Upstream(U::Addr)),
         ("upstream_bytes_received", V::Upstream(U::BytesReceived)),
         ("upstream_bytes_sent", V::Upstream(U::BytesSent)),
+        ("upstream_cache_status", V::Upstream(U::CacheStatus)),
         ("upstream_connect_time", V::Upstream(U::ConnectTime)),
         ("upstream_header_time", V::Upstream(U::HeaderTime)),
         ("upstream_response_length", V::Upstream(U::ResponseLength)),

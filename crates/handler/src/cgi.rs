@@ -41,6 +41,8 @@ use spawn::Input;
 pub trait HandlerContext: fmt::Debug {
     /// The time.
     fn now(&self) -> Moment;
+    /// The same on the wall clock, in Unix seconds.
+    fn wall_secs(&self) -> i64;
     /// Writes a line about the request into its error log.
     fn report(&self, level: Level, message: fmt::Arguments<'_>);
     /// What an operator needs to know beside this error of the system.

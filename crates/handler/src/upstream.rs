@@ -5,6 +5,7 @@
 mod alone;
 mod answer;
 mod body;
+mod cache;
 mod engine;
 mod exchange;
 mod group;
@@ -35,6 +36,7 @@ use crate::request_body::RequestBody;
 use crate::task::Task;
 use answer::Changes;
 use body::Body;
+pub use cache::{Cache, Caches};
 pub use group::{Group, Groups};
 use plan::{NoPlan, Source};
 pub use pool::Pools;
@@ -53,6 +55,8 @@ pub struct Call<'a> {
     pub route_state: &'a RouteState,
     /// The groups of the configuration.
     pub groups: &'a [Arc<Group>],
+    /// The caches of the configuration.
+    pub caches: &'a [Arc<Cache>],
     /// How servers are spoken to by TLS.
     pub tls: &'a UpstreamTlsConfigs,
     /// What this worker keeps.
@@ -74,10 +78,11 @@ pub fn start(
     let Some(pass) = settings.pass.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
     let forward = &pass.forward;
     let source = Source { table, request, route_state };
-    let (group, plan) = source.plan(&pass, call.groups).map_err(|NoPlan(status, why)| {
+    let (group, mut plan) = source.plan(&pass, call.groups).map_err(|NoPlan(status, why)| {
         context.report(Level::Error, format_args!("{why}"));
         status
     })?;
+    let question = cache::question(call, &source, &mut plan);
     let secure = if plan.is_tls {
         let config = call.tls.get(&forward.tls);
         let secure = config.and_then(|config| Secure::new(config, &forward.tls, &plan.host));
@@ -113,7 +118,7 @@ pub fn start(
         (None, true) => Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known)),
         (None, false) => Body::None,
     };
-    let changes = Changes::new(&source, &pass);
+    let changes = Rc::new(Changes::new(&source, &pass));
     let stage = if has_body && !is_streamed {
         Stage::Gathering(RequestBody::new(settings.client_body_buffer_size, call.body_bytes))
     } else {
@@ -126,6 +131,14 @@ pub fn start(
     });
     let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
     let is_steadfast = forward.ignore_client_abort;
+    let view = cache::View {
+        pass: Arc::clone(&pass),
+        changes: Rc::clone(&changes),
+        error_pages: Arc::clone(&settings.error_pages),
+        status: route_state.status,
+        is_head: route_state.method == sekisho_http::Method::Head,
+    };
+    let own_context = Rc::clone(&context);
     let task = UpstreamTask::new(task::Parts {
         bind,
         manner,
@@ -143,8 +156,13 @@ pub fn start(
         is_head: route_state.method == sekisho_http::Method::Head,
         stage,
         has_body_ended: !call.has_body,
+        keeping: None,
     });
-    if is_steadfast { Ok(Box::new(alone::Steadfast::new(task))) } else { Ok(Box::new(task)) }
+    Ok(match question {
+        Some(question) => Box::new(cache::CachedTask::new(question, own_context, view, task)),
+        None if is_steadfast => Box::new(alone::Steadfast::new(task)),
+        None => Box::new(task),
+    })
 }
 
 /// A number that is the same for connections that may serve each other's requests.

@@ -369,6 +369,7 @@ impl Starting<'_> {
             request,
             route_state: route,
             groups: self.accepted.bound_site.site.groups(),
+            caches: self.accepted.bound_site.site.caches(),
             tls: self.accepted.bound_site.site.upstream_tls(),
             pools: &self.link.worker.upstreams,
             has_body: is_asked && self.body.0,

@@ -11,7 +11,7 @@ use sekisho_config::{
     LogTarget, RealIp, ServerTokens, Settings, SyslogServer, Template,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
-use sekisho_handler::upstream::{Group, Groups, UpstreamTlsConfigs};
+use sekisho_handler::upstream::{Cache, Group, Groups, UpstreamTlsConfigs};
 use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
@@ -39,6 +39,7 @@ pub struct Site {
     /// Of `limit_req` and `limit_conn`, by their ids.
     zones: Vec<Arc<SharedZone>>,
     groups: Vec<Arc<Group>>,
+    caches: Vec<Arc<Cache>>,
     upstream_tls: UpstreamTlsConfigs,
     /// By server, where it has TLS.
     tls: Vec<Option<Arc<ServerTls>>>,
@@ -90,6 +91,7 @@ impl Site {
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
+        let caches = groups.caches.of(&http.caches);
         let groups = groups.of(&http.upstreams);
         let upstream_tls = UpstreamTlsConfigs::load(&config).map_err(tls::upstream_problem)?;
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
@@ -103,6 +105,7 @@ impl Site {
             error_loggers,
             zones,
             groups,
+            caches,
             upstream_tls,
             tls,
             log,
@@ -221,6 +224,11 @@ impl Site {
     /// Groups of servers that requests are passed to.
     pub(crate) fn groups(&self) -> &[Arc<Group>] {
         &self.groups
+    }
+
+    /// Caches of their answers.
+    pub fn caches(&self) -> &[Arc<Cache>] {
+        &self.caches
     }
 
     /// How servers are spoken to by TLS.

@@ -36,6 +36,10 @@ impl HandlerContext for WorkerContext {
         self.worker.clock.now()
     }
 
+    fn wall_secs(&self) -> i64 {
+        self.worker.clock.stamp(self.now()).unix_secs
+    }
+
     fn report(&self, level: Level, message: std::fmt::Arguments<'_>) {
         let stamp = self.worker.clock.stamp(self.now());
         let RequestIdSeed(id) = self.request_id;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sekisho_http::Status;
 use sekisho_http::upstream::Pairs;
+use sekisho_upstream::cache::CacheStatus;
 
 /// All servers that were asked.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,8 @@ pub struct UpstreamFacts {
     pub settled: usize,
     /// The fields of the last answer.
     pub fields: Pairs,
+    /// What a cache had, where one was asked.
+    pub cache: Option<CacheStatus>,
 }
 
 impl UpstreamFacts {
@@ -23,6 +26,7 @@ impl UpstreamFacts {
         self.tries.clear();
         self.settled = 0;
         self.fields.clear();
+        self.cache = None;
     }
 }
 

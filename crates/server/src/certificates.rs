@@ -79,6 +79,11 @@ pub(crate) fn prepare(config: &Config, identity: Option<&Identity>) -> Result<()
     Ok(())
 }
 
+/// Makes a folder that nobody else may read, and gives it to whom the server becomes.
+pub(crate) fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    state::make_folder(path, owner)
+}
+
 /// Writes what nobody else may read: whole, or not at all.
 pub(crate) fn write_state(path: &Path, content: &[u8]) -> io::Result<()> {
     state::write(path, content)

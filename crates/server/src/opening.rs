@@ -121,10 +121,23 @@ pub(crate) fn open_rest(
         logs.give_new_files_to(identity.uid, identity.gid);
     }
     certificates::prepare(config, user::identity(config)?.as_ref())?;
+    make_cache_folders(config)?;
     let notes = privilege::give_up(config)?;
     privilege::without_rest(|| logs.start())
         .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
     Ok(Opened { site, pid_file, handover, control_socket, rules, notes })
+}
+
+/// Folders of caches are the server's own, and belong to whom it becomes.
+pub(crate) fn make_cache_folders(config: &Config) -> Result<(), Problem> {
+    let owner = user::identity(config)?.map(|identity| (identity.uid, identity.gid));
+    for cache in &config.http.caches {
+        certificates::make_folder(&cache.path, owner).map_err(|error| {
+            let path = cache.path.display();
+            Problem::new(format_args!("cannot make the folder of a cache \"{path}\": {error}"))
+        })?;
+    }
+    Ok(())
 }
 
 fn write_pid_file(

@@ -94,6 +94,7 @@ impl Server {
         let mut site =
             Site::new(Arc::clone(&config), &self.logs, &self.zones, &self.groups, machine())
                 .map_err(Problem::new)?;
+        crate::opening::make_cache_folders(&config)?;
         site.memory_bytes = heap_bytes().saturating_sub(heap_before);
         let rules = rules(&config)?;
         let sockets = self.reopen_sockets(&config, count).await.map_err(Problem::new)?;

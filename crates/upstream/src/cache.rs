@@ -6,6 +6,7 @@ pub mod entry;
 pub mod freshness;
 pub mod index;
 pub mod key;
+pub mod selection;
 pub mod store;
 
 pub use control::CacheControl;
@@ -13,4 +14,5 @@ pub use entry::{Damaged, Entry};
 pub use freshness::{CacheStatus, Lifetime, StaleCause, UseStale, may_serve_stale};
 pub use index::Index;
 pub use key::{Key, entry_path};
+pub use selection::{Selection, select};
 pub use store::{Candidate, Ignored, NotStored, StoreRules, may_store};

@@ -7,6 +7,8 @@ use super::{LEVELS, Row, active, set, silent, warned};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{Destination, Family, Forward, LocationMatch, PassTo, UpstreamPlace};
 use crate::parse::Word;
+use sekisho_upstream::cache::Ignored;
+use sekisho_upstream::fields::IgnoredAccel;
 use sekisho_upstream::retry::{Condition, NextUpstream};
 
 macro_rules! rows {
@@ -172,7 +174,7 @@ macro_rules! rows {
                 "field ...",
                 "",
                 "Fields of answers that change nothing here: `X-Accel-Redirect`, `X-Accel-Limit-Rate`, `X-Accel-Buffering`, …",
-                |l, d, _| ignore(l.forward($family), d),
+                |l, d, _| ignore(l, $family, d),
             ),
             active(
                 concat!($prefix, "_force_ranges"),
@@ -288,20 +290,25 @@ fn list(names: &mut Vec<Box<str>>, is_first: bool, d: &Directive<'_>) -> Result<
     Ok(())
 }
 
-fn ignore(forward: &mut Forward, d: &Directive<'_>) -> Result<(), Fault> {
-    let ignored = &mut forward.ignored;
-    *ignored = sekisho_upstream::fields::IgnoredAccel::default();
+fn ignore(l: &mut Level, family: Family, d: &Directive<'_>) -> Result<(), Fault> {
+    let mut accel = IgnoredAccel::default();
+    let mut cache = Ignored::default();
     for word in d.args() {
         match d.text(word)?.to_ascii_lowercase().as_str() {
-            "x-accel-redirect" => ignored.redirect = true,
-            "x-accel-limit-rate" => ignored.limit_rate = true,
-            "x-accel-buffering" => ignored.buffering = true,
-            "x-accel-charset" => ignored.charset = true,
-            // These are for a cache, and there is none yet: they change nothing anyhow.
-            "x-accel-expires" | "expires" | "cache-control" | "set-cookie" | "vary" => {}
+            "x-accel-redirect" => accel.redirect = true,
+            "x-accel-limit-rate" => accel.limit_rate = true,
+            "x-accel-buffering" => accel.buffering = true,
+            "x-accel-charset" => accel.charset = true,
+            "x-accel-expires" => cache.accel_expires = true,
+            "expires" => cache.expires = true,
+            "cache-control" => cache.cache_control = true,
+            "set-cookie" => cache.set_cookie = true,
+            "vary" => cache.vary = true,
             _ => return Err(Fault::at(word, format!("invalid value \"{}\"", word.shown()))),
         }
     }
+    l.forward(family).ignored = accel;
+    super::cache::rules(l, family).ignored = cache;
     Ok(())
 }
 

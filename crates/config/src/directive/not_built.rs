@@ -6,13 +6,9 @@ use super::{Body, Row, not_built};
 pub(super) const ROWS: &[Row] = &[
     not_built("stream", "Proxying of TCP and UDP").with_body(Body::Entries),
     not_built("mail", "Proxying of mail").with_body(Body::Entries),
-    not_built("proxy_cache", "Caches answers of another server"),
-    not_built("proxy_cache_path", "Where answers are cached"),
     not_built("proxy_store", "Stores answers of another server"),
     not_built("grpc_pass", "Passes requests to a gRPC server"),
     not_built("memcached_pass", "Passes requests to memcached"),
-    not_built("fastcgi_cache", "Caches answers of a FastCGI server"),
-    not_built("fastcgi_cache_path", "Where answers are cached"),
     not_built("auth_request", "Asks another location for permission"),
     not_built("auth_request_set", "Keeps what it answered"),
     not_built("auth_jwt", "Tokens"),

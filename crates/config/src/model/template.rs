@@ -132,6 +132,7 @@ pub enum UpstreamVariable {
     Addr,
     BytesReceived,
     BytesSent,
+    CacheStatus,
     ConnectTime,
     /// `$upstream_cookie_name`
     Cookie(String),

@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Pattern, Template};
+use super::{Caching, Pattern, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -193,6 +193,8 @@ pub struct Forward {
     pub visible: Arc<Visible>,
     /// `_ignore_headers`
     pub ignored: IgnoredAccel,
+    /// `_cache` and its companions
+    pub caching: Arc<Caching>,
     /// `_limit_rate`: bytes a second that are read; 0 for no limit.
     pub read_rate: u64,
     /// `_bind`
@@ -248,6 +250,7 @@ impl Default for Forward {
             pass_request_body: false,
             visible: Arc::default(),
             ignored: IgnoredAccel::default(),
+            caching: Arc::default(),
             read_rate: 0,
             bind: None,
             socket_keepalive: false,

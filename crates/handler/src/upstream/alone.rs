@@ -87,12 +87,12 @@ impl Drop for Steadfast {
             && task.has_request()
             && tokio::runtime::Handle::try_current().is_ok()
         {
-            tokio::task::spawn_local(go_on(task));
+            tokio::task::spawn_local(async move { drop(go_on(task).await) });
         }
     }
 }
 
-const fn is_last(progress: &Progress) -> bool {
+pub(super) const fn is_last(progress: &Progress) -> bool {
     !matches!(
         progress,
         Progress::Head(..) | Progress::Informational(_) | Progress::Body | Progress::Upgrade(_)
@@ -100,7 +100,7 @@ const fn is_last(progress: &Progress) -> bool {
 }
 
 /// Reads the answer to its end; nobody takes it.
-async fn go_on(mut task: UpstreamTask) {
+pub(super) async fn go_on(mut task: UpstreamTask) -> UpstreamTask {
     let mut out = Outbox::default();
     task.hold(false, task.now());
     loop {
@@ -122,7 +122,7 @@ async fn go_on(mut task: UpstreamTask) {
         out.body.clear();
         out.fields.clear();
         if progress.is_some_and(|progress| is_last(&progress)) {
-            return;
+            return task;
         }
     }
 }

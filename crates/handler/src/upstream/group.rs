@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::cache::Caches;
 use sekisho_config::{Template, UpstreamGroup, UpstreamPlace};
 use sekisho_upstream::{Balancer, Method, PeerSettings, keepalive};
 
@@ -96,12 +97,16 @@ impl Group {
 
 /// Every group of the server that is in use.
 #[derive(Debug, Default)]
-pub struct Groups(Mutex<Vec<Weak<Group>>>);
+pub struct Groups {
+    known: Mutex<Vec<Weak<Group>>>,
+    /// The caches of their answers.
+    pub caches: Caches,
+}
 
 impl Groups {
     /// The groups of a configuration, in its order. What is known of servers that were there before stays known.
     pub fn of(&self, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|group| group.strong_count() > 0);
         let all: Vec<Arc<Group>> = wanted.iter().map(Group::new).map(Arc::new).collect();
         for group in &all {

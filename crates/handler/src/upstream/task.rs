@@ -1,6 +1,7 @@
 //! The task: one request to a group of servers, from the choice of the first to its one ending.
 
 mod as_task;
+mod keeping;
 
 use std::fmt;
 use std::io;
@@ -19,6 +20,7 @@ use sekisho_upstream::request::{Order, UpstreamRequest};
 
 use super::answer::{Answer, Changes, Reading};
 use super::body::Body;
+use super::cache::{Instead, Keeping};
 use super::exchange::{Exchange, Happened};
 use super::group::Group;
 use super::plan::Plan;
@@ -30,6 +32,7 @@ use super::words::Words;
 use crate::cgi::HandlerContext;
 use crate::request_body::RequestBody;
 use crate::task::{Outbox, Progress};
+use keeping::report_unkept;
 
 /// So much of an answer is gathered before it is handed on, while more is there.
 const HAND_ON_BYTES: usize = 128 * 1024;
@@ -82,13 +85,15 @@ pub(super) struct Parts {
     pub(super) plan: Plan,
     pub(super) machine: UpstreamRequest,
     pub(super) body: Body,
-    pub(super) changes: Changes,
+    pub(super) changes: Rc<Changes>,
     pub(super) error_pages: Arc<[ErrorPage]>,
     /// The status that an `error_page` wants.
     pub(super) status: Option<Status>,
     pub(super) is_head: bool,
     pub(super) stage: Stage,
     pub(super) has_body_ended: bool,
+    /// What is done for the cache of the location.
+    pub(super) keeping: Option<Box<Keeping>>,
 }
 
 /// What comes before the body.
@@ -197,7 +202,11 @@ impl UpstreamTask {
                     let words = Words(failure, Phase::Connecting);
                     self.report(Level::Error, None, format_args!("{words}"));
                 }
-                self.end(Ending::Fail(failure.status()));
+                if self.kept_stands_in(failure) {
+                    self.end(Ending::Break);
+                } else {
+                    self.end(Ending::Fail(failure.status()));
+                }
             }
             Order::Cut(_) => self.end(Ending::Break),
             Order::Nothing => {}
@@ -215,6 +224,9 @@ impl UpstreamTask {
     }
 
     fn end(&mut self, ending: Ending) {
+        if let Some(keeping) = &mut self.parts.keeping {
+            keeping.abandon();
+        }
         self.leave();
         self.ending = Some(ending);
     }
@@ -328,6 +340,9 @@ impl UpstreamTask {
 
     /// The head of the answer is for the client.
     fn forward(&mut self, out: &mut Outbox) {
+        if self.gives_kept() {
+            return;
+        }
         let Stage::Exchanging(_, exchange) = &self.parts.stage else { return };
         let reading = Reading {
             forward: &self.parts.pass.forward,
@@ -338,6 +353,9 @@ impl UpstreamTask {
         let head = &exchange.work.scratch.head;
         match reading.read(head, &mut out.fields, &mut self.accel) {
             Answer::Given(status, length) => {
+                if let Some(keeping) = &mut self.parts.keeping {
+                    keeping.begin(head, self.parts.context.wall_secs());
+                }
                 let status = self.parts.status.unwrap_or(status);
                 out.limit_rate = self.accel.limit_rate;
                 self.head = Some(Head::Final(status, length));
@@ -356,6 +374,9 @@ impl UpstreamTask {
 
     /// The answer is complete: the connection may serve another request.
     fn finish(&mut self, now: Moment) {
+        if let Some(keeping) = &mut self.parts.keeping {
+            keeping.complete();
+        }
         self.parts.machine.finished(&self.parts.group.balancer, now);
         if let Stage::Exchanging(peer, exchange) =
             std::mem::replace(&mut self.parts.stage, Stage::Ended)
@@ -382,6 +403,10 @@ impl UpstreamTask {
                 return Some(Progress::Upgrade(protocol));
             }
             None => {}
+        }
+        // A client that has all of an answer finds it in the cache when it asks again.
+        if self.is_storing() {
+            return None;
         }
         if !out.body.is_empty() && self.is_head_given {
             return Some(Progress::Body);
@@ -426,12 +451,26 @@ impl UpstreamTask {
             return Poll::Pending;
         }
         self.resumes = None;
+        if let Some(keeping) = &mut self.parts.keeping {
+            match keeping.poll_room(cx) {
+                Poll::Pending => {
+                    // It is not the server that is late, but the disk.
+                    exchange.hold(true, now);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) if self.is_held => {}
+                Poll::Ready(Ok(())) => exchange.hold(false, now),
+                Poll::Ready(Err(error)) => report_unkept(&*self.parts.context, &error),
+            }
+        }
         let phase = exchange.connection.engine.get().phase();
         let is_paced = self.parts.pass.forward.read_rate > 0;
+        let given = out.body.len();
         match exchange.receive(cx, &mut out.body, is_paced, now) {
             Poll::Ready(Ok(happened)) => {
                 let before = exchange.received;
                 self.handle(happened, phase, out, now);
+                self.keep_bytes(&out.body[given.min(out.body.len())..]);
                 self.pace(before, now);
                 Poll::Ready(())
             }
@@ -536,6 +575,9 @@ impl UpstreamTask {
         let protocol = plan.pairs.get("upgrade").unwrap_or_default().to_vec();
         self.head = Some(Head::Upgrade(protocol));
         self.is_tunnel = true;
+        if let Some(keeping) = &mut self.parts.keeping {
+            keeping.abandon();
+        }
     }
 
     fn count_body(&mut self, bytes: usize) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sekisho_config::{Family, PassTo, UpstreamVariable};
+use sekisho_upstream::cache::CacheStatus;
 use sekisho_upstream::fields::add_forwarded_for;
 
 use super::{Scope, push_number, push_seconds};
@@ -31,6 +32,10 @@ impl Scope<'_> {
             U::ResponseLength => self.each_try(out, |one, out| push_number(one.body, out)),
             U::BytesReceived => self.each_try(out, |one, out| push_number(one.received, out)),
             U::BytesSent => self.each_try(out, |one, out| push_number(one.sent, out)),
+            U::CacheStatus => {
+                let status = facts.cache.map(CacheStatus::as_str);
+                out.extend_from_slice(status.unwrap_or_default().as_bytes());
+            }
             U::Http(name) => {
                 for (at, value) in facts.fields.all(name.as_bytes()).enumerate() {
                     if at > 0 {

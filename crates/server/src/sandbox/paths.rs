@@ -111,6 +111,9 @@ impl SandboxPaths {
             // Bodies that do not fit in memory are kept there on their way.
             paths.add(std::env::temp_dir(), Right::Write);
         }
+        for cache in &config.http.caches {
+            paths.add(&cache.path, Right::Write);
+        }
         for clock in CLOCKS {
             paths.add(clock, Right::Read);
         }

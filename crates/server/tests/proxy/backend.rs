@@ -128,6 +128,11 @@ impl Connection {
         Some(())
     }
 
+    /// What has come and was not taken.
+    pub(crate) fn peek(&self) -> &[u8] {
+        &self.unread
+    }
+
     /// What has come and was not asked for.
     pub(crate) fn take_unread(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unread)

@@ -8,6 +8,7 @@ mod answers;
 mod backend;
 mod balance;
 mod bodies;
+mod cache;
 mod failures;
 mod gateways;
 mod peers;

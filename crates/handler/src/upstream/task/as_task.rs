@@ -155,6 +155,9 @@ impl Task for UpstreamTask {
                     }
                 }
                 Stage::Ended => {
+                    if self.is_storing() && self.poll_stored(cx, now).is_ready() {
+                        continue;
+                    }
                     return match self.next(out) {
                         Some(progress) => Poll::Ready(progress),
                         None => Poll::Pending,

@@ -1,0 +1,104 @@
+//! Caches of answers (U5): folders of entries as all workers share them, and requests that are answered from one. What
+//! is kept and given is decided by `upstream::cache`, which is pure; here are the files. They are read and written by
+//! threads of the blocking pool, and renamed into place when they are complete.
+
+mod folder;
+mod keep;
+mod serve;
+mod task;
+mod write;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sekisho_config::{Caching, Family, Template};
+use sekisho_http::upstream::{Pairs, push_end_to_end};
+use sekisho_http::{Known, Method};
+use sekisho_upstream::cache::Key;
+
+use super::Call;
+use super::plan::{Plan, Source};
+use folder::Asked;
+pub use folder::{Cache, Caches};
+pub(super) use keep::Instead;
+pub(super) use keep::Keeping;
+use keep::Rules;
+pub(super) use serve::View;
+pub(super) use task::CachedTask;
+
+/// What a request is to the cache of its location.
+#[derive(Debug)]
+pub(super) struct Question {
+    cache: Arc<Cache>,
+    key: Key,
+    caching: Arc<Caching>,
+    asked: Arc<Asked>,
+    rules: Rc<Rules>,
+    is_bypassed: bool,
+}
+
+impl Question {
+    /// The same for what goes on by itself.
+    fn again(&self) -> Self {
+        Self {
+            cache: Arc::clone(&self.cache),
+            key: self.key,
+            caching: Arc::clone(&self.caching),
+            asked: Arc::clone(&self.asked),
+            rules: Rc::clone(&self.rules),
+            is_bypassed: self.is_bypassed,
+        }
+    }
+}
+
+/// Fields that would make of an answer something that is not for everybody.
+const CONDITIONS: [&str; 6] =
+    ["If-Modified-Since", "If-Unmodified-Since", "If-None-Match", "If-Match", "Range", "If-Range"];
+
+/// What is asked of the cache of this location, if it has one; the plan becomes one for an answer that can be kept.
+pub(super) fn question(call: &Call<'_>, source: &Source<'_>, plan: &mut Plan) -> Option<Question> {
+    let settings = &call.table.location(call.route_state.location).settings;
+    let pass = settings.pass.as_deref()?;
+    let caching = &pass.forward.caching;
+    let cache = call.caches.get(caching.cache?.0 as usize)?;
+    let method = call.route_state.method;
+    if !caching.rules.has_method(method) {
+        return None;
+    }
+    let is_set =
+        |name: &str| pass.forward.set_headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+    for name in CONDITIONS {
+        if pass.family != Family::Proxy {
+            let param = format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_"));
+            plan.pairs.remove(&param);
+        } else if !is_set(name) {
+            plan.pairs.remove(name);
+        }
+    }
+    let is_head = method == Method::Head;
+    let is_converted = is_head && pass.family == Family::Proxy && caching.convert_head;
+    if is_converted {
+        plan.method = b"GET".to_vec();
+    }
+    let says = |templates: &[Template]| {
+        templates.iter().any(|one| !matches!(source.value(one).as_slice(), b"" | b"0"))
+    };
+    let key = source.value(&caching.key);
+    let head = call.request.head;
+    let mut fields = Pairs::default();
+    push_end_to_end(head, &mut fields);
+    let rules = Rules {
+        method,
+        is_authorized: head.known(Known::Authorization).is_some(),
+        is_refused: says(&caching.no_cache) || (is_head && !is_converted),
+        key: key.as_slice().into(),
+    };
+    Some(Question {
+        cache: Arc::clone(cache),
+        key: Key::new(&key),
+        caching: Arc::clone(caching),
+        asked: Arc::new(Asked::new(&fields)),
+        rules: Rc::new(rules),
+        is_bypassed: says(&caching.bypass),
+    })
+}

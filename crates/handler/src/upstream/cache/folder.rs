@@ -1,0 +1,313 @@
+//! A folder of entries: found by their key, counted in an index that all workers share, and deleted when they are too
+//! many or nobody asks for them. Everything here that touches the disk blocks, and belongs on a thread of its own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use sekisho_config::CachePath;
+use sekisho_http::upstream::Pairs;
+use sekisho_lifecycle::Moment;
+use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
+use sekisho_upstream::cache::index::{Fetch, Known};
+use sekisho_upstream::cache::{Index, Key, entry_path};
+
+/// What is read of a file at once: a small entry is whole in it.
+const FIRST_BYTES: usize = 64 * 1024;
+/// How many entries are dropped at a time for being inactive.
+const EXPIRED_MAX: usize = 10_000;
+/// What a file is called before it has its name.
+pub(super) const TEMPORARY: &str = ".new-";
+/// A file without its name that is older than this was left by a process that has died.
+const LEFTOVER: Duration = Duration::from_hours(1);
+
+/// One cache.
+#[derive(Debug)]
+pub struct Cache {
+    config: CachePath,
+    pub(super) index: Index,
+    /// The folder has not been looked through: there may be entries that the index does not know.
+    is_cold: AtomicBool,
+    /// Who waits for an entry that somebody else fetches.
+    waiting: Mutex<HashMap<Key, Vec<Waker>>>,
+}
+
+/// The fields of a request, by their names in lower case; those of one name are joined.
+#[derive(Debug, Default)]
+pub(super) struct Asked(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Asked {
+    pub(super) fn new(fields: &Pairs) -> Self {
+        let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for (name, value) in fields.iter() {
+            let own = all.entry(name.to_ascii_lowercase());
+            own.and_modify(|before| {
+                before.extend_from_slice(b", ");
+                before.extend_from_slice(value);
+            })
+            .or_insert_with(|| value.to_vec());
+        }
+        Self(all)
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+}
+
+/// An entry that is open.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) entry: Entry,
+    pub(super) file: File,
+    /// Where the body begins in the file.
+    pub(super) head_bytes: u64,
+    /// The body, where it is short.
+    pub(super) body: Option<Vec<u8>>,
+}
+
+/// What was found for a request.
+#[derive(Debug)]
+pub(super) struct Looked {
+    /// Where the answer to this request belongs.
+    pub(super) slot: Key,
+    pub(super) kept: Option<Arc<Kept>>,
+    /// What is wrong with the files.
+    pub(super) problem: Option<String>,
+}
+
+impl Cache {
+    fn new(config: &CachePath) -> Self {
+        Self {
+            config: config.clone(),
+            index: Index::new(config.settings),
+            is_cold: AtomicBool::new(true),
+            waiting: Mutex::default(),
+        }
+    }
+
+    pub(super) fn path_of(&self, slot: Key) -> PathBuf {
+        self.config.path.join(entry_path(&self.config.levels, slot))
+    }
+
+    /// A request asks for a key: what is known of it, and whether it is worth a look at the disk.
+    pub(super) fn ask(self: &Arc<Self>, key: Key, now: Moment) -> (Known, bool) {
+        let (known, dropped) = self.index.ask(key, now);
+        if !dropped.is_empty() {
+            let own = Arc::clone(self);
+            tokio::task::spawn_blocking(move || own.delete(&dropped));
+        }
+        (known, known.has_entry || self.is_cold.load(Ordering::Acquire))
+    }
+
+    /// Looks for the entry of a request on the disk.
+    pub(super) fn look(&self, main: Key, key: &[u8], asked: &Asked, now: Moment) -> Looked {
+        let mut looked = Looked { slot: main, kept: None, problem: None };
+        let Some(kept) = self.open(main, key, &mut looked.problem, now) else { return looked };
+        let Entry { vary, variant, .. } = &kept.entry;
+        let own = main.variant(vary, |name| asked.get(name));
+        if vary.is_empty() || own.0 == *variant {
+            looked.kept = Some(Arc::new(kept));
+            return looked;
+        }
+        // It is another variant's: each further one has a file of its own.
+        looked.slot = own;
+        let kept = self.open(own, key, &mut looked.problem, now);
+        looked.kept = kept.filter(|kept| kept.entry.variant == own.0).map(Arc::new);
+        looked
+    }
+
+    fn open(
+        &self,
+        slot: Key,
+        key: &[u8],
+        problem: &mut Option<String>,
+        now: Moment,
+    ) -> Option<Kept> {
+        let path = self.path_of(slot);
+        match read(&path, key) {
+            Ok(Ok(kept)) => {
+                let bytes = kept.head_bytes + kept.entry.body_bytes;
+                self.delete(&self.index.found(slot, bytes, now));
+                Some(kept)
+            }
+            // Two keys with one hash: the later one takes the place.
+            Ok(Err(Damaged::OtherKey)) => None,
+            Ok(Err(damage)) => {
+                *problem = Some(format!("{damage}: \"{}\"", path.display()));
+                self.remove(slot);
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.index.remove(slot);
+                None
+            }
+            Err(error) => {
+                *problem = Some(format!("cannot read cache file \"{}\": {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// Deletes an entry.
+    pub(super) fn remove(&self, slot: Key) {
+        self.index.remove(slot);
+        self.delete(&[slot]);
+    }
+
+    /// Deletes the files of entries that the index does not know any more.
+    pub(super) fn delete(&self, slots: &[Key]) {
+        for slot in slots {
+            // Somebody who reads it has it open; one that is not there is what is wanted.
+            let _ = fs::remove_file(self.path_of(*slot));
+        }
+    }
+
+    /// Deletes what nobody has asked for, and, once, finds out what an earlier process has left.
+    pub fn maintain(&self, now: Moment) -> io::Result<()> {
+        if self.is_cold.load(Ordering::Acquire) {
+            let found = self.load(&self.config.path, self.config.levels.len(), now);
+            self.is_cold.store(false, Ordering::Release);
+            found?;
+        }
+        self.delete(&self.index.expire(EXPIRED_MAX, now));
+        Ok(())
+    }
+
+    fn load(&self, folder: &Path, depth: usize, now: Moment) -> io::Result<()> {
+        for item in fs::read_dir(folder)? {
+            let item = item?;
+            // What disappears meanwhile is not missed.
+            let Ok(meta) = item.metadata() else { continue };
+            if meta.is_dir() {
+                if depth > 0 {
+                    self.load(&item.path(), depth - 1, now)?;
+                }
+                continue;
+            }
+            let name = item.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name.starts_with(TEMPORARY) {
+                let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
+                if age.is_some_and(|age| age > LEFTOVER) {
+                    let _ = fs::remove_file(item.path());
+                }
+            } else if let Some(slot) = parse_name(name)
+                && self.path_of(slot) == item.path()
+            {
+                self.delete(&self.index.found(slot, meta.len(), now));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether to fetch an entry; the one who does so keeps the [`Fetching`] until it is done.
+    pub(super) fn fetch(
+        self: &Arc<Self>,
+        slot: Key,
+        lock_age: Duration,
+        now: Moment,
+    ) -> Result<Fetching, Moment> {
+        match self.index.fetch(slot, lock_age, now) {
+            Fetch::Yours => Ok(Fetching { cache: Arc::clone(self), slot }),
+            Fetch::Taken(until) => Err(until),
+        }
+    }
+
+    /// Wakes the caller when a fetch has ended. Asked for before the fetch is looked at, so that none is missed.
+    pub(super) fn wait(&self, slot: Key, waker: &Waker) {
+        let mut waiting = self.waiting();
+        let all = waiting.entry(slot).or_default();
+        if !all.iter().any(|known| known.will_wake(waker)) {
+            all.push(waker.clone());
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Key, Vec<Waker>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to fetch an entry, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    cache: Arc<Cache>,
+    slot: Key,
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        // Without an entry the time does not matter; one that was stored is known already.
+        self.cache.index.fetched(self.slot, None, Moment::from_millis(0));
+        let wakers = self.cache.waiting().remove(&self.slot);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+fn read(path: &Path, key: &[u8]) -> io::Result<Result<Kept, Damaged>> {
+    let file = File::open(path)?;
+    let file_bytes = file.metadata()?.len();
+    let mut start = vec![0; usize::try_from(file_bytes).unwrap_or(usize::MAX).min(FIRST_BYTES)];
+    file.read_exact_at(&mut start, 0)?;
+    let head_bytes = match entry::head_bytes(&start) {
+        Ok(bytes) => bytes,
+        Err(damage) => return Ok(Err(damage)),
+    };
+    if head_bytes > start.len() && head_bytes as u64 <= file_bytes {
+        start.resize(head_bytes, 0);
+        file.read_exact_at(&mut start, 0)?;
+    }
+    let entry = match entry::decode(&start, file_bytes, key) {
+        Ok(entry) => entry,
+        Err(damage) => return Ok(Err(damage)),
+    };
+    let body = (start.len() as u64 == file_bytes).then(|| start.split_off(head_bytes));
+    if let Some(body) = &body {
+        let mut sum = BodySum::default();
+        sum.update(body);
+        if !sum.fits(&entry) {
+            return Ok(Err(Damaged::Checksum));
+        }
+    }
+    Ok(Ok(Kept { entry, file, head_bytes: head_bytes as u64, body }))
+}
+
+fn parse_name(name: &str) -> Option<Key> {
+    if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(name, 16).ok().map(|number| Key(number.to_be_bytes()))
+}
+
+/// Makes the folder that a file is to lie in.
+pub(super) fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Every cache of the server that is in use. A cache outlives a reload that leaves it as it is.
+#[derive(Debug, Default)]
+pub struct Caches(Mutex<Vec<Weak<Cache>>>);
+
+impl Caches {
+    /// The caches of a configuration, in its order.
+    pub fn of(&self, wanted: &[CachePath]) -> Vec<Arc<Cache>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|cache| cache.strong_count() > 0);
+        let all: Vec<Arc<Cache>> = wanted
+            .iter()
+            .map(|config| {
+                let mut before = known.iter().filter_map(Weak::upgrade);
+                let same = before.find(|cache| cache.config == *config);
+                same.unwrap_or_else(|| Arc::new(Cache::new(config)))
+            })
+            .collect();
+        known.extend(all.iter().map(Arc::downgrade));
+        all
+    }
+}

@@ -1,0 +1,252 @@
+//! What a request that is passed on does for the cache of its location: its answer is kept, or an answer that was kept
+//! before is given in its place.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use sekisho_config::Caching;
+use sekisho_http::upstream::{Failure, Pairs, ResponseHead};
+use sekisho_http::{Method, Status};
+use sekisho_lifecycle::Moment;
+use sekisho_upstream::cache::freshness::{push_validators, revalidated};
+use sekisho_upstream::cache::{
+    CacheStatus, Candidate, Entry, Key, Lifetime, StaleCause, key, may_serve_stale, may_store,
+};
+
+use super::folder::{Asked, Cache, Fetching, Kept};
+use super::write::Writer;
+
+/// What of a request decides whether its answer is kept.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) method: Method,
+    pub(super) is_authorized: bool,
+    pub(super) is_refused: bool,
+    /// What the key of the cache came to.
+    pub(super) key: Arc<[u8]>,
+}
+
+/// An answer that was kept before is given.
+#[derive(Debug)]
+pub(in crate::upstream) struct Instead {
+    pub(super) kept: Arc<Kept>,
+    pub(super) status: CacheStatus,
+    /// It was found to be still valid, for this long.
+    pub(super) lifetime: Option<Lifetime>,
+}
+
+/// What a request does for its cache.
+#[derive(Debug)]
+pub(in crate::upstream) struct Keeping {
+    cache: Arc<Cache>,
+    main: Key,
+    /// Where the answer belongs, unless its `Vary` says otherwise.
+    slot: Key,
+    caching: Arc<Caching>,
+    asked: Arc<Asked>,
+    rules: Rc<Rules>,
+    uses: u32,
+    fetching: Option<Fetching>,
+    kept: Option<Arc<Kept>>,
+    is_revalidating: bool,
+    /// Whether the head of the answer has come.
+    is_decided: bool,
+    writer: Option<Writer>,
+    is_complete: bool,
+    instead: Option<Instead>,
+}
+
+/// What a request is told by the look into its cache.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) slot: Key,
+    pub(super) uses: u32,
+    pub(super) fetching: Option<Fetching>,
+    pub(super) kept: Option<Arc<Kept>>,
+    /// Whether the answer may be kept at all.
+    pub(super) may_store: bool,
+}
+
+impl Keeping {
+    pub(super) fn new(question: &super::Question, start: Start) -> Self {
+        let Start { slot, uses, fetching, kept, may_store } = start;
+        Self {
+            cache: Arc::clone(&question.cache),
+            main: question.key,
+            slot,
+            caching: Arc::clone(&question.caching),
+            asked: Arc::clone(&question.asked),
+            rules: Rc::clone(&question.rules),
+            uses,
+            fetching,
+            kept,
+            is_revalidating: false,
+            is_decided: !may_store,
+            writer: None,
+            is_complete: false,
+            instead: None,
+        }
+    }
+
+    /// Asks whether the answer that is kept is still valid, where that is wanted.
+    pub(super) fn add_validators(&mut self, pairs: &mut Pairs) {
+        if let Some(kept) = self.kept.as_deref().filter(|_| self.caching.revalidate) {
+            self.is_revalidating = push_validators(&kept.entry.fields, pairs);
+        }
+    }
+
+    /// Whether the fetch is of use though its client has gone.
+    pub(in crate::upstream) const fn goes_on(&self) -> bool {
+        !self.is_decided || self.writer.is_some()
+    }
+
+    pub(in crate::upstream) fn put_back(&mut self, instead: Instead) {
+        self.instead = Some(instead);
+    }
+
+    pub(in crate::upstream) fn take_instead(&mut self) -> Option<Instead> {
+        self.instead.take()
+    }
+
+    pub(super) fn take_fetching(&mut self) -> Option<Fetching> {
+        self.fetching.take()
+    }
+
+    pub(super) const fn slot(&self) -> Key {
+        self.slot
+    }
+
+    fn may_be_stale(&self, cause: StaleCause, wall_secs: i64) -> bool {
+        self.kept.as_deref().is_some_and(|kept| {
+            let lifetime = &kept.entry.lifetime;
+            may_serve_stale(lifetime, self.caching.use_stale, cause, wall_secs).is_some()
+        })
+    }
+
+    fn give_instead(&mut self, status: CacheStatus, lifetime: Option<Lifetime>) {
+        self.is_decided = true;
+        self.instead = self.kept.clone().map(|kept| Instead { kept, status, lifetime });
+    }
+
+    /// No server could answer. Whether what is kept is given instead.
+    pub(in crate::upstream) fn stands_in(&mut self, failure: Failure, wall_secs: i64) -> bool {
+        if self.may_be_stale(StaleCause::of_failure(failure), wall_secs) {
+            self.give_instead(CacheStatus::Stale, None);
+        }
+        self.is_decided = true;
+        self.instead.is_some()
+    }
+
+    /// The head of an answer has come. Whether what is kept is given instead, and if so, whether the answer has to be
+    /// cut for that.
+    pub(in crate::upstream) fn replaces(
+        &mut self,
+        head: &ResponseHead,
+        wall_secs: i64,
+    ) -> Option<bool> {
+        if head.status == Status::NOT_MODIFIED && self.is_revalidating {
+            let kept = self.kept.as_deref()?;
+            let before = kept.entry.response_head();
+            let lifetime = revalidated(&self.caching.rules, &before, head, wall_secs);
+            self.give_instead(CacheStatus::Revalidated, lifetime.ok());
+            return Some(false);
+        }
+        let cause = StaleCause::of_status(head.status)?;
+        if self.may_be_stale(cause, wall_secs) {
+            self.give_instead(CacheStatus::Stale, None);
+            return Some(true);
+        }
+        None
+    }
+
+    /// The answer goes to the client: it is kept, too, if it may.
+    pub(in crate::upstream) fn begin(&mut self, head: &ResponseHead, wall_secs: i64) {
+        if std::mem::replace(&mut self.is_decided, true) {
+            return;
+        }
+        let Rules { method, is_authorized, is_refused, key: text } = &*self.rules;
+        let candidate = Candidate {
+            method: *method,
+            is_authorized: *is_authorized,
+            is_refused: *is_refused,
+            uses: self.uses,
+            status: head.status,
+            fields: &head.fields,
+        };
+        let Ok(lifetime) = may_store(&self.caching.rules, &candidate, wall_secs) else {
+            // Others need not wait for it.
+            self.fetching = None;
+            return;
+        };
+        let vary =
+            if self.caching.rules.ignored.vary { Vec::new() } else { key::vary(&head.fields) };
+        let variant = if vary.is_empty() {
+            self.main
+        } else {
+            self.main.variant(&vary, |name| self.asked.get(name))
+        };
+        if self.slot != self.main {
+            self.slot = variant;
+        }
+        let entry = Entry {
+            key: text.to_vec(),
+            vary,
+            variant: variant.0,
+            lifetime,
+            status: head.status,
+            fields: head.fields.clone(),
+            body_bytes: 0,
+            body_checksum: 0,
+        };
+        self.writer = Writer::new(&self.cache, self.slot, entry);
+    }
+
+    pub(in crate::upstream) fn push(&mut self, bytes: &[u8]) {
+        if let Some(writer) = self.writer.as_mut().filter(|_| !bytes.is_empty()) {
+            writer.push(bytes);
+        }
+    }
+
+    /// Ready when more of the body may come.
+    pub(in crate::upstream) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.writer {
+            Some(writer) => writer.poll_room(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// The answer is complete.
+    pub(in crate::upstream) const fn complete(&mut self) {
+        self.is_complete = self.writer.is_some();
+    }
+
+    /// The answer is of no use, or was cut: nothing is kept of it.
+    pub(in crate::upstream) fn abandon(&mut self) {
+        self.is_decided = true;
+        if !self.is_complete {
+            self.writer = None;
+        }
+        if self.instead.is_none() && self.writer.is_none() {
+            self.fetching = None;
+        }
+    }
+
+    /// Whether an entry is about to get its name.
+    pub(in crate::upstream) const fn is_finishing(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Ready when the entry has its name.
+    pub(in crate::upstream) fn poll_finish(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Moment,
+    ) -> Poll<io::Result<()>> {
+        let Some(writer) = &mut self.writer else { return Poll::Ready(Ok(())) };
+        let result = std::task::ready!(writer.poll_finish(cx, &mut self.fetching, now));
+        (self.writer, self.is_complete, self.fetching) = (None, false, None);
+        Poll::Ready(result)
+    }
+}

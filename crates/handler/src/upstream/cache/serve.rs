@@ -1,0 +1,160 @@
+//! An answer that is given from the cache: its head as if it had just come, and its body from the file.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use sekisho_config::{ErrorPage, Pass};
+use sekisho_http::Status;
+use sekisho_upstream::cache::entry::BodySum;
+use sekisho_upstream::cache::{Lifetime, Selection, select};
+use sekisho_upstream::fields::Accel;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::folder::{Asked, Kept};
+use crate::task::{Outbox, Progress};
+use crate::upstream::answer::{Answer, Changes, Reading};
+
+/// What is read at a time.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// How an answer is changed for the client, as one that comes from a server is.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) struct View {
+    pub(in crate::upstream) pass: Arc<Pass>,
+    pub(in crate::upstream) changes: Rc<Changes>,
+    pub(in crate::upstream) error_pages: Arc<[ErrorPage]>,
+    /// The status that an `error_page` wants.
+    pub(in crate::upstream) status: Option<Status>,
+    pub(in crate::upstream) is_head: bool,
+}
+
+/// An answer on its way from the disk.
+#[derive(Debug)]
+pub(super) struct Serving {
+    pub(super) kept: Arc<Kept>,
+    lifetime: Lifetime,
+    is_head_given: bool,
+    /// What of the body is still to be given.
+    at: u64,
+    end: u64,
+    /// Sums the body, where all of it is given.
+    sum: Option<BodySum>,
+    disk: Option<JoinHandle<io::Result<Vec<u8>>>>,
+}
+
+impl Serving {
+    pub(super) fn new(kept: Arc<Kept>, lifetime: Option<Lifetime>) -> Self {
+        let lifetime = lifetime.unwrap_or(kept.entry.lifetime);
+        let end = kept.entry.body_bytes;
+        Self {
+            kept,
+            lifetime,
+            is_head_given: false,
+            at: 0,
+            end,
+            sum: Some(BodySum::default()),
+            disk: None,
+        }
+    }
+
+    /// What is given next; an error where the file is not what it was.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        view: &View,
+        asked: &Asked,
+        out: &mut Outbox,
+        wall_secs: i64,
+    ) -> Poll<io::Result<Progress>> {
+        if !std::mem::replace(&mut self.is_head_given, true) {
+            return Poll::Ready(Ok(self.head(view, asked, out, wall_secs)));
+        }
+        if self.at == self.end {
+            return Poll::Ready(Ok(Progress::Done));
+        }
+        let count = (self.end - self.at).min(PIECE_BYTES as u64) as usize;
+        let before = out.body.len();
+        if let Some(body) = &self.kept.body {
+            let at = self.at as usize;
+            out.body.extend_from_slice(&body[at..at + count]);
+        } else {
+            let (kept, at) = (Arc::clone(&self.kept), self.kept.head_bytes + self.at);
+            let disk = self.disk.get_or_insert_with(|| {
+                spawn_blocking(move || {
+                    let mut piece = vec![0; count];
+                    kept.file.read_exact_at(&mut piece, at)?;
+                    Ok(piece)
+                })
+            });
+            let piece = ready!(Pin::new(disk).poll(cx));
+            self.disk = None;
+            out.body.extend_from_slice(&piece.map_err(io::Error::other)??);
+        }
+        if let Some(sum) = &mut self.sum {
+            sum.update(&out.body[before..]);
+        }
+        self.at += (out.body.len() - before) as u64;
+        // The last piece is given only if all of them are what was stored: else the answer is cut.
+        if self.at == self.end
+            && let Some(sum) = self.sum.take()
+            && !sum.fits(&self.kept.entry)
+        {
+            out.body.truncate(before);
+            return Poll::Ready(Err(io::Error::other("cache file has a wrong checksum")));
+        }
+        Poll::Ready(Ok(Progress::Body))
+    }
+
+    fn head(&mut self, view: &View, asked: &Asked, out: &mut Outbox, wall_secs: i64) -> Progress {
+        let entry = &self.kept.entry;
+        let reading = Reading {
+            forward: &view.pass.forward,
+            changes: &view.changes,
+            error_pages: &view.error_pages,
+            is_head: view.is_head,
+        };
+        let mut accel = Accel::default();
+        let head = entry.response_head();
+        let status = match reading.read(&head, &mut out.fields, &mut accel) {
+            Answer::Given(status, _) => view.status.unwrap_or(status),
+            Answer::HandOver(target) => return Progress::HandOver(target),
+            Answer::Intercepted(status) => return Progress::Fail(status),
+        };
+        out.limit_rate = accel.limit_rate;
+        out.fields.remove("Age");
+        out.fields.push_number("Age", u64::from(self.lifetime.age(wall_secs)));
+        let bytes = entry.body_bytes;
+        let asks = |name: &'static str| asked.get(name.as_bytes());
+        let selection = select(asks, status, &entry.fields, bytes);
+        if status == Status::OK && !out.fields.has("Accept-Ranges") {
+            out.fields.push("Accept-Ranges", "bytes");
+        }
+        match selection {
+            Selection::Whole => {}
+            Selection::NotModified => {
+                (self.at, self.sum) = (self.end, None);
+                return Progress::Head(Status::NOT_MODIFIED, Some(bytes));
+            }
+            Selection::Part(part) => {
+                let value = format!("bytes {}-{}/{bytes}", part.start, part.end - 1);
+                out.fields.push("Content-Range", value);
+                (self.at, self.end, self.sum) = (part.start, part.end, None);
+                return Progress::Head(Status::PARTIAL_CONTENT, Some(part.end - part.start));
+            }
+            Selection::Unsatisfiable => {
+                out.fields.clear();
+                out.fields.push("Content-Range", format!("bytes */{bytes}"));
+                return Progress::Fail(Status::RANGE_NOT_SATISFIABLE);
+            }
+        }
+        if view.is_head {
+            (self.at, self.sum) = (self.end, None);
+        }
+        Progress::Head(status, Some(bytes))
+    }
+}
