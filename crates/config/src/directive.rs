@@ -22,6 +22,7 @@ mod privilege;
 mod process;
 pub mod proxy;
 mod real_ip;
+mod resolver;
 pub(crate) mod rewrite;
 mod status;
 mod tls;
@@ -239,6 +240,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Groups of servers", upstream::ROWS),
+    ("Names", resolver::ROWS),
     ("Proxying", proxy::ROWS),
     ("Proxying: servers, time and buffers", forward::PROXY),
     ("FastCGI", gateway::FASTCGI),

@@ -27,7 +27,11 @@ pub(crate) struct Connection {
 
 impl Backend {
     pub(crate) fn start(serve: impl Fn(&mut Connection) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), serve)
+    }
+
+    fn start_at(at: SocketAddr, serve: impl Fn(&mut Connection) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(at).expect("a port is free");
         let address = listener.local_addr().expect("it has an address");
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let connections = Arc::<AtomicUsize>::default();
@@ -50,7 +54,12 @@ impl Backend {
 
     /// One that answers every request with this text.
     pub(crate) fn saying(body: &'static str) -> Self {
-        Self::start(move |connection| {
+        Self::saying_at(SocketAddr::from(([127, 0, 0, 1], 0)), body)
+    }
+
+    /// The same at a given address.
+    pub(crate) fn saying_at(at: SocketAddr, body: &'static str) -> Self {
+        Self::start_at(at, move |connection| {
             while connection.request().is_some() {
                 connection.answer("200 OK", "", body);
             }

@@ -111,6 +111,11 @@ impl Task for UpstreamTask {
                     Poll::Ready(Err(error)) => self.gathering_failed(&error),
                     Poll::Pending => return Poll::Pending,
                 },
+                Stage::Ready if self.parts.resolving.is_some() => {
+                    if self.resolve(cx, now).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
                 Stage::Ready => {
                     let Parts { group, machine, pools, .. } = &mut self.parts;
                     let order = machine.start(&group.balancer, now, || pools.random());
@@ -199,8 +204,14 @@ impl Task for UpstreamTask {
                 let pause = self.resumes.map(|at| Deadline { at, kind: DeadlineKind::Rate });
                 pause.or_else(|| exchange.next_deadline())
             }
+            Stage::Ready => {
+                let (_, since) = self.parts.resolving.as_ref()?;
+                let names = self.parts.group.names.as_ref()?;
+                let at = *since + names.timeout();
+                Some(Deadline { at, kind: DeadlineKind::UpstreamConnect })
+            }
             // The client's own deadlines run while its body is awaited.
-            Stage::Gathering(_) | Stage::Ready | Stage::Ended => None,
+            Stage::Gathering(_) | Stage::Ended => None,
         }
     }
 
