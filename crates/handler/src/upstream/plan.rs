@@ -173,6 +173,7 @@ impl Source<'_> {
 }
 
 /// Where a group may be known from.
+#[derive(Clone, Copy)]
 struct Known<'a> {
     groups: &'a [Arc<Group>],
     pools: &'a Pools,

@@ -90,15 +90,13 @@ impl Names {
             (None, Some((name, why))) if is_fresh => Some(Known::Nothing(name.clone(), *why)),
             (None, _) => None,
         };
-        match known.filter(|_| is_usable) {
-            Some(known) => Poll::Ready(known),
-            None => {
-                if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    state.waiting.push(cx.waker().clone());
-                }
-                Poll::Pending
-            }
+        if let Some(known) = known.filter(|_| is_usable) {
+            return Poll::Ready(known);
         }
+        if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            state.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// Takes over what a group knew that this one replaces (a reload).

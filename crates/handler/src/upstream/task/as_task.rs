@@ -11,7 +11,7 @@ use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
 
 use super::{Ending, HAND_ON_BYTES, Parts, Stage, UpstreamTask};
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{Outbox, Progress, Task, UpstreamView};
 use crate::upstream::body::Body;
 use crate::upstream::engine::engine;
 use crate::upstream::exchange::Exchange;
@@ -213,6 +213,23 @@ impl Task for UpstreamTask {
             // The client's own deadlines run while its body is awaited.
             Stage::Gathering(_) | Stage::Ended => None,
         }
+    }
+
+    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
+        let Parts { group, machine, .. } = &self.parts;
+        let (server, since) = match &self.parts.stage {
+            Stage::Connecting(peer, _) | Stage::Exchanging(peer, _) => {
+                (&group.addresses.get(*peer)?.1, machine.tries().last()?.started)
+            }
+            Stage::Ready => (&group.name, self.parts.resolving.as_ref()?.1),
+            Stage::Gathering(_) | Stage::Ended => return None,
+        };
+        Some(UpstreamView {
+            server: Arc::clone(server),
+            attempt: machine.tries().len(),
+            age: now.since(since),
+            deadline: self.next_deadline(),
+        })
     }
 
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {
