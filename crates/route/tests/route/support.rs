@@ -276,7 +276,7 @@ fn settings() -> Settings {
         error_logs: [].into(),
         log_not_found: true,
         reset_timedout_connection: false,
-        resolver: std::sync::Arc::default(),
+        resolver: Arc::default(),
     }
 }
 
