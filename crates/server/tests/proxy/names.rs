@@ -22,7 +22,12 @@ struct Dns {
 
 impl Dns {
     fn start() -> Self {
-        let udp = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        // One port for both, which some other program may have for one of them.
+        let both = (0..100).find_map(|_| {
+            let tcp = TcpListener::bind("127.0.0.1:0").ok()?;
+            Some((UdpSocket::bind(tcp.local_addr().ok()?).ok()?, tcp))
+        });
+        let (udp, tcp) = both.expect("a port is free");
         let address = udp.local_addr().expect("it has an address");
         let dns =
             Self { address, names: Arc::default(), asked: Arc::default(), is_cut: Arc::default() };
@@ -37,7 +42,6 @@ impl Dns {
             }
         });
         let names = Arc::clone(&dns.names);
-        let tcp = TcpListener::bind(address).expect("the same port is free");
         std::thread::spawn(move || {
             for stream in tcp.incoming() {
                 let Ok(mut stream) = stream else { return };
@@ -146,9 +150,14 @@ fn a_silent_dns_server_is_left_in_time() {
 #[test]
 fn a_server_of_a_group_follows_its_name() {
     let dns = Dns::start();
-    let here = Backend::saying("here");
-    let port = here.address().port();
-    let elsewhere = Backend::saying_at(SocketAddr::from((ELSEWHERE, port)), "elsewhere");
+    // One port at two addresses, which some other program may have at one of them.
+    let both = (0..100).find_map(|_| {
+        let here = TcpListener::bind((HERE, 0)).ok()?;
+        let port = here.local_addr().ok()?.port();
+        Some((here, TcpListener::bind((ELSEWHERE, port)).ok()?, port))
+    });
+    let (here, elsewhere, port) = both.expect("a port is free");
+    let _backends = [Backend::saying_on(here, "here"), Backend::saying_on(elsewhere, "elsewhere")];
     let body = format!(
         "resolver {} valid=1s ipv6=off;
          upstream app {{ server app.example:{port} resolve; keepalive 4; }}
@@ -168,5 +177,4 @@ fn a_server_of_a_group_follows_its_name() {
         both.sort();
         both == ["elsewhere", "here"]
     });
-    drop(elsewhere);
 }
