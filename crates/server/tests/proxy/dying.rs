@@ -36,7 +36,13 @@ struct Mortal {
 
 impl Mortal {
     fn start(at: SocketAddr, asked: &Arc<Asked>) -> Self {
-        let listener = TcpListener::bind(at).expect("the port is free");
+        // While it was dead, a connection of some other program may have had its port.
+        let mut bound = None;
+        eventually("the port is free", LONG, || {
+            bound = TcpListener::bind(at).ok();
+            bound.is_some()
+        });
+        let listener = bound.expect("it is bound");
         let address = listener.local_addr().expect("it has an address");
         let is_dead = Arc::<AtomicBool>::default();
         let streams = Arc::<Mutex<Vec<TcpStream>>>::default();
