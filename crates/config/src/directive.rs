@@ -23,6 +23,7 @@ mod privilege;
 mod process;
 pub mod proxy;
 mod real_ip;
+mod resolver;
 pub(crate) mod rewrite;
 mod status;
 mod tls;
@@ -240,6 +241,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Groups of servers", upstream::ROWS),
+    ("Names", resolver::ROWS),
     ("Proxying", proxy::ROWS),
     ("Proxying: servers, time and buffers", forward::PROXY),
     ("Proxying: caches", cache::PROXY),

@@ -41,6 +41,8 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("open_file_cache_errors", "on", I),
     ("sendfile", "off", I),
     ("aio", "threads", I),
+    ("resolver", "192.0.2.1", I),
+    ("resolver_timeout", "7s", I),
     ("satisfy", "any", I),
     ("auth_delay", "7s", I),
     ("limit_except", "GET { deny all; }", N),

@@ -64,6 +64,9 @@ pub(crate) fn find_upstreams(
 ) -> bool {
     let mut is_fine = true;
     for server in config.http.upstreams.iter_mut().flat_map(|group| &mut group.servers) {
+        if server.is_resolved {
+            continue;
+        }
         let UpstreamPlace::Tcp(host, port) = &server.place else { continue };
         match source.addresses(host, *port) {
             Ok(addresses) if !addresses.is_empty() => server.addresses = addresses,

@@ -16,6 +16,7 @@ mod logs;
 mod lookup;
 mod privilege;
 mod real_ip;
+mod resolver;
 mod rewrite;
 mod template;
 mod tls;
@@ -58,6 +59,7 @@ pub use logs::{
 pub use lookup::{Geo, Networks, Split};
 pub use privilege::{Privilege, Sandbox};
 pub use real_ip::{RealIp, RealIpSource};
+pub use resolver::Resolver;
 pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
@@ -332,6 +334,8 @@ pub struct Settings {
     pub file_ops: Option<Arc<FileOps>>,
     /// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` (a location's own): another server answers.
     pub pass: Option<Arc<Pass>>,
+    /// `resolver`, `resolver_timeout`: who is asked for names while the server runs.
+    pub resolver: Arc<Resolver>,
     /// `status`, `stub_status`: the answer is how the server is.
     pub status: Option<StatusForm>,
 

@@ -175,9 +175,17 @@ impl Walk<'_> {
             method: sekisho_upstream::Method::RoundRobin,
             key: None,
             keepalive: sekisho_upstream::keepalive::Settings::default(),
+            resolver: Arc::default(),
         }));
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
-        let Some(group) = level.group else { return };
+        let Some(mut group) = level.group else { return };
+        group.resolver = Arc::clone(&level.settings.resolver);
+        if group.resolver.servers.is_empty()
+            && let Some(server) = group.servers.iter().find(|server| server.is_resolved)
+        {
+            let name = &server.peer.server;
+            self.error(node.name.span, format!("no resolver defined to resolve \"{name}\""));
+        }
         if self.scope.upstreams.iter().any(|known| known.name == group.name) {
             self.error(word.span, format!("duplicate upstream \"{}\"", group.name));
         } else if group.servers.is_empty() {

@@ -48,11 +48,13 @@ impl Scope<'_> {
                 peer: sekisho_upstream::PeerSettings::new(address),
                 place: place.clone(),
                 addresses: Vec::new(),
+                is_resolved: false,
                 span: Some(word.span),
             }],
             method: sekisho_upstream::Method::RoundRobin,
             key: None,
             keepalive: sekisho_upstream::keepalive::Settings::default(),
+            resolver: std::sync::Arc::default(),
         });
         Ok(UpstreamId(self.upstreams.len() as u32 - 1))
     }

@@ -209,6 +209,21 @@ pub struct Request {
     /// HTTP: its id in the logs.
     #[prost(string, tag = "9")]
     pub request_id: String,
+    /// HTTP: the server that it was passed to; empty for none.
+    #[prost(string, tag = "10")]
+    pub upstream: String,
+    /// The how many-th server that is, from 1.
+    #[prost(uint32, tag = "11")]
+    pub upstream_try: u32,
+    /// How long ago that server was chosen.
+    #[prost(uint64, tag = "12")]
+    pub upstream_age_millis: u64,
+    /// What is waited for there; empty for nothing.
+    #[prost(string, tag = "13")]
+    pub upstream_deadline: String,
+    /// How long until then.
+    #[prost(uint64, tag = "14")]
+    pub upstream_deadline_millis: u64,
 }
 
 /// What came of an order for one session.

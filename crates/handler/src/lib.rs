@@ -27,4 +27,4 @@ pub use cold_file::FileTask;
 pub use file_cache::{FileCache, View};
 pub use open_file::OpenFile;
 pub use reply::{Piece, Reply};
-pub use task::{Outbox, Progress, Task};
+pub use task::{Outbox, Progress, Task, UpstreamView};

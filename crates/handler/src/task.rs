@@ -4,7 +4,9 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
@@ -48,6 +50,19 @@ pub struct Outbox {
     pub limit_rate: Option<u64>,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
+}
+
+/// The server that works on a request at present, for those who look on.
+#[derive(Clone, Debug)]
+pub struct UpstreamView {
+    /// Its address; the name of the group while names are looked up.
+    pub server: Arc<str>,
+    /// The how many-th try it is, from 1; 0 before the first.
+    pub attempt: usize,
+    /// How long this try has taken so far.
+    pub age: Duration,
+    /// Until when something must happen.
+    pub deadline: Option<Deadline>,
 }
 
 /// How body bytes get from the socket to where they belong.
@@ -125,6 +140,11 @@ pub trait Task: std::fmt::Debug {
     /// Which servers were asked so far, where it asks any.
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {
         let _ = facts;
+    }
+
+    /// The server that is asked at present, where one is.
+    fn upstream_view(&self, _now: Moment) -> Option<UpstreamView> {
+        None
     }
 
     /// Somebody wants it to end (L31). It still gives its one answer by `poll`.

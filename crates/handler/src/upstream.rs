@@ -6,11 +6,13 @@ mod alone;
 mod answer;
 mod body;
 mod cache;
+mod dns;
 mod engine;
 mod exchange;
 mod group;
 mod plan;
 mod pool;
+mod resolve;
 mod spool;
 mod stream;
 mod task;
@@ -18,7 +20,7 @@ mod tls;
 mod words;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -29,6 +31,7 @@ use sekisho_http::{Status, Version};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState, Table};
 use sekisho_upstream::Method;
+use sekisho_upstream::balance::Selection;
 use sekisho_upstream::request::{Rules, UpstreamRequest};
 
 use crate::cgi::HandlerContext;
@@ -78,10 +81,11 @@ pub fn start(
     let Some(pass) = settings.pass.clone() else { return Err(Status::INTERNAL_SERVER_ERROR) };
     let forward = &pass.forward;
     let source = Source { table, request, route_state };
-    let (group, mut plan) = source.plan(&pass, call.groups).map_err(|NoPlan(status, why)| {
-        context.report(Level::Error, format_args!("{why}"));
-        status
-    })?;
+    let (group, mut plan) =
+        source.plan(&pass, call.groups, call.pools).map_err(|NoPlan(status, why)| {
+            context.report(Level::Error, format_args!("{why}"));
+            status
+        })?;
     let question = cache::question(call, &source, &mut plan);
     let secure = if plan.is_tls {
         let config = call.tls.get(&forward.tls);
@@ -95,13 +99,12 @@ pub fn start(
     } else {
         None
     };
-    let selection = match (group.method, &group.key) {
-        (Method::IpHash, _) => {
-            group.balancer.begin_for(request.connection.remote.map(|remote| remote.ip()))
-        }
-        (_, Some(key)) => group.balancer.begin(&source.value(key)),
-        (_, None) => group.balancer.begin(b""),
+    let key = match (group.method, &group.key) {
+        (Method::IpHash, _) => Key::Client(request.connection.remote.map(|remote| remote.ip())),
+        (_, Some(key)) => Key::Text(source.value(key)),
+        (_, None) => Key::Text(Vec::new()),
     };
+    let selection = key.select(&group);
     let has_body = call.has_body && forward.pass_request_body && forward.set_body.is_none();
     // What cannot say that a length is unknown must know it.
     let may_stream = call.body_bytes.is_some()
@@ -124,6 +127,7 @@ pub fn start(
     } else {
         Stage::Ready
     };
+    let resolving = group.names.is_some().then_some((key, now));
     let bind = forward.bind.as_ref().and_then(|template| {
         let text = String::from_utf8(source.value(template)).ok()?;
         let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
@@ -154,6 +158,7 @@ pub fn start(
         error_pages: Arc::clone(&settings.error_pages),
         status: route_state.status,
         is_head: route_state.method == sekisho_http::Method::Head,
+        resolving,
         stage,
         has_body_ended: !call.has_body,
         keeping: None,
@@ -163,6 +168,22 @@ pub fn start(
         None if is_steadfast => Box::new(alone::Steadfast::new(task)),
         None => Box::new(task),
     })
+}
+
+/// By what a server is chosen.
+#[derive(Debug)]
+enum Key {
+    Client(Option<IpAddr>),
+    Text(Vec<u8>),
+}
+
+impl Key {
+    fn select(&self, group: &Group) -> Selection {
+        match self {
+            Self::Client(client) => group.balancer.begin_for(*client),
+            Self::Text(text) => group.balancer.begin(text),
+        }
+    }
 }
 
 /// A number that is the same for connections that may serve each other's requests.

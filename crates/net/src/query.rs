@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sekisho_config::ListenAddress;
+use sekisho_handler::UpstreamView;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Session};
 use sekisho_route::RequestIdSeed;
@@ -126,6 +127,8 @@ pub struct Running {
     pub status: Option<u16>,
     /// Whether an operator wants it cancelled.
     pub is_cancelled: bool,
+    /// The server that it was passed to, and how long until that one's deadline.
+    pub upstream: Option<(UpstreamView, Duration)>,
 }
 
 /// What a worker has counted.
@@ -314,6 +317,10 @@ impl Exchange {
             age: now.since(self.arrival.since),
             status: (self.head_bytes > 0).then(|| self.status.code()),
             is_cancelled: self.is_cancelled,
+            upstream: self.task.as_ref().and_then(|task| task.upstream_view(now)).map(|view| {
+                let left = view.deadline.map_or(Duration::ZERO, |deadline| deadline.at.since(now));
+                (view, left)
+            }),
         })
     }
 }

@@ -123,6 +123,11 @@ impl UpstreamRequest {
         }
     }
 
+    /// Before it begins: the group has other servers than it had.
+    pub fn choose_from(&mut self, selection: Selection) {
+        self.selection = selection;
+    }
+
     /// Begins: the first server.
     pub fn start(&mut self, group: &Balancer, now: Moment, random: impl FnMut() -> u32) -> Order {
         match self.state {

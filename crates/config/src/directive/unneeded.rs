@@ -80,8 +80,6 @@ pub(super) const ROWS: &[Row] = &[
     ),
     warned("client_body_in_file_only", LEVELS, "on|clean|off", "Bodies leave no files"),
     warned("gunzip", LEVELS, "on|off", "Nothing is decompressed"),
-    warned("resolver", LEVELS, "address ...", "No name is looked up"),
-    warned("resolver_timeout", LEVELS, "time", "No name is looked up"),
     warned(
         "lingering_close",
         LEVELS,

@@ -1,5 +1,7 @@
 //! `upstream` blocks: groups of servers that requests are passed to, and how one of them is chosen.
 
+use std::net::IpAddr;
+
 use super::{Context, HTTP, Row, UPSTREAM, active, block, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{UpstreamGroup, UpstreamPlace, UpstreamServer};
@@ -13,7 +15,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAM,
         "address [parameter] ...",
         "",
-        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `backup`, `down`",
+        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `backup`, `down`, and `resolve` for a name that is looked up while the server runs",
         server,
     )
     .repeated(),
@@ -145,6 +147,7 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
     let place = UpstreamPlace::parse(text, 80)
         .map_err(|why| Fault::at(word, format!("{why} in upstream \"{text}\"")))?;
     let mut peer = PeerSettings::new(text);
+    let mut is_resolved = false;
     for word in d.args().iter().skip(1) {
         let text = d.text(word)?;
         let invalid = || Fault::at(word, format!("invalid parameter \"{text}\""));
@@ -159,10 +162,15 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
             "slow_start" => peer.slow_start = Some(time()?).filter(|time| !time.is_zero()),
             "backup" if said.is_empty() => peer.is_backup = true,
             "down" if said.is_empty() => peer.is_down = true,
-            "resolve" | "service" | "route" | "drain" => return Err(d.not_built(word)),
+            "resolve" if said.is_empty() => is_resolved = true,
+            "service" | "route" | "drain" => return Err(d.not_built(word)),
             _ => return Err(invalid()),
         }
     }
-    let server = UpstreamServer { peer, place, addresses: Vec::new(), span: Some(word.span) };
+    // An address need not be looked up.
+    let is_resolved = is_resolved
+        && matches!(&place, UpstreamPlace::Tcp(host, _) if host.parse::<IpAddr>().is_err());
+    let span = Some(word.span);
+    let server = UpstreamServer { peer, place, addresses: Vec::new(), is_resolved, span };
     change(l, |group| group.servers.push(server))
 }

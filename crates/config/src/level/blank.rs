@@ -69,6 +69,7 @@ pub(super) fn blank_settings() -> Settings {
         http2_chunk_size: 0,
         sendfile: false,
         aio_threads: false,
+        resolver: Arc::default(),
         limit_rate: Bytes::Fixed(0),
         limit_rate_after: Bytes::Fixed(0),
         access_logs: Arc::default(),

@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Caching, Pattern, Template};
+use super::{Caching, Pattern, Resolver, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -34,6 +34,29 @@ pub struct UpstreamGroup {
     pub key: Option<Template>,
     /// `keepalive` and its companions.
     pub keepalive: keepalive::Settings,
+    /// Who is asked for the addresses of servers with `resolve`.
+    pub resolver: Arc<Resolver>,
+}
+
+impl UpstreamGroup {
+    /// A group of one server, whose name is looked up.
+    pub fn of_name(name: &str, place: UpstreamPlace) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_declared: false,
+            servers: vec![UpstreamServer {
+                peer: PeerSettings::new(name),
+                place,
+                addresses: Vec::new(),
+                is_resolved: true,
+                span: None,
+            }],
+            method: Method::RoundRobin,
+            key: None,
+            keepalive: keepalive::Settings::default(),
+            resolver: Arc::default(),
+        }
+    }
 }
 
 /// One `server` of an `upstream`.
@@ -45,6 +68,8 @@ pub struct UpstreamServer {
     pub place: UpstreamPlace,
     /// The addresses of its name, found when the configuration was loaded; none for a Unix socket.
     pub addresses: Vec<SocketAddr>,
+    /// `resolve`: its name is looked up while the server runs.
+    pub is_resolved: bool,
     /// Where it stands in the configuration.
     pub(crate) span: Option<Span>,
 }

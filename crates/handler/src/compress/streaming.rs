@@ -19,7 +19,7 @@ use sekisho_lifecycle::{Deadline, Moment, Share};
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::{Compressor, Encoder, PIECES};
-use crate::task::{Outbox, Progress, Task, rest};
+use crate::task::{Outbox, Progress, Task, UpstreamView, rest};
 
 /// How much of a file one piece has.
 pub(super) const PIECE_BYTES: usize = 128 * 1024;
@@ -316,6 +316,13 @@ impl Task for CompressTask {
                     Source::File(..) | Source::Bytes(..) => self.go_on(encoder),
                 },
             }
+        }
+    }
+
+    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
+        match &self.source {
+            Source::Task(task) => task.upstream_view(now),
+            Source::File(..) | Source::Bytes(..) => None,
         }
     }
 

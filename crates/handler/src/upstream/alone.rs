@@ -9,7 +9,7 @@ use sekisho_lifecycle::{Deadline, Moment};
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::task::UpstreamTask;
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{Outbox, Progress, Task, UpstreamView};
 
 /// A task that is not dropped with its connection.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ impl Task for Steadfast {
 
     fn next_deadline(&self) -> Option<Deadline> {
         self.task.as_ref().and_then(Task::next_deadline)
+    }
+
+    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
+        self.task.as_ref().and_then(|task| task.upstream_view(now))
     }
 
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {

@@ -10,6 +10,8 @@ use super::cache::Caches;
 use sekisho_config::{Template, UpstreamGroup, UpstreamPlace};
 use sekisho_upstream::{Balancer, Method, PeerSettings, keepalive};
 
+use super::resolve::Names;
+
 static SERIALS: AtomicU64 = AtomicU64::new(1);
 
 /// Where a server is.
@@ -40,12 +42,14 @@ pub struct Group {
     pub(super) key: Option<Template>,
     pub(super) keepalive: keepalive::Settings,
     pub(super) balancer: Balancer,
+    /// Where servers are names that are looked up: this group is asked with the addresses that are known then.
+    pub(super) names: Option<Arc<Names>>,
     /// Addresses and their names; indices are the balancer's.
     pub(super) addresses: Vec<(Address, Arc<str>)>,
 }
 
 impl Group {
-    fn new(config: &UpstreamGroup) -> Self {
+    pub(super) fn new(config: &UpstreamGroup) -> Self {
         let (mut peers, mut addresses) = (Vec::new(), Vec::new());
         for server in &config.servers {
             let all: Vec<Address> = match &server.place {
@@ -68,8 +72,22 @@ impl Group {
             key: config.key.clone(),
             keepalive: config.keepalive,
             balancer: Balancer::new(config.method, peers),
+            names: None,
             addresses,
         }
+    }
+
+    /// The same; servers with `resolve` are looked up when it is asked.
+    fn with_names(config: &UpstreamGroup) -> Self {
+        let has_names = config.servers.iter().any(|server| server.is_resolved);
+        let names = has_names.then(|| Arc::new(Names::new(config, &config.resolver)));
+        Self { names, ..Self::new(config) }
+    }
+
+    /// A host that a request names, and that is looked up.
+    pub(super) fn of_names(name: &str, names: Arc<Names>) -> Self {
+        let none = UpstreamGroup { servers: Vec::new(), ..names.config().clone() };
+        Self { name: Arc::from(name), names: Some(names), ..Self::new(&none) }
     }
 
     /// A group of one place that a request names; `None` for a host that would have to be looked up.
@@ -90,6 +108,7 @@ impl Group {
             key: None,
             keepalive: keepalive::Settings::default(),
             balancer: Balancer::new(Method::RoundRobin, vec![peer]),
+            names: None,
             addresses: vec![(address, text)],
         })
     }
@@ -108,11 +127,14 @@ impl Groups {
     pub fn of(&self, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|group| group.strong_count() > 0);
-        let all: Vec<Arc<Group>> = wanted.iter().map(Group::new).map(Arc::new).collect();
+        let all: Vec<Arc<Group>> = wanted.iter().map(Group::with_names).map(Arc::new).collect();
         for group in &all {
             let mut before = known.iter().rev().filter_map(Weak::upgrade);
             if let Some(old) = before.find(|old| old.name == group.name) {
                 group.balancer.inherit(&old.balancer);
+                if let (Some(names), Some(old)) = (&group.names, &old.names) {
+                    names.inherit(old);
+                }
             }
         }
         known.extend(all.iter().map(Arc::downgrade));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Family, Forward, Pass, PassTo, Template, UpstreamPlace};
+use sekisho_config::{Family, Forward, Pass, PassTo, Resolver, Template, UpstreamPlace};
 use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
 use sekisho_http::upstream::{Pairs, push_end_to_end};
@@ -11,6 +11,7 @@ use sekisho_route::{Request, RouteState, Table, expand};
 use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
 use super::group::{Group, declared};
+use super::pool::Pools;
 
 /// The request as it leaves, but for its body.
 #[derive(Debug, Default)]
@@ -56,6 +57,7 @@ impl Source<'_> {
         &self,
         pass: &Pass,
         groups: &[Arc<Group>],
+        pools: &Pools,
     ) -> Result<(Arc<Group>, Plan), NoPlan> {
         let mut plan = Plan::default();
         let mut computed = Vec::new();
@@ -70,7 +72,9 @@ impl Source<'_> {
             }
             PassTo::Computed(template) => {
                 self.push_value(template, &mut computed);
-                let (group, uri) = computed_group(pass.family, &computed, groups, &mut plan)?;
+                let resolver = &self.table.location(self.route_state.location).settings.resolver;
+                let known = Known { groups, pools, resolver };
+                let (group, uri) = computed_group(pass.family, &computed, known, &mut plan)?;
                 (group, uri, uri.is_some())
             }
         };
@@ -168,11 +172,19 @@ impl Source<'_> {
     }
 }
 
+/// Where a group may be known from.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    groups: &'a [Arc<Group>],
+    pools: &'a Pools,
+    resolver: &'a Arc<Resolver>,
+}
+
 /// Whom an address that variables made names, and the URI behind it.
 fn computed_group<'c>(
     family: Family,
     computed: &'c [u8],
-    groups: &[Arc<Group>],
+    known: Known<'_>,
     plan: &mut Plan,
 ) -> Result<(Arc<Group>, Option<&'c [u8]>), NoPlan> {
     let wrong = |why: &str| {
@@ -200,7 +212,7 @@ fn computed_group<'c>(
     let uri = Some(uri.as_bytes()).filter(|uri| !uri.is_empty());
     let is_socket = address.starts_with("unix:");
     plan.host = if is_socket { b"localhost".to_vec() } else { address.as_bytes().to_vec() };
-    if let Some(group) = declared(groups, address) {
+    if let Some(group) = declared(known.groups, address) {
         return Ok((Arc::clone(group), uri));
     }
     let place = UpstreamPlace::parse(address, port).map_err(wrong)?;
@@ -208,12 +220,20 @@ fn computed_group<'c>(
         return Err(wrong("no port"));
     }
     // The same address may stand somewhere else: then its connections are shared.
-    let group = Group::of_place(address, &place).ok_or_else(|| {
-        let host = match &place {
-            UpstreamPlace::Tcp(host, _) => host.as_str(),
-            UpstreamPlace::Unix(_) => address,
-        };
-        NoPlan(Status::BAD_GATEWAY, format!("no resolver defined to resolve {host}"))
-    })?;
+    let group = match (&place, Group::of_place(address, &place)) {
+        (_, Some(group)) => group,
+        (UpstreamPlace::Tcp(host, port), None) if !known.resolver.servers.is_empty() => {
+            let name = format!("{host}:{port}");
+            Group::of_names(address, known.pools.names_of(known.resolver, &name, host, *port))
+        }
+        (place, None) => {
+            let host = match place {
+                UpstreamPlace::Tcp(host, _) => host.as_str(),
+                UpstreamPlace::Unix(_) => address,
+            };
+            let why = format!("no resolver defined to resolve {host}");
+            return Err(NoPlan(Status::BAD_GATEWAY, why));
+        }
+    };
     Ok((Arc::new(group), uri))
 }

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use sekisho_config::Resolver;
 use sekisho_http::upstream::Scratch;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::keepalive::{self, Usage};
 
 use super::engine::Engine;
 use super::group::Group;
+use super::resolve::{HostNames, Names};
 use super::stream::Stream;
 
 /// How many sets of buffers are kept.
@@ -68,6 +70,7 @@ pub struct Pools {
     groups: RefCell<HashMap<PoolKey, GroupPool>>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     work: RefCell<Vec<Box<Work>>>,
+    names: RefCell<HostNames>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
 }
@@ -78,6 +81,7 @@ impl Pools {
         Rc::new(Self {
             groups: RefCell::default(),
             work: RefCell::default(),
+            names: RefCell::default(),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
         })
@@ -91,6 +95,17 @@ impl Pools {
         x ^= x << 17;
         self.random.set(x);
         (x >> 32) as u32
+    }
+
+    /// What is known of a host that a request names.
+    pub(super) fn names_of(
+        &self,
+        resolver: &Arc<Resolver>,
+        name: &str,
+        host: &str,
+        port: u16,
+    ) -> Arc<Names> {
+        self.names.borrow_mut().of(resolver, name, host, port)
     }
 
     pub(super) fn borrow_work(&self) -> Box<Work> {

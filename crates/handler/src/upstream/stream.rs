@@ -151,11 +151,22 @@ impl Socket {
     fn read(&self, cx: &mut Context<'_>, to: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_ready(cx, true))?;
+            let room = to.capacity() - to.len();
             match self.try_io(Interest::READABLE, |fd| rustix::io::read(fd, spare_capacity(to))) {
                 Err(error) if is_retried(&error) => {}
+                Ok(count) if count > 0 && count < room => {
+                    self.has_read_all();
+                    return Poll::Ready(Ok(count));
+                }
                 read => return Poll::Ready(read),
             }
         }
+    }
+
+    /// A read that did not fill its buffer has emptied the socket: the next event says when there is more. Asking the
+    /// socket again would be one more system call for each answer. That it was closed is not forgotten.
+    fn has_read_all(&self) {
+        let _ = self.try_io(Interest::READABLE, |_| Err::<(), _>(rustix::io::Errno::AGAIN));
     }
 
     fn write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {

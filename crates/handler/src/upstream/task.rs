@@ -18,13 +18,16 @@ use sekisho_upstream::balance::Change;
 use sekisho_upstream::fields::Accel;
 use sekisho_upstream::request::{Order, UpstreamRequest};
 
+use super::Key;
 use super::answer::{Answer, Changes, Reading};
 use super::body::Body;
 use super::cache::{Instead, Keeping};
+use super::dns::NoAddress;
 use super::exchange::{Exchange, Happened};
 use super::group::Group;
 use super::plan::Plan;
 use super::pool::Pools;
+use super::resolve::Known;
 use super::spool::Spool;
 use super::stream::{Connecting, Options, connect};
 use super::tls::Secure;
@@ -40,7 +43,7 @@ const HAND_ON_BYTES: usize = 128 * 1024;
 /// Where a request stands.
 ///
 /// ```text
-/// Gathering ─► Ready ─► Connecting ─► Exchanging ─► Ended
+/// Gathering ─► Ready (names are looked up) ─► Connecting ─► Exchanging ─► Ended
 ///                           ▲  another server  │
 ///                           └──────────────────┘
 /// ```
@@ -90,6 +93,8 @@ pub(super) struct Parts {
     /// The status that an `error_page` wants.
     pub(super) status: Option<Status>,
     pub(super) is_head: bool,
+    /// Servers of the group are names that are to be looked up first: by what one is chosen then, and since when.
+    pub(super) resolving: Option<(Key, Moment)>,
     pub(super) stage: Stage,
     pub(super) has_body_ended: bool,
     /// What is done for the cache of the location.
@@ -189,6 +194,33 @@ impl UpstreamTask {
             family => (family.name(), String::new()),
         };
         context.report(level, format_args!("{what}, upstream: \"{scheme}://{name}{target}\""));
+    }
+
+    /// Waits for the addresses of a group whose servers are names; `Ready` when it can be asked, or has failed.
+    fn resolve(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<()> {
+        let Some((key, since)) = &self.parts.resolving else { return Poll::Ready(()) };
+        let Some(names) = &self.parts.group.names else { return Poll::Ready(()) };
+        let known = match names.poll(cx, now) {
+            Poll::Ready(known) => known,
+            Poll::Pending if !(*since + names.timeout()).is_due(now) => return Poll::Pending,
+            Poll::Pending => Known::Nothing(self.parts.group.name.to_string(), NoAddress::TimedOut),
+        };
+        match known {
+            Known::Group(group) => {
+                self.parts.machine.choose_from(key.select(&group));
+                self.parts.group = group;
+            }
+            Known::Nothing(name, why) => {
+                self.report(
+                    Level::Error,
+                    None,
+                    format_args!("{name} could not be resolved ({why})"),
+                );
+                self.end(Ending::Fail(Status::BAD_GATEWAY));
+            }
+        }
+        self.parts.resolving = None;
+        Poll::Ready(())
     }
 
     /// Carries out what the machine orders.

@@ -276,6 +276,7 @@ fn settings() -> Settings {
         error_logs: [].into(),
         log_not_found: true,
         reset_timedout_connection: false,
+        resolver: Arc::default(),
     }
 }
 

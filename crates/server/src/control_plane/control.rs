@@ -296,7 +296,7 @@ fn shown(info: SessionInfo) -> Session {
         age_millis: millis(request.age),
         cancelled: request.cancelled.map_or("", |cause| cause.tag()).to_owned(),
         status: 0,
-        request_id: String::new(),
+        ..control::Request::default()
     });
     Session {
         id: info.id,

@@ -108,16 +108,28 @@ impl WorkerRegistry {
 
 /// An HTTP session as it is shown.
 fn shown(view: SessionView, worker: &str) -> control::Session {
-    let requests = view.running.into_iter().map(|running| control::Request {
-        id: running.number,
-        handler: running.handler.to_owned(),
-        method: running.method,
-        target: running.target,
-        state: sekisho_lifecycle::Request::Processing.to_string(),
-        age_millis: millis(running.age),
-        cancelled: if running.is_cancelled { "operator".to_owned() } else { String::new() },
-        status: running.status.map_or(0, u32::from),
-        request_id: format!("{:032x}", running.request_id),
+    let requests = view.running.into_iter().map(|running| {
+        let mut request = control::Request {
+            id: running.number,
+            handler: running.handler.to_owned(),
+            method: running.method,
+            target: running.target,
+            state: sekisho_lifecycle::Request::Processing.to_string(),
+            age_millis: millis(running.age),
+            cancelled: if running.is_cancelled { "operator".to_owned() } else { String::new() },
+            status: running.status.map_or(0, u32::from),
+            request_id: format!("{:032x}", running.request_id),
+            ..control::Request::default()
+        };
+        if let Some((view, left)) = running.upstream {
+            request.upstream = view.server.to_string();
+            request.upstream_try = u32::try_from(view.attempt).unwrap_or(u32::MAX);
+            request.upstream_age_millis = millis(view.age);
+            let kind = view.deadline.map_or("", |deadline| deadline.kind.tag());
+            kind.clone_into(&mut request.upstream_deadline);
+            request.upstream_deadline_millis = millis(left);
+        }
+        request
     });
     control::Session {
         id: view.id,

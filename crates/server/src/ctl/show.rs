@@ -83,6 +83,15 @@ pub(super) fn session(session: &Session, out: &mut dyn Write) -> io::Result<()> 
         if request.status != 0 {
             _ = write!(text, ", answered with {}", request.status);
         }
+        if !request.upstream.is_empty() {
+            let Request { upstream, upstream_try, upstream_age_millis, .. } = request;
+            let since = age(*upstream_age_millis);
+            _ = write!(text, ", asks {upstream} (try {upstream_try}) for {since}");
+            if !request.upstream_deadline.is_empty() {
+                let left = age(request.upstream_deadline_millis);
+                _ = write!(text, ", {} in {left}", request.upstream_deadline);
+            }
+        }
         if !request.cancelled.is_empty() {
             _ = write!(text, ", cancelled by {}", request.cancelled);
         }
@@ -144,6 +153,17 @@ pub(super) fn session_json(session: &Session) -> Value {
 }
 
 fn request_json(request: &Request) -> Value {
+    let deadline = (!request.upstream_deadline.is_empty()).then(
+        || json!({ "kind": request.upstream_deadline, "in_ms": request.upstream_deadline_millis }),
+    );
+    let upstream = (!request.upstream.is_empty()).then(|| {
+        json!({
+            "server": request.upstream,
+            "try": request.upstream_try,
+            "age_ms": request.upstream_age_millis,
+            "deadline": deadline,
+        })
+    });
     json!({
         "id": request.id,
         "handler": request.handler,
@@ -154,6 +174,7 @@ fn request_json(request: &Request) -> Value {
         "age_ms": request.age_millis,
         "cancelled": some(&request.cancelled),
         "request_id": some(&request.request_id),
+        "upstream": upstream,
     })
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sekisho_config::{
     Access, AccessTarget, Cgi, CgiStderr, Config, Location, LocationMatch, LogTarget, Part, Pass,
-    PassTo, PathMapping, Programs, Template, Variable,
+    PassTo, PathMapping, Programs, Template, UpstreamPlace, Variable,
 };
 use sekisho_sys::Right;
 
@@ -65,8 +65,17 @@ impl Network {
             return Self::Free;
         }
         let servers = config.http.upstreams.iter().flat_map(|group| &group.servers);
-        let ports = servers.flat_map(|it| &it.addresses).map(SocketAddr::port);
-        let ports: BTreeSet<u16> = ports.collect();
+        let resolved = servers.clone().filter(|it| it.is_resolved);
+        let resolved = resolved.filter_map(|it| match it.place {
+            UpstreamPlace::Tcp(_, port) => Some(port),
+            UpstreamPlace::Unix(_) => None,
+        });
+        // An answer that is too long for a datagram is asked for by TCP.
+        let groups = config.http.upstreams.iter();
+        let groups = groups.filter(|group| group.servers.iter().any(|it| it.is_resolved));
+        let dns = groups.flat_map(|group| &group.resolver.servers);
+        let ports = servers.flat_map(|it| &it.addresses).chain(dns).map(SocketAddr::port);
+        let ports: BTreeSet<u16> = ports.chain(resolved).collect();
         let binds = passes().any(|pass| pass.forward.bind.is_some());
         if ports.is_empty() { Self::Quiet } else { Self::Ports(ports, binds) }
     }
@@ -415,6 +424,9 @@ mod tests {
         );
         assert_eq!(network("location / { proxy_pass http://$host; }"), Network::Free);
         assert_eq!(paths("http { server { } }").network, Network::Quiet);
+        let resolved = "http { resolver 10.0.0.9; upstream n { server a.example:84 resolve; }
+             server { location / { proxy_pass http://n; } } }";
+        assert_eq!(paths(resolved).network, ports(&[53, 84], false));
         assert!(both.covers(&ports(&[81], false)) && !both.covers(&ports(&[83], false)));
         assert!(!both.covers(&Network::Free) && Network::Free.covers(&both));
     }

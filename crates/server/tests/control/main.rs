@@ -13,3 +13,4 @@ mod mistakes;
 mod services;
 mod strangers;
 mod support;
+mod upstreams;

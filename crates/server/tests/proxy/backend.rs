@@ -27,7 +27,13 @@ pub(crate) struct Connection {
 
 impl Backend {
     pub(crate) fn start(serve: impl Fn(&mut Connection) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        Self::start_on(TcpListener::bind("127.0.0.1:0").expect("a port is free"), serve)
+    }
+
+    fn start_on(
+        listener: TcpListener,
+        serve: impl Fn(&mut Connection) + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().expect("it has an address");
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let connections = Arc::<AtomicUsize>::default();
@@ -50,7 +56,12 @@ impl Backend {
 
     /// One that answers every request with this text.
     pub(crate) fn saying(body: &'static str) -> Self {
-        Self::start(move |connection| {
+        Self::saying_on(TcpListener::bind("127.0.0.1:0").expect("a port is free"), body)
+    }
+
+    /// The same where this one listens.
+    pub(crate) fn saying_on(listener: TcpListener, body: &'static str) -> Self {
+        Self::start_on(listener, move |connection| {
             while connection.request().is_some() {
                 connection.answer("200 OK", "", body);
             }

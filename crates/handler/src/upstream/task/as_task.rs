@@ -11,7 +11,7 @@ use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
 
 use super::{Ending, HAND_ON_BYTES, Parts, Stage, UpstreamTask};
-use crate::task::{Outbox, Progress, Task};
+use crate::task::{Outbox, Progress, Task, UpstreamView};
 use crate::upstream::body::Body;
 use crate::upstream::engine::engine;
 use crate::upstream::exchange::Exchange;
@@ -111,6 +111,11 @@ impl Task for UpstreamTask {
                     Poll::Ready(Err(error)) => self.gathering_failed(&error),
                     Poll::Pending => return Poll::Pending,
                 },
+                Stage::Ready if self.parts.resolving.is_some() => {
+                    if self.resolve(cx, now).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
                 Stage::Ready => {
                     let Parts { group, machine, pools, .. } = &mut self.parts;
                     let order = machine.start(&group.balancer, now, || pools.random());
@@ -202,9 +207,32 @@ impl Task for UpstreamTask {
                 let pause = self.resumes.map(|at| Deadline { at, kind: DeadlineKind::Rate });
                 pause.or_else(|| exchange.next_deadline())
             }
+            Stage::Ready => {
+                let (_, since) = self.parts.resolving.as_ref()?;
+                let names = self.parts.group.names.as_ref()?;
+                let at = *since + names.timeout();
+                Some(Deadline { at, kind: DeadlineKind::UpstreamConnect })
+            }
             // The client's own deadlines run while its body is awaited.
-            Stage::Gathering(_) | Stage::Ready | Stage::Ended => None,
+            Stage::Gathering(_) | Stage::Ended => None,
         }
+    }
+
+    fn upstream_view(&self, now: Moment) -> Option<UpstreamView> {
+        let Parts { group, machine, .. } = &self.parts;
+        let (server, since) = match &self.parts.stage {
+            Stage::Connecting(peer, _) | Stage::Exchanging(peer, _) => {
+                (&group.addresses.get(*peer)?.1, machine.tries().last()?.started)
+            }
+            Stage::Ready => (&group.name, self.parts.resolving.as_ref()?.1),
+            Stage::Gathering(_) | Stage::Ended => return None,
+        };
+        Some(UpstreamView {
+            server: Arc::clone(server),
+            attempt: machine.tries().len(),
+            age: now.since(since),
+            deadline: self.next_deadline(),
+        })
     }
 
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {

@@ -1,0 +1,91 @@
+//! `resolver`: names that are looked up while the server runs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::{Context, Contexts, Row, active, set};
+use crate::level::{Directive, Fault, Level, Scope};
+use crate::model::Resolver;
+use crate::value;
+
+const DNS_PORT: u16 = 53;
+
+const PLACES: Contexts =
+    Contexts::of(&[Context::Http, Context::Server, Context::Location, Context::Upstream]);
+
+pub(super) const ROWS: &[Row] = &[
+    active(
+        "resolver",
+        PLACES,
+        "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]",
+        "",
+        "The DNS servers that are asked for names in `proxy_pass` with variables, and for servers of an `upstream` with `resolve`",
+        resolver,
+    ),
+    active(
+        "resolver_timeout",
+        PLACES,
+        "time",
+        "30s",
+        "How long the addresses of a name are waited for",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.settings.resolver).timeout, d.time(0)),
+    ),
+];
+
+fn resolver(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
+    let timeout = l.settings.resolver.timeout;
+    let mut own = Resolver { timeout, ..Resolver::default() };
+    for word in d.args() {
+        let text = d.text(word)?;
+        let invalid = || Fault::at(word, format!("invalid parameter \"{text}\""));
+        match text.split_once('=') {
+            Some(("valid", time)) => own.valid = Some(value::time(time).map_err(|_| invalid())?),
+            Some(("ipv4", flag)) => own.ipv4 = value::flag(flag).map_err(|_| invalid())?,
+            Some(("ipv6", flag)) => own.ipv6 = value::flag(flag).map_err(|_| invalid())?,
+            // The statistics of the commercial version.
+            Some(("status_zone", _)) => {}
+            _ => {
+                let address = address(text).ok_or_else(|| {
+                    Fault::at(word, format!("\"{text}\" is not the address of a DNS server"))
+                })?;
+                own.servers.push(address);
+            }
+        }
+    }
+    if own.servers.is_empty() {
+        return Err(Fault::new("no name servers defined".to_owned()));
+    }
+    if !own.ipv4 && !own.ipv6 {
+        return Err(Fault::new("\"ipv4\" and \"ipv6\" cannot both be \"off\"".to_owned()));
+    }
+    l.settings.resolver = Arc::new(own);
+    Ok(())
+}
+
+/// An address, with or without a port.
+fn address(text: &str) -> Option<SocketAddr> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let alone = bare.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, DNS_PORT));
+    alone.or_else(|| text.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_addresses_with_port_53_unless_another_is_said() {
+        let rows = [
+            ("192.0.2.1", Some("192.0.2.1:53")),
+            ("192.0.2.1:5353", Some("192.0.2.1:5353")),
+            ("[2001:db8::1]", Some("[2001:db8::1]:53")),
+            ("[2001:db8::1]:5353", Some("[2001:db8::1]:5353")),
+            ("dns.example", None),
+            ("192.0.2.1:", None),
+        ];
+        for (text, expected) in rows {
+            let expected = expected.map(|it| it.parse().expect("an address"));
+            assert_eq!(address(text), expected, "{text}");
+        }
+    }
+}

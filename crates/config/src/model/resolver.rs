@@ -1,0 +1,26 @@
+//! `resolver`: who is asked for the addresses of names while the server runs.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// `resolver` and `resolver_timeout`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Resolver {
+    /// The DNS servers, asked in turn; none where no name is looked up.
+    pub servers: Vec<SocketAddr>,
+    /// `valid=`: how long an answer is believed, in place of what its records say.
+    pub valid: Option<Duration>,
+    /// `ipv4=`
+    pub ipv4: bool,
+    /// `ipv6=`
+    pub ipv6: bool,
+    /// `resolver_timeout`
+    pub timeout: Duration,
+}
+
+impl Default for Resolver {
+    fn default() -> Self {
+        let timeout = Duration::from_secs(30);
+        Self { servers: Vec::new(), valid: None, ipv4: true, ipv6: true, timeout }
+    }
+}
