@@ -183,6 +183,8 @@ const KNOWN: &[(&str, Variable)] = {
         ("nginx_version", V::NginxVersion),
         ("pid", V::Pid),
         ("pipe", V::Pipe),
+        ("request_body", V::RequestBody),
+        ("request_body_file", V::RequestBodyFile),
         ("proxy_protocol_addr", V::ProxyAddr),
         ("proxy_protocol_port", V::ProxyPort),
         ("proxy_protocol_server_addr", V::ProxyServerAddr),
@@ -258,8 +260,6 @@ const NOT_BUILT: &[&str] = &[
     "memcached_key",
     "modern_browser",
     "msie",
-    "request_body",
-    "request_body_file",
     "slice_range",
 ];
 const NOT_BUILT_PREFIXES: &[&str] = &[

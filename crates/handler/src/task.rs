@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 /// What a task has come to.
@@ -124,6 +125,11 @@ pub trait Task: std::fmt::Debug {
 
     /// Which servers were asked so far, where it asks any.
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {
+        let _ = facts;
+    }
+
+    /// The request's body, where it has gathered it.
+    fn describe_body(&self, facts: &mut BodyFacts) {
         let _ = facts;
     }
 

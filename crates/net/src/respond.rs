@@ -147,6 +147,7 @@ impl Exchange {
         let bound_site = Rc::clone(&accepted.bound_site);
         if let Some(task) = &self.task {
             task.describe_upstream(&mut self.route.upstream);
+            task.describe_body(&mut self.route.body);
         }
         if let Some(rate) = self.outbox.limit_rate.take() {
             self.route.limit_rate = Some(rate);
@@ -168,6 +169,7 @@ impl Exchange {
         let Some(accepted) = self.accepted.clone() else { return false };
         if let Some(task) = &self.task {
             task.describe_upstream(&mut self.route.upstream);
+            task.describe_body(&mut self.route.body);
         }
         self.begin_task_fields(&accepted.bound_site, link, now);
         self.begin_sending(link, now);

@@ -6,6 +6,7 @@ pub mod access_checks;
 pub mod action;
 mod address;
 mod assigned;
+pub mod body_facts;
 mod capture;
 pub mod compression;
 mod credentials;

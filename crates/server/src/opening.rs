@@ -18,7 +18,7 @@ use crate::handover::Handover;
 use crate::local_socket::{LocalSockets, Purpose};
 use crate::pid_file::PidFile;
 use crate::run::{machine, rules, worker_count};
-use crate::{Problem, certificates, local_socket, privilege, service_manager, user};
+use crate::{Problem, body_folders, certificates, local_socket, privilege, service_manager, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -121,7 +121,8 @@ pub(crate) fn open_rest(
         logs.give_new_files_to(identity.uid, identity.gid);
     }
     certificates::prepare(config, user::identity(config)?.as_ref())?;
-    let notes = privilege::give_up(config)?;
+    let mut notes = body_folders::prepare(config, user::identity(config)?.as_ref());
+    notes.append(&mut privilege::give_up(config)?);
     privilege::without_rest(|| logs.start())
         .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
     Ok(Opened { site, pid_file, handover, control_socket, rules, notes })

@@ -94,6 +94,8 @@ pub enum Variable {
     RemotePort,
     RemoteUser,
     Request,
+    RequestBody,
+    RequestBodyFile,
     RequestCompletion,
     RequestFilename,
     RequestId,

@@ -14,6 +14,16 @@ use sekisho_upstream::rewrite::{CookieFlags, refresh, replace_domain, replace_pr
 
 use super::plan::Source;
 
+/// What of an answer with `X-Accel-Redirect` is kept, as nginx does: what the target is, rather than its content.
+const KEPT_AT_HANDOVER: [&str; 6] = [
+    "Content-Type",
+    "Set-Cookie",
+    "Content-Disposition",
+    "Cache-Control",
+    "Expires",
+    "Accept-Ranges",
+];
+
 /// What is done with a place that an answer names.
 #[derive(Debug)]
 enum Renamed {
@@ -178,6 +188,11 @@ impl Reading<'_> {
             *accel = Accel::parse(&head.fields, forward.ignored);
         }
         if let Some(target) = accel.redirect.take() {
+            for (name, value) in head.fields.iter() {
+                if KEPT_AT_HANDOVER.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes())) {
+                    fields.push(name, value);
+                }
+            }
             return Answer::HandOver(target);
         }
         let code = head.status.code();

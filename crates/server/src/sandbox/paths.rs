@@ -200,6 +200,11 @@ impl SandboxPaths {
         if let Some(cgi) = &settings.cgi {
             self.add_programs(cgi, own.as_deref());
         }
+        if settings.cgi.is_some() || settings.pass.is_some() {
+            if let Some(folder) = &settings.client_body_temp_path {
+                self.add(&**folder, Right::Write);
+            }
+        }
     }
 
     /// A file of passwords is replaced by another one when it changes: its folder is what stays.
