@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use sekisho_config::{
     AssignedId, ConnectionState, Map, MapId, Part, ServerName, Settings, Template, Variable,
 };
-use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, date, target};
+use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, Version, date, target};
 use sekisho_lifecycle::Moment;
 
 use crate::access_checks::LimitStatus;
@@ -273,6 +273,11 @@ impl Scope<'_> {
             V::ServerAddr => push_address(connection.local, out),
             V::ServerName => self.push_server_name(out),
             V::ServerPort => push_port(connection.local, out),
+            V::Http2 => put(match (head.version(), connection.tls.is_some()) {
+                (Version::Http2, true) => b"h2",
+                (Version::Http2, false) => b"h2c",
+                _ => b"",
+            }),
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
             V::Split(at) => {
                 if let Some(split) = self.table.config().http.splits.get(*at as usize) {

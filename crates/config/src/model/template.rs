@@ -67,6 +67,7 @@ pub enum Variable {
     Hostname,
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
     Http(String),
+    Http2,
     Https,
     InvalidReferer,
     IsArgs,

@@ -115,6 +115,14 @@ fn a_server_hands_over_to_a_file() {
     let mut client = server.connect();
     assert_eq!(client.get("/200?X-Accel-Redirect:%20/kept/file.txt").text(), "from the disk");
     assert_eq!(client.get("/ignored/200?X-Accel-Redirect:%20/kept/file.txt").text(), "body");
+    // What the application says about the file stands, as in nginx.
+    let kept = client.get(
+        "/200?X-Accel-Redirect:%20/kept/file.txt|Content-Type:%20image/x-own|\
+         Content-Disposition:%20attachment|X-Lost:%20yes",
+    );
+    assert_eq!(kept.fields_named("content-type"), ["image/x-own"]);
+    assert_eq!(kept.field("content-disposition"), Some("attachment"));
+    assert_eq!((kept.field("x-lost"), kept.text().as_str()), (None, "from the disk"));
     assert_eq!(client.get("/kept/file.txt").status, 404);
     let typed = client.get("/200?Content-Type:%20text/html|X-Accel-Charset:%20koi8-r");
     assert_eq!(typed.field("content-type"), Some("text/html; charset=koi8-r"));
