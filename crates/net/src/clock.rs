@@ -17,6 +17,9 @@ const OFFSET_FRESH_SECS: i64 = 60;
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
+    /// The time that a simulation has set.
+    #[cfg(feature = "simulation")]
+    set: Cell<Option<Moment>>,
     wall: Cell<WallTime>,
     wall_read: Cell<Option<Moment>>,
     offset_read_secs: Cell<i64>,
@@ -35,6 +38,8 @@ impl Clock {
     pub fn new(start: Instant) -> Self {
         Self {
             start,
+            #[cfg(feature = "simulation")]
+            set: Cell::new(None),
             wall: Cell::new(WallTime { unix_secs: 0, nanos: 0, utc_offset_secs: 0 }),
             wall_read: Cell::new(None),
             offset_read_secs: Cell::new(i64::MIN),
@@ -55,8 +60,18 @@ impl Clock {
         Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
     }
 
+    /// Sets the time: from here on it is always what was set last.
+    #[cfg(feature = "simulation")]
+    pub fn set(&self, now: Moment) {
+        self.set.set(Some(now));
+    }
+
     /// This moment.
     pub fn now(&self) -> Moment {
+        #[cfg(feature = "simulation")]
+        if let Some(set) = self.set.get() {
+            return set;
+        }
         let since = Self::machine_now().duration_since(self.start);
         Moment::from_nanos(since.as_nanos() as u64)
     }
@@ -93,6 +108,13 @@ impl Clock {
     }
 
     fn read_wall(&self, now: Moment) {
+        #[cfg(feature = "simulation")]
+        if let Some(set) = self.set.get() {
+            let unix_secs = (set.as_nanos() / 1_000_000_000) as i64;
+            self.wall.set(WallTime { unix_secs, nanos: 0, utc_offset_secs: 0 });
+            self.wall_read.set(Some(now));
+            return;
+        }
         let since = unix_time();
         let unix_secs = since.as_secs() as i64;
         let mut utc_offset_secs = self.wall.get().utc_offset_secs;

@@ -21,6 +21,7 @@ use crate::dispatch::RouteInput;
 use crate::exchange::{Arrival, Exchange, Exchanges};
 use crate::fault_injection;
 use crate::link::{Link, Origin};
+use crate::observe;
 use crate::protocol::{Event, Protocol};
 use crate::request_log::Client;
 use crate::session::{SessionSlot, ShutdownRequest, Token};
@@ -211,6 +212,7 @@ impl<T: Transport> Connection<T> {
                 // Bytes that wait in the kernel may have been acknowledged all the same (T4).
                 if kind == DeadlineKind::Send && self.has_acknowledged() {
                     self.link.protocol.acknowledged(now);
+                    self.link.tell(RequestId(0), || observe::Fact::Acknowledged, now);
                     return true;
                 }
                 self.link.worker.shared.counters.expire(kind);
@@ -223,7 +225,16 @@ impl<T: Transport> Connection<T> {
                 if kind == DeadlineKind::Send {
                     self.tell_send_timeout(now);
                 }
-                if let Some(event) = self.link.protocol.expire(now) {
+                #[cfg(feature = "simulation")]
+                let would_close = self.link.protocol.will_close();
+                let event = self.link.protocol.expire(now);
+                #[cfg(feature = "simulation")]
+                {
+                    let is_refused = event.is_some();
+                    let fact = observe::Fact::Expired { kind, is_refused, would_close };
+                    self.link.tell(RequestId(0), || fact, now);
+                }
+                if let Some(event) = event {
                     self.handle(&event, now);
                 }
                 true
@@ -531,6 +542,7 @@ impl<T: Transport> Connection<T> {
         });
         let worker = &self.link.worker;
         worker.sessions.borrow_mut().after(self.link.key, fact);
+        self.link.tell(RequestId(0), || observe::Fact::Closed(reason), now);
         let counters = &worker.shared.counters;
         counters.close(reason);
         counters.received_bytes.fetch_add(self.received, Ordering::Relaxed);
@@ -542,6 +554,13 @@ impl<T: Transport> Connection<T> {
             bound_site.site.log.write(Level::Debug, stamp, Some(self.link.id), message);
         }
         Poll::Ready(())
+    }
+
+    /// The worker ends and leaves it behind: what is cut must not look complete (C5).
+    pub(crate) fn abandon(mut self) {
+        if self.link.protocol.is_cut() {
+            self.transport.reset_on_close();
+        }
     }
 
     /// Whether the coming close must be a reset: what is cut must not look complete (C5).

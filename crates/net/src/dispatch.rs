@@ -21,6 +21,7 @@ use sekisho_route::{
 use crate::exchange::{Accepted, Exchange, Waited};
 use crate::link::{Link, request_view};
 use crate::list::list;
+use crate::observe::{Asked, Fact};
 use crate::request_log::{Trouble, write_entries};
 use crate::route_view::RouteView;
 use crate::site;
@@ -44,6 +45,16 @@ pub(crate) enum RouteInput {
 }
 
 impl RouteInput {
+    /// The same for those who watch.
+    fn told(&self) -> Asked {
+        match self {
+            Self::Request => Asked::Request,
+            Self::Refused(refusal) => Asked::Refused(refusal.status),
+            Self::Failed(status) => Asked::Failed(*status),
+            Self::Instead(..) | Self::Again => Asked::Instead,
+        }
+    }
+
     /// The same, seen from before the decision had to wait.
     fn seen(&self, waited: Waited) -> Waited {
         match self {
@@ -113,6 +124,7 @@ impl Exchange {
         bound_site.site.table().drop_fields(bound_site.listen(link.local), &mut self.head);
         let facts = link.facts();
         let asked = input.seen(self.waited);
+        link.tell(self.id, || Fact::Asked(input.told(), self.head.target()), now);
         let Decided { action, looked, question } = self.decide(link, &accepted, &facts, input, now);
         let location = self.route.location;
         link.protocol.set_policy(self.id, bound_site.site.policy(location));
@@ -139,6 +151,9 @@ impl Exchange {
         let (accepted, route) = (&accepted, &self.route);
         let starting =
             Starting { link, accepted, request: &request, route, asked, body, question, now };
+        #[cfg(feature = "simulation")]
+        let started = starting.simulate(input, action, &mut self.fields, &mut self.outbox.fields);
+        #[cfg(not(feature = "simulation"))]
         let started = starting.start(action, &mut self.fields, &mut self.outbox.fields);
         match started {
             Started::Reply(reply, file_bytes) => {
@@ -180,7 +195,13 @@ impl Exchange {
     /// The body is wanted, or at least its end (H6).
     fn take_body(&self, link: &mut Link, max: Option<u64>, now: Moment) -> Result<(), Refusal> {
         let (protocol, buffers) = link.parts();
-        protocol.take_body(self.id, max, &mut buffers.scratch, now)
+        let before = buffers.scratch.out.len();
+        let taken = protocol.take_body(self.id, max, &mut buffers.scratch, now);
+        let is_continued = buffers.scratch.out.len() > before;
+        if taken.is_ok() {
+            link.tell(self.id, || Fact::BodyWanted { is_continued }, now);
+        }
+        taken
     }
 
     /// Asks the router.
@@ -237,6 +258,26 @@ fn keep_fields(kept: &mut Fields, made: &mut Fields) {
 }
 
 impl Starting<'_> {
+    /// Where a simulation decides what handlers make, it is asked in their place.
+    #[cfg(feature = "simulation")]
+    fn simulate(
+        self,
+        input: &RouteInput,
+        action: Action<Rc<OpenFile>>,
+        fields: &mut Fields,
+        task_fields: &mut Fields,
+    ) -> Started {
+        use crate::simulation::Start;
+        let Some(seam) = self.link.worker.simulation.get() else {
+            return self.start(action, fields, task_fields);
+        };
+        let target = self.request.head.target();
+        match seam.script.start(self.link.id, input.told(), target, fields) {
+            Start::Reply(reply) => Started::Reply(reply, None),
+            Start::Task(task) => Started::Task(task),
+        }
+    }
+
     /// Hands the action to its handler: the one place that knows who does what. Fields of a reply go to
     /// `fields`, those that a task or its failure gives to `task_fields`.
     fn start(

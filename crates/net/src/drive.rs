@@ -10,6 +10,7 @@ use sekisho_http::Scratch;
 use sekisho_lifecycle::{CloseReason, Moment, RequestId, Stage};
 
 use crate::connection::Connection;
+use crate::observe::Fact;
 use crate::protocol::{Event, PREFACE};
 use crate::tls::ALPN_HTTP2;
 use crate::tls::acme::ALPN_ACME;
@@ -109,6 +110,9 @@ impl<T: Transport> Connection<T> {
                 (buffers.since, buffers.received) = (now, 0);
                 buffers.is_pipelined = buffers.taken > 0;
             }
+            let offered = buffers.unread().len();
+            self.link.tell(RequestId(0), || Fact::Offered(offered), now);
+            let Some(buffers) = &mut self.link.buffers else { return happened };
             let input = &buffers.input[buffers.taken..buffers.filled];
             let step = self.link.protocol.receive(input, &mut buffers.scratch, now);
             if step.is_rest() {
@@ -120,6 +124,11 @@ impl<T: Transport> Connection<T> {
             if self.exchanges.is_empty() {
                 buffers.received += step.taken as u64;
             }
+            let is_request = matches!(step.event, Some(Event::Request(_)));
+            if is_request && self.link.protocol.is_multiplexed() {
+                (buffers.since, buffers.received) = (now, step.taken as u64);
+            }
+            self.link.tell(RequestId(0), || Fact::Taken(step.taken), now);
             match step.event {
                 // Bytes between events belong to the one request in work: framing of its body.
                 None if self.link.protocol.is_multiplexed() => {}
@@ -144,11 +153,8 @@ impl<T: Transport> Connection<T> {
                     }
                 }
                 Some(event) => {
-                    if matches!(event, Event::Request(_)) {
+                    if is_request {
                         budget.requests -= 1;
-                        if self.link.protocol.is_multiplexed() {
-                            (buffers.since, buffers.received) = (now, step.taken as u64);
-                        }
                     }
                     self.handle(&event, now);
                 }
@@ -244,10 +250,8 @@ impl<T: Transport> Connection<T> {
         let is_direct = has_task && self.is_body_in_memory(cx);
         let is_watched = has_task && !is_direct && self.may_watch();
         if !(self.link.protocol.wants_input() || is_watched) {
-            if has_task && self.is_client_gone(is_direct) {
-                return Poll::Ready(Some(CloseReason::TransportLost));
-            }
-            return Poll::Pending;
+            let gone = if has_task { self.client_gone(is_direct) } else { None };
+            return gone.map_or(Poll::Pending, |reason| Poll::Ready(Some(reason)));
         }
         if has_task {
             match ready!(self.take_direct_body(cx, now)) {
@@ -275,7 +279,7 @@ impl<T: Transport> Connection<T> {
 
     /// While a task works the client is watched: if it goes, the task must know at once (L12). What the client
     /// sends meanwhile waits in the buffer, as far as that reaches; what more there is, in the transport, where
-    /// [`Self::is_client_gone`] watches over it.
+    /// [`Self::client_gone`] watches over it.
     fn may_watch(&self) -> bool {
         self.link.buffers.as_ref().is_none_or(|buffers| buffers.has_input_room())
     }
@@ -290,8 +294,11 @@ impl<T: Transport> Connection<T> {
             .any(|task| matches!(task.body_sink(cx), BodySink::Memory(_)))
     }
 
-    /// Whether the client of a task has gone, although what it sent cannot be read to its end now (L12).
-    fn is_client_gone(&self, is_direct: bool) -> bool {
+    /// How the client of a task has gone, if it has, although what it sent cannot be read to its end now (L12).
+    fn client_gone(&self, is_direct: bool) -> Option<CloseReason> {
+        if self.transport.is_lost() {
+            return Some(CloseReason::TransportLost);
+        }
         let protocol = &self.link.protocol;
         let ends = |exchange: &crate::exchange::Exchange| {
             protocol.loses_by_fin(exchange.id)
@@ -299,7 +306,7 @@ impl<T: Transport> Connection<T> {
         };
         let is_lost_by_fin =
             self.transport.has_ended() && !is_direct && self.exchanges.iter().any(ends);
-        self.transport.is_lost() || is_lost_by_fin
+        is_lost_by_fin.then_some(CloseReason::PeerClosedEarly)
     }
 
     fn read(&mut self) -> Poll<io::Result<usize>> {

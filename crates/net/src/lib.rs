@@ -22,6 +22,7 @@ mod list;
 pub mod listen;
 mod log_files;
 pub mod memory_usage;
+pub mod observe;
 mod output;
 mod pace;
 pub mod panic_report;
@@ -34,6 +35,8 @@ mod respond;
 mod route_view;
 mod scheduler;
 pub mod session;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod site;
 mod socket_file;
 pub mod tls;

@@ -256,6 +256,15 @@ impl Protocol {
         }
     }
 
+    /// Whether the connection closes after the response in work.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn will_close(&self) -> bool {
+        match self {
+            Self::Http1(engine) => engine.will_close(),
+            Self::Http2(connection) => connection.engine.stage() != Stage::Open,
+        }
+    }
+
     /// Whether the last bytes and the end of the stream can go together.
     pub(crate) fn ends_after_output(&self) -> bool {
         match self {

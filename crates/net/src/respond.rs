@@ -13,6 +13,7 @@ use sekisho_route::{ConnectionFacts, Sent, added_fields, added_trailers, expand,
 use crate::compress::{Compression, Outgoing};
 use crate::exchange::Exchange;
 use crate::link::{Link, request_view};
+use crate::observe::Fact;
 use crate::pace::Pace;
 use crate::recode::{self, Recoded};
 use crate::site;
@@ -203,6 +204,7 @@ impl Exchange {
         let response = Response { status, fields: &self.fields, length };
         let sends = protocol.respond(self.id, &response, &mut buffers.scratch, now);
         self.head_bytes = (buffers.scratch.out.len() - before) as u64;
+        link.tell(self.id, || Fact::Responded, now);
         sends
     }
 
@@ -299,6 +301,7 @@ impl Exchange {
             link.worker.shared.counters.forced.fetch_add(1, Ordering::Relaxed);
         }
         link.break_off(self.id, CloseReason::BrokenOff, now);
+        link.tell(self.id, || Fact::BrokenOff, now);
         self.end(link, false, now);
         // What was framed before still leaves; where nothing was, the end follows at once.
         let pending = link.buffers.as_ref().is_some_and(|buffers| !buffers.unsent().is_empty());
@@ -307,6 +310,7 @@ impl Exchange {
 
     /// The client is lost: nobody waits for the answer.
     pub(crate) fn lose_client(&mut self, link: &mut Link, now: Moment) {
+        link.tell(self.id, || Fact::ClientLost, now);
         self.drop_task();
         link.break_off(self.id, CloseReason::PeerClosedEarly, now);
         self.end(link, false, now);
@@ -317,6 +321,7 @@ impl Exchange {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
+        link.tell(self.id, || Fact::Ended { is_complete }, now);
         self.drop_task();
         self.log(link, is_complete, now);
         self.pieces.clear();

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event};
@@ -37,7 +37,7 @@ pub(crate) struct Scheduler {
     epoll: Receiver,
     wake_queue: Arc<WakeQueue>,
     /// By place; `None` for one that has its turn, too.
-    connections: RefCell<Vec<Option<Box<Connection>>>>,
+    pub(crate) connections: RefCell<Vec<Option<Box<Connection>>>>,
     /// A waker that no session uses.
     spare: RefCell<Option<SessionWaker>>,
 }
@@ -113,7 +113,7 @@ impl Scheduler {
         let left = std::mem::take(&mut *self.connections.borrow_mut());
         for connection in left.into_iter().flatten() {
             // What a mistake of ours has left behind may be the next one.
-            drop(std::panic::catch_unwind(AssertUnwindSafe(|| drop(connection))));
+            drop(std::panic::catch_unwind(AssertUnwindSafe(|| connection.abandon())));
         }
     }
 
@@ -152,26 +152,9 @@ impl Worker {
     ) -> Poll<()> {
         self.heartbeat.turn();
         let is_more = self.scheduler.look(cx, events);
-        self.scheduler.wake_queue.collect(cx.waker(), due);
-        if !events.is_empty() || !due.is_empty() {
-            self.heap.note_activity();
-        }
-        let mut sessions = self.sessions.borrow_mut();
+        self.collect_due(cx.waker(), events, due);
         for token in due.drain(..) {
-            sessions.call(token);
-        }
-        for event in &*events {
-            let token = Token::from_bits(event.data.u64());
-            sessions.note_ready(token, Ready::from_kernel(event.flags));
-        }
-        sessions.take_due(cx.waker(), due);
-        drop(sessions);
-        for token in due.drain(..) {
-            if self.sessions.borrow_mut().begin_turn(token)
-                && let Some(connection) = self.scheduler.take(token.key())
-            {
-                self.give_turn(connection, token);
-            }
+            self.give_due_turn(token);
         }
         if is_more {
             cx.waker().wake_by_ref();
@@ -181,6 +164,32 @@ impl Worker {
             self.scheduler.give_back_memory();
         }
         Poll::Pending
+    }
+
+    /// Finds those whose turn it is: their sockets have changed, or they were called.
+    pub(crate) fn collect_due(&self, loop_waker: &Waker, events: &[Event], due: &mut Vec<Token>) {
+        self.scheduler.wake_queue.collect(loop_waker, due);
+        if !events.is_empty() || !due.is_empty() {
+            self.heap.note_activity();
+        }
+        let mut sessions = self.sessions.borrow_mut();
+        for token in due.drain(..) {
+            sessions.call(token);
+        }
+        for event in events {
+            let token = Token::from_bits(event.data.u64());
+            sessions.note_ready(token, Ready::from_kernel(event.flags));
+        }
+        sessions.take_due(loop_waker, due);
+    }
+
+    /// Gives a session its turn, if it is still there.
+    pub(crate) fn give_due_turn(&self, token: Token) {
+        if self.sessions.borrow_mut().begin_turn(token)
+            && let Some(connection) = self.scheduler.take(token.key())
+        {
+            self.give_turn(connection, token);
+        }
     }
 
     /// Lets a connection have its first turn. One that has its answer and its end in it never takes a place.

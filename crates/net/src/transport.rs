@@ -2,6 +2,8 @@
 //! one would have to. The driver asks for capabilities and never for a descriptor, so that a transport without
 //! one (encrypted, simulated) fits in.
 
+#[cfg(any(test, feature = "simulation"))]
+pub mod contract;
 mod socket;
 mod stream;
 mod tls;
@@ -123,7 +125,8 @@ pub trait Transport: std::fmt::Debug {
     /// asked again until it says `Pending`.
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Sends what can be taken now; `more` says that other bytes, or the end, follow at once.
+    /// Sends what can be taken now; `more` says that other bytes, or the end, follow at once. What was not taken is
+    /// offered again, with whatever follows it: a transport may have encrypted it already.
     fn send(&mut self, bytes: &[u8], more: bool) -> Poll<io::Result<usize>>;
 
     /// Sends from a file, from `offset` on, at most `count` bytes; zero means that the file is shorter than it

@@ -1,6 +1,7 @@
 //! A worker: one thread, one runtime, its sessions, buffers and open files. Nothing in it is locked.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
@@ -56,6 +57,8 @@ pub enum WorkerCommand {
     Stop,
     /// Answer this.
     Answer(WorkerQuery),
+    /// End now and leave behind what has not ended; the sender is dropped when all connections are closed.
+    Abandon(std::sync::mpsc::Sender<Infallible>),
 }
 
 /// What all workers share.
@@ -98,7 +101,7 @@ pub struct ListenerContext {
     pub address: ListenAddress,
     /// The shutdown that was requested of the sessions that come in here from now on.
     pub shutdown: Cell<ShutdownRequest>,
-    bound_site: RefCell<Rc<BoundSite>>,
+    pub(crate) bound_site: RefCell<Rc<BoundSite>>,
 }
 
 /// A site, and which of its addresses is meant.
@@ -114,7 +117,7 @@ pub struct BoundSite {
 }
 
 impl BoundSite {
-    fn new(site: &Arc<Site>, address: &ListenAddress) -> Option<Self> {
+    pub(crate) fn new(site: &Arc<Site>, address: &ListenAddress) -> Option<Self> {
         let listen = site.listen_index(address)?;
         let listens = &site.config().http.listens;
         let particular = listens.iter().enumerate().filter_map(|(index, other)| {
@@ -173,7 +176,7 @@ pub struct Worker {
     pub(crate) pool: RefCell<Vec<Box<Buffers>>>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     pub(crate) exchange_pool: RefCell<Vec<Box<Exchange>>>,
-    timer: RefCell<Option<Waker>>,
+    pub(crate) timer: RefCell<Option<Waker>>,
     /// Signalled when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,
     /// Whether the loop turns, for those who look from outside.
@@ -206,6 +209,9 @@ pub struct Worker {
     pub(crate) heap: HeapWatch,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::request_log::NotFoundLines>,
+    /// What a simulation decides here, and is told.
+    #[cfg(feature = "simulation")]
+    pub(crate) simulation: std::cell::OnceCell<crate::simulation::Seam>,
 }
 
 /// A listener is being emptied, until this is dropped: also where that ends in a panic, or the worker could never end.
@@ -248,8 +254,25 @@ impl Worker {
             .event_interval(256)
             .build_local(LocalOptions::default())?;
         let _within = runtime.enter();
-        let worker = Rc::new(Self {
-            clock: Clock::new(start),
+        let worker = Rc::new(Self::new(Clock::new(start), shared, heartbeat)?);
+        runtime.block_on(async {
+            let ended = worker.obey(commands).await;
+            // Each of them holds the worker: one that ends in the middle would leave them all behind.
+            worker.scheduler.drop_all();
+            // Nor would the last lines be written then.
+            worker.access_log.hand_over();
+            ended
+        })
+    }
+
+    /// A worker without sessions and listeners. Within the runtime that it is to run in.
+    pub(crate) fn new(
+        clock: Clock,
+        shared: Arc<Shared>,
+        heartbeat: Arc<Heartbeat>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            clock,
             sessions: RefCell::default(),
             scheduler: Scheduler::new()?,
             files: RefCell::default(),
@@ -275,14 +298,8 @@ impl Worker {
             access_log: AccessLog::default(),
             heap: HeapWatch::default(),
             not_found: RefCell::default(),
-        });
-        runtime.block_on(async {
-            let ended = worker.obey(commands).await;
-            // Each of them holds the worker: one that ends in the middle would leave them all behind.
-            worker.scheduler.drop_all();
-            // Nor would the last lines be written then.
-            worker.access_log.hand_over();
-            ended
+            #[cfg(feature = "simulation")]
+            simulation: std::cell::OnceCell::new(),
         })
     }
 
@@ -312,6 +329,11 @@ impl Worker {
                     Some(WorkerCommand::Answer(query)) => {
                         let listener_contexts = open_listeners.iter().map(|open_listener| Rc::clone(&open_listener.listener_context));
                         self.attend(query, &listener_contexts.collect::<Vec<_>>());
+                    }
+                    Some(WorkerCommand::Abandon(done)) => {
+                        self.scheduler.drop_all();
+                        drop(done);
+                        break Ok(());
                     }
                     Some(WorkerCommand::Stop) | None => {
                         self.request_shutdown_of_all(ShutdownRequest::Force);
@@ -347,7 +369,7 @@ impl Worker {
         self.shutdown.get() > ShutdownRequest::Continue && !may_wait && is_empty
     }
 
-    fn request_shutdown_of_all(&self, shutdown: ShutdownRequest) {
+    pub(crate) fn request_shutdown_of_all(&self, shutdown: ShutdownRequest) {
         self.shutdown.set(self.shutdown.get().max(shutdown));
         self.sessions.borrow_mut().request_shutdown_of_all(shutdown);
     }
@@ -479,11 +501,19 @@ impl Worker {
 
     /// Buffers for a connection that has become busy.
     pub(crate) fn borrow_buffers(&self) -> Box<Buffers> {
+        #[cfg(feature = "simulation")]
+        if let Some(seam) = self.simulation.get() {
+            seam.buffers_lent.update(|lent| lent + 1);
+        }
         self.pool.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Takes the buffers of a connection that has become idle.
     pub(crate) fn give_back_buffers(&self, mut buffers: Box<Buffers>) {
+        #[cfg(feature = "simulation")]
+        if let Some(seam) = self.simulation.get() {
+            seam.buffers_lent.update(|lent| lent - 1);
+        }
         let is_worth_keeping = buffers.tidy();
         let mut pool = self.pool.borrow_mut();
         if is_worth_keeping && pool.len() < POOL_MAX {

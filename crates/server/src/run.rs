@@ -254,6 +254,7 @@ impl Server {
         self.control_plane.end();
         if outcome == Outcome::Abandoned {
             self.workers.kill_programs();
+            self.workers.abandon();
         } else {
             self.workers.join();
         }

@@ -15,6 +15,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::sandbox::Domain;
 use crate::{Problem, privilege};
 
+/// How long the workers may take to close what they leave behind.
+const ABANDON_PATIENCE: Duration = Duration::from_millis(200);
+
 /// A thread that serves.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
@@ -268,6 +271,19 @@ impl Workers {
     /// How many sessions were ended by force in the middle of a request so far.
     pub(crate) fn cut_short(&self) -> u64 {
         self.shared.counters.forced.load(Ordering::Relaxed)
+    }
+
+    /// Has every worker close what it has left, and waits a moment for that: where the process closed them, an answer
+    /// that only the end of the connection ends would look complete (C5).
+    pub(crate) fn abandon(&self) {
+        let (done, all_done) = std::sync::mpsc::channel();
+        for handle in self.handles.iter().chain(&self.retired) {
+            // One that has ended already has nothing left.
+            let _ = handle.commands.send(WorkerCommand::Abandon(done.clone()));
+        }
+        drop(done);
+        // A worker that is stuck is not waited for.
+        let _ = all_done.recv_timeout(ABANDON_PATIENCE);
     }
 
     /// Waits for the end of every thread.

@@ -325,6 +325,26 @@ fn a_second_word_at_once_leaves_no_program_behind() {
 }
 
 #[test]
+fn an_answer_that_the_process_leaves_behind_does_not_look_complete() {
+    // C5, O4: HTTP/1.0 knows the end of this answer by the end of the connection.
+    let tree = Tree::new();
+    let script = "#!/bin/sh\ntrap '' TERM\nprintf 'Content-Type: text/plain\\n\\nbegun'\nwhile :; do sleep 1; done\n";
+    tree.script("root/deaf.cgi", script);
+    let config = site("cgi_extension .cgi; cgi_kill_grace 60s;");
+    let mut server = Server::start_in(tree, BINARY, &config);
+    let mut client = server.connect().with_patience(LONG);
+    client.send("GET /deaf.cgi HTTP/1.0\r\n\r\n");
+    let mut head = Vec::new();
+    while !head.ends_with(b"begun") {
+        head.extend(client.read_bytes(1));
+    }
+    server.signal(Signal::TERM);
+    server.signal(Signal::INT);
+    assert_eq!(client.expect_closed(LONG), End::Reset);
+    server.wait_exit(LONG);
+}
+
+#[test]
 fn a_log_that_nobody_reads_does_not_hold_up_the_end() {
     // O4, O6, X20
     let tree = Tree::new();

@@ -1,5 +1,5 @@
 //! What can be wrong with the server of a world, on purpose: each of these must be seen, or the simulator
-//! looks at nothing. They sit between the engine and the rest, never in the engine itself.
+//! looks at nothing. They sit around the driver and the engine, never in them.
 
 /// Something wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

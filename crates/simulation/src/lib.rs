@@ -1,8 +1,8 @@
-//! Whole worlds on virtual time: the real engines and lifecycle tables, a model of the shell around them,
-//! clients, and a network that cuts, delays and breaks. A world follows from its seed and nothing else, so
-//! that a failing seed plays again exactly. `docs/simulation.md` says what is promised.
+//! Whole worlds on virtual time: the server's driver, engines and lifecycle tables, clients, and a network that
+//! cuts, delays and breaks. A world follows from its seed and nothing else, so that a failing seed plays again
+//! exactly. `docs/simulation.md` says what is promised.
 //!
-//! Pure: no socket, file, thread or clock. Nothing here is part of the server.
+//! No socket, file, thread or clock. Nothing here is part of the server.
 #![forbid(unsafe_code)]
 
 pub mod context;

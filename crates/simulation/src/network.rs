@@ -209,6 +209,26 @@ impl Pipe {
         self.used < self.profile.capacity && std::mem::take(&mut self.wants_room)
     }
 
+    /// How much could be sent now.
+    pub const fn room(&self) -> usize {
+        self.profile.capacity.saturating_sub(self.used)
+    }
+
+    /// Whether the end has arrived here.
+    pub const fn has_fin(&self) -> bool {
+        self.has_fin
+    }
+
+    /// How many bytes have arrived here so far.
+    pub fn arrived_bytes(&self) -> u64 {
+        self.read + self.arrived.len() as u64
+    }
+
+    /// Bytes that were sent and have not arrived.
+    pub fn bytes_on_the_way(&self) -> u64 {
+        self.used.saturating_sub(self.arrived.len()) as u64
+    }
+
     /// Whether a reset has arrived here.
     pub const fn is_reset(&self) -> bool {
         self.has_reset

@@ -19,6 +19,13 @@ struct Watch {
 }
 
 impl HeapWatch {
+    /// One that watches nothing, for a thread without a runtime.
+    pub fn never() -> Self {
+        let watch = Self::default();
+        watch.0.is_on.set(true);
+        watch
+    }
+
     /// Something happened that may have taken and freed memory. To be called within the thread's runtime.
     pub fn note_activity(&self) {
         self.0.was_active.set(true);

@@ -17,6 +17,9 @@ pub enum Stream {
     Plain(Socket),
     /// Encrypted. Behind a pointer, so that a plain connection does not pay for its size.
     Tls(Box<TlsStream>),
+    /// No socket at all.
+    #[cfg(feature = "simulation")]
+    Simulated(Box<dyn Transport>),
 }
 
 impl Stream {
@@ -25,6 +28,8 @@ impl Stream {
         match self {
             Self::Plain(_) => 0,
             Self::Tls(tls) => tls.memory_bytes(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => 0,
         }
     }
 }
@@ -34,6 +39,8 @@ macro_rules! forward {
         match $self {
             Self::Plain($it) => $call,
             Self::Tls($it) => $call,
+            #[cfg(feature = "simulation")]
+            Self::Simulated($it) => $call,
         }
     };
 }

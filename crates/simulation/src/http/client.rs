@@ -88,7 +88,7 @@ impl Client {
             link.down.close_reader();
             link.up.reset(sim.now, &mut sim.rng);
             return sim
-                .wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
+                .wake(Actor::ServerEnd(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
         self.read(link, stats, sim);
         self.send(link, sim);
@@ -128,7 +128,7 @@ impl Client {
                         self.next_read_at = sim.now + gap;
                     }
                     if link.down.has_room_for_sender() {
-                        sim.wake(Actor::ServerSession(self.index), sim.now + link.up.latency_min());
+                        sim.wake(Actor::ServerEnd(self.index), sim.now + link.up.latency_min());
                     }
                     self.take_answers(stats, sim);
                 }
@@ -278,7 +278,7 @@ impl Client {
             self.sent += count;
             self.next_send_at = sim.now + gap;
             sim.say(|| format!("client {} sends {count}, {} in all", self.index, self.sent));
-            sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
+            sim.wake(Actor::ServerEnd(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
     }
 
@@ -298,7 +298,7 @@ impl Client {
             sim.say(|| format!("client {} closes its side", self.index));
             self.has_fin = true;
             link.up.end(sim.now, &mut sim.rng);
-            sim.wake(Actor::ServerSession(self.index), link.up.next_arrival().unwrap_or(sim.now));
+            sim.wake(Actor::ServerEnd(self.index), link.up.next_arrival().unwrap_or(sim.now));
         }
     }
 
@@ -342,7 +342,7 @@ impl Client {
             // What had not left before it went with it.
             CloseReason::BrokenOff => {
                 let broken = self.planned.asks.get(record.asked.saturating_sub(1));
-                broken.is_some_and(|ask| ask.script.may_break())
+                record.was_cancelled || broken.is_some_and(|ask| ask.script.may_break())
             }
             CloseReason::PeerClosed => is_between && !was_seen && record.has_seen_fin,
             CloseReason::PeerClosedEarly => {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_http1::Policy;
+use sekisho_http::Policy;
 use sekisho_lifecycle::{Manner, Moment};
 
 use super::planned_request::{PlannedRequest, Token};
@@ -39,6 +39,7 @@ pub(super) struct Plan {
 
 /// A client.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what one client does, each independent")]
 pub(super) struct PlannedClient {
     /// When it connects.
     pub(super) comes: Moment,
@@ -64,6 +65,10 @@ pub(super) struct PlannedClient {
     pub(super) resets: Option<Moment>,
     /// The way to the server, and back.
     pub(super) ways: [LinkProfile; 2],
+    /// Whether files leave without being read.
+    pub(super) sends_files: bool,
+    /// Whether the transport knows what the client has acknowledged.
+    pub(super) is_counted: bool,
 }
 
 /// How a client reads.
@@ -165,6 +170,8 @@ impl PlannedClient {
             resets: (!is_calm && rng.is_one_of(20))
                 .then(|| Moment::from_millis(rng.within(0..=6000))),
             ways: [LinkProfile::draw(is_calm, rng), LinkProfile::draw(is_calm, rng)],
+            sends_files: rng.is_one_of(60),
+            is_counted: rng.is_one_of(60),
         }
     }
 
@@ -172,11 +179,6 @@ impl PlannedClient {
     fn keep(&mut self, asks_max: usize) {
         self.asks.truncate(asks_max);
         self.starts.truncate(asks_max + 1);
-    }
-
-    /// How many bytes it sends at the most.
-    pub(super) fn bytes(&self) -> usize {
-        self.starts.last().map_or(0, |all| (*all).min(self.stops_after))
     }
 
     /// Where the head of a request ends.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use sekisho_gateway::cgi::Exit;
 
+use super::site::BODY_LIMITS;
 use crate::rng::Rng;
 
 /// What every request body is made of.
-const BAIT: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+pub(super) const BAIT: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// Which client, and which of its requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -173,7 +174,8 @@ impl PlannedRequest {
         };
         let version = if version { "1.0" } else { "1.1" };
         let mut head = format!(
-            "{blank}{name} /c{}/r{} HTTP/{version}\r\nHost: {}\r\n",
+            "{blank}{name} /m{}/c{}/r{} HTTP/{version}\r\nHost: {}\r\n",
+            script.body_max,
             token.client,
             token.ask,
             ["a", "b"][host],
@@ -295,7 +297,7 @@ impl Script {
             body_bytes,
             how,
             end: End::Done,
-            body_max: rng.pick(&[100, 2000, 1 << 20]),
+            body_max: rng.pick(&BODY_LIMITS),
         };
         match &script.how {
             How::Ready | How::File => script.said = Said::Length(body_bytes),

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Sim;
-use super::model_server::ModelServer;
 use super::planned_request::{Run, Said, Token};
+use super::process::Process;
 
 /// From TERM to KILL.
 const KILL_GRACE: Duration = Duration::from_millis(400);
@@ -91,30 +91,30 @@ impl Runner {
     }
 
     /// It takes body bytes.
-    pub(super) fn takes(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn takes(&mut self, server: &mut Process, sim: &mut Sim) {
         self.active_at = sim.now;
         self.tell(Fact::InputTaken, server, sim);
     }
 
     /// It has the whole body.
-    pub(super) fn has_body(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn has_body(&mut self, server: &mut Process, sim: &mut Sim) {
         self.wants_body = false;
         self.look_who_is_awaited(server, sim);
     }
 
     /// The client takes what it prints, or does not.
-    pub(super) fn hold(&mut self, is_held: bool, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn hold(&mut self, is_held: bool, server: &mut Process, sim: &mut Sim) {
         self.is_held = is_held;
         self.look_who_is_awaited(server, sim);
     }
 
     /// It is told to cancel.
-    pub(super) fn cancel(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn cancel(&mut self, server: &mut Process, sim: &mut Sim) {
         self.tell(Fact::Cancelled, server, sim);
     }
 
     /// Nobody wants its answer.
-    pub(super) fn lose(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn lose(&mut self, server: &mut Process, sim: &mut Sim) {
         self.tell(Fact::ClientLost, server, sim);
         self.made.clear();
     }
@@ -125,7 +125,7 @@ impl Runner {
     }
 
     /// Lets happen what is due: output first, then its end, then deadlines (T3).
-    pub(super) fn turn(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn turn(&mut self, server: &mut Process, sim: &mut Sim) {
         let now = sim.now;
         self.look_who_is_awaited(server, sim);
         for _ in 0..64 {
@@ -172,6 +172,11 @@ impl Runner {
         }
     }
 
+    /// When something is due.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        self.machine.next_deadline().filter(|_| !self.is_over())
+    }
+
     /// When it does something next, or something is due.
     pub(super) fn next_wake(&self) -> Option<Moment> {
         if self.is_over() {
@@ -186,7 +191,7 @@ impl Runner {
     }
 
     /// T9: silence counts only where it is the program's own.
-    fn look_who_is_awaited(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    fn look_who_is_awaited(&mut self, server: &mut Process, sim: &mut Sim) {
         let is_awaited = self.is_held || self.wants_body;
         if is_awaited != self.is_awaited {
             self.is_awaited = is_awaited;
@@ -197,7 +202,7 @@ impl Runner {
         }
     }
 
-    fn tell(&mut self, fact: Fact<'_>, server: &mut ModelServer, sim: &mut Sim) {
+    fn tell(&mut self, fact: Fact<'_>, server: &mut Process, sim: &mut Sim) {
         let orders = self.machine.after(fact, sim.now);
         let bytes = if let Fact::Output(bytes) = fact { bytes } else { &[] };
         self.obey(&orders, bytes, server, sim);
@@ -207,7 +212,7 @@ impl Runner {
         &mut self,
         orders: &sekisho_gateway::cgi::ProgramOrders,
         bytes: &[u8],
-        server: &mut ModelServer,
+        server: &mut Process,
         sim: &mut Sim,
     ) {
         if let Some(release) = &orders.head {
@@ -233,7 +238,7 @@ impl Runner {
         }
     }
 
-    fn heed(&mut self, signal: Signal, server: &mut ModelServer, sim: &mut Sim) {
+    fn heed(&mut self, signal: Signal, server: &mut Process, sim: &mut Sim) {
         let now = sim.now;
         sim.say(|| format!("program {:?} gets {signal:?}", self.token));
         let (row, ends) = match signal {

@@ -24,18 +24,20 @@ pub(super) struct Record {
     pub(super) half_close: bool,
     /// There were as many sessions as there may be.
     pub(super) was_one_too_many: bool,
-    /// The client's FIN was seen.
+    /// The client's FIN has arrived, behind what was read or not.
     pub(super) has_seen_fin: bool,
     /// The engine said that the client is lost.
     pub(super) is_client_lost: bool,
-    /// The connection was reset by us.
-    pub(super) has_reset: bool,
     /// An answer was broken off.
     pub(super) has_broken_off: bool,
     /// Since when it has been idle whenever it rested.
     pub(super) idle_since: Option<Moment>,
     /// The end came in the middle of a response.
     pub(super) was_answering: bool,
+    /// An operator cancelled what it ran.
+    pub(super) was_cancelled: bool,
+    /// The process ended under it.
+    pub(super) was_abandoned: bool,
     /// The client was not waited for any longer.
     pub(super) has_linger_expired: bool,
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_http1::Policy;
+use sekisho_http::Policy;
 use sekisho_lifecycle::{DeadlineKind, Moment};
 
 /// T6: a refusal for lateness leaves within this, whatever `send_timeout` says.
@@ -175,6 +175,13 @@ impl Timeline {
         }
     }
 
+    /// Bytes were acknowledged since the send deadline was set: it is set anew (T4).
+    pub(super) fn acknowledged(&mut self, now: Moment) {
+        if self.send_at.is_some() {
+            self.send_at = self.send_by(now);
+        }
+    }
+
     fn send_by(&self, now: Moment) -> Option<Moment> {
         let timeout = self.policy().send_timeout;
         let timeout = if self.is_late {
@@ -207,6 +214,12 @@ impl Timeline {
     pub(super) fn is_deaf(&mut self) {
         self.is_between = false;
         (self.head_at, self.idle_at, self.is_body_awaited) = (None, None, false);
+    }
+
+    /// The answer was broken off: what is left of it has the ordinary time.
+    pub(super) fn is_broken_off(&mut self) {
+        self.is_deaf();
+        self.is_late = false;
     }
 
     /// All has left and the client is listened to for a while; also when it sent something then.

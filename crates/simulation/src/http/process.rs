@@ -1,44 +1,32 @@
-//! What all sessions of the model server share: the configuration of the day, the shutdown that was requested, and the
-//! books of what was lent out. At the end of the world the books must be even.
+//! The process around the worker: which configuration is in effect, the shutdown that was requested, and the books of
+//! what handlers and programs hold. At the end of the world the books must be even.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sekisho_http1::Policy;
+use sekisho_http::Policy;
 use sekisho_lifecycle::drain::{Fact, Order, Outcome};
 use sekisho_lifecycle::{Drain, Manner, Moment};
+use sekisho_net::session::ShutdownRequest;
 
 use super::plan::Plan;
 use super::program::Runner;
 use super::{Actor, Sim};
 use crate::{Fault, RunStats};
 
-/// The shutdown that was requested of every session. The greater one is never weakened (L10).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum ModelShutdown {
-    /// Nothing.
-    Continue,
-    /// To end with the next answer.
-    Drain,
-    /// To end now.
-    Force,
-}
-
 /// The server as a whole.
 #[derive(Debug)]
-pub(super) struct ModelServer {
+pub(super) struct Process {
     sites: Vec<[Arc<Policy>; 2]>,
     site: usize,
     /// How many sessions there may be at a time.
     pub(super) sessions_max: usize,
     /// The shutdown that was requested.
-    pub(super) shutdown: ModelShutdown,
+    pub(super) shutdown: ShutdownRequest,
     /// Since when a shutdown was requested.
     pub(super) ends_since: Option<Moment>,
     /// Since when by force.
     pub(super) forced_since: Option<Moment>,
-    /// How many sessions have borrowed buffers.
-    pub(super) buffers: usize,
     /// The tasks that run.
     pub(super) tasks: BTreeSet<u64>,
     tasks_started: u64,
@@ -58,17 +46,16 @@ pub(super) struct ModelServer {
     pub(super) stats: RunStats,
 }
 
-impl ModelServer {
+impl Process {
     /// A server that has just started.
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
             sites: plan.sites.clone(),
             site: 0,
             sessions_max: plan.sessions_max,
-            shutdown: ModelShutdown::Continue,
+            shutdown: ShutdownRequest::Continue,
             ends_since: None,
             forced_since: None,
-            buffers: 0,
             tasks: BTreeSet::new(),
             tasks_started: 0,
             cancelled: BTreeSet::new(),
@@ -86,9 +73,10 @@ impl ModelServer {
         &self.sites[self.site][host]
     }
 
-    /// Another configuration comes into effect.
-    pub(super) fn reload(&mut self) {
+    /// Another configuration comes into effect; which.
+    pub(super) fn reload(&mut self) -> usize {
         self.site = (self.site + 1).min(self.sites.len() - 1);
+        self.site
     }
 
     /// A task begins; its number.
@@ -125,13 +113,13 @@ impl ModelServer {
             Order::ShutDownAll(manner) => {
                 sim.say(|| format!("all sessions shall end: {manner:?}"));
                 let shutdown = if manner == Manner::Graceful {
-                    ModelShutdown::Drain
+                    ShutdownRequest::Drain
                 } else {
-                    ModelShutdown::Force
+                    ShutdownRequest::Force
                 };
                 self.shutdown = self.shutdown.max(shutdown);
                 self.ends_since.get_or_insert(sim.now);
-                if shutdown == ModelShutdown::Force {
+                if shutdown == ShutdownRequest::Force {
                     self.forced_since.get_or_insert(sim.now);
                 }
                 true

@@ -1,18 +1,18 @@
-//! Handlers that take time, as the driver sees them: they take a body, are polled for progress, have a
-//! deadline of their own, can be held back and told to cancel.
+//! Handlers that take time, as the plan wants them: they take a body, are polled for progress, have a deadline of
+//! their own, can be held back and told to cancel.
 
 use sekisho_lifecycle::Moment;
 
 use super::Sim;
-use super::model_server::ModelServer;
-use super::planned_request::{End, How, Pace, PlannedRequest, Script, Token};
+use super::planned_request::{BAIT, End, How, Pace, PlannedRequest, Script, Token};
+use super::process::Process;
 use super::program::{Made, Runner};
 use crate::Fault;
 
-/// A task at work on a request.
+/// A handler at work on a request.
 #[derive(Debug)]
-pub(super) struct Task {
-    id: u64,
+pub(super) struct Handler {
+    pub(super) id: u64,
     token: Token,
     script: Script,
     body: Option<usize>,
@@ -43,12 +43,12 @@ struct Plain {
     is_over: bool,
 }
 
-impl Task {
+impl Handler {
     /// Starts the handler of a request.
     pub(super) fn start(
         token: Token,
         ask: &PlannedRequest,
-        server: &mut ModelServer,
+        server: &mut Process,
         sim: &mut Sim,
     ) -> Option<Self> {
         let now = sim.now;
@@ -83,7 +83,7 @@ impl Task {
     }
 
     /// Takes body bytes; how many.
-    pub(super) fn take(&mut self, bytes: &[u8], server: &mut ModelServer, sim: &mut Sim) -> usize {
+    pub(super) fn take(&mut self, bytes: &[u8], server: &mut Process, sim: &mut Sim) -> usize {
         let now = sim.now;
         let taken = match &mut self.work {
             Work::Plain(Plain {
@@ -103,7 +103,7 @@ impl Task {
                 bytes.len()
             }
         };
-        let bait = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+        let bait = BAIT;
         let is_right = bytes[..taken]
             .iter()
             .enumerate()
@@ -120,7 +120,7 @@ impl Task {
     }
 
     /// It has all of the body.
-    pub(super) fn end_body(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn end_body(&mut self, server: &mut Process, sim: &mut Sim) {
         let (seen, body) = (self.body_seen, self.body.unwrap_or(0));
         sim.demand(seen == body && !self.has_body_ended, || {
             format!("{:?}: the body has ended after {seen} of {body} bytes", self.token)
@@ -132,14 +132,14 @@ impl Task {
     }
 
     /// The client does not take its answer, or does again.
-    pub(super) fn hold(&mut self, is_held: bool, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn hold(&mut self, is_held: bool, server: &mut Process, sim: &mut Sim) {
         if let Work::Program(runner) = &mut self.work {
             runner.hold(is_held, server, sim);
         }
     }
 
     /// It is told to cancel. The driver says so as often as it likes, the handler hears it once (L31).
-    pub(super) fn cancel(&mut self, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn cancel(&mut self, server: &mut Process, sim: &mut Sim) {
         if std::mem::replace(&mut self.is_cancelled, true) && !sim.has(Fault::CancelTwice) {
             return;
         }
@@ -156,7 +156,7 @@ impl Task {
     }
 
     /// What it has made, if anything.
-    pub(super) fn poll(&mut self, server: &mut ModelServer, sim: &mut Sim) -> Option<Made> {
+    pub(super) fn poll(&mut self, server: &mut Process, sim: &mut Sim) -> Option<Made> {
         match &mut self.work {
             Work::Plain(plain) => {
                 let made = plain.poll(&self.script, self.token, self.has_body_ended, sim.now);
@@ -185,7 +185,7 @@ impl Task {
                 [deadline, plain.cancel_at].into_iter().flatten().min()
             }
             Work::Plain(_) => None,
-            Work::Program(runner) => runner.next_wake(),
+            Work::Program(runner) => runner.next_deadline(),
         }
     }
 
@@ -204,7 +204,7 @@ impl Task {
     }
 
     /// The task goes, done or not; a program that is not swept goes on alone.
-    pub(super) fn go(self, is_done: bool, server: &mut ModelServer, sim: &mut Sim) {
+    pub(super) fn go(self, is_done: bool, server: &mut Process, sim: &mut Sim) {
         server.end_task(self.id, sim);
         if let Work::Program(mut runner) = self.work {
             if !is_done {
