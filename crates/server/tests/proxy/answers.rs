@@ -27,11 +27,13 @@ fn fields_are_hidden_passed_and_renamed() {
         Tree::new(),
         &format!(
             "location / {{ proxy_pass http://{to}; }}
+             set $flag samesite=lax;
+             location /aged/ {{ proxy_pass http://{to}; expires modified 1h; }}
              location /app/ {{
                proxy_pass http://{to}/inner/;
                proxy_hide_header X-Secret; proxy_pass_header Server;
                proxy_cookie_path /inner/ /app/; proxy_cookie_domain inner.example outer.example;
-               proxy_cookie_flags session secure httponly samesite=lax;
+               proxy_cookie_flags session secure $arg_none httponly $flag;
              }}
              location /redirect/ {{
                proxy_pass http://{to};
@@ -49,6 +51,8 @@ fn fields_are_hidden_passed_and_renamed() {
     let response = client.get("/app/200?X-Secret:%20s|Server:%20inner");
     assert_eq!(response.field("x-secret"), None);
     assert_eq!(response.fields_named("server"), ["inner"]);
+    let aged = client.get("/aged/200?Last-Modified:%20Mon,%2028%20Sep%201970%2006:00:00%20GMT");
+    assert_eq!(aged.field("expires"), Some("Mon, 28 Sep 1970 07:00:00 GMT"));
     let cookie = |client: &mut sekisho_testkit::Client, value: &str| {
         let response = client.get(&format!("/app/200?Set-Cookie:%20{value}"));
         response.field("set-cookie").unwrap_or_default().to_owned()
@@ -63,9 +67,14 @@ fn fields_are_hidden_passed_and_renamed() {
         assert_eq!(response.status, 302);
         response.field("location").unwrap_or_default().to_owned()
     };
-    assert_eq!(location(&mut client, "/app/", &format!("http://{to}/inner/next")), "/app/next");
-    assert_eq!(location(&mut client, "/", &format!("http://{to}/next")), "/next");
-    assert_eq!(location(&mut client, "/redirect/", "http://elsewhere/a"), "/here/a");
+    // As nginx does: what was changed into a path is an address, what was one stays as it is.
+    let port = server.address().port();
+    let own = |path: &str| format!("http://localhost:{port}{path}");
+    let inner = format!("http://{to}/inner/next");
+    assert_eq!(location(&mut client, "/app/", &inner), own("/app/next"));
+    assert_eq!(location(&mut client, "/", &format!("http://{to}/next")), own("/next"));
+    assert_eq!(location(&mut client, "/redirect/", "http://elsewhere/a"), own("/here/a"));
+    assert_eq!(location(&mut client, "/redirect/", "/as/it/is"), "/as/it/is");
     assert_eq!(
         location(&mut client, "/redirect/", "http://a.example:81/b"),
         "http://a.example/b?from=localhost"
