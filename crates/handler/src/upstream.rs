@@ -92,7 +92,8 @@ pub fn start(
     };
     let selection = match (group.method, &group.key) {
         (Method::IpHash, _) => {
-            group.balancer.begin_for(request.connection.remote.map(|remote| remote.ip()))
+            let client = route_state.client(request.connection);
+            group.balancer.begin_for(client.map(|client| client.ip()))
         }
         (_, Some(key)) => group.balancer.begin(&source.value(key)),
         (_, None) => group.balancer.begin(b""),

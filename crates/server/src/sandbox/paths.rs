@@ -200,10 +200,10 @@ impl SandboxPaths {
         if let Some(cgi) = &settings.cgi {
             self.add_programs(cgi, own.as_deref());
         }
-        if settings.cgi.is_some() || settings.pass.is_some() {
-            if let Some(folder) = &settings.client_body_temp_path {
-                self.add(&**folder, Right::Write);
-            }
+        if let Some(folder) = &settings.client_body_temp_path
+            && (settings.cgi.is_some() || settings.pass.is_some())
+        {
+            self.add(&**folder, Right::Write);
         }
     }
 
