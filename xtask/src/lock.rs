@@ -92,7 +92,8 @@ mod tests {
     fn a_lock_file_is_read() {
         let text = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.2.3\"\nsource = \"s\"\n\
                     checksum = \"c\"\n\n[[package]]\nname = \"b\"\nversion = \"0.1.0\"\ndependencies = [\n \"a\",\n]\n";
-        assert_eq!(parse(text), [package("a", "1.2.3", Some("s")), package("b", "0.1.0", None)]);
+        let first = Package { checksum: Some("c".into()), ..package("a", "1.2.3", Some("s")) };
+        assert_eq!(parse(text), [first, package("b", "0.1.0", None)]);
     }
 
     #[test]

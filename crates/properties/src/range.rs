@@ -63,10 +63,7 @@ fn wanted(value: &[u8], size: u64, parts_max: usize) -> Option<Vec<Range<u64>>> 
     let specs: Vec<&str> =
         list.split(',').map(|spec| spec.trim_matches(is_space)).filter(|s| !s.is_empty()).collect();
     let mut parts = Vec::new();
-    for (at, spec) in specs.into_iter().enumerate() {
-        if at >= parts_max {
-            return None;
-        }
+    for spec in specs {
         // What is malformed is not satisfiable.
         let ends = spec.split_once('-').and_then(|(first, last)| number(first).zip(number(last)));
         let Some((first, last)) = ends else { return Some(Vec::new()) };
@@ -79,6 +76,10 @@ fn wanted(value: &[u8], size: u64, parts_max: usize) -> Option<Vec<Range<u64>>> 
             (Some(first), Some(last)) => (first, size.min(last + 1)),
         };
         if start < end {
+            // Those that lie within the body count.
+            if parts.len() >= parts_max {
+                return None;
+            }
             parts.push(start as u64..end as u64);
         }
     }

@@ -148,9 +148,9 @@ replays! {
     header_blocks_have_one_meaning "http2_hpack", // V12
     http2_answers_each_stream_once "http2_engine", // V7, V8
     a_ring_believes_no_one "ring", // V42
-    a_balancer_names_one_client "proxy_header",
     an_upstream_and_we_mean_the_same "upstream_http1", // V1, V2
     an_application_splits_no_response "upstream_cgi", // V24
     a_cache_entry_is_whole_or_none "cache_entry",
     a_name_server_answers_what_was_asked "resolver",
+    a_balancer_names_one_client "proxy_header",
 }

@@ -437,7 +437,7 @@ impl Scenario for Native {
     fn start(&self) -> Server {
         let tree = Tree::new();
         tree.file("root/large.bin", pattern(LARGE));
-        let endpoint = "endpoint { listen unix:{dir}/ipc ipc; listen unix:{dir}/s; }";
+        let endpoint = "endpoint { listen unix:{dir}/ipc ipc; listen unix:{dir}/s; http_addresses 127.0.0.1:{port}; }";
         let config = format!("{endpoint}\n{}", site(DEADLINES));
         let server = Server::start_in(tree, BINARY, &config);
         let socket = || UnixStream::connect(server.tree().path("ipc"));

@@ -230,8 +230,9 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
         let enter = format!("user \"nobody\" cannot enter \"{dir}/private\"");
         assert!(said.contains(&enter), "{said}");
         assert!(said.contains(&format!("cannot write into \"{dir}/root/up/\"")), "{said}");
-        assert_eq!(said.matches("sekisho.conf:").count(), 2, "with their places: {said}");
-        assert_eq!(said.matches("warning").count(), 2, "and of nothing else: {said}");
+        assert!(said.contains(&format!("\"{dir}/private/none\" does not exist")), "{said}");
+        assert_eq!(said.matches("sekisho.conf:").count(), 3, "with their places: {said}");
+        assert_eq!(said.matches("warning").count(), 3, "and of nothing else: {said}");
     }
     let mut client = server.connect();
     assert_eq!(client.get("/a.txt").text(), "hello");

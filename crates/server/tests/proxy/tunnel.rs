@@ -56,9 +56,10 @@ fn bytes_go_both_ways_after_an_upgrade() {
         client.send(&message);
         assert!(client.read_bytes(message.len()) == message);
     }
-    // What was said last still arrives, and then the end.
+    // What was said last is passed on, and then the end; the echo may or may not be quicker than that.
     client.send("bye").half_close();
-    client.expect_closed(LONG);
+    let (rest, _) = client.read_to_end();
+    assert!(b"bye".starts_with(&rest), "{}", rest.escape_ascii());
 }
 
 #[test]

@@ -249,7 +249,12 @@ impl ServerSession {
             let before = self.out.out.len();
             let work = &mut self.works[at];
             if let Some(done) = self.done.get_mut(&work.ask) {
+                let records = done.records;
                 happened |= work.poll(&mut self.server, &mut self.out, done, sim);
+                let drains = self.server.stay().asked() == Some(Manner::Graceful);
+                if done.records > records && drains {
+                    self.timeline.record(work.record_bytes(), sim.now);
+                }
             }
             self.note_output(before, sim.now);
         }
@@ -356,9 +361,12 @@ impl ServerSession {
     fn rest(&mut self, sim: &mut Sim) {
         let stage = self.server.stage();
         let is_full = stage == Stage::Open && !self.server.wants_input();
+        let stay = self.server.stay();
+        let running = stay.running();
+        let waiting = self.works.iter().filter(|work| work.waits_for_client()).count();
         let waits = stage == Stage::Open
-            && self.server.stay().asked() == Some(Manner::Graceful)
-            && self.server.stay().is_waiting_for_channels();
+            && stay.asked() == Some(Manner::Graceful)
+            && (stay.is_waiting_for_channels() || (running > 0 && waiting >= running));
         self.timeline.rests(is_full, waits, sim.now);
         for work in &self.works {
             let is_untold =

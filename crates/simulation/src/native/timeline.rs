@@ -14,6 +14,8 @@ const HEAD_BYTES: usize = 12;
 const BYE: u8 = 3;
 const EXTEND: u8 = 5;
 const REQUEST: u8 = 16;
+/// L14: what a client that drains must take to have all of its time again.
+const DRAIN_BYTES: usize = 16 * 1024;
 /// T6: how long the last output may take, where `send_timeout` is longer or off.
 const LAST_SEND_MAX: Duration = Duration::from_secs(5);
 
@@ -72,6 +74,9 @@ pub(super) struct Timeline {
     send_at: Option<Moment>,
     life_at: Option<Moment>,
     drain_at: Option<Moment>,
+    /// What was left of the time to drain when it stopped running, and what the client has taken since it began.
+    drain_left: Option<Duration>,
+    drained: usize,
     linger_at: Option<Moment>,
     is_admitted: bool,
     is_over: bool,
@@ -92,6 +97,8 @@ impl Timeline {
             send_at: None,
             life_at: None,
             drain_at: None,
+            drain_left: None,
+            drained: 0,
             linger_at: None,
             is_admitted: false,
             is_over: false,
@@ -202,7 +209,18 @@ impl Timeline {
         self.linger_at.get_or_insert(now + self.policy.linger_timeout);
     }
 
-    /// The engine rests. `is_full`: it takes nothing in. `waits`: only channels are in the way of the end.
+    /// A record left while the session drains: each 16 KiB buy the same time again (L14).
+    pub(super) fn record(&mut self, bytes: usize, now: Moment) {
+        self.drained += bytes + HEAD_BYTES;
+        if self.drained >= DRAIN_BYTES {
+            (self.drained, self.drain_left) = (0, None);
+            if self.drain_at.is_some() {
+                self.drain_at = self.policy.drain_timeout.map(|timeout| now + timeout);
+            }
+        }
+    }
+
+    /// The engine rests. `is_full`: it takes nothing in. `waits`: only the client is in the way of the end.
     pub(super) fn rests(&mut self, is_full: bool, waits: bool, now: Moment) {
         let whole = self.whole;
         let is_inside =
@@ -215,10 +233,16 @@ impl Timeline {
             Some((frame, Some(at))) if frame == whole => Some((frame, Some(at))),
             _ => Some((whole, timeout.map(|timeout| now + timeout))),
         };
-        if !waits {
-            self.drain_at = None;
-        } else if self.drain_at.is_none() {
-            self.drain_at = self.policy.drain_timeout.map(|timeout| now + timeout);
+        match self.drain_at {
+            Some(at) if !waits => {
+                self.drain_left = Some(at.since(now));
+                self.drain_at = None;
+            }
+            None if waits => {
+                let left = self.drain_left.or(self.policy.drain_timeout);
+                self.drain_at = left.map(|left| now + left);
+            }
+            _ => {}
         }
     }
 

@@ -82,6 +82,16 @@ impl Work {
         }
     }
 
+    /// Whether it waits for its client, to send a record.
+    pub(super) fn waits_for_client(&self) -> bool {
+        matches!(self.step, Step::Write(_)) && self.next_at.is_none()
+    }
+
+    /// How long its records are.
+    pub(super) fn record_bytes(&self) -> usize {
+        self.script.channel.map_or(0, |(_, bytes, _)| record(self.ask, 0, bytes).len())
+    }
+
     /// When it goes on.
     pub(super) fn next_wake(&self) -> Option<Moment> {
         let heeds = self.cancel_at.filter(|_| !matches!(self.step, Step::Drop | Step::Gone));
