@@ -160,6 +160,8 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("cgi_reserved_processes", "7", I),
     ("cgi_request_buffering", "off", I),
     ("client_body_buffer_size", "7k", I),
+    ("client_body_in_file_only", "on", I),
+    ("client_body_temp_path", "/x", I),
     ("http2_chunk_size", "7k", I),
     ("cgi_queue", "7", I),
     ("cgi_pass_authorization", "on", I),

@@ -23,7 +23,7 @@ mod tls;
 mod upstream;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -400,6 +400,10 @@ pub struct Settings {
     pub client_max_body_size: Option<u64>,
     /// `client_body_buffer_size`
     pub client_body_buffer_size: usize,
+    /// `client_body_in_file_only`
+    pub client_body_in_file_only: InFileOnly,
+    /// `client_body_temp_path`
+    pub client_body_temp_path: Option<Arc<Path>>,
     /// `client_body_discard_max`
     pub client_body_discard_max: u64,
     /// `client_body_timeout`
@@ -477,6 +481,18 @@ pub enum PathMapping {
         /// How long the enclosing location's prefix is.
         prefix_bytes: usize,
     },
+}
+
+/// `client_body_in_file_only`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InFileOnly {
+    /// Small bodies stay in memory.
+    #[default]
+    Off,
+    /// Every body is put into a file, which goes with its request.
+    Clean,
+    /// Every body is put into a file, which stays.
+    On,
 }
 
 /// `disable_symlinks`

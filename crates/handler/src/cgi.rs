@@ -142,7 +142,7 @@ pub fn start(
         task.fail(Cause::QueueFull);
     } else {
         // A slow client holds no program, and the program knows the length before it starts (C7).
-        let body = RequestBody::new(settings.client_body_buffer_size, call.body_bytes);
+        let body = RequestBody::of(settings, call.body_bytes);
         task.stage = CgiStage::Gathering { job, body };
     }
     match task.ending {

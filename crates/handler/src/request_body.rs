@@ -1,5 +1,6 @@
 //! A request body that is gathered before a program or an upstream starts (C7): in memory up to
-//! `client_body_buffer_size`, beyond that in a temporary file without a name. So a slow client occupies nothing but its
+//! `client_body_buffer_size`, beyond that in a temporary file, which has a name only where the configuration says
+//! where (`client_body_temp_path`, `client_body_in_file_only`). So a slow client occupies nothing but its
 //! connection, and the length of the body is known when it is handed over.
 //!
 //! The file is made and written by threads of the blocking pool, never by the event loop. While one chunk is being
@@ -11,9 +12,13 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use sekisho_config::{InFileOnly, Settings};
+use tempfile::TempPath;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -34,12 +39,24 @@ pub struct RequestBody {
     memory_bytes_max: usize,
     /// How long the body is going to be, where that is known.
     expected_bytes: Option<u64>,
+    /// What a file is like.
+    naming: Naming,
     /// How much of it has been taken.
     bytes: u64,
     /// What has been taken and is not in the file, nor on its way there.
     chunk: Vec<u8>,
     store: Store,
     has_ended: bool,
+}
+
+/// Whether a file has a name.
+#[derive(Clone, Debug, Default)]
+enum Naming {
+    /// It has none.
+    #[default]
+    Nameless,
+    /// It has one in this folder, or in that of temporary files.
+    Named { folder: Option<Arc<Path>>, only: InFileOnly },
 }
 
 /// Where the bytes before the chunk are.
@@ -93,11 +110,25 @@ impl RequestBody {
         Self {
             memory_bytes_max,
             expected_bytes,
+            naming: Naming::Nameless,
             bytes: 0,
             chunk: Vec::new(),
             store: Store::Memory,
             has_ended: false,
         }
+    }
+
+    /// The same for a location.
+    pub fn of(settings: &Settings, expected_bytes: Option<u64>) -> Self {
+        let only = settings.client_body_in_file_only;
+        let is_only = only != InFileOnly::Off;
+        let memory = if is_only { 0 } else { settings.client_body_buffer_size };
+        let mut body = Self::new(memory, expected_bytes);
+        let folder = settings.client_body_temp_path.clone();
+        if is_only || folder.is_some() {
+            body.naming = Naming::Named { folder, only };
+        }
+        body
     }
 
     /// Takes bytes; says how many. Where that is not all, the disk is busy, and the task of `cx` is woken when there is
@@ -187,8 +218,9 @@ impl RequestBody {
             Store::Writing(_) | Store::Failed => return Err(io::ErrorKind::BrokenPipe.into()),
         };
         let chunk = std::mem::take(&mut self.chunk);
+        let naming = self.naming.clone();
         self.store = Store::Writing(runtime.spawn_blocking(move || {
-            let mut file = file.map_or_else(BodyFile::new, Ok)?;
+            let mut file = file.map_or_else(|| BodyFile::new(&naming), Ok)?;
             file.append(&chunk)?;
             Ok(Written { file, chunk })
         }));
@@ -196,18 +228,44 @@ impl RequestBody {
     }
 }
 
-/// A temporary file without a name that holds a body.
+/// A temporary file that holds a body.
 #[derive(Debug)]
 pub struct BodyFile {
     /// `None` only while it is dropped.
     file: Option<File>,
     bytes: u64,
+    /// What is removed with it.
+    temporary: Option<TempPath>,
+    name: Option<Arc<Path>>,
 }
 
 impl BodyFile {
     /// Makes one: to be called where it may take its time.
-    fn new() -> io::Result<Self> {
-        Ok(Self { file: Some(tempfile::tempfile()?), bytes: 0 })
+    fn new(naming: &Naming) -> io::Result<Self> {
+        let Naming::Named { folder, only } = naming else {
+            let file = Some(tempfile::tempfile()?);
+            return Ok(Self { file, bytes: 0, temporary: None, name: None });
+        };
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix("body-").rand_bytes(10);
+        let made = match folder {
+            Some(folder) => builder.tempfile_in(folder)?,
+            None => builder.tempfile()?,
+        };
+        let (file, path) = made.into_parts();
+        let name = Some(Arc::from(&*path));
+        let temporary = if *only == InFileOnly::On {
+            path.keep().map_err(|error| error.error)?;
+            None
+        } else {
+            Some(path)
+        };
+        Ok(Self { file: Some(file), bytes: 0, temporary, name })
+    }
+
+    /// Its name, where it has one.
+    pub const fn name(&self) -> Option<&Arc<Path>> {
+        self.name.as_ref()
     }
 
     /// The one place that touches the disk: to be called where it may take its time. The position of the file stays
@@ -235,7 +293,7 @@ impl BodyFile {
 
 impl Drop for BodyFile {
     fn drop(&mut self) {
-        let file = self.file.take();
+        let file = (self.file.take(), self.temporary.take());
         if self.bytes > LARGE_BYTES
             && let Ok(runtime) = Handle::try_current()
         {

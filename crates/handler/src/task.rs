@@ -11,6 +11,7 @@ use std::time::Duration;
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 /// What a task has come to.
@@ -145,6 +146,11 @@ pub trait Task: std::fmt::Debug {
     /// The server that is asked at present, where one is.
     fn upstream_view(&self, _now: Moment) -> Option<UpstreamView> {
         None
+    }
+
+    /// The request's body, where it has gathered it.
+    fn describe_body(&self, facts: &mut BodyFacts) {
+        let _ = facts;
     }
 
     /// Somebody wants it to end (L31). It still gives its one answer by `poll`.

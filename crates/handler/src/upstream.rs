@@ -100,12 +100,16 @@ pub fn start(
         None
     };
     let key = match (group.method, &group.key) {
-        (Method::IpHash, _) => Key::Client(request.connection.remote.map(|remote| remote.ip())),
+        (Method::IpHash, _) => {
+            Key::Client(route_state.client(request.connection).map(|client| client.ip()))
+        }
         (_, Some(key)) => Key::Text(source.value(key)),
         (_, None) => Key::Text(Vec::new()),
     };
     let selection = key.select(&group);
-    let has_body = call.has_body && forward.pass_request_body && forward.set_body.is_none();
+    let around = forward.set_body.as_ref().and_then(|template| source.around_body(template));
+    let is_passed = forward.pass_request_body && forward.set_body.is_none();
+    let has_body = call.has_body && (is_passed || around.is_some());
     // What cannot say that a length is unknown must know it.
     let may_stream = call.body_bytes.is_some()
         || match pass.family {
@@ -113,17 +117,18 @@ pub fn start(
             Family::FastCgi => true,
             Family::Scgi | Family::Uwsgi => false,
         };
-    let is_streamed = has_body && !forward.request_buffering && may_stream;
+    let is_streamed = has_body && !forward.request_buffering && may_stream && around.is_none();
     let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
     let machine = UpstreamRequest::new(rules, route_state.method, is_streamed, selection, now);
     let body = match (&forward.set_body, is_streamed) {
-        (Some(template), _) => Body::Memory(source.value(template)),
+        (Some(_), _) if has_body => Body::None,
+        (Some(template), _) => Body::Memory(Arc::new(source.value(template))),
         (None, true) => Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known)),
         (None, false) => Body::None,
     };
     let changes = Rc::new(Changes::new(&source, &pass));
     let stage = if has_body && !is_streamed {
-        Stage::Gathering(RequestBody::new(settings.client_body_buffer_size, call.body_bytes))
+        Stage::Gathering(RequestBody::of(settings, call.body_bytes))
     } else {
         Stage::Ready
     };
@@ -154,6 +159,8 @@ pub fn start(
         plan,
         machine,
         body,
+        around,
+        body_memory: settings.client_body_buffer_size,
         changes,
         error_pages: Arc::clone(&settings.error_pages),
         status: route_state.status,

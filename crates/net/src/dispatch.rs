@@ -157,6 +157,9 @@ impl Exchange {
         let started = starting.start(action, &mut self.fields, &mut self.outbox.fields);
         match started {
             Started::Reply(reply, file_bytes) => {
+                if matches!(input, RouteInput::Instead(..)) {
+                    keep_fields(&mut self.outbox.fields, &mut self.fields);
+                }
                 let status = reply.status;
                 let looked = looked.map(|errno| (errno, self.failed_path.as_slice()));
                 let trouble = Trouble { link, accepted, request: &request, route: &self.route };
@@ -165,6 +168,9 @@ impl Exchange {
                 None
             }
             Started::Task(task) => {
+                if matches!(input, RouteInput::Instead(..)) {
+                    self.outbox.fields.clear();
+                }
                 if let Err(refusal) = self.take_body(link, max, now) {
                     return Some(RouteInput::Refused(refusal));
                 }
@@ -241,6 +247,14 @@ impl Exchange {
         write_entries(worker, bound_site, &request, route, now);
         Decided { action, looked, question }
     }
+}
+
+/// What the answer before wants kept (`X-Accel-Redirect`) goes before what was made in its place.
+fn keep_fields(kept: &mut Fields, made: &mut Fields) {
+    for (name, _) in kept.iter() {
+        made.retain(|own, _| !own.eq_ignore_ascii_case(name));
+    }
+    made.append(kept);
 }
 
 impl Starting<'_> {

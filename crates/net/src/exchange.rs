@@ -179,6 +179,7 @@ impl Exchange {
     pub(crate) fn drop_task(&mut self) {
         if let Some(task) = self.task.take() {
             task.describe_upstream(&mut self.route.upstream);
+            task.describe_body(&mut self.route.body);
             self.route.upstream.settled = self.route.upstream.tries.len();
         }
         self.body.clear();

@@ -71,6 +71,7 @@ pub struct EngineView {
 impl Link {
     /// Tells of something that happened.
     #[cfg(not(feature = "simulation"))]
+    #[expect(clippy::unused_self, reason = "nobody listens outside of simulations")]
     #[inline(always)]
     pub(crate) fn tell<'a>(&self, _: RequestId, _: impl FnOnce() -> Fact<'a>, _: Moment) {}
 

@@ -148,6 +148,7 @@ impl Exchange {
         let bound_site = Rc::clone(&accepted.bound_site);
         if let Some(task) = &self.task {
             task.describe_upstream(&mut self.route.upstream);
+            task.describe_body(&mut self.route.body);
         }
         if let Some(rate) = self.outbox.limit_rate.take() {
             self.route.limit_rate = Some(rate);
@@ -169,6 +170,7 @@ impl Exchange {
         let Some(accepted) = self.accepted.clone() else { return false };
         if let Some(task) = &self.task {
             task.describe_upstream(&mut self.route.upstream);
+            task.describe_body(&mut self.route.body);
         }
         self.begin_task_fields(&accepted.bound_site, link, now);
         self.begin_sending(link, now);

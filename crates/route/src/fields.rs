@@ -37,6 +37,10 @@ pub fn added_fields(
             Expires::read(text, is_modified).unwrap_or(Expires::Off)
         };
         let (now, expires) = (request.wall.unix_secs, &settings.expires);
+        // Another server's answer says it itself.
+        let is_said = modified.is_none() && !matches!(expires, Expires::Off);
+        let said_by_field = out.get("last-modified").filter(|_| is_said).and_then(date::parse);
+        let modified = modified.or(said_by_field);
         match expires {
             Expires::By(value) => push_expires(&said(value, false, out), now, modified, out),
             Expires::ModifiedBy(value) => push_expires(&said(value, true, out), now, modified, out),

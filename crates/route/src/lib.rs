@@ -6,6 +6,7 @@ pub mod access_checks;
 pub mod action;
 mod address;
 mod assigned;
+pub mod body_facts;
 mod capture;
 pub mod compression;
 mod credentials;
@@ -36,6 +37,7 @@ pub use fields::{
 };
 pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
+pub use redirect::push_origin;
 pub use route_state::{
     Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Request,
     RequestIdSeed, RouteState, TlsFacts, WallTime,

@@ -82,7 +82,12 @@ pub(crate) fn write_methods<'a>(methods: impl IntoIterator<Item = &'a Method>, o
 }
 
 /// `http://host:port` under `absolute_redirect`, as nginx puts it together; nothing otherwise.
-fn push_origin(table: &Table, request: &Request<'_>, route_state: &RouteState, out: &mut Vec<u8>) {
+pub fn push_origin(
+    table: &Table,
+    request: &Request<'_>,
+    route_state: &RouteState,
+    out: &mut Vec<u8>,
+) {
     let settings = &table.location(route_state.location).settings;
     if !settings.absolute_redirect {
         return;

@@ -10,6 +10,7 @@ use sekisho_lifecycle::Moment;
 
 use crate::access_checks::AccessProgress;
 use crate::assigned::Assignments;
+use crate::body_facts::BodyFacts;
 use crate::capture::Captures;
 use crate::log_entry::{LogEntries, LogEntry};
 use crate::upstream_facts::UpstreamFacts;
@@ -217,6 +218,8 @@ pub struct RouteState {
     pub(crate) is_rewritten: bool,
     /// Whether the path is no longer what the client asked for: a `rewrite`, an internal redirect.
     pub is_moved: bool,
+    /// The request's body, as far as it was gathered.
+    pub body: BodyFacts,
     /// Which servers were asked, where another one answers.
     pub upstream: UpstreamFacts,
     /// The last path that could be used, while a script makes another.
@@ -264,6 +267,7 @@ impl Default for RouteState {
             log_entries: RefCell::default(),
             is_rewritten: false,
             is_moved: false,
+            body: BodyFacts::default(),
             upstream: UpstreamFacts::default(),
             last_path: Vec::new(),
             access_progress: AccessProgress::default(),
@@ -310,6 +314,7 @@ impl RouteState {
         self.log_entries.get_mut().clear();
         self.is_rewritten = false;
         self.is_moved = false;
+        self.body = BodyFacts::default();
         self.upstream.clear();
         self.access_progress.clear();
         self.is_routed = false;

@@ -7,11 +7,12 @@ mod upstream;
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
 
 use sekisho_config::{
     AssignedId, ConnectionState, Map, MapId, Part, ServerName, Settings, Template, Variable,
 };
-use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, date, target};
+use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, Version, date, target};
 use sekisho_lifecycle::Moment;
 
 use crate::access_checks::LimitStatus;
@@ -209,6 +210,11 @@ impl Scope<'_> {
                 push_proxied(connection, |it| it.destination, push_address, out);
             }
             V::ProxyServerPort => push_proxied(connection, |it| it.destination, push_port, out),
+            V::RequestBody => put(route_state.body.bytes.as_deref().map_or(b"", Vec::as_slice)),
+            V::RequestBodyFile => {
+                let file = route_state.body.file.as_deref().map(|file| file.as_os_str().as_bytes());
+                put(file.unwrap_or_default());
+            }
             V::Pipe => put(if self.request.is_pipelined { b"p" } else { b"." }),
             V::RemoteAddr => push_address(route_state.client(connection), out),
             V::RemotePort => push_port(route_state.client(connection), out),
@@ -267,6 +273,11 @@ impl Scope<'_> {
             V::ServerAddr => push_address(connection.local, out),
             V::ServerName => self.push_server_name(out),
             V::ServerPort => push_port(connection.local, out),
+            V::Http2 => put(match (head.version(), connection.tls.is_some()) {
+                (Version::Http2, true) => b"h2",
+                (Version::Http2, false) => b"h2c",
+                _ => b"",
+            }),
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
             V::Split(at) => {
                 if let Some(split) = self.table.config().http.splits.get(*at as usize) {

@@ -18,6 +18,7 @@ use sekisho_net::{Clock, Site};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+pub(crate) use self::state::make_folder;
 use crate::user::Identity;
 use crate::{Problem, privilege};
 
@@ -70,18 +71,13 @@ pub(crate) fn prepare(config: &Config, identity: Option<&Identity>) -> Result<()
     for wanted in orders(config) {
         if let Some(folder) = &wanted.issuer.state_path {
             let owner = identity.map(|identity| (identity.uid, identity.gid));
-            state::make_folder(folder, owner).map_err(|error| {
+            make_folder(folder, owner).map_err(|error| {
                 let path = folder.display();
                 Problem::new(format_args!("cannot make the \"state_path\" \"{path}\": {error}"))
             })?;
         }
     }
     Ok(())
-}
-
-/// Makes a folder that nobody else may read, and gives it to whom the server becomes.
-pub(crate) fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
-    state::make_folder(path, owner)
 }
 
 /// Writes what nobody else may read: whole, or not at all.

@@ -1,6 +1,7 @@
 //! The `sekisho` program: reads its arguments, and starts, tests or signals a server.
 #![forbid(unsafe_code)]
 
+mod body_folders;
 mod builtin;
 mod certificates;
 mod cli;

@@ -18,7 +18,7 @@ use crate::handover::Handover;
 use crate::local_socket::{LocalSockets, Purpose};
 use crate::pid_file::PidFile;
 use crate::run::{machine, rules, worker_count};
-use crate::{Problem, certificates, local_socket, privilege, service_manager, user};
+use crate::{Problem, body_folders, certificates, local_socket, privilege, service_manager, user};
 
 /// How often, and how long after each other, an address that is in use is asked for.
 const BIND_TRIES: u32 = 10;
@@ -122,7 +122,8 @@ pub(crate) fn open_rest(
     }
     certificates::prepare(config, user::identity(config)?.as_ref())?;
     make_cache_folders(config)?;
-    let notes = privilege::give_up(config)?;
+    let mut notes = body_folders::prepare(config, user::identity(config)?.as_ref());
+    notes.append(&mut privilege::give_up(config)?);
     privilege::without_rest(|| logs.start())
         .map_err(|error| Problem::new(format_args!("cannot start a thread: {error}")))?;
     Ok(Opened { site, pid_file, handover, control_socket, rules, notes })

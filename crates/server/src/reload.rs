@@ -13,7 +13,7 @@ use crate::pid_file::PidFile;
 use crate::run::{Server, endpoint_listeners, heap_bytes, machine, rules, worker_count};
 use crate::sandbox::Fit;
 use crate::service_manager::{self, State};
-use crate::{Problem, control_plane, privilege, sandbox, setup};
+use crate::{Problem, body_folders, control_plane, privilege, sandbox, setup, user};
 
 /// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it: a second
 /// and a half where they are silent, and then the workers must have their turn.
@@ -89,7 +89,8 @@ impl Server {
         config: Arc<Config>,
         heap_before: u64,
     ) -> Result<Vec<String>, Problem> {
-        let notes = privilege::at_reload(&config)?;
+        let mut notes = privilege::at_reload(&config)?;
+        notes.append(&mut body_folders::prepare(&config, user::identity(&config)?.as_ref()));
         let count = worker_count(&config);
         let mut site =
             Site::new(Arc::clone(&config), &self.logs, &self.zones, &self.groups, machine())

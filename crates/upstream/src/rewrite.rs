@@ -123,6 +123,24 @@ pub struct CookieFlags {
     pub same_site: Option<SameSite>,
 }
 
+impl CookieFlags {
+    /// Adds what a word of `proxy_cookie_flags` says; whether it is one.
+    pub fn add(&mut self, word: &[u8]) -> bool {
+        match word.to_ascii_lowercase().as_slice() {
+            b"secure" => self.secure = Some(true),
+            b"nosecure" => self.secure = Some(false),
+            b"httponly" => self.http_only = Some(true),
+            b"nohttponly" => self.http_only = Some(false),
+            b"samesite=strict" => self.same_site = Some(SameSite::Strict),
+            b"samesite=lax" => self.same_site = Some(SameSite::Lax),
+            b"samesite=none" => self.same_site = Some(SameSite::None),
+            b"nosamesite" => self.same_site = Some(SameSite::Removed),
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// The new value of a `Set-Cookie` field, or `None` when nothing changes. `domain` and `path` rewrite the value
 /// of their attribute; `flags` is what holds for the cookie.
 pub fn set_cookie(

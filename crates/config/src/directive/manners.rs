@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{HTTP_SERVER, LEVELS, LEVELS_IF, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
-use crate::model::{Bytes, KeepaliveDisable};
+use crate::model::{Bytes, InFileOnly, KeepaliveDisable};
 
 /// More of one body is never kept in memory.
 const BODY_MEMORY_MAX: u64 = 1 << 30;
@@ -89,6 +89,33 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, _| {
             let bytes = d.size(0).map(|bytes| bytes.min(BODY_MEMORY_MAX) as usize);
             set(&mut l.settings.client_body_buffer_size, bytes)
+        },
+    ),
+    active(
+        "client_body_in_file_only",
+        LEVELS,
+        "on|clean|off",
+        "off",
+        "Puts every body that is gathered into a file with a name (`$request_body_file`): `clean` removes it with its request, `on` leaves it",
+        |l, d, _| {
+            l.settings.client_body_in_file_only = match &*d.arg(0).text {
+                b"on" => InFileOnly::On,
+                b"clean" => InFileOnly::Clean,
+                b"off" => InFileOnly::Off,
+                _ => return Err(d.invalid(d.arg(0), "must be \"on\", \"clean\" or \"off\"")),
+            };
+            Ok(())
+        },
+    ),
+    active(
+        "client_body_temp_path",
+        LEVELS,
+        "path [level1] [level2] [level3]",
+        "",
+        "The folder for bodies that do not fit in memory, made at the start where it is not there; they have a name in it (`$request_body_file`). Without it they are files without a name in TMPDIR. Levels of folders are not needed",
+        |l, d, s| {
+            l.settings.client_body_temp_path = Some(s.path(&d.arg(0).text).into());
+            Ok(())
         },
     ),
     active(

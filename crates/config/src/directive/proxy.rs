@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sekisho_http::Version;
-use sekisho_upstream::rewrite::{CookieFlags, SameSite};
+use sekisho_upstream::rewrite::CookieFlags;
 
 use super::forward::{destination, may_have_uri, only_one};
 use super::{LEVELS, LOCATION_IF, Row, active, set, silent};
@@ -337,20 +337,16 @@ fn cookie_flags(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(
         _ => CookieName::Text(d.template(word, s)?),
     };
     let mut flags = CookieFlags::default();
+    let mut computed = Vec::new();
     for word in &d.args()[1..] {
-        match d.text(word)?.to_ascii_lowercase().as_str() {
-            "secure" => flags.secure = Some(true),
-            "nosecure" => flags.secure = Some(false),
-            "httponly" => flags.http_only = Some(true),
-            "nohttponly" => flags.http_only = Some(false),
-            "samesite=strict" => flags.same_site = Some(SameSite::Strict),
-            "samesite=lax" => flags.same_site = Some(SameSite::Lax),
-            "samesite=none" => flags.same_site = Some(SameSite::None),
-            "nosamesite" => flags.same_site = Some(SameSite::Removed),
-            _ => return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
+        if word.text.contains(&b'$') {
+            computed.push(d.template(word, s)?);
+        } else if !flags.add(&word.text) {
+            return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown())));
         }
     }
-    push(&mut l.forward(Family::Proxy).cookie_flags, is_first, CookieRule { name, flags });
+    let rule = CookieRule { name, flags, computed };
+    push(&mut l.forward(Family::Proxy).cookie_flags, is_first, rule);
     Ok(())
 }
 

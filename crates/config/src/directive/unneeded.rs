@@ -72,13 +72,6 @@ pub(super) const ROWS: &[Row] = &[
     warned("aio_write", LEVELS, "on|off", "Files are written as the server sees fit"),
     warned("directio", LEVELS, "size|off", "Files are read through the page cache"),
     warned("directio_alignment", LEVELS, "size", "Files are read through the page cache"),
-    warned(
-        "client_body_temp_path",
-        LEVELS,
-        "path [level1] [level2] [level3]",
-        "Uploads are kept beside their destination, bodies for programs in the folder of TMPDIR",
-    ),
-    warned("client_body_in_file_only", LEVELS, "on|clean|off", "Bodies leave no files"),
     warned("gunzip", LEVELS, "on|off", "Nothing is decompressed"),
     warned(
         "lingering_close",

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Bytes, CharsetTypes, Endpoint, Expires, FileCache, IfModifiedSince, Listing, Main, PathMapping,
-    Privilege, Rewriting, ServerTokens, Settings, Symlinks, Workers,
+    Bytes, CharsetTypes, Endpoint, Expires, FileCache, IfModifiedSince, InFileOnly, Listing, Main,
+    PathMapping, Privilege, Rewriting, ServerTokens, Settings, Symlinks, Workers,
 };
 
 /// Nothing at all, for a level.
@@ -52,6 +52,8 @@ pub(super) fn blank_settings() -> Settings {
         compression: Arc::default(),
         client_max_body_size: None,
         client_body_buffer_size: 0,
+        client_body_in_file_only: InFileOnly::Off,
+        client_body_temp_path: None,
         client_body_discard_max: 0,
         client_body_timeout: None,
         client_body_min_rate: None,

@@ -67,6 +67,7 @@ pub enum Variable {
     Hostname,
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
     Http(String),
+    Http2,
     Https,
     InvalidReferer,
     IsArgs,
@@ -94,6 +95,8 @@ pub enum Variable {
     RemotePort,
     RemoteUser,
     Request,
+    RequestBody,
+    RequestBodyFile,
     RequestCompletion,
     RequestFilename,
     RequestId,

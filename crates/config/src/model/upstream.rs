@@ -315,6 +315,8 @@ pub struct CookieRule {
     pub name: CookieName,
     /// What is set or taken away.
     pub flags: CookieFlags,
+    /// More of it, as variables say.
+    pub computed: Vec<Template>,
 }
 
 /// Which cookies a rule is for.

@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Share};
+use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::{Compressor, Encoder, PIECES};
@@ -329,6 +330,12 @@ impl Task for CompressTask {
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {
         if let Source::Task(task) = &self.source {
             task.describe_upstream(facts);
+        }
+    }
+
+    fn describe_body(&self, facts: &mut BodyFacts) {
+        if let Source::Task(task) = &self.source {
+            task.describe_body(facts);
         }
     }
 

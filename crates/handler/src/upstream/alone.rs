@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::task::UpstreamTask;
@@ -70,6 +71,12 @@ impl Task for Steadfast {
     fn describe_upstream(&self, facts: &mut UpstreamFacts) {
         if let Some(task) = &self.task {
             task.describe_upstream(facts);
+        }
+    }
+
+    fn describe_body(&self, facts: &mut BodyFacts) {
+        if let Some(task) = &self.task {
+            task.describe_body(facts);
         }
     }
 

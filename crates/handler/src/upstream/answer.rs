@@ -4,15 +4,26 @@
 use std::sync::Arc;
 
 use sekisho_config::{
-    CookieName, Destination, ErrorPage, Expression, Forward, Matched, Part, Pass, PassTo, Rename,
-    Template, Variable,
+    CookieName, CookieRule, Destination, ErrorPage, Expression, Forward, Matched, Part, Pass,
+    PassTo, Rename, Template, Variable,
 };
 use sekisho_http::upstream::{Pairs, ResponseHead};
 use sekisho_http::{Fields, Status};
+use sekisho_route::push_origin;
 use sekisho_upstream::fields::Accel;
 use sekisho_upstream::rewrite::{CookieFlags, refresh, replace_domain, replace_prefix, set_cookie};
 
 use super::plan::Source;
+
+/// What of an answer with `X-Accel-Redirect` is kept, as nginx does: what the target is, rather than its content.
+const KEPT_AT_HANDOVER: [&str; 6] = [
+    "Content-Type",
+    "Set-Cookie",
+    "Content-Disposition",
+    "Cache-Control",
+    "Expires",
+    "Accept-Ranges",
+];
 
 /// What is done with a place that an answer names.
 #[derive(Debug)]
@@ -37,6 +48,8 @@ enum FlagsFor {
 /// How an answer is changed. Made with the request: its variables are the request's.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
+    /// What goes before a path that `proxy_redirect` makes (`absolute_redirect`).
+    origin: Vec<u8>,
     redirects: Vec<Renamed>,
     cookie_domains: Vec<Renamed>,
     cookie_paths: Vec<Renamed>,
@@ -49,15 +62,28 @@ impl Changes {
         let rename =
             |list: &[Rename]| list.iter().filter_map(|one| renamed(source, pass, one)).collect();
         let cookie_flags = forward.cookie_flags.iter().map(|rule| match &rule.name {
-            CookieName::Text(name) => FlagsFor::Text(source.value(name), rule.flags),
-            CookieName::Pattern(pattern) => FlagsFor::Pattern(Arc::clone(pattern), rule.flags),
+            CookieName::Text(name) => FlagsFor::Text(source.value(name), flags(source, rule)),
+            CookieName::Pattern(pattern) => {
+                FlagsFor::Pattern(Arc::clone(pattern), flags(source, rule))
+            }
         });
+        let mut origin = Vec::new();
+        if !forward.redirects.is_empty() {
+            push_origin(source.table, source.request, source.route_state, &mut origin);
+        }
         Self {
+            origin,
             redirects: rename(&forward.redirects),
             cookie_domains: rename(&forward.cookie_domains),
             cookie_paths: rename(&forward.cookie_paths),
             cookie_flags: cookie_flags.collect(),
         }
+    }
+
+    /// As in nginx, a place that was changed into a path becomes an address.
+    fn location(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let new = apply(&self.redirects, value, replace_prefix)?;
+        Some(if new.starts_with(b"/") { [&*self.origin, &*new].concat() } else { new })
     }
 
     fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
@@ -80,6 +106,15 @@ impl Changes {
             flags.unwrap_or_default(),
         )
     }
+}
+
+/// Those that are known, and those that variables say; what says none changes none.
+fn flags(source: &Source<'_>, rule: &CookieRule) -> CookieFlags {
+    let mut flags = rule.flags;
+    for template in &rule.computed {
+        flags.add(&source.value(template));
+    }
+    flags
 }
 
 fn renamed(source: &Source<'_>, pass: &Pass, rename: &Rename) -> Option<Renamed> {
@@ -178,6 +213,11 @@ impl Reading<'_> {
             *accel = Accel::parse(&head.fields, forward.ignored);
         }
         if let Some(target) = accel.redirect.take() {
+            for (name, value) in head.fields.iter() {
+                if KEPT_AT_HANDOVER.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes())) {
+                    fields.push(name, value);
+                }
+            }
             return Answer::HandOver(target);
         }
         let code = head.status.code();
@@ -194,9 +234,7 @@ impl Reading<'_> {
         }
         for (name, value) in head.fields.iter().filter(|(name, _)| forward.visible.has(name)) {
             let new = match name.len() {
-                8 if name.eq_ignore_ascii_case(b"location") => {
-                    apply(&changes.redirects, value, replace_prefix)
-                }
+                8 if name.eq_ignore_ascii_case(b"location") => changes.location(value),
                 7 if name.eq_ignore_ascii_case(b"refresh") => {
                     refresh(value, |url| apply(&changes.redirects, url, replace_prefix))
                 }

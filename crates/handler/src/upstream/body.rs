@@ -1,8 +1,10 @@
 //! The body of a request on its way to a server: in memory, in a file, or as the client sends it.
 
 use std::io;
+use std::sync::Arc;
 
 use sekisho_http::upstream::RequestBody as Length;
+use sekisho_route::body_facts::BodyFacts;
 
 use crate::request_body::{BodyFile, Gathered};
 
@@ -12,24 +14,63 @@ pub(super) enum Body {
     /// There is none.
     None,
     /// Here.
-    Memory(Vec<u8>),
+    Memory(Arc<Vec<u8>>),
     /// A temporary file.
     File(BodyFile, u64),
     /// The client, who sends it while the server takes it; it cannot be sent twice.
     Stream(Length),
 }
 
+/// What of a streamed body is remembered for `$request_body`: all of it or nothing.
+#[derive(Debug, Default)]
+pub(super) struct Streamed {
+    bytes: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Streamed {
+    /// More of it; beyond `max` bytes it is forgotten.
+    pub(super) fn push(&mut self, bytes: &[u8], max: usize) {
+        self.is_too_long |= self.bytes.len() + bytes.len() > max;
+        if self.is_too_long {
+            self.bytes = Vec::new();
+        } else {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// What there is of it.
+    pub(super) fn whole(&self) -> Option<&[u8]> {
+        Some(&*self.bytes).filter(|bytes| !bytes.is_empty())
+    }
+}
+
 impl From<Gathered> for Body {
     fn from(gathered: Gathered) -> Self {
         let bytes = gathered.len();
         match gathered {
-            Gathered::Memory(bytes) => Self::Memory(bytes),
+            Gathered::Memory(bytes) => Self::Memory(Arc::new(bytes)),
             Gathered::File(file) => Self::File(file, bytes),
         }
     }
 }
 
 impl Body {
+    /// What variables say of it.
+    pub(super) fn facts(&self) -> BodyFacts {
+        match self {
+            Self::None | Self::Stream(_) => BodyFacts::default(),
+            Self::Memory(bytes) => BodyFacts { bytes: Some(Arc::clone(bytes)), file: None },
+            Self::File(file, _) => BodyFacts { bytes: None, file: file.name().cloned() },
+        }
+    }
+
+    /// The same with something around it (`proxy_set_body`); what is in a file has no place there, as in nginx.
+    pub(super) fn within(self, around: &[Vec<u8>]) -> Self {
+        let own = if let Self::Memory(bytes) = &self { bytes.as_slice() } else { &[] };
+        Self::Memory(Arc::new(around.join(own)))
+    }
+
     /// How long it is.
     pub(super) fn length(&self) -> Length {
         match self {

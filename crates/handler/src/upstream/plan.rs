@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Family, Forward, Pass, PassTo, Resolver, Template, UpstreamPlace};
+use sekisho_config::{
+    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, Variable,
+};
 use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
 use sekisho_http::upstream::{Pairs, push_end_to_end};
@@ -50,6 +52,17 @@ impl Source<'_> {
             Some(text) => out.extend_from_slice(text),
             None => expand(template, self.table, self.request, self.route_state, None, out),
         }
+    }
+
+    /// What stands before, between and after `$request_body` in a `proxy_set_body`, where it is there: the body itself
+    /// is not known before it has come.
+    pub(super) fn around_body(&self, template: &Template) -> Option<Vec<Vec<u8>>> {
+        let is_body = |part: &Part| matches!(part, Part::Variable(Variable::RequestBody));
+        if !template.parts.iter().any(is_body) {
+            return None;
+        }
+        let pieces = template.parts.split(is_body);
+        Some(pieces.map(|parts| self.value(&Template { parts: parts.to_vec() })).collect())
     }
 
     /// The group that is asked, and the request for it.

@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::{ErrorPage, Family, Level, Pass};
-use sekisho_http::upstream::{Event, Failure, Phase, Request, is_hop_by_hop};
+use sekisho_http::upstream::{Event, Failure, Pairs, Phase, Request, is_hop_by_hop};
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::{DeadlineKind, Moment};
+use sekisho_route::body_facts::BodyFacts;
 use sekisho_upstream::balance::Change;
 use sekisho_upstream::fields::Accel;
 use sekisho_upstream::request::{Order, UpstreamRequest};
 
 use super::Key;
 use super::answer::{Answer, Changes, Reading};
-use super::body::Body;
+use super::body::{Body, Streamed};
 use super::cache::{Instead, Keeping};
 use super::dns::NoAddress;
 use super::exchange::{Exchange, Happened};
@@ -33,7 +34,7 @@ use super::stream::{Connecting, Options, connect};
 use super::tls::Secure;
 use super::words::Words;
 use crate::cgi::HandlerContext;
-use crate::request_body::RequestBody;
+use crate::request_body::{Gathered, RequestBody};
 use crate::task::{Outbox, Progress};
 use keeping::report_unkept;
 
@@ -88,6 +89,10 @@ pub(super) struct Parts {
     pub(super) plan: Plan,
     pub(super) machine: UpstreamRequest,
     pub(super) body: Body,
+    /// What a gathered body is put into.
+    pub(super) around: Option<Vec<Vec<u8>>>,
+    /// `client_body_buffer_size`
+    pub(super) body_memory: usize,
     pub(super) changes: Rc<Changes>,
     pub(super) error_pages: Arc<[ErrorPage]>,
     /// The status that an `error_page` wants.
@@ -131,6 +136,11 @@ pub(super) struct UpstreamTask {
     counts: Vec<Counts>,
     /// The fields of the last answer, where anybody wants them.
     accel: Accel,
+    /// The fields of an answer in whose place another one is given.
+    answered: Pairs,
+    /// What the client has sent, and how much of it may be remembered.
+    received: BodyFacts,
+    streamed: Streamed,
     is_held: bool,
     /// What the client has not taken yet.
     spool: Spool,
@@ -161,6 +171,9 @@ impl UpstreamTask {
             ending: None,
             counts: Vec::new(),
             accel: Accel::default(),
+            answered: Pairs::default(),
+            received: BodyFacts::default(),
+            streamed: Streamed::default(),
             is_held: false,
             spool: Spool::default(),
             is_tunnel: false,
@@ -392,8 +405,14 @@ impl UpstreamTask {
                 out.limit_rate = self.accel.limit_rate;
                 self.head = Some(Head::Final(status, length));
             }
-            Answer::HandOver(target) => self.finish_early(Ending::HandOver(target)),
-            Answer::Intercepted(status) => self.finish_early(Ending::Fail(status)),
+            Answer::HandOver(target) => {
+                self.answered.clone_from(&head.fields);
+                self.finish_early(Ending::HandOver(target));
+            }
+            Answer::Intercepted(status) => {
+                self.answered.clone_from(&head.fields);
+                self.finish_early(Ending::Fail(status));
+            }
         }
     }
 
@@ -635,6 +654,17 @@ impl UpstreamTask {
         self.spool = Spool::default();
         self.parts.machine.abandoned(&self.parts.group.balancer, now);
         self.end(Ending::Break);
+    }
+
+    /// The body is complete: servers can be asked.
+    fn gathered(&mut self, gathered: Gathered) {
+        let body = Body::from(gathered);
+        self.received = body.facts();
+        self.parts.body = match &self.parts.around {
+            Some(around) => body.within(around),
+            None => body,
+        };
+        self.parts.stage = Stage::Ready;
     }
 
     fn gathering_failed(&mut self, error: &io::Error) {

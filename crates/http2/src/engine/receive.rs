@@ -114,6 +114,11 @@ impl Http2 {
             self.violation(code);
             return Looked::Taken(HEADER_BYTES, None);
         }
+        // RFC 9113 §3.4 has SETTINGS come first. As in nginx, a client that sends none has the initial values: there
+        // are clients that do so, and nothing here rests on the frame.
+        if header.kind != Kind::Settings || header.has(flag::ACK) {
+            self.open(now);
+        }
         match header.kind {
             Kind::Data => return self.begin_data(header, input, now),
             Kind::Unknown => {
@@ -140,11 +145,6 @@ impl Http2 {
 
     /// What may not come here, whatever it says.
     fn check_order(&self, header: Header) -> Result<(), Code> {
-        // RFC 9113 §3.4: SETTINGS come first.
-        if self.phase == Phase::Greeting && (header.kind != Kind::Settings || header.has(flag::ACK))
-        {
-            return Err(Code::Protocol);
-        }
         if header.len > PAYLOAD_BYTES_MAX {
             return Err(Code::FrameSize);
         }
@@ -302,14 +302,19 @@ impl Http2 {
             let value = u32::from_be_bytes([pair[2], pair[3], pair[4], pair[5]]);
             self.set(id, value, now)?;
         }
+        self.open(now);
+        frame::header(&mut self.control, 0, Kind::Settings, flag::ACK, 0);
+        Ok(())
+    }
+
+    /// The client's greeting is complete.
+    fn open(&mut self, now: Moment) {
         if self.phase == Phase::Greeting {
             self.phase = Phase::Open;
             if self.drains_when_open {
                 self.announce_end(sekisho_lifecycle::CloseReason::Draining, now);
             }
         }
-        frame::header(&mut self.control, 0, Kind::Settings, flag::ACK, 0);
-        Ok(())
     }
 
     fn set(&mut self, id: u16, value: u32, now: Moment) -> Result<(), Code> {

@@ -230,12 +230,22 @@ fn violations_end_the_connection_with_their_code() {
 }
 
 #[test]
-fn a_connection_begins_with_a_preface_and_settings() {
+fn a_connection_begins_with_a_preface() {
     let mut peer = Peer::fresh(policy(|_| {}));
     assert_eq!(peer.fails(b"GET / HTTP/1.1\r\n\r\n").1, Code::Protocol.number());
-    for first in [headers(1, &GET, true), settings_ack()] {
+}
+
+/// As in nginx: a client that names no settings has the initial ones.
+#[test]
+fn settings_need_not_come_first() {
+    for first in [Vec::new(), settings_ack(), settings(&[])] {
         let mut peer = Peer::fresh(policy(|_| {}));
-        assert_eq!(peer.fails([&PREFACE[..], &first].concat()).1, Code::Protocol.number());
+        peer.sends([&PREFACE[..], &first].concat());
+        peer.flushes();
+        let id = peer.gets(1);
+        peer.heads(id, Status::OK, BodyLength::Empty);
+        peer.finishes(id);
+        assert!(matches!(peer.flushes()[..], [Sent::Headers { stream: 1, ends: true, .. }]));
     }
 }
 

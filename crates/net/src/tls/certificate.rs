@@ -34,6 +34,8 @@ pub struct Certificate {
     pub subject_der: Vec<u8>,
     /// The bits of its key.
     pub key_bits: Vec<u8>,
+    /// Whether it says its version; those of version 1 do not.
+    pub has_version: bool,
 }
 
 const INTEGER: u8 = 0x02;
@@ -59,7 +61,8 @@ impl Certificate {
         let mut certificate = Reader(der).expect(SEQUENCE)?;
         let mut fields = certificate.expect(SEQUENCE)?;
         let (mut tag, mut value) = fields.next()?;
-        if tag == VERSION {
+        let has_version = tag == VERSION;
+        if has_version {
             (tag, value) = fields.next()?;
         }
         if tag != INTEGER {
@@ -83,6 +86,7 @@ impl Certificate {
             serial_bytes: value.to_vec(),
             issuer_der: issuer_der.to_vec(),
             subject_der: subject_der.to_vec(),
+            has_version,
             ..Self::default()
         };
         let mut key = fields.expect(SEQUENCE)?;

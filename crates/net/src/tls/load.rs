@@ -173,7 +173,15 @@ fn pair(
         PrivateKeyDer::from_pem_slice(&text)
             .map_err(|error| problem(KEY, key, format_args!("has no private key in it: {error}")))?
     };
-    let mut pair = CertifiedKey::from_der(chain, der, provider).map_err(|error| match error {
+    let own = provider.key_provider.load_private_key(der);
+    let pair = own.map(|own| CertifiedKey::new(chain, own));
+    let checked = pair.and_then(|pair| match pair.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
+        // rustls reads no certificate of version 1, but has no need to: it is the clients who judge it.
+        Err(rustls::Error::InvalidCertificate(_)) if is_version_1_of(&pair) => Ok(pair),
+        Err(error) => Err(error),
+    });
+    let mut pair = checked.map_err(|error| match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             let message =
                 format!("is not the key of the certificate \"{}\"", certificate.display());
@@ -201,6 +209,13 @@ fn pair(
         _ => {}
     }
     Ok(pair)
+}
+
+/// Whether it is a certificate of version 1, and of this key.
+fn is_version_1_of(pair: &CertifiedKey) -> bool {
+    let certificate = pair.cert.first().and_then(|it| Certificate::parse(it));
+    let (Some(certificate), Some(key)) = (certificate, pair.key.public_key()) else { return false };
+    !certificate.has_version && key.ends_with(&certificate.key_bits)
 }
 
 fn memchr_any(text: &[u8], word: &[u8]) -> bool {

@@ -252,6 +252,8 @@ fn settings() -> Settings {
         compression: Arc::default(),
         client_max_body_size: None,
         client_body_buffer_size: 16384,
+        client_body_in_file_only: sekisho_config::InFileOnly::Off,
+        client_body_temp_path: None,
         client_body_discard_max: 0,
         client_body_timeout: TEN,
         client_body_min_rate: None,

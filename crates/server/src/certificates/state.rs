@@ -11,7 +11,7 @@ const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// Makes a folder, and gives it to whom the server becomes. One that is there stays as it is.
-pub(super) fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+pub(crate) fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }

@@ -212,6 +212,11 @@ impl SandboxPaths {
         if let Some(cgi) = &settings.cgi {
             self.add_programs(cgi, own.as_deref());
         }
+        if let Some(folder) = &settings.client_body_temp_path
+            && (settings.cgi.is_some() || settings.pass.is_some())
+        {
+            self.add(&**folder, Right::Write);
+        }
     }
 
     /// A file of passwords is replaced by another one when it changes: its folder is what stays.

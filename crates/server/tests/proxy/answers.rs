@@ -27,11 +27,13 @@ fn fields_are_hidden_passed_and_renamed() {
         Tree::new(),
         &format!(
             "location / {{ proxy_pass http://{to}; }}
+             set $flag samesite=lax;
+             location /aged/ {{ proxy_pass http://{to}; expires modified 1h; }}
              location /app/ {{
                proxy_pass http://{to}/inner/;
                proxy_hide_header X-Secret; proxy_pass_header Server;
                proxy_cookie_path /inner/ /app/; proxy_cookie_domain inner.example outer.example;
-               proxy_cookie_flags session secure httponly samesite=lax;
+               proxy_cookie_flags session secure $arg_none httponly $flag;
              }}
              location /redirect/ {{
                proxy_pass http://{to};
@@ -49,6 +51,8 @@ fn fields_are_hidden_passed_and_renamed() {
     let response = client.get("/app/200?X-Secret:%20s|Server:%20inner");
     assert_eq!(response.field("x-secret"), None);
     assert_eq!(response.fields_named("server"), ["inner"]);
+    let aged = client.get("/aged/200?Last-Modified:%20Mon,%2028%20Sep%201970%2006:00:00%20GMT");
+    assert_eq!(aged.field("expires"), Some("Mon, 28 Sep 1970 07:00:00 GMT"));
     let cookie = |client: &mut sekisho_testkit::Client, value: &str| {
         let response = client.get(&format!("/app/200?Set-Cookie:%20{value}"));
         response.field("set-cookie").unwrap_or_default().to_owned()
@@ -63,9 +67,14 @@ fn fields_are_hidden_passed_and_renamed() {
         assert_eq!(response.status, 302);
         response.field("location").unwrap_or_default().to_owned()
     };
-    assert_eq!(location(&mut client, "/app/", &format!("http://{to}/inner/next")), "/app/next");
-    assert_eq!(location(&mut client, "/", &format!("http://{to}/next")), "/next");
-    assert_eq!(location(&mut client, "/redirect/", "http://elsewhere/a"), "/here/a");
+    // As nginx does: what was changed into a path is an address, what was one stays as it is.
+    let port = server.address().port();
+    let own = |path: &str| format!("http://localhost:{port}{path}");
+    let inner = format!("http://{to}/inner/next");
+    assert_eq!(location(&mut client, "/app/", &inner), own("/app/next"));
+    assert_eq!(location(&mut client, "/", &format!("http://{to}/next")), own("/next"));
+    assert_eq!(location(&mut client, "/redirect/", "http://elsewhere/a"), own("/here/a"));
+    assert_eq!(location(&mut client, "/redirect/", "/as/it/is"), "/as/it/is");
     assert_eq!(
         location(&mut client, "/redirect/", "http://a.example:81/b"),
         "http://a.example/b?from=localhost"
@@ -115,6 +124,14 @@ fn a_server_hands_over_to_a_file() {
     let mut client = server.connect();
     assert_eq!(client.get("/200?X-Accel-Redirect:%20/kept/file.txt").text(), "from the disk");
     assert_eq!(client.get("/ignored/200?X-Accel-Redirect:%20/kept/file.txt").text(), "body");
+    // What the application says about the file stands, as in nginx.
+    let kept = client.get(
+        "/200?X-Accel-Redirect:%20/kept/file.txt|Content-Type:%20image/x-own|\
+         Content-Disposition:%20attachment|X-Lost:%20yes",
+    );
+    assert_eq!(kept.fields_named("content-type"), ["image/x-own"]);
+    assert_eq!(kept.field("content-disposition"), Some("attachment"));
+    assert_eq!((kept.field("x-lost"), kept.text().as_str()), (None, "from the disk"));
     assert_eq!(client.get("/kept/file.txt").status, 404);
     let typed = client.get("/200?Content-Type:%20text/html|X-Accel-Charset:%20koi8-r");
     assert_eq!(typed.field("content-type"), Some("text/html; charset=koi8-r"));

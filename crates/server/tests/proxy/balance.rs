@@ -45,6 +45,27 @@ fn servers_take_turns_by_weight_and_key() {
     assert_eq!(asked(&server, &same).len(), 8);
 }
 
+/// The address is that of the client, not of the balancer before us.
+#[test]
+fn ip_hash_goes_by_the_real_address() {
+    let (one, two) = (Backend::saying("one"), Backend::saying("two"));
+    let body = format!(
+        "upstream back {{ ip_hash; server {}; server {}; }}
+         server {{ listen 127.0.0.1:{{port}}; set_real_ip_from 127.0.0.1;
+           location / {{ proxy_pass http://back; }} }}",
+        one.address(),
+        two.address()
+    );
+    let server = Server::start_in(Tree::new(), BINARY, &http(&body));
+    let asked = |client: u8| {
+        let real = format!("X-Real-IP: 10.0.{client}.1\r\n");
+        server.connect().request("GET", "/", &real).text()
+    };
+    let first: Vec<String> = (1..20).map(asked).collect();
+    assert!(first.contains(&"one".to_owned()) && first.contains(&"two".to_owned()), "{first:?}");
+    assert_eq!(first, (1..20).map(asked).collect::<Vec<_>>());
+}
+
 /// A reload keeps connections to servers that stay, and takes others in.
 #[test]
 fn a_reload_changes_the_group() {

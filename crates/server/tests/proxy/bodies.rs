@@ -52,6 +52,49 @@ fn bodies_arrive_as_they_were_sent() {
     assert_eq!(client.request_with_body("POST", "/without", "", b"mine").text(), "");
 }
 
+/// `$request_body` and `$request_body_file`, and the files that stay or go.
+#[test]
+fn variables_say_what_the_body_was() {
+    let backend = echo();
+    let to = backend.address();
+    let server = serve(
+        Tree::new(),
+        &format!(
+            "client_body_buffer_size 1k; client_body_temp_path {{dir}}/bodies;
+             add_header X-Body $request_body; add_header X-File $request_body_file;
+             location / {{ proxy_pass http://{to}; }}
+             location /stream {{ proxy_pass http://{to}; proxy_request_buffering off; }}
+             location /on {{ proxy_pass http://{to}; client_body_in_file_only on; }}
+             location /clean {{ proxy_pass http://{to}; client_body_in_file_only clean; }}
+             location /around {{ proxy_pass http://{to}; proxy_set_body \"<$request_body>\"; }}
+             location /unread {{ return 200 [$request_body]; }}"
+        ),
+    );
+    let files = || {
+        let entries = std::fs::read_dir(server.tree().path("bodies")).expect("it was made");
+        entries.map(|entry| entry.expect("an entry").path()).collect::<Vec<_>>()
+    };
+    let mut client = server.connect();
+    for path in ["/", "/stream"] {
+        let response = client.request_with_body("POST", path, "", b"small");
+        assert_eq!((response.field("x-body"), response.field("x-file")), (Some("small"), None));
+    }
+    assert_eq!(client.request_with_body("POST", "/around", "", b"mine").text(), "<mine>");
+    assert_eq!(client.request_with_body("POST", "/unread", "", b"mine").text(), "[]");
+    let large = pattern(5000);
+    for (path, body) in [("/", &large[..]), ("/clean", b"small")] {
+        let response = client.request_with_body("POST", path, "", body);
+        assert!(response.body == body && response.field("x-body").is_none(), "{path}");
+        assert!(response.field("x-file").is_some_and(|name| name.contains("/bodies/")), "{path}");
+        eventually("the file goes", LONG, || files().is_empty());
+    }
+    let response = client.request_with_body("POST", "/on", "", b"it stays");
+    let name = response.field("x-file").expect("a name").to_owned();
+    assert_eq!(files(), [std::path::PathBuf::from(&name)]);
+    assert_eq!(std::fs::read(name).expect("it is there"), b"it stays");
+    assert_eq!(client.get("/").field("x-body"), None, "of the request before");
+}
+
 /// C7: a slow body occupies no server; streamed, it reaches one at once.
 #[test]
 fn a_slow_body_occupies_no_server_unless_it_is_streamed() {

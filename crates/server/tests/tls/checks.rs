@@ -72,6 +72,26 @@ fn a_session_is_not_negotiated_anew_and_is_resumed() {
     }
 }
 
+/// What `openssl` makes without extensions is a certificate of version 1, which rustls does not read.
+#[test]
+fn a_certificate_of_version_1_is_shown() {
+    if !can_make_certificates() {
+        return;
+    }
+    let tree = Tree::new();
+    certificate(&tree, "a.test", "30");
+    openssl(
+        &tree,
+        &["req", "-new", "-key", "a.test.key", "-subj", "/CN=a.test", "-out", "new.csr"],
+    );
+    let sign = ["x509", "-req", "-in", "new.csr", "-signkey", "a.test.key", "-out", "a.test.pem"];
+    openssl(&tree, &sign);
+    let server = serve(tree, "location / { return 200 answered; }");
+    let ask = "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n";
+    let (_, said) = s_client(&server, &["-ign_eof"], ask);
+    assert!(said.contains("answered"), "{said}");
+}
+
 #[test]
 fn a_key_with_a_password_is_opened() {
     if !can_make_certificates() {

@@ -8,6 +8,7 @@ use sekisho_http::Status;
 use sekisho_http::upstream::{Failure, Phase};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
+use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
 
 use super::{Ending, HAND_ON_BYTES, Parts, Stage, UpstreamTask};
@@ -44,6 +45,9 @@ impl Task for UpstreamTask {
                 if self.is_tunnel || matches!(self.parts.body, Body::Stream(_)) =>
             {
                 let taken = exchange.take(bytes, now);
+                if !self.is_tunnel {
+                    self.streamed.push(&bytes[..taken], self.parts.body_memory);
+                }
                 self.awaits_room = taken < bytes.len();
                 // It leaves with the next poll.
                 cx.waker().wake_by_ref();
@@ -104,10 +108,7 @@ impl Task for UpstreamTask {
             }
             match &mut self.parts.stage {
                 Stage::Gathering(body) => match body.poll_gathered(cx) {
-                    Poll::Ready(Ok(gathered)) => {
-                        self.parts.body = Body::from(gathered);
-                        self.parts.stage = Stage::Ready;
-                    }
+                    Poll::Ready(Ok(gathered)) => self.gathered(gathered),
                     Poll::Ready(Err(error)) => self.gathering_failed(&error),
                     Poll::Pending => return Poll::Pending,
                 },
@@ -262,6 +263,16 @@ impl Task for UpstreamTask {
         if let Stage::Exchanging(_, exchange) = &self.parts.stage {
             facts.fields.clear();
             facts.fields.extend_from(&exchange.work.scratch.head.fields);
+        } else if !self.answered.is_empty() {
+            facts.fields.clone_from(&self.answered);
+        }
+    }
+
+    fn describe_body(&self, facts: &mut BodyFacts) {
+        if let Some(bytes) = self.streamed.whole().filter(|_| self.parts.has_body_ended) {
+            facts.bytes = Some(Arc::new(bytes.to_vec()));
+        } else if self.received != BodyFacts::default() {
+            facts.clone_from(&self.received);
         }
     }
 
