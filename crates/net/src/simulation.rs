@@ -164,7 +164,7 @@ impl SimulatedWorker {
         let connection = Connection::new(
             Rc::clone(&self.worker),
             Rc::clone(&self.listener),
-            Stream::Simulated(transport),
+            Stream::Simulated(Box::new(transport)),
             Some(remote),
             local,
         );

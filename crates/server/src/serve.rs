@@ -80,9 +80,9 @@ fn tell(serve: &Serve, dir: &Path, server: &Server, https: &Https) -> Result<(),
     reached.retain(|address| !is_redirect(address, https, serve));
     let is_plain = matches!(https, Https::Off);
     let links = addresses::links(&reached, if is_plain { "http" } else { "https" });
-    for link in &links {
-        println!("Sekisho serves {} on {link}", dir.display());
-    }
+    // At once, so that whoever reads one of them has all.
+    let told = links.iter().map(|link| format!("Sekisho serves {} on {link}\n", dir.display()));
+    print!("{}", told.collect::<String>());
     https.tell();
     if serve.webdav {
         println!("WebDAV clients can mount the same address.");

@@ -17,9 +17,9 @@ pub enum Stream {
     Plain(Socket),
     /// Encrypted. Behind a pointer, so that a plain connection does not pay for its size.
     Tls(Box<TlsStream>),
-    /// No socket at all.
+    /// No socket at all. Behind a thin pointer, so that the size is that of a server without simulations.
     #[cfg(feature = "simulation")]
-    Simulated(Box<dyn Transport>),
+    Simulated(Box<Box<dyn Transport>>),
 }
 
 impl Stream {
