@@ -211,7 +211,9 @@ mod tests {
         told.recv_timeout(LONG).expect("it goes to sleep");
         wakeup.note_lines();
         told.recv_timeout(LONG).expect("it wakes up");
-        assert_eq!(thread.join().expect("no panic"), Next::WriteAll);
+        // The line may have come just before it slept; then it knows how long lines have waited.
+        let next = thread.join().expect("no panic");
+        assert!(matches!(next, Next::WriteAll | Next::WriteDue), "{next:?}");
         wakeup.note_lines();
         assert!(!called(&wakeup), "it is awake");
     }
