@@ -43,7 +43,8 @@ impl ContentRange {
     pub fn parse(value: &[u8]) -> Option<Self> {
         let unit = value.get(..5)?;
         let rest = value.get(5..)?;
-        let is_bytes = unit.eq_ignore_ascii_case(b"bytes") && rest.first().is_some_and(u8::is_ascii_whitespace);
+        let is_bytes = unit.eq_ignore_ascii_case(b"bytes")
+            && rest.first().is_some_and(u8::is_ascii_whitespace);
         let rest = rest.trim_ascii();
         let slash = rest.iter().position(|byte| *byte == b'/')?;
         let (range, complete) = (rest[..slash].trim_ascii(), rest[slash + 1..].trim_ascii());

@@ -42,7 +42,8 @@ impl Substituter {
     /// Looks for these.
     pub fn new(pairs: Vec<Pair>, is_once: bool) -> Self {
         let is_used = vec![false; pairs.len()];
-        let mut made = Self { pairs, is_once, is_used, first: Box::new([false; 256]), held: Vec::new() };
+        let mut made =
+            Self { pairs, is_once, is_used, first: Box::new([false; 256]), held: Vec::new() };
         made.note_first();
         made
     }
@@ -152,7 +153,9 @@ mod tests {
     use super::*;
 
     fn replaced(pairs: &[(&str, &str)], is_once: bool, text: &str, cut: usize) -> String {
-        let pairs = pairs.iter().filter_map(|(from, to)| Pair::new(from.as_bytes(), to.as_bytes().to_vec()));
+        let pairs = pairs
+            .iter()
+            .filter_map(|(from, to)| Pair::new(from.as_bytes(), to.as_bytes().to_vec()));
         let mut filter = Substituter::new(pairs.collect(), is_once);
         let mut out = Vec::new();
         for piece in text.as_bytes().chunks(cut) {
@@ -188,7 +191,11 @@ mod tests {
         ];
         for (pairs, is_once, text, expected) in table {
             for cut in 1..=text.len() {
-                assert_eq!(replaced(pairs, *is_once, text, cut), *expected, "{pairs:?} {text} by {cut}");
+                assert_eq!(
+                    replaced(pairs, *is_once, text, cut),
+                    *expected,
+                    "{pairs:?} {text} by {cut}"
+                );
             }
         }
         assert_eq!(Pair::new(b"", Vec::new()), None);

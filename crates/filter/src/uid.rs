@@ -88,7 +88,9 @@ impl Uid {
                 *next |= low;
             }
         }
-        let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let number = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let is_marked = mark.is_none_or(|mark| value[MARK_AT] == mark);
         Some((Self([number(0), number(4), number(8), number(12)]), is_marked))
     }
@@ -109,7 +111,9 @@ mod tests {
 
     #[test]
     fn a_cookie_is_read_as_it_was_written() {
-        for numbers in [[0; 4], [u32::MAX; 4], [1, 2, 3, 4], [0x0403_0201, 0x8000_0000, 7, 0xfe00_0000]] {
+        for numbers in
+            [[0; 4], [u32::MAX; 4], [1, 2, 3, 4], [0x0403_0201, 0x8000_0000, 7, 0xfe00_0000]]
+        {
             let uid = Uid(numbers);
             let cookie = uid.cookie(None);
             assert_eq!(cookie.len(), COOKIE_BYTES);
@@ -128,7 +132,9 @@ mod tests {
 
     #[test]
     fn a_new_one_says_where_it_was_made() {
-        let first = |seed: &Seed| String::from_utf8(Uid::new(seed).text(b"uid")).expect("text")[..12].to_owned();
+        let first = |seed: &Seed| {
+            String::from_utf8(Uid::new(seed).text(b"uid")).expect("text")[..12].to_owned()
+        };
         assert_eq!(first(&SEED), "uid=00000000");
         let local = Some("127.0.0.1".parse().expect("an address"));
         assert_eq!(first(&Seed { local, ..SEED }), "uid=0100007F");

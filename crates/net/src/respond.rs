@@ -3,20 +3,26 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::Bytes;
+use sekisho_config::{Bytes, Level};
+use sekisho_handler::filter::{Requests, SliceTask};
 use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
 use sekisho_http::fields::is_field_value;
 use sekisho_http::{BodyLength, Method, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{ConnectionFacts, Sent, added_fields, added_trailers, expand, has_trailers};
+use sekisho_route::{
+    ConnectionFacts, Sent, SubrequestTarget, added_fields, added_trailers, expand, has_trailers,
+};
 
 use crate::compress::{Compression, Outgoing};
+use crate::dispatch::RouteInput;
 use crate::exchange::Exchange;
+use crate::filter::{self, Body, Filtering};
 use crate::link::{Link, request_view};
 use crate::observe::Fact;
 use crate::pace::Pace;
 use crate::recode::{self, Recoded};
 use crate::site;
+use crate::subrequest::Requester;
 use crate::worker::BoundSite;
 
 impl Exchange {
@@ -54,6 +60,12 @@ impl Exchange {
         added_fields(table, &request, &self.route, status, modified, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
         let settings = &table.location(self.route.location).settings;
+        let filtering = Filtering { table, request: &request, route: &self.route };
+        if settings.filters.is_some()
+            && filtering.wanted(reply.status, Some(reply.len()), &self.fields).is_some()
+        {
+            return self.send_filtered(link, facts, reply, now);
+        }
         let reply = match recode::apply(reply, settings, &self.fields) {
             Recoded::Reply(reply) => reply,
             Recoded::Stream(status, task) => {
@@ -74,6 +86,97 @@ impl Exchange {
             }
             Outgoing::Stream(status, task) => self.send_stream(link, status, task, now),
         }
+    }
+
+    /// The same for a reply whose body goes through filters.
+    fn send_filtered(
+        &mut self,
+        link: &mut Link,
+        facts: &ConnectionFacts,
+        reply: Reply,
+        now: Moment,
+    ) {
+        let (status, length) = (reply.status, Some(reply.len()));
+        let task: Box<dyn Task> =
+            Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body)));
+        self.task = Some(task);
+        self.filter(link, facts, status, length, true, now);
+        let task = self.task.take().filter(|_| self.head.method() != Method::Head);
+        self.send_stream(link, status, task, now);
+    }
+
+    /// Puts filters and compression around the body that the task makes, of which only the head has come; whether
+    /// it is changed, and so of no known length.
+    fn filter(
+        &mut self,
+        link: &Link,
+        facts: &ConnectionFacts,
+        status: Status,
+        length: Option<u64>,
+        is_own: bool,
+        now: Moment,
+    ) -> bool {
+        let tree = self.tree(link, facts, now);
+        let (Some(accepted), Some(tree)) = (self.accepted.clone(), tree) else { return false };
+        let table = accepted.bound_site.site.table();
+        let request = request_view(&self.head, &accepted, self.arrival, facts, link, now);
+        let filtering = Filtering { table, request: &request, route: &self.route };
+        let mut body = Body { task: self.task.take(), length };
+        let mut is_changed = false;
+        if let Some(wanted) = filtering.wanted(status, length, &self.fields) {
+            let requester = || -> Rc<dyn Requests> {
+                let route = Rc::new(self.route.clone());
+                Rc::new(Requester { tree: Rc::clone(&tree), route, depth: 0 })
+            };
+            let settings = &table.location(self.route.location).settings;
+            let recode = if is_own { recode::wanted(settings, &self.fields) } else { None };
+            filtering.apply(wanted, status, &mut body, &mut self.fields, recode, requester);
+            is_changed = true;
+        }
+        let compression = Compression { table, request: &request, route: &self.route };
+        let Body { mut task, length } = body;
+        is_changed |= compression.apply_to_task(status, length, &mut task, &mut self.fields);
+        self.task = task;
+        is_changed
+    }
+
+    /// The head of a slice has come: it becomes that of the whole, or of the part that the client wants. What is
+    /// wrong with it is the other server's fault.
+    fn slice(
+        &mut self,
+        link: &Link,
+        status: Status,
+        now: Moment,
+    ) -> Result<Option<(Status, u64)>, ()> {
+        let Some(accepted) = self.accepted.clone() else { return Ok(None) };
+        let table = accepted.bound_site.site.table();
+        let filters = table.location(self.route.location).settings.filters.as_deref();
+        let size = filters.and_then(|filters| filters.slice);
+        let (Some(size), Some(start)) = (size, self.route.slice_start.get()) else {
+            return Ok(None);
+        };
+        if status != Status::PARTIAL_CONTENT {
+            return Ok(None);
+        }
+        let facts = link.facts();
+        let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
+        let request = tree.view(now);
+        let route = Rc::new(self.route.clone());
+        let requester = Rc::new(Requester { tree: Rc::clone(&tree), route, depth: 0 });
+        let sliced = filter::slice(&request, (start, size.get()), &mut self.fields);
+        let sliced =
+            sliced.map_err(|wrong| requester.report(Level::Error, format_args!("{wrong}")))?;
+        let target = SubrequestTarget {
+            path: self.route.path.clone(),
+            query: self.route.query.clone(),
+            method: self.route.method,
+            slice_start: None,
+        };
+        let first = (sliced.first.start, sliced.first.end);
+        self.task = self.task.take().map(|task| -> Box<dyn Task> {
+            Box::new(SliceTask::new(task, requester, sliced.slices, target, first))
+        });
+        Ok(Some((sliced.status, sliced.length)))
     }
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
@@ -154,10 +257,27 @@ impl Exchange {
             self.route.limit_rate = Some(rate);
         }
         self.begin_task_fields(&bound_site, link, now);
+        let (mut status, mut length) = (status, length);
+        if self.route.slice_start.get().is_some() {
+            match self.slice(link, status, now) {
+                Ok(None) => {}
+                Ok(Some((whole, bytes))) => (status, length) = (whole, Some(bytes)),
+                Err(()) => {
+                    self.drop_task();
+                    return self.answer(link, RouteInput::Failed(Status::BAD_GATEWAY), now);
+                }
+            }
+        }
         let facts = link.facts();
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
+        if table.location(self.route.location).settings.filters.is_some() {
+            let is_changed = self.filter(link, &facts, status, length, false, now);
+            let length = BodyLength::of(length.filter(|_| !is_changed));
+            self.send_head(link, status, length, now);
+            return;
+        }
         let compression = Compression { table, request: &request, route: &self.route };
         let is_compressed =
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);

@@ -47,7 +47,12 @@ impl Shared {
     }
 }
 
-fn keep(map: &mut HashMap<Vec<u8>, Vec<u8>>, bytes: &mut usize, name: &[u8], value: Vec<u8>) -> bool {
+fn keep(
+    map: &mut HashMap<Vec<u8>, Vec<u8>>,
+    bytes: &mut usize,
+    name: &[u8],
+    value: Vec<u8>,
+) -> bool {
     let name = name.to_ascii_lowercase();
     let before = map.get(&name).map_or(0, Vec::len);
     let after = *bytes - before + value.len();
@@ -133,6 +138,11 @@ impl Page {
         page
     }
 
+    /// What is said where a command fails.
+    pub fn error_text(&self) -> &[u8] {
+        &self.error_text
+    }
+
     /// Takes a piece of it.
     pub fn push(&mut self, bytes: &[u8]) {
         self.parser.push(bytes);
@@ -145,7 +155,11 @@ impl Page {
 
     /// What comes next; `None` where more has to come, or nothing is left. After an [`Include`] that waits, or sets a
     /// variable, it is not to be asked before that is complete.
-    pub fn next_step(&mut self, shared: &mut Shared, environment: &dyn Environment) -> Option<Step> {
+    pub fn next_step(
+        &mut self,
+        shared: &mut Shared,
+        environment: &dyn Environment,
+    ) -> Option<Step> {
         if let Some(step) = self.later.take() {
             return Some(step);
         }
@@ -226,7 +240,8 @@ impl Page {
                 if is_kept { Ok(None) } else { Err("too much in SSI variables".to_owned()) }
             }),
             b"config" => {
-                let value = |name| command.parameter(name).map(|value| scope.fill(value)).transpose();
+                let value =
+                    |name| command.parameter(name).map(|value| scope.fill(value)).transpose();
                 match (value("timefmt"), value("errmsg")) {
                     (Ok(format), Ok(text)) => {
                         self.time_format = format.unwrap_or_else(|| self.time_format.clone());
@@ -348,14 +363,18 @@ impl Scope<'_> {
         let set = command.parameter("set").map(<[u8]>::to_vec);
         let stub = command.parameter("stub").map(<[u8]>::to_vec);
         if set.is_some() && stub.is_some() {
-            return Err("\"set\" and \"stub\" cannot be used together in \"include\" SSI command".to_owned());
+            return Err("\"set\" and \"stub\" cannot be used together in \"include\" SSI command"
+                .to_owned());
         }
         let waits = match command.parameter("wait") {
             None => false,
             Some(value) if value.eq_ignore_ascii_case(b"no") => false,
             Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
             Some(value) => {
-                return Err(format!("invalid value \"{}\" in the \"wait\" parameter", value.escape_ascii()));
+                return Err(format!(
+                    "invalid value \"{}\" in the \"wait\" parameter",
+                    value.escape_ascii()
+                ));
             }
         };
         Ok(Include { target, waits, set, stub })
@@ -372,7 +391,8 @@ impl Scope<'_> {
                 return Err(format!("unknown encoding \"{other}\" in the \"echo\" command"));
             }
         };
-        let value = match (self.variable(&name.to_ascii_lowercase()), command.parameter("default")) {
+        let value = match (self.variable(&name.to_ascii_lowercase()), command.parameter("default"))
+        {
             (Some(value), _) => value,
             (None, Some(otherwise)) => return self.fill(otherwise),
             (None, None) => b"(none)".to_vec(),
@@ -412,8 +432,9 @@ fn test(
     let is_equal = match right {
         [b'/', inner @ .., b'/'] => {
             let source = std::str::from_utf8(inner).map_err(|_| invalid())?;
-            let pattern = Pattern::new(source, false)
-                .map_err(|bad| format!("invalid expression in \"{}\": {}", source.escape_debug(), bad.reason))?;
+            let pattern = Pattern::new(source, false).map_err(|bad| {
+                format!("invalid expression in \"{}\": {}", source.escape_debug(), bad.reason)
+            })?;
             matched(&pattern, &left, shared).ok_or_else(invalid)?
         }
         [b'/', ..] => return Err(invalid()),
@@ -468,7 +489,8 @@ mod tests {
     fn page(text: &str) -> String {
         let mut results = Vec::new();
         for cut in [1, 3, 7, 1000] {
-            let (mut page, mut shared, mut out) = (Page::new(256, false), Shared::default(), String::new());
+            let (mut page, mut shared, mut out) =
+                (Page::new(256, false), Shared::default(), String::new());
             let mut note = |page: &mut Page| {
                 while let Some(step) = page.next_step(&mut shared, &Given) {
                     match step {
@@ -476,7 +498,8 @@ mod tests {
                         Step::Wrong(_) => out += "!",
                         Step::Include(it) => {
                             let target = String::from_utf8_lossy(&it.target).into_owned();
-                            let stub = it.stub.and_then(|stub| shared.block(&stub).map(<[u8]>::to_vec));
+                            let stub =
+                                it.stub.and_then(|stub| shared.block(&stub).map(<[u8]>::to_vec));
                             let stub = stub.map(|it| String::from_utf8_lossy(&it).into_owned());
                             let wait = if it.waits { " waits" } else { "" };
                             out += &format!("[{target}{wait}{}]", stub.unwrap_or_default());
@@ -500,7 +523,8 @@ mod tests {
 
     #[test]
     fn commands_are_put_into_effect() {
-        let chain = "<!--#if expr=\"A\" -->IF<!--#elif expr='B' -->ELIF<!--#else -->ELSE<!--#endif -->";
+        let chain =
+            "<!--#if expr=\"A\" -->IF<!--#elif expr='B' -->ELIF<!--#else -->ELSE<!--#endif -->";
         let chain = |a: &str, b: &str| chain.replace('A', a).replacen('B', b, 1);
         let table: &[(String, String)] = &[
             ("x<!--#echo var=\"word\" -->x".into(), "x&lt;Word&gt;x".into()),

@@ -141,7 +141,9 @@ impl Parser {
                 Some(_) => {}
             }
             let name = match cursor.word(b"=") {
-                Some(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => return Read::Invalid,
+                Some(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
+                    return Read::Invalid;
+                }
                 Some(name) => name.to_vec(),
                 None if cursor.rest().len() > NAME_BYTES_MAX => return Read::Invalid,
                 None => return Read::More,
@@ -190,7 +192,8 @@ impl<'t> Cursor<'t> {
     /// Up to a blank, the end of the command or one of `ends`; `None` where that has not come.
     fn word(&mut self, ends: &[u8]) -> Option<&'t [u8]> {
         let rest = self.rest();
-        let end = rest.iter().position(|byte| is_blank(*byte) || *byte == b'-' || ends.contains(byte))?;
+        let end =
+            rest.iter().position(|byte| is_blank(*byte) || *byte == b'-' || ends.contains(byte))?;
         self.at += end;
         Some(&rest[..end])
     }
@@ -247,7 +250,9 @@ mod tests {
             while let Some(event) = parser.next_event() {
                 let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 match (event, all.last_mut()) {
-                    (Event::Text(text), Some(last)) if last.starts_with('t') => *last += &shown(&text),
+                    (Event::Text(text), Some(last)) if last.starts_with('t') => {
+                        *last += &shown(&text)
+                    }
                     (Event::Text(text), _) => all.push(format!("t{}", shown(&text))),
                     (Event::Invalid(_), _) => all.push("!".to_owned()),
                     (Event::Command(command), _) => {
@@ -286,7 +291,10 @@ mod tests {
             ("<!--#echo var=\"x\" - ->y-->z", &["!", "tz"]),
             ("<!--#echo var=\"x", &["!"]),
             ("<!--#echo var=\"123456789012345678901\" -->y", &["!", "ty"]),
-            ("<!--#echo var=\"12345678901234567890\" -->y", &["echo var=12345678901234567890", "ty"]),
+            (
+                "<!--#echo var=\"12345678901234567890\" -->y",
+                &["echo var=12345678901234567890", "ty"],
+            ),
             ("<!--# -->y", &["!", "ty"]),
             ("<!--#aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa -->y", &["!", "ty"]),
         ];

@@ -1,0 +1,218 @@
+//! Where filters are put around the bodies of responses, in nginx's order: `gunzip`, then what is added before and
+//! behind, text that is replaced, charsets, server-side includes; compression comes last (`compress.rs`). What they
+//! change is no longer as long as it was, has no ranges, and at most a weak tag.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sekisho_config::{Filters, Recode, Settings};
+use sekisho_filter::slice::{ContentRange, Slices, WrongSlice};
+use sekisho_filter::substitute::{Pair, Substituter};
+use sekisho_handler::Task;
+use sekisho_handler::filter::{AdditionTask, FilterTask, Gunzip, Recoder, Requests, SsiTask};
+use sekisho_http::conditional::{self, Validators};
+use sekisho_http::range::{self, Ranges};
+use sekisho_http::{Fields, Known, Method, Status, date};
+use sekisho_route::compression::{mark_varying, takes_gzip, weaken_tag};
+use sekisho_route::{Request, RouteState, Table, expand};
+
+/// A response whose body may be filtered.
+#[derive(Clone, Copy)]
+pub(crate) struct Filtering<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) route: &'a RouteState,
+}
+
+/// A body: who makes it, and how long it is, where that is known. Without a task only the head is wanted.
+pub(crate) struct Body {
+    pub(crate) task: Option<Box<dyn Task>>,
+    pub(crate) length: Option<u64>,
+}
+
+impl Body {
+    /// Puts a filter around it.
+    fn wrap(&mut self, filter: impl FnOnce(Box<dyn Task>, Option<u64>) -> Box<dyn Task>) {
+        let length = self.length.take();
+        self.task = self.task.take().map(|task| filter(task, length));
+    }
+}
+
+/// The filters that a response goes through.
+pub(crate) struct Wanted<'a> {
+    filters: &'a Filters,
+    gunzip: bool,
+    addition: bool,
+    substitutions: bool,
+    ssi: bool,
+}
+
+impl<'a> Filtering<'a> {
+    fn settings(&self) -> &'a Settings {
+        &self.table.location(self.route.location).settings
+    }
+
+    /// Which filters a response goes through; `None` where none does.
+    pub(crate) fn wanted(
+        &self,
+        status: Status,
+        length: Option<u64>,
+        fields: &Fields,
+    ) -> Option<Wanted<'a>> {
+        let settings = self.settings();
+        let filters = settings.filters.as_deref()?;
+        if status.is_bodyless() {
+            return None;
+        }
+        let is_main = !self.route.is_subrequest;
+        let media_type = fields.get("content-type").unwrap_or_default();
+        let has_body = length != Some(0);
+        let is_gzip = |value: &[u8]| value.eq_ignore_ascii_case(b"gzip");
+        let is_packed = filters.gunzip && fields.get("content-encoding").is_some_and(is_gzip);
+        let wanted = Wanted {
+            filters,
+            gunzip: is_packed,
+            addition: is_main
+                && status == Status::OK
+                && filters.addition.as_ref().is_some_and(|it| it.types.contain(media_type)),
+            substitutions: has_body
+                && filters.substitutions.as_ref().is_some_and(|it| it.types.contain(media_type)),
+            ssi: has_body && filters.ssi.as_ref().is_some_and(|it| it.types.contain(media_type)),
+        };
+        (wanted.gunzip || wanted.addition || wanted.substitutions || wanted.ssi).then_some(wanted)
+    }
+
+    /// Puts the filters around a body, and makes the fields those of what comes out. `recode` is how its text is
+    /// given in another charset, where it is.
+    pub(crate) fn apply(
+        &self,
+        wanted: Wanted<'_>,
+        status: Status,
+        body: &mut Body,
+        fields: &mut Fields,
+        recode: Option<&Arc<Recode>>,
+        requester: impl Fn() -> Rc<dyn Requests>,
+    ) {
+        let _ = status;
+        let Wanted { filters, .. } = wanted;
+        if wanted.gunzip {
+            self.gunzip(body, fields);
+        }
+        if wanted.addition
+            && let Some(addition) = &filters.addition
+        {
+            mark_changed(fields, true);
+            body.wrap(|task, _| {
+                Box::new(AdditionTask::new(task, requester(), Arc::clone(addition)))
+            });
+        }
+        if wanted.substitutions
+            && let Some(rule) = &filters.substitutions
+        {
+            mark_changed(fields, rule.keeps_modified);
+            let value = |template| {
+                let mut value = Vec::new();
+                expand(template, self.table, self.request, self.route, None, &mut value);
+                value
+            };
+            let pairs =
+                rule.pairs.iter().filter_map(|(from, to)| Pair::new(&value(from), value(to)));
+            let substituter = Substituter::new(pairs.collect(), rule.is_once);
+            body.wrap(|task, length| {
+                Box::new(FilterTask::new(task, length, Box::new(substituter)))
+            });
+        }
+        if let Some(recode) = recode {
+            let recoder = Box::new(Recoder(Arc::clone(recode)));
+            body.wrap(|task, length| Box::new(FilterTask::new(task, length, recoder)));
+        }
+        if wanted.ssi
+            && let Some(ssi) = &filters.ssi
+        {
+            mark_changed(fields, ssi.keeps_modified);
+            let kept_max = self.settings().subrequest_bytes_max;
+            body.wrap(|task, length| {
+                Box::new(SsiTask::new(task, length, requester(), Arc::clone(ssi), kept_max))
+            });
+        }
+        body.length = None;
+    }
+
+    /// Decompresses for a client that does not take gzip. A request within another one takes nothing.
+    fn gunzip(&self, body: &mut Body, fields: &mut Fields) {
+        let compression = &self.settings().compression;
+        if compression.vary && !self.route.is_subrequest {
+            mark_varying(fields);
+        }
+        if !self.route.is_subrequest && takes_gzip(compression, self.request.head) {
+            return;
+        }
+        fields.remove("content-encoding");
+        fields.remove("accept-ranges");
+        weaken_tag(fields);
+        body.wrap(|task, length| Box::new(FilterTask::new(task, length, Box::<Gunzip>::default())));
+    }
+}
+
+/// The head of a response whose body is changed.
+fn mark_changed(fields: &mut Fields, keeps_modified: bool) {
+    fields.remove("accept-ranges");
+    if keeps_modified {
+        weaken_tag(fields);
+    } else {
+        fields.remove("last-modified");
+        fields.remove("etag");
+    }
+}
+
+/// A response that is put together of slices.
+pub(crate) struct Sliced {
+    pub(crate) slices: Slices,
+    /// What the first slice has.
+    pub(crate) first: ContentRange,
+    pub(crate) status: Status,
+    pub(crate) length: u64,
+}
+
+/// The head of the first slice becomes that of the whole, or of the range that the client asked for. An unsatisfiable
+/// range is told by the status, without a body.
+pub(crate) fn slice(
+    request: &Request<'_>,
+    (start, size): (u64, u64),
+    fields: &mut Fields,
+) -> Result<Sliced, WrongSlice> {
+    let mut slices = Slices::new(start, size);
+    let (first, complete) = slices.check(fields.get("content-range"), fields.get("etag"))?;
+    fields.remove("content-range");
+    fields.remove("accept-ranges");
+    let head = request.head;
+    let etag = fields.get("etag").filter(|tag| !tag.starts_with(b"W/"));
+    let modified = fields.get("last-modified").and_then(date::parse).unwrap_or(i64::MIN);
+    let validators = Validators { etag, modified };
+    let asked = match head.known(Known::Range) {
+        Some(value)
+            if head.method() != Method::Head && conditional::if_range_holds(head, &validators) =>
+        {
+            // Of several ranges none is given, as in nginx.
+            range::parse(value, complete, 1)
+        }
+        _ => Ranges::Whole,
+    };
+    let (status, wanted) = match asked {
+        Ranges::Whole | Ranges::Many(_) => {
+            fields.push("Accept-Ranges", "bytes");
+            (Status::OK, 0..complete)
+        }
+        Ranges::One(range) => {
+            let (first, last) = (range.start, range.end - 1);
+            fields.push("Content-Range", format!("bytes {first}-{last}/{complete}"));
+            (Status::PARTIAL_CONTENT, range)
+        }
+        Ranges::Unsatisfiable => {
+            fields.push("Content-Range", format!("bytes */{complete}"));
+            (Status::RANGE_NOT_SATISFIABLE, 0..0)
+        }
+    };
+    slices.want(wanted.clone());
+    Ok(Sliced { slices, first, status, length: wanted.end - wanted.start })
+}
