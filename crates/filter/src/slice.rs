@@ -6,9 +6,12 @@
 pub fn first_start(range: Option<&[u8]>, has_condition: bool, size: u64) -> u64 {
     let from = range.filter(|_| !has_condition).and_then(|range| {
         let range = strip_unit(range)?;
-        let digits = range.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let is_range = range[digits..].trim_ascii_start().first() == Some(&b'-');
-        number(&range[..digits]).filter(|_| is_range)
+        let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (first, rest) = range.split_at(digits(range));
+        let rest = rest.trim_ascii_start().strip_prefix(b"-")?.trim_ascii_start();
+        // Several ranges may be anywhere.
+        let is_one = rest[digits(rest)..].trim_ascii().is_empty();
+        number(first).filter(|_| is_one)
     });
     aligned(from.unwrap_or(0), size)
 }
@@ -123,13 +126,16 @@ impl Slices {
         Ok((range, complete))
     }
 
-    /// What the client gets of the whole.
-    pub fn want(&mut self, wanted: std::ops::Range<u64>) {
+    /// What the client gets of the whole, of which this is the first slice. Whether that one is of use: where it
+    /// begins behind what is wanted, it has to be asked for again in its turn.
+    pub fn want(&mut self, wanted: std::ops::Range<u64>, first: &ContentRange) -> bool {
+        let is_of_use = first.start <= wanted.start;
         // Slices that end before it are not asked for.
-        if self.next.saturating_add(self.size) <= wanted.start {
+        if !is_of_use || self.next.saturating_add(self.size) <= wanted.start {
             self.next = aligned(wanted.start, self.size);
         }
         self.wanted = wanted;
+        is_of_use
     }
 
     /// Where the next slice begins that has to be asked for; `None` after the last.
@@ -170,6 +176,8 @@ mod tests {
             (Some("bytes=5-"), 4),
             (Some("BYTES= 7 - 9"), 6),
             (Some("bytes=-3"), 0),
+            (Some("bytes=3-3,4-4"), 0),
+            (Some("bytes=3-,4-4"), 0),
             (Some("bytes=x-3"), 0),
             (Some("lines=4-5"), 0),
             (Some("bytes=99999999999999999999-"), 0),
@@ -212,7 +220,7 @@ mod tests {
         assert!(matches!(slices.check(Some(b"bytes 1-2/9"), None), Err(WrongSlice::Unexpected(_))));
         let (range, complete) = slices.check(Some(b"bytes 2-3/9"), Some(b"\"a\"")).expect("right");
         assert_eq!((range.start, range.end, complete), (2, 4, 9));
-        slices.want(3..9);
+        assert!(slices.want(3..9, &range));
         assert_eq!(slices.wanted_of(2, 2), 1..2);
         assert_eq!(slices.next_start(), Some(4));
         assert_eq!(slices.check(Some(b"bytes 4-5/9"), Some(b"\"b\"")), Err(WrongSlice::Tag));
@@ -222,8 +230,8 @@ mod tests {
         assert_eq!(slices.next_start(), None);
         // The end of a range may lie within a slice, and its beginning far from the first.
         let mut slices = Slices::new(0, 4);
-        assert!(slices.check(Some(b"bytes 0-3/100"), None).is_ok());
-        slices.want(50..53);
+        let (first, _) = slices.check(Some(b"bytes 0-3/100"), None).expect("right");
+        assert!(slices.want(50..53, &first));
         assert_eq!(slices.wanted_of(0, 4), 4..4);
         assert_eq!(slices.next_start(), Some(48));
         assert!(slices.check(Some(b"bytes 48-51/100"), None).is_ok());
@@ -232,5 +240,10 @@ mod tests {
         assert!(slices.check(Some(b"bytes 52-55/100"), None).is_ok());
         assert_eq!(slices.wanted_of(52, 4), 0..1);
         assert_eq!(slices.next_start(), None);
+        // A range that is not given after all: the whole begins before the slice that was asked for.
+        let mut slices = Slices::new(4, 4);
+        let (first, _) = slices.check(Some(b"bytes 4-7/10"), None).expect("right");
+        assert!(!slices.want(0..10, &first));
+        assert_eq!(slices.next_start(), Some(0));
     }
 }

@@ -9,6 +9,7 @@ mod ssi;
 
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -97,6 +98,35 @@ pub struct Recoder(pub Arc<Recode>);
 impl BodyFilter for Recoder {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
         self.0.push(bytes, out);
+        Ok(bytes.len())
+    }
+
+    fn finish(&mut self, _: &mut Vec<u8>) -> Result<(), Broken> {
+        Ok(())
+    }
+}
+
+/// A part of a body; the rest is passed over.
+#[derive(Debug)]
+pub struct Part {
+    wanted: Range<u64>,
+    at: u64,
+}
+
+impl Part {
+    /// These bytes of it.
+    pub const fn new(wanted: Range<u64>) -> Self {
+        Self { wanted, at: 0 }
+    }
+}
+
+impl BodyFilter for Part {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
+        let count = bytes.len() as u64;
+        let start = self.wanted.start.saturating_sub(self.at).min(count);
+        let end = self.wanted.end.saturating_sub(self.at).min(count).max(start);
+        out.extend_from_slice(&bytes[start as usize..end as usize]);
+        self.at += count;
         Ok(bytes.len())
     }
 

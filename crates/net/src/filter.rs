@@ -2,6 +2,7 @@
 //! behind, text that is replaced, charsets, server-side includes; compression comes last (`compress.rs`). What they
 //! change is no longer as long as it was, has no ranges, and at most a weak tag.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use sekisho_filter::slice::{ContentRange, Slices, WrongSlice};
 use sekisho_filter::substitute::{Pair, Substituter};
 use sekisho_handler::Task;
 use sekisho_handler::filter::{AdditionTask, FilterTask, Gunzip, Recoder, Requests, SsiTask};
-use sekisho_http::conditional::{self, Validators};
+use sekisho_http::conditional::{self, PreconditionResult, Since, Validators};
 use sekisho_http::range::{self, Ranges};
 use sekisho_http::{Fields, Known, Method, Status, date};
 use sekisho_route::compression::{mark_varying, takes_gzip, weaken_tag};
@@ -165,17 +166,70 @@ fn mark_changed(fields: &mut Fields, keeps_modified: bool) {
     }
 }
 
+/// What of a whole response a client gets.
+pub(crate) struct Selected {
+    pub(crate) status: Status,
+    pub(crate) range: Range<u64>,
+}
+
+/// What a client gets of a response of this length: its range counts as for a file, and its conditions where they
+/// have not been judged elsewhere. The fields say so. An unsatisfiable range, and a condition that fails, are told by the status, without a body.
+pub(crate) fn select(
+    request: &Request<'_>,
+    complete: u64,
+    is_judged: bool,
+    fields: &mut Fields,
+) -> Selected {
+    let head = request.head;
+    let etag = fields.get("etag");
+    let modified = fields.get("last-modified").and_then(date::parse);
+    let validators = Validators { etag, modified: modified.unwrap_or(i64::MAX) };
+    let since = if modified.is_some() { Since::Exact } else { Since::Off };
+    let nothing = |status| Selected { status, range: 0..0 };
+    match conditional::evaluate(head, &validators, since) {
+        PreconditionResult::Proceed => {}
+        _ if is_judged => {}
+        PreconditionResult::NotModified => return nothing(Status::NOT_MODIFIED),
+        PreconditionResult::PreconditionFailed => return nothing(Status::PRECONDITION_FAILED),
+    }
+    let asked = match head.known(Known::Range) {
+        Some(value)
+            if head.method() != Method::Head && conditional::if_range_holds(head, &validators) =>
+        {
+            range::parse(value, complete, 1)
+        }
+        _ => Ranges::Whole,
+    };
+    fields.remove("accept-ranges");
+    match asked {
+        // Of several ranges none is given, as in nginx.
+        Ranges::Whole | Ranges::Many(_) => {
+            fields.push("Accept-Ranges", "bytes");
+            Selected { status: Status::OK, range: 0..complete }
+        }
+        Ranges::One(range) => {
+            let (first, last) = (range.start, range.end - 1);
+            fields.push("Content-Range", format!("bytes {first}-{last}/{complete}"));
+            Selected { status: Status::PARTIAL_CONTENT, range }
+        }
+        Ranges::Unsatisfiable => {
+            fields.push("Content-Range", format!("bytes */{complete}"));
+            nothing(Status::RANGE_NOT_SATISFIABLE)
+        }
+    }
+}
+
 /// A response that is put together of slices.
 pub(crate) struct Sliced {
     pub(crate) slices: Slices,
     /// What the first slice has.
     pub(crate) first: ContentRange,
-    pub(crate) status: Status,
-    pub(crate) length: u64,
+    pub(crate) selected: Selected,
+    /// Whether the first slice is the first that the client gets.
+    pub(crate) is_first_wanted: bool,
 }
 
-/// The head of the first slice becomes that of the whole, or of the range that the client asked for. An unsatisfiable
-/// range is told by the status, without a body.
+/// The head of the first slice becomes that of the whole, or of the range that the client asked for.
 pub(crate) fn slice(
     request: &Request<'_>,
     (start, size): (u64, u64),
@@ -184,35 +238,7 @@ pub(crate) fn slice(
     let mut slices = Slices::new(start, size);
     let (first, complete) = slices.check(fields.get("content-range"), fields.get("etag"))?;
     fields.remove("content-range");
-    fields.remove("accept-ranges");
-    let head = request.head;
-    let etag = fields.get("etag").filter(|tag| !tag.starts_with(b"W/"));
-    let modified = fields.get("last-modified").and_then(date::parse).unwrap_or(i64::MIN);
-    let validators = Validators { etag, modified };
-    let asked = match head.known(Known::Range) {
-        Some(value)
-            if head.method() != Method::Head && conditional::if_range_holds(head, &validators) =>
-        {
-            // Of several ranges none is given, as in nginx.
-            range::parse(value, complete, 1)
-        }
-        _ => Ranges::Whole,
-    };
-    let (status, wanted) = match asked {
-        Ranges::Whole | Ranges::Many(_) => {
-            fields.push("Accept-Ranges", "bytes");
-            (Status::OK, 0..complete)
-        }
-        Ranges::One(range) => {
-            let (first, last) = (range.start, range.end - 1);
-            fields.push("Content-Range", format!("bytes {first}-{last}/{complete}"));
-            (Status::PARTIAL_CONTENT, range)
-        }
-        Ranges::Unsatisfiable => {
-            fields.push("Content-Range", format!("bytes */{complete}"));
-            (Status::RANGE_NOT_SATISFIABLE, 0..0)
-        }
-    };
-    slices.want(wanted.clone());
-    Ok(Sliced { slices, first, status, length: wanted.end - wanted.start })
+    let selected = select(request, complete, false, fields);
+    let is_first_wanted = slices.want(selected.range.clone(), &first);
+    Ok(Sliced { slices, first, selected, is_first_wanted })
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use sekisho_config::{Bytes, Level};
-use sekisho_handler::filter::{Requests, SliceTask};
+use sekisho_handler::filter::{FilterTask, Part, Requests, SliceTask};
 use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
 use sekisho_http::fields::is_field_value;
 use sekisho_http::{BodyLength, Method, Response, Sends, Status};
@@ -16,13 +16,13 @@ use sekisho_route::{
 use crate::compress::{Compression, Outgoing};
 use crate::dispatch::RouteInput;
 use crate::exchange::Exchange;
-use crate::filter::{self, Body, Filtering};
+use crate::filter::{self, Body, Filtering, Selected};
 use crate::link::{Link, request_view};
 use crate::observe::Fact;
 use crate::pace::Pace;
 use crate::recode::{self, Recoded};
 use crate::site;
-use crate::subrequest::Requester;
+use crate::subrequest::{RequestTree, Requester};
 use crate::worker::BoundSite;
 
 impl Exchange {
@@ -140,32 +140,61 @@ impl Exchange {
         is_changed
     }
 
-    /// The head of a slice has come: it becomes that of the whole, or of the part that the client wants. What is
-    /// wrong with it is the other server's fault.
-    fn slice(
+    /// The head of a slice has come, or one of which parts are cut here (`proxy_force_ranges`): it becomes that of what
+    /// the client gets. `None` where it stays what it is; what is wrong with it is the other server's fault.
+    fn select_part(
         &mut self,
         link: &Link,
         status: Status,
+        length: Option<u64>,
         now: Moment,
-    ) -> Result<Option<(Status, u64)>, ()> {
+    ) -> Result<Option<Selected>, Status> {
         let Some(accepted) = self.accepted.clone() else { return Ok(None) };
-        let table = accepted.bound_site.site.table();
-        let filters = table.location(self.route.location).settings.filters.as_deref();
-        let size = filters.and_then(|filters| filters.slice);
-        let (Some(size), Some(start)) = (size, self.route.slice_start.get()) else {
+        let settings = &accepted.bound_site.site.location(self.route.location).settings;
+        let size = settings.filters.as_deref().and_then(|filters| filters.slice);
+        let slice = size.zip(self.route.slice_start.get());
+        let slice = slice.filter(|_| status == Status::PARTIAL_CONTENT);
+        let is_forced = settings.pass.as_deref().is_some_and(|pass| pass.forward.force_ranges);
+        let facts = link.facts();
+        let selected = if let Some((size, start)) = slice {
+            let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
+            self.slice(&tree, (start, size.get()), now)?
+        } else if let Some(length) = length.filter(|_| is_forced && status == Status::OK) {
+            let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+            let selected = filter::select(&request, length, true, &mut self.fields);
+            let part = Part::new(selected.range.clone());
+            self.task = self.task.take().map(|task| -> Box<dyn Task> {
+                Box::new(FilterTask::new(task, Some(length), Box::new(part)))
+            });
+            selected
+        } else {
             return Ok(None);
         };
-        if status != Status::PARTIAL_CONTENT {
-            return Ok(None);
+        match selected.status {
+            status @ (Status::PRECONDITION_FAILED | Status::RANGE_NOT_SATISFIABLE) => {
+                self.outbox.fields.clear();
+                if let Some(range) = self.fields.get("content-range") {
+                    self.outbox.fields.push("Content-Range", range);
+                }
+                Err(status)
+            }
+            _ => Ok(Some(selected)),
         }
-        let facts = link.facts();
-        let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
+    }
+
+    fn slice(
+        &mut self,
+        tree: &Rc<RequestTree>,
+        slice: (u64, u64),
+        now: Moment,
+    ) -> Result<Selected, Status> {
         let request = tree.view(now);
         let route = Rc::new(self.route.clone());
-        let requester = Rc::new(Requester { tree: Rc::clone(&tree), route, depth: 0 });
-        let sliced = filter::slice(&request, (start, size.get()), &mut self.fields);
-        let sliced =
-            sliced.map_err(|wrong| requester.report(Level::Error, format_args!("{wrong}")))?;
+        let requester = Rc::new(Requester { tree: Rc::clone(tree), route, depth: 0 });
+        let sliced = filter::slice(&request, slice, &mut self.fields).map_err(|wrong| {
+            requester.report(Level::Error, format_args!("{wrong}"));
+            Status::BAD_GATEWAY
+        })?;
         let target = SubrequestTarget {
             path: self.route.path.clone(),
             query: self.route.query.clone(),
@@ -174,9 +203,10 @@ impl Exchange {
         };
         let first = (sliced.first.start, sliced.first.end);
         self.task = self.task.take().map(|task| -> Box<dyn Task> {
-            Box::new(SliceTask::new(task, requester, sliced.slices, target, first))
+            let task = SliceTask::new(task, requester, sliced.slices, target, first);
+            Box::new(if sliced.is_first_wanted { task } else { task.without_first() })
         });
-        Ok(Some((sliced.status, sliced.length)))
+        Ok(sliced.selected)
     }
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
@@ -258,14 +288,14 @@ impl Exchange {
         }
         self.begin_task_fields(&bound_site, link, now);
         let (mut status, mut length) = (status, length);
-        if self.route.slice_start.get().is_some() {
-            match self.slice(link, status, now) {
-                Ok(None) => {}
-                Ok(Some((whole, bytes))) => (status, length) = (whole, Some(bytes)),
-                Err(()) => {
-                    self.drop_task();
-                    return self.answer(link, RouteInput::Failed(Status::BAD_GATEWAY), now);
-                }
+        match self.select_part(link, status, length, now) {
+            Ok(None) => {}
+            Ok(Some(Selected { status: selected, range })) => {
+                (status, length) = (selected, Some(range.end - range.start));
+            }
+            Err(status) => {
+                self.drop_task();
+                return self.answer(link, RouteInput::Failed(status), now);
             }
         }
         let facts = link.facts();

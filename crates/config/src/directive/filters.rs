@@ -276,18 +276,19 @@ pub(super) const USERID: &[Row] = &[
         "off",
         "Further attributes of it",
         |l, d, _| {
-            let mut flags = String::new();
+            // In nginx's order, in whatever order they stand.
+            const FLAGS: [&str; 5] =
+                ["secure", "httponly", "samesite=strict", "samesite=lax", "samesite=none"];
+            let mut is_set = [false; FLAGS.len()];
             for word in d.args() {
-                flags.push_str(match &*word.text {
-                    b"off" if d.args().len() == 1 => "",
-                    b"secure" => "; secure",
-                    b"httponly" => "; httponly",
-                    b"samesite=strict" => "; samesite=strict",
-                    b"samesite=lax" => "; samesite=lax",
-                    b"samesite=none" => "; samesite=none",
-                    _ => return Err(d.invalid(word, "is no flag of a cookie")),
-                });
+                match FLAGS.iter().position(|flag| flag.as_bytes() == &*word.text) {
+                    Some(at) => is_set[at] = true,
+                    None if &*word.text == b"off" && d.args().len() == 1 => {}
+                    None => return Err(d.invalid(word, "is no flag of a cookie")),
+                }
             }
+            let set = FLAGS.iter().zip(is_set).filter(|(_, is_set)| *is_set);
+            let flags: String = set.map(|(flag, _)| format!("; {flag}")).collect();
             l.filters.user_id_flags = flags.into();
             Ok(())
         },

@@ -38,16 +38,14 @@ pub struct MediaTypes(pub Arc<[String]>);
 impl MediaTypes {
     /// Whether a `Content-Type` names one of them.
     pub fn contain(&self, content_type: &[u8]) -> bool {
+        if self.0.iter().any(|one| one == "*") {
+            // As in nginx also what has no type.
+            return true;
+        }
         let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
         let media_type = content_type[..end].trim_ascii();
-        if media_type.is_empty() {
-            return false;
-        }
         media_type.eq_ignore_ascii_case(b"text/html")
-            || self
-                .0
-                .iter()
-                .any(|one| one == "*" || media_type.eq_ignore_ascii_case(one.as_bytes()))
+            || self.0.iter().any(|one| media_type.eq_ignore_ascii_case(one.as_bytes()))
     }
 }
 

@@ -27,6 +27,8 @@ pub struct SliceTask {
     /// Where the next byte of the present slice stands, and where it ends.
     at: u64,
     end: u64,
+    /// Whether the present slice is passed over.
+    is_passed_over: bool,
     stage: Stage,
 }
 
@@ -48,7 +50,14 @@ impl SliceTask {
         target: SubrequestTarget,
         (at, end): (u64, u64),
     ) -> Self {
-        Self { source, requests, slices, target, at, end, stage: Stage::Body }
+        let (is_passed_over, stage) = (false, Stage::Body);
+        Self { source, requests, slices, target, at, end, is_passed_over, stage }
+    }
+
+    /// The same, where the first slice has to be asked for again in its turn.
+    #[must_use]
+    pub fn without_first(self) -> Self {
+        Self { is_passed_over: true, ..self }
     }
 
     /// The head of a slice has come.
@@ -76,6 +85,7 @@ impl SliceTask {
         if self.at != self.end {
             return Stage::Broken;
         }
+        self.is_passed_over = false;
         let Some(start) = self.slices.next_start() else { return Stage::Complete };
         let target = SubrequestTarget { slice_start: Some(start), ..self.target.clone() };
         match self.requests.start(Wish::body_of(target)) {
@@ -109,6 +119,10 @@ impl Task for SliceTask {
                     self.at += out.body.len() as u64;
                     if self.at > self.end {
                         self.stage = Stage::Broken;
+                        out.body.clear();
+                        continue;
+                    }
+                    if self.is_passed_over {
                         out.body.clear();
                         continue;
                     }
