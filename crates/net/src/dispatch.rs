@@ -393,7 +393,8 @@ impl Starting<'_> {
                     fixed: route.status.or(route.is_subrequest.then_some(Status::OK)),
                     coding: route.coding,
                     if_range,
-                    is_filtered: filters.is_some_and(|filters| filters.change(media_type)),
+                    is_filtered: filters
+                        .is_some_and(|filters| filters.change(media_type, size > 0)),
                 };
                 let head = request.head;
                 let made =

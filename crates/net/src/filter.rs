@@ -53,12 +53,12 @@ impl<'a> Filtering<'a> {
         &self.table.location(self.route.location).settings
     }
 
-    /// Which filters a response goes through; `None` where none does.
+    /// Which filters a response goes through; `None` where none does. Says in the head what that depends on.
     pub(crate) fn wanted(
         &self,
         status: Status,
         length: Option<u64>,
-        fields: &Fields,
+        fields: &mut Fields,
     ) -> Option<Wanted<'a>> {
         let settings = self.settings();
         let filters = settings.filters.as_deref()?;
@@ -66,13 +66,19 @@ impl<'a> Filtering<'a> {
             return None;
         }
         let is_main = !self.route.is_subrequest;
-        let media_type = fields.get("content-type").unwrap_or_default();
-        let has_body = length != Some(0);
         let is_gzip = |value: &[u8]| value.eq_ignore_ascii_case(b"gzip");
         let is_packed = filters.gunzip && fields.get("content-encoding").is_some_and(is_gzip);
+        let compression = &settings.compression;
+        if is_packed && is_main && compression.vary {
+            mark_varying(fields);
+        }
+        // A request within another one takes nothing.
+        let takes_gzip = is_main && takes_gzip(compression, self.request.head);
+        let media_type = fields.get("content-type").unwrap_or_default();
+        let has_body = length != Some(0);
         let wanted = Wanted {
             filters,
-            gunzip: is_packed,
+            gunzip: is_packed && !takes_gzip,
             addition: is_main
                 && status == Status::OK
                 && filters.addition.as_ref().is_some_and(|it| it.types.contain(media_type)),
@@ -88,16 +94,18 @@ impl<'a> Filtering<'a> {
     pub(crate) fn apply(
         &self,
         wanted: Wanted<'_>,
-        status: Status,
         body: &mut Body,
         fields: &mut Fields,
         recode: Option<&Arc<Recode>>,
         requester: impl Fn() -> Rc<dyn Requests>,
     ) {
-        let _ = status;
         let Wanted { filters, .. } = wanted;
         if wanted.gunzip {
-            self.gunzip(body, fields);
+            fields.remove("content-encoding");
+            mark_changed(fields, true);
+            body.wrap(|task, length| {
+                Box::new(FilterTask::new(task, length, Box::<Gunzip>::default()))
+            });
         }
         if wanted.addition
             && let Some(addition) = &filters.addition
@@ -137,21 +145,6 @@ impl<'a> Filtering<'a> {
             });
         }
         body.length = None;
-    }
-
-    /// Decompresses for a client that does not take gzip. A request within another one takes nothing.
-    fn gunzip(&self, body: &mut Body, fields: &mut Fields) {
-        let compression = &self.settings().compression;
-        if compression.vary && !self.route.is_subrequest {
-            mark_varying(fields);
-        }
-        if !self.route.is_subrequest && takes_gzip(compression, self.request.head) {
-            return;
-        }
-        fields.remove("content-encoding");
-        fields.remove("accept-ranges");
-        weaken_tag(fields);
-        body.wrap(|task, length| Box::new(FilterTask::new(task, length, Box::<Gunzip>::default())));
     }
 }
 

@@ -62,7 +62,7 @@ impl Exchange {
         let settings = &table.location(self.route.location).settings;
         let filtering = Filtering { table, request: &request, route: &self.route };
         if settings.filters.is_some()
-            && filtering.wanted(reply.status, Some(reply.len()), &self.fields).is_some()
+            && filtering.wanted(reply.status, Some(reply.len()), &mut self.fields).is_some()
         {
             return self.send_filtered(link, facts, reply, now);
         }
@@ -123,14 +123,14 @@ impl Exchange {
         let filtering = Filtering { table, request: &request, route: &self.route };
         let mut body = Body { task: self.task.take(), length };
         let mut is_changed = false;
-        if let Some(wanted) = filtering.wanted(status, length, &self.fields) {
+        if let Some(wanted) = filtering.wanted(status, length, &mut self.fields) {
             let requester = || -> Rc<dyn Requests> {
                 let route = Rc::new(self.route.clone());
                 Rc::new(Requester { tree: Rc::clone(&tree), route, depth: 0 })
             };
             let settings = &table.location(self.route.location).settings;
             let recode = if is_own { recode::wanted(settings, &self.fields) } else { None };
-            filtering.apply(wanted, status, &mut body, &mut self.fields, recode, requester);
+            filtering.apply(wanted, &mut body, &mut self.fields, recode, requester);
             is_changed = true;
         }
         let compression = Compression { table, request: &request, route: &self.route };

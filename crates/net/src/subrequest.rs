@@ -339,7 +339,7 @@ impl Subrequest {
         let table = tree.accepted.bound_site.site.table();
         let filtering = Filtering { table, request: &request, route: &self.route };
         let mut body = Body { task: self.task.take(), length };
-        if let Some(filters) = filtering.wanted(status, length, &out.fields) {
+        if let Some(filters) = filtering.wanted(status, length, &mut out.fields) {
             let requester = || -> Rc<dyn Requests> {
                 Rc::new(Requester {
                     tree: Rc::clone(&tree),
@@ -347,7 +347,7 @@ impl Subrequest {
                     depth: self.depth,
                 })
             };
-            filtering.apply(filters, status, &mut body, &mut out.fields, None, requester);
+            filtering.apply(filters, &mut body, &mut out.fields, None, requester);
         }
         self.task = body.task;
         self.fields.clone_from(&out.fields);

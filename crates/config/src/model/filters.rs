@@ -23,11 +23,13 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Whether the body of a response of this type may be changed.
-    pub fn change(&self, media_type: &[u8]) -> bool {
+    /// Whether a response of this type, which may have no body, may be changed.
+    pub fn change(&self, media_type: &[u8], has_body: bool) -> bool {
+        let is_replaced =
+            || self.substitutions.as_ref().is_some_and(|it| it.types.contain(media_type));
+        let has_includes = || self.ssi.as_ref().is_some_and(|it| it.types.contain(media_type));
         self.addition.as_ref().is_some_and(|it| it.types.contain(media_type))
-            || self.substitutions.as_ref().is_some_and(|it| it.types.contain(media_type))
-            || self.ssi.as_ref().is_some_and(|it| it.types.contain(media_type))
+            || (has_body && (is_replaced() || has_includes()))
     }
 }
 

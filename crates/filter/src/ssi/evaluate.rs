@@ -289,12 +289,17 @@ impl Page {
             b"if" if depth >= NESTED_MAX => Err("too many nested SSI conditions".to_owned()),
             b"if" => {
                 let result = test(is_around);
-                let is_on = *result.as_ref().unwrap_or(&false);
-                self.conditions.push(Condition { is_chosen: is_on, is_on });
+                // As in nginx, one that cannot be decided is none, and hides nothing.
+                if let Ok(is_on) = result {
+                    self.conditions.push(Condition { is_chosen: is_on, is_on });
+                }
                 result
             }
+            _ if self.conditions.is_empty() => {
+                let name = command.name.escape_ascii();
+                Err(format!("invalid context of SSI command: \"{name}\""))
+            }
             b"endif" => {
-                // As in nginx, one too many is no matter.
                 self.conditions.pop();
                 return None;
             }
@@ -386,15 +391,14 @@ impl Scope<'_> {
             None | Some(b"entity") => Encoding::Entity,
             Some(b"none") => Encoding::None,
             Some(b"url") => Encoding::Url,
-            Some(other) => {
-                let other = other.escape_ascii();
-                return Err(format!("unknown encoding \"{other}\" in the \"echo\" command"));
-            }
+            // As in nginx, one that is not known is as good as none.
+            Some(_) => Encoding::Entity,
         };
         let value = match (self.variable(&name.to_ascii_lowercase()), command.parameter("default"))
         {
             (Some(value), _) => value,
-            (None, Some(otherwise)) => return self.fill(otherwise),
+            // As it stands, as in nginx.
+            (None, Some(otherwise)) => return Ok(otherwise.to_vec()),
             (None, None) => b"(none)".to_vec(),
         };
         let mut out = Vec::with_capacity(value.len());
@@ -530,14 +534,14 @@ mod tests {
             ("x<!--#echo var=\"word\" -->x".into(), "x&lt;Word&gt;x".into()),
             ("<!--#echo var=\"WORD\" encoding=\"none\" -->".into(), "<Word>".into()),
             ("<!--#echo var='nothing' -->".into(), "(none)".into()),
-            ("<!--#echo var='nothing' default='a $yes' -->".into(), "a 1".into()),
+            ("<!--#echo var='nothing' default='a $yes' -->".into(), "a $yes".into()),
             ("<!--#echo var='empty' -->".into(), String::new()),
             ("<!--#set var='a' value='b$yes' --><!--#echo var='A' -->".into(), "b1".into()),
             ("<!--#config timefmt='%H' --><!--#echo var='date_gmt' -->".into(), "G%H".into()),
             ("<!--#config errmsg='oh' --><!--#nonsense -->".into(), "!oh".into()),
             ("<!--#nonsense -->".into(), ERROR.into()),
             ("<!--#echo -->".into(), ERROR.into()),
-            ("<!--#echo var='$' encoding='x' -->".into(), ERROR.into()),
+            ("<!--#echo var='yes' encoding='x' -->".into(), "1".into()),
             ("<!--#include virtual='/a?$yes' wait='yes' -->".into(), "[/a?1 waits]".into()),
             ("<!--#include file='a' virtual='b' -->".into(), ERROR.into()),
             ("<!--#block name='one' -->B<!--#echo var='yes' --><!--#endblock -->x<!--#include virtual='/x' stub='one' -->".into(),
@@ -551,12 +555,12 @@ mod tests {
             (chain("$word = /^<(W)(?P<o>o)/", ""), "IF".into()),
             (chain("$word = /x/", "$word != /x/"), "ELIF".into()),
             ("<!--#if expr='$word = /^<(W)(?P<o>o)/' --><!--#echo var='1' --><!--#echo var='o' --><!--#endif -->".into(), "Wo".into()),
-            ("<!--#if expr='$word ~ x' -->a<!--#endif -->b".into(), format!("{ERROR}b")),
-            ("<!--#if expr='$word = /x' -->a<!--#endif -->b".into(), format!("{ERROR}b")),
+            ("<!--#if expr='$word ~ x' -->a<!--#endif -->b".into(), format!("{ERROR}a{ERROR}b")),
+            ("<!--#if expr='$word = /x' -->a<!--#endif -->b".into(), format!("{ERROR}a{ERROR}b")),
             ("<!--#if expr='$none' --><!--#nonsense --><!--#set var='x' value='y' -->a<!--#endif --><!--#echo var='x' -->".into(), "(none)".into()),
             (format!("<!--#if expr='$none' -->{0}<!--#else -->{0}<!--#endif -->", chain("$none", "$yes")), "ELIF".into()),
             (format!("<!--#if expr='$yes' -->{0}<!--#else -->{0}<!--#endif -->", chain("$none", "$none")), "ELSE".into()),
-            ("<!--#endif --><!--#else -->x".into(), "x".into()),
+            ("<!--#endif -->x<!--#else -->y".into(), format!("{ERROR}x{ERROR}y")),
         ];
         for (text, expected) in table {
             assert_eq!(page(text), *expected, "{text}");
