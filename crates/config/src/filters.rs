@@ -105,11 +105,9 @@ impl FilterParts {
     }
 
     fn user_id(&self) -> UserId {
-        let mut attributes = String::new();
-        if let Some(domain) = &self.user_id_domain {
-            attributes = format!("; domain={domain}");
-        }
-        attributes.push_str(&format!("; path={}{}", self.user_id_path, self.user_id_flags));
+        let domain = self.user_id_domain.as_ref().map(|domain| format!("; domain={domain}"));
+        let (path, flags) = (&self.user_id_path, &self.user_id_flags);
+        let attributes = format!("{}; path={path}{flags}", domain.unwrap_or_default());
         UserId { attributes: attributes.into(), ..self.user_id.clone() }
     }
 }

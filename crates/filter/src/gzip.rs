@@ -127,9 +127,8 @@ impl Trailer {
 
     /// The check value (CRC-32) and the length modulo 2³², once all of it is there.
     pub fn values(&self) -> Option<(u32, u32)> {
-        let [a, b, c, d, e, f, g, h] = self.bytes;
-        let values = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        (self.taken == TRAILER_BYTES).then_some(values)
+        let both = u64::from_le_bytes(self.bytes);
+        (self.taken == TRAILER_BYTES).then_some((both as u32, (both >> 32) as u32))
     }
 }
 

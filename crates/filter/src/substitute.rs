@@ -78,12 +78,11 @@ impl Substituter {
         let held = std::mem::take(&mut self.held);
         let mut at = 0;
         while at < held.len() {
-            match self.complete_at(&held[at..]) {
-                Some(pair) => at += self.replace(pair, out),
-                None => {
-                    out.push(held[at]);
-                    at += 1;
-                }
+            if let Some(pair) = self.complete_at(&held[at..]) {
+                at += self.replace(pair, out);
+            } else {
+                out.push(held[at]);
+                at += 1;
             }
         }
     }
@@ -168,7 +167,8 @@ mod tests {
 
     #[test]
     fn the_leftmost_match_counts_however_the_text_is_cut() {
-        let table: &[(&[(&str, &str)], bool, &str, &str)] = &[
+        type Row = (&'static [(&'static str, &'static str)], bool, &'static str, &'static str);
+        let table: &[Row] = &[
             (&[("foo", "bar")], true, "foofoo", "barfoo"),
             (&[("foo", "bar")], false, "xFOOfOox", "xbarbarx"),
             (&[("foo", "bar")], false, "foofo", "barfo"),

@@ -51,15 +51,15 @@ pub fn write(unix_secs: i64, zone: Zone, format: &[u8], out: &mut Vec<u8>) {
         match (byte, bytes.as_slice().first()) {
             (b'%', Some(form)) => {
                 bytes.next();
-                one(*form, unix_secs, zone, &time, out);
+                one(*form, unix_secs, zone, time, out);
             }
             _ => out.push(*byte),
         }
     }
 }
 
-fn one(form: u8, unix_secs: i64, zone: Zone, time: &Civil, out: &mut Vec<u8>) {
-    let Civil { year, month, day, hour, minute, second, weekday } = *time;
+fn one(form: u8, unix_secs: i64, zone: Zone, time: Civil, out: &mut Vec<u8>) {
+    let Civil { year, month, day, hour, minute, second, weekday } = time;
     let weekday_name = WEEKDAYS[usize::from(weekday % 7)];
     let month_name = MONTHS[usize::from(month.clamp(1, 12) - 1)];
     let hour_of_12 = if hour % 12 == 0 { 12 } else { hour % 12 };
@@ -101,10 +101,9 @@ fn one(form: u8, unix_secs: i64, zone: Zone, time: &Civil, out: &mut Vec<u8>) {
         b'w' => put(weekday.to_string()),
         b'y' => date::push_two((year % 100) as u8, out),
         b'Y' => put(year.to_string()),
-        b'z' => put(offset_text(zone)),
-        // Without a database of zones, another one than Greenwich's has its distance for a name.
         b'Z' if zone.offset() == 0 => put("GMT".to_owned()),
-        b'Z' => put(offset_text(zone)),
+        // Without a database of zones, another one than Greenwich's has its distance for a name.
+        b'z' | b'Z' => put(offset_text(zone)),
         b'%' => out.push(b'%'),
         other => out.extend_from_slice(&[b'%', other]),
     }
@@ -117,9 +116,10 @@ fn offset_text(zone: Zone) -> String {
     format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
 }
 
-fn day_of_year(time: &Civil) -> u16 {
+fn day_of_year(time: Civil) -> u16 {
     const BEFORE: [u16; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-    let is_leap = time.year % 4 == 0 && (time.year % 100 != 0 || time.year % 400 == 0);
+    let is_leap = time.year.is_multiple_of(4)
+        && (!time.year.is_multiple_of(100) || time.year.is_multiple_of(400));
     let before = BEFORE[usize::from(time.month.clamp(1, 12) - 1)];
     before + u16::from(time.day) + u16::from(is_leap && time.month > 2)
 }

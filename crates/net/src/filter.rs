@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sekisho_config::{Filters, Recode, Settings};
+use sekisho_config::{Addition, Recode, Settings, Ssi, Substitutions};
 use sekisho_filter::slice::{ContentRange, Slices, WrongSlice};
 use sekisho_filter::substitute::{Pair, Substituter};
 use sekisho_handler::Task;
@@ -40,12 +40,12 @@ impl Body {
 }
 
 /// The filters that a response goes through.
+#[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    filters: &'a Filters,
     gunzip: bool,
-    addition: bool,
-    substitutions: bool,
-    ssi: bool,
+    addition: Option<&'a Arc<Addition>>,
+    substitutions: Option<&'a Arc<Substitutions>>,
+    ssi: Option<&'a Arc<Ssi>>,
 }
 
 impl<'a> Filtering<'a> {
@@ -76,17 +76,24 @@ impl<'a> Filtering<'a> {
         let takes_gzip = is_main && takes_gzip(compression, self.request.head);
         let media_type = fields.get("content-type").unwrap_or_default();
         let has_body = length != Some(0);
+        let has_additions = is_main && status == Status::OK;
         let wanted = Wanted {
-            filters,
             gunzip: is_packed && !takes_gzip,
-            addition: is_main
-                && status == Status::OK
-                && filters.addition.as_ref().is_some_and(|it| it.types.contain(media_type)),
-            substitutions: has_body
-                && filters.substitutions.as_ref().is_some_and(|it| it.types.contain(media_type)),
-            ssi: has_body && filters.ssi.as_ref().is_some_and(|it| it.types.contain(media_type)),
+            addition: filters
+                .addition
+                .as_ref()
+                .filter(|rule| has_additions && rule.types.contain(media_type)),
+            substitutions: filters
+                .substitutions
+                .as_ref()
+                .filter(|rule| has_body && rule.types.contain(media_type)),
+            ssi: filters.ssi.as_ref().filter(|rule| has_body && rule.types.contain(media_type)),
         };
-        (wanted.gunzip || wanted.addition || wanted.substitutions || wanted.ssi).then_some(wanted)
+        let is_any = wanted.gunzip
+            || wanted.addition.is_some()
+            || wanted.substitutions.is_some()
+            || wanted.ssi.is_some();
+        is_any.then_some(wanted)
     }
 
     /// Puts the filters around a body, and makes the fields those of what comes out. `recode` is how its text is
@@ -99,7 +106,6 @@ impl<'a> Filtering<'a> {
         recode: Option<&Arc<Recode>>,
         requester: impl Fn() -> Rc<dyn Requests>,
     ) {
-        let Wanted { filters, .. } = wanted;
         if wanted.gunzip {
             fields.remove("content-encoding");
             mark_changed(fields, true);
@@ -107,17 +113,13 @@ impl<'a> Filtering<'a> {
                 Box::new(FilterTask::new(task, length, Box::<Gunzip>::default()))
             });
         }
-        if wanted.addition
-            && let Some(addition) = &filters.addition
-        {
+        if let Some(addition) = wanted.addition {
             mark_changed(fields, true);
             body.wrap(|task, _| {
                 Box::new(AdditionTask::new(task, requester(), Arc::clone(addition)))
             });
         }
-        if wanted.substitutions
-            && let Some(rule) = &filters.substitutions
-        {
+        if let Some(rule) = wanted.substitutions {
             mark_changed(fields, rule.keeps_modified);
             let value = |template| {
                 let mut value = Vec::new();
@@ -135,9 +137,7 @@ impl<'a> Filtering<'a> {
             let recoder = Box::new(Recoder(Arc::clone(recode)));
             body.wrap(|task, length| Box::new(FilterTask::new(task, length, recoder)));
         }
-        if wanted.ssi
-            && let Some(ssi) = &filters.ssi
-        {
+        if let Some(ssi) = wanted.ssi {
             mark_changed(fields, ssi.keeps_modified);
             let kept_max = self.settings().subrequest_bytes_max;
             body.wrap(|task, length| {

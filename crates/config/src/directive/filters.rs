@@ -288,8 +288,8 @@ pub(super) const USERID: &[Row] = &[
                 }
             }
             let set = FLAGS.iter().zip(is_set).filter(|(_, is_set)| *is_set);
-            let flags: String = set.map(|(flag, _)| format!("; {flag}")).collect();
-            l.filters.user_id_flags = flags.into();
+            let flags: Vec<&str> = set.flat_map(|(flag, _)| ["; ", flag]).collect();
+            l.filters.user_id_flags = flags.concat().into();
             Ok(())
         },
     ),

@@ -153,6 +153,11 @@ impl Page {
         self.parser.end();
     }
 
+    /// How much of it is held.
+    pub const fn held_bytes(&self) -> usize {
+        self.parser.held_bytes()
+    }
+
     /// What comes next; `None` where more has to come, or nothing is left. After an [`Include`] that waits, or sets a
     /// variable, it is not to be asked before that is complete.
     pub fn next_step(
@@ -388,11 +393,10 @@ impl Scope<'_> {
     fn echo(&self, command: &Command) -> Result<Vec<u8>, String> {
         let name = command.parameter("var").ok_or_else(|| lacks("var", command))?;
         let encoding = match command.parameter("encoding") {
-            None | Some(b"entity") => Encoding::Entity,
             Some(b"none") => Encoding::None,
             Some(b"url") => Encoding::Url,
             // As in nginx, one that is not known is as good as none.
-            Some(_) => Encoding::Entity,
+            _ => Encoding::Entity,
         };
         let value = match (self.variable(&name.to_ascii_lowercase()), command.parameter("default"))
         {
@@ -506,7 +510,7 @@ mod tests {
                                 it.stub.and_then(|stub| shared.block(&stub).map(<[u8]>::to_vec));
                             let stub = stub.map(|it| String::from_utf8_lossy(&it).into_owned());
                             let wait = if it.waits { " waits" } else { "" };
-                            out += &format!("[{target}{wait}{}]", stub.unwrap_or_default());
+                            out += &["[", &target, wait, &stub.unwrap_or_default(), "]"].concat();
                         }
                     }
                 }

@@ -251,14 +251,14 @@ mod tests {
                 let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 match (event, all.last_mut()) {
                     (Event::Text(text), Some(last)) if last.starts_with('t') => {
-                        *last += &shown(&text)
+                        *last += &shown(&text);
                     }
                     (Event::Text(text), _) => all.push(format!("t{}", shown(&text))),
                     (Event::Invalid(_), _) => all.push("!".to_owned()),
                     (Event::Command(command), _) => {
                         let mut line = shown(&command.name);
                         for (name, value) in &command.parameters {
-                            line += &format!(" {}={}", shown(name), shown(value));
+                            line += &[" ", &shown(name), "=", &shown(value)].concat();
                         }
                         assert!(command.raw.starts_with(OPEN) && command.raw.ends_with(b"-->"));
                         all.push(line);

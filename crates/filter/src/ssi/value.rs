@@ -62,15 +62,12 @@ pub(super) fn fill(text: &[u8], variable: impl Fn(&[u8]) -> Option<Vec<u8>>) -> 
 /// The name behind a dollar sign, and how much of the text it takes.
 fn name(text: &[u8]) -> Option<(&[u8], usize)> {
     let is_name = |byte: &u8| *byte == b'_' || byte.is_ascii_alphanumeric();
-    let (name, bytes) = match text {
-        [b'{', inner @ ..] => {
-            let end = inner.iter().position(|byte| *byte == b'}')?;
-            (&inner[..end], end + 2)
-        }
-        _ => {
-            let end = text.iter().take_while(|byte| is_name(byte)).count();
-            (&text[..end], end)
-        }
+    let (name, bytes) = if let [b'{', inner @ ..] = text {
+        let end = inner.iter().position(|byte| *byte == b'}')?;
+        (&inner[..end], end + 2)
+    } else {
+        let end = text.iter().take_while(|byte| is_name(byte)).count();
+        (&text[..end], end)
     };
     (!name.is_empty() && name.iter().all(is_name)).then_some((name, bytes))
 }

@@ -39,9 +39,16 @@ impl AdditionTask {
         Self { source, requests, addition, stage: Stage::Start }
     }
 
-    fn start(&self, path: Option<&Arc<[u8]>>) -> Option<Option<Box<dyn Task>>> {
-        let Some(path) = path else { return Some(None) };
-        self.requests.start(Wish::body_of(SubrequestTarget::get(path))).map(Some)
+    /// What stands at a path, then `put`; `otherwise` where there is none.
+    fn start(
+        &self,
+        path: Option<&Arc<[u8]>>,
+        put: fn(Box<dyn Task>) -> Stage,
+        otherwise: Stage,
+    ) -> Stage {
+        let Some(path) = path else { return otherwise };
+        let task = self.requests.start(Wish::body_of(SubrequestTarget::get(path)));
+        task.map_or(Stage::Broken, put)
     }
 
     /// The task whose turn it is.
@@ -56,17 +63,11 @@ impl AdditionTask {
     /// The present one is complete.
     fn next(&mut self) {
         self.stage = match self.stage {
-            Stage::Start => match self.start(self.addition.before.as_ref()) {
-                Some(Some(task)) => Stage::Before(task),
-                Some(None) => Stage::Source,
-                None => Stage::Broken,
-            },
+            Stage::Start => self.start(self.addition.before.as_ref(), Stage::Before, Stage::Source),
             Stage::Before(_) => Stage::Source,
-            Stage::Source => match self.start(self.addition.after.as_ref()) {
-                Some(Some(task)) => Stage::After(task),
-                Some(None) => Stage::Complete,
-                None => Stage::Broken,
-            },
+            Stage::Source => {
+                self.start(self.addition.after.as_ref(), Stage::After, Stage::Complete)
+            }
             Stage::After(_) | Stage::Complete => Stage::Complete,
             Stage::Broken => Stage::Broken,
         };

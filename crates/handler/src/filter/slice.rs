@@ -133,7 +133,7 @@ impl Task for SliceTask {
                     }
                 }
                 Poll::Ready(Progress::Done) if self.stage == Stage::Body => {
-                    self.stage = self.next()
+                    self.stage = self.next();
                 }
                 Poll::Ready(_) => self.stage = Stage::Broken,
             }

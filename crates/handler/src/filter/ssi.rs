@@ -155,17 +155,18 @@ impl SsiTask {
                 .report(Level::Error, format_args!("unsafe URI in SSI include: \"{shown}\""));
             return None;
         };
-        let stub = match &include.stub {
-            None => None,
-            Some(name) => match self.requests.shared().borrow().block(name) {
-                Some(block) => Some(block.to_vec()),
-                None => {
-                    let name = name.escape_ascii();
-                    let message = format_args!("\"stub\"=\"{name}\" for \"include\" not found");
-                    self.requests.report(Level::Error, message);
-                    return None;
-                }
-            },
+        let stub = include.stub.as_ref().map(|name| {
+            let block = self.requests.shared().borrow().block(name).map(<[u8]>::to_vec);
+            block.ok_or(name)
+        });
+        let stub = match stub.transpose() {
+            Ok(stub) => stub,
+            Err(name) => {
+                let name = name.escape_ascii();
+                let message = format_args!("\"stub\"=\"{name}\" for \"include\" not found");
+                self.requests.report(Level::Error, message);
+                return None;
+            }
         };
         let task = self.requests.start(Wish { target, hides_errors: stub.is_some() })?;
         let set = include.set.map(|name| (name, Vec::new()));

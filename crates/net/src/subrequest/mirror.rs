@@ -138,25 +138,19 @@ impl MirrorBody {
     /// Reads on, where all that was read has been taken.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.read.is_empty() {
-            match &mut self.reading {
-                Some(reading) => {
-                    let Poll::Ready(read) = Pin::new(reading).poll(cx) else {
-                        return Poll::Pending;
-                    };
-                    self.reading = None;
-                    self.read = read.ok().and_then(Result::ok).unwrap_or_default();
-                    return Poll::Ready(());
-                }
-                None => {
-                    let Kept::File(file) = &self.kept else { return Poll::Ready(()) };
-                    let (file, at) = (Arc::clone(file), self.taken);
-                    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-                        return Poll::Ready(());
-                    };
-                    let job = move || file.read_at(at, READ_BYTES);
-                    self.reading = Some(runtime.spawn_blocking(job));
-                }
+            if let Some(reading) = &mut self.reading {
+                let Poll::Ready(read) = Pin::new(reading).poll(cx) else { return Poll::Pending };
+                self.reading = None;
+                self.read = read.ok().and_then(Result::ok).unwrap_or_default();
+                return Poll::Ready(());
             }
+            let Kept::File(file) = &self.kept else { return Poll::Ready(()) };
+            let (file, at) = (Arc::clone(file), self.taken);
+            let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+                return Poll::Ready(());
+            };
+            let job = move || file.read_at(at, READ_BYTES);
+            self.reading = Some(runtime.spawn_blocking(job));
         }
         Poll::Ready(())
     }
