@@ -42,6 +42,8 @@ pub enum Event {
 pub struct Parser {
     value_bytes_max: usize,
     held: Vec<u8>,
+    /// How much of it has been given.
+    given: usize,
     has_ended: bool,
     /// It is within something that is no command: everything up to `-->` is passed over.
     is_in_invalid: bool,
@@ -58,11 +60,14 @@ enum Read {
 impl Parser {
     /// Nothing has come yet; `value_bytes_max` is `ssi_value_length`.
     pub const fn new(value_bytes_max: usize) -> Self {
-        Self { value_bytes_max, held: Vec::new(), has_ended: false, is_in_invalid: false }
+        let (given, has_ended, is_in_invalid) = (0, false, false);
+        Self { value_bytes_max, held: Vec::new(), given, has_ended, is_in_invalid }
     }
 
     /// Takes a piece of the text.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.held.drain(..self.given);
+        self.given = 0;
         self.held.extend_from_slice(bytes);
     }
 
@@ -73,38 +78,44 @@ impl Parser {
 
     /// How much it holds.
     pub const fn held_bytes(&self) -> usize {
-        self.held.len()
+        self.held.len() - self.given
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.held[self.given..]
     }
 
     /// What the text has next; `None` where more has to come, or nothing is left.
     pub fn next_event(&mut self) -> Option<Event> {
         if self.is_in_invalid {
-            let Some(end) = find(&self.held, b"-->") else {
+            let Some(end) = find(self.rest(), b"-->") else {
                 // What may be the beginning of its end stays.
-                let kept = if self.has_ended { 0 } else { self.held.len().min(2) };
-                self.held.drain(..self.held.len() - kept);
+                let kept = if self.has_ended { 0 } else { self.held_bytes().min(2) };
+                self.given = self.held.len() - kept;
                 return None;
             };
-            self.held.drain(..end + 3);
+            self.given += end + 3;
             self.is_in_invalid = false;
         }
-        let start = open_at(&self.held, self.has_ended);
+        let start = open_at(self.rest(), self.has_ended);
         if start > 0 {
-            return Some(Event::Text(self.held.drain(..start).collect()));
+            let text = self.rest()[..start].to_vec();
+            self.given += start;
+            return Some(Event::Text(text));
         }
-        if self.held.len() < OPEN.len() {
+        if self.held_bytes() < OPEN.len() {
             return None;
         }
         match self.read() {
             Read::Command(command, bytes) => {
-                self.held.drain(..bytes);
+                self.given += bytes;
                 Some(Event::Command(command))
             }
             Read::More if !self.has_ended => None,
             Read::More | Read::Invalid => {
-                let shown = self.held[..self.held.len().min(NAME_BYTES_MAX)].to_vec();
+                let shown = self.rest()[..self.held_bytes().min(NAME_BYTES_MAX)].to_vec();
                 self.is_in_invalid = true;
-                self.held.drain(..OPEN.len());
+                self.given += OPEN.len();
                 Some(Event::Invalid(shown))
             }
         }
@@ -112,13 +123,14 @@ impl Parser {
 
     /// Reads the command at the start of what is held.
     fn read(&self) -> Read {
-        let mut cursor = Cursor { text: &self.held, at: OPEN.len() };
+        let text = self.rest();
+        let mut cursor = Cursor { text, at: OPEN.len() };
         cursor.skip_blanks();
         let name = match cursor.word(b"") {
             Some(name) if name.len() > NAME_BYTES_MAX => return Read::Invalid,
             Some([]) => return Read::Invalid,
             Some(name) => name.to_vec(),
-            None if self.held.len() - OPEN.len() > NAME_BYTES_MAX * 2 => return Read::Invalid,
+            None if text.len() - OPEN.len() > NAME_BYTES_MAX * 2 => return Read::Invalid,
             None => return Read::More,
         };
         let mut parameters = Vec::new();
@@ -130,7 +142,7 @@ impl Parser {
                     return match cursor.rest() {
                         rest if rest.starts_with(b"-->") => {
                             let end = cursor.at + 3;
-                            let raw = self.held[..end].to_vec();
+                            let raw = text[..end].to_vec();
                             Read::Command(Command { name, parameters, raw }, end)
                         }
                         rest if b"-->".starts_with(rest) => Read::More,
