@@ -26,6 +26,7 @@ mod real_ip;
 mod resolver;
 pub(crate) mod rewrite;
 mod status;
+mod stream;
 mod tls;
 mod unneeded;
 mod upstream;
@@ -60,11 +61,17 @@ pub enum Context {
     ServerIf,
     /// `if` within a `location`
     LocationIf,
+    /// `stream`
+    Stream,
+    /// `server` within `stream`
+    StreamServer,
+    /// `upstream` within `stream`
+    StreamUpstream,
 }
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
@@ -76,6 +83,9 @@ impl Context {
         Self::Location,
         Self::LocationIf,
         Self::LimitExcept,
+        Self::Stream,
+        Self::StreamUpstream,
+        Self::StreamServer,
     ];
 
     /// As the block is called.
@@ -92,6 +102,9 @@ impl Context {
             Self::LimitExcept => "limit_except",
             Self::ServerIf => "if in server",
             Self::LocationIf => "if in location",
+            Self::Stream => "stream",
+            Self::StreamServer => "server in stream",
+            Self::StreamUpstream => "upstream in stream",
         }
     }
 }
@@ -109,6 +122,10 @@ impl Contexts {
             at += 1;
         }
         Self(bits)
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Whether this context is one of them.
@@ -135,6 +152,14 @@ const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
 const UPSTREAM: Contexts = Contexts::of(&[Context::Upstream]);
+const STREAM: Contexts = Contexts::of(&[Context::Stream]);
+const STREAM_SERVER: Contexts = Contexts::of(&[Context::StreamServer]);
+/// Where most settings of `stream` may stand.
+const STREAM_LEVELS: Contexts = Contexts::of(&[Context::Stream, Context::StreamServer]);
+/// Both kinds of groups.
+const UPSTREAMS: Contexts = Contexts::of(&[Context::Upstream, Context::StreamUpstream]);
+/// What a block of servers defines for all of them.
+const HTTP_STREAM: Contexts = Contexts::of(&[Context::Http, Context::Stream]);
 /// Where requests are passed to another server.
 const LOCATION_IF: Contexts = Contexts::of(&[Context::Location, Context::LocationIf]);
 const HTTP_SERVER: Contexts = Contexts::of(&[Context::Http, Context::Server]);
@@ -225,6 +250,11 @@ impl Row {
         Self { repeats: false, ..self }
     }
 
+    /// The same, and in `stream` and its servers too.
+    const fn in_stream(self) -> Self {
+        Self { contexts: self.contexts.and(STREAM_LEVELS), ..self }
+    }
+
     const fn with_body(self, body: Body) -> Self {
         Self { body, ..self }
     }
@@ -255,6 +285,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("uwsgi", gateway::UWSGI),
     ("uwsgi: servers, time and buffers", forward::UWSGI),
     ("uwsgi: caches", cache::UWSGI),
+    ("TCP and UDP", stream::ROWS),
     ("Access", access::ROWS),
     ("Clients behind proxies", real_ip::ROWS),
     ("Rates and places", limits::ROWS),

@@ -20,7 +20,7 @@ use crate::model::{
     AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, ErrorLog,
     ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat,
     Main, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName, Settings, Step,
-    Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
+    StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -459,6 +459,8 @@ pub struct Level {
     pub forwards: [Arc<Forward>; 4],
     /// Whom requests are passed to.
     pub pass: Option<(Family, PassTo)>,
+    /// What holds in `stream`.
+    pub stream: StreamSettings,
     /// The group, within an `upstream`.
     pub group: Option<Box<UpstreamGroup>>,
     /// What it says itself.
@@ -511,6 +513,7 @@ impl Level {
             tls: Arc::default(),
             forwards: Default::default(),
             pass: None,
+            stream: StreamSettings::default(),
             group: None,
             own: Own::default(),
             seen: HashMap::new(),
@@ -547,6 +550,7 @@ impl Level {
             tls: Arc::clone(&self.tls),
             forwards: self.forwards.clone(),
             pass,
+            stream: self.stream.clone(),
             group: None,
             own: Own::default(),
             seen: HashMap::new(),
@@ -615,6 +619,8 @@ impl Level {
             let forward = Arc::clone(&self.forwards[family as usize]);
             Arc::new(Pass { family, to, location: location.into(), forward })
         });
+        settings.stream =
+            (self.context == Context::StreamServer).then(|| Arc::new(self.stream.clone()));
         let has_proxies = !self.real_ip.from.is_empty();
         settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {

@@ -18,6 +18,7 @@ mod privilege;
 mod real_ip;
 mod resolver;
 mod rewrite;
+mod stream;
 mod template;
 mod tls;
 mod upstream;
@@ -64,7 +65,10 @@ pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
-pub use template::{ConnectionState, Part, Template, TlsVariable, UpstreamVariable, Variable};
+pub use stream::StreamSettings;
+pub use template::{
+    ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
+};
 pub use tls::{Tls, TlsVersions, VerifyClient};
 pub use upstream::{
     CookieName, CookieRule, Destination, Family, Forward, Param, Pass, PassTo, Rename,
@@ -78,10 +82,25 @@ pub struct Config {
     pub main: Main,
     /// The `http` block; empty when there is none.
     pub http: Http,
+    /// The `stream` block as a configuration of its own: what `http` holds there are its servers, addresses, maps,
+    /// zones and groups. Each server has one location, its root, whose settings have [`Settings::stream`].
+    pub stream: Option<Arc<Config>>,
+}
+
+impl Config {
+    /// Every address that is listened on, of `http` and of `stream`.
+    pub fn listens(&self) -> impl Iterator<Item = &Listen> {
+        self.blocks().flat_map(|config| &config.http.listens)
+    }
+
+    /// This one, and the one of the `stream` block.
+    pub fn blocks(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.stream.as_deref())
+    }
 }
 
 /// Settings of the process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Main {
     /// `worker_processes`
     pub worker_processes: Workers,
@@ -216,6 +235,8 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
+    /// UDP over IPv4 or IPv6.
+    Udp(SocketAddr),
 }
 
 /// A `server` block.
@@ -334,6 +355,8 @@ pub struct Settings {
     pub file_ops: Option<Arc<FileOps>>,
     /// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` (a location's own): another server answers.
     pub pass: Option<Arc<Pass>>,
+    /// What a server of `stream` does; `None` in `http`.
+    pub stream: Option<Arc<StreamSettings>>,
     /// `resolver`, `resolver_timeout`: who is asked for names while the server runs.
     pub resolver: Arc<Resolver>,
     /// `status`, `stub_status`: the answer is how the server is.

@@ -68,6 +68,21 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
     }
 }
 
+/// The header of version 1 that says this to a server.
+pub fn write(addresses: Option<ProxyAddresses>) -> String {
+    match addresses {
+        Some(ProxyAddresses { source, destination })
+            if source.is_ipv4() == destination.is_ipv4() =>
+        {
+            let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
+            let (from, to) = (source.ip(), destination.ip());
+            let (from_port, to_port) = (source.port(), destination.port());
+            format!("PROXY {family} {from} {to} {from_port} {to_port}\r\n")
+        }
+        _ => "PROXY UNKNOWN\r\n".to_owned(),
+    }
+}
+
 fn version_1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeader> {
     const START: &[u8] = b"PROXY ";
     let common = bytes.len().min(START.len());

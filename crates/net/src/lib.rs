@@ -39,6 +39,7 @@ pub mod session;
 pub mod simulation;
 pub mod site;
 mod socket_file;
+mod stream_session;
 pub mod tls;
 pub mod transport;
 mod user_agent;

@@ -158,7 +158,7 @@ impl SimulatedWorker {
         note: impl FnOnce(u64, Token),
     ) {
         let local = match &self.listener.address {
-            ListenAddress::Tcp(address) => Some(address.ip()),
+            ListenAddress::Tcp(address) | ListenAddress::Udp(address) => Some(address.ip()),
             ListenAddress::Unix(_) => None,
         };
         let connection = Connection::new(
@@ -243,7 +243,7 @@ impl SimulatedWorker {
     pub fn session(&self, token: Token) -> Option<SessionView> {
         let connections = self.worker.scheduler.connections.borrow();
         let connection = connections.get(token.key().index())?.as_ref()?;
-        let link = &connection.link;
+        let link = &connection.http()?.link;
         if Token::new(link.key, link.id) != token {
             return None;
         }

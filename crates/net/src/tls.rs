@@ -50,7 +50,7 @@ impl std::error::Error for TlsProblem {}
 /// Reads every file that TLS needs and says what is wrong with them: for `-t`, a start and a reload.
 pub fn check(config: &Config) -> Vec<TlsProblem> {
     let mut problems: Vec<TlsProblem> = Vec::new();
-    for server in secured_servers(config).into_iter().flatten() {
+    for server in config.blocks().flat_map(secured_servers).flatten() {
         let mut found = Vec::new();
         if let Err(problem) = load::server(server, false, &mut found) {
             found.push(problem);
@@ -61,8 +61,10 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
             }
         }
     }
-    if let Err(problem) = UpstreamTlsConfigs::load(config) {
-        problems.push(upstream_problem_of(problem));
+    for block in config.blocks() {
+        if let Err(problem) = UpstreamTlsConfigs::load(block) {
+            problems.push(upstream_problem_of(problem));
+        }
     }
     problems
 }

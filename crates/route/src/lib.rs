@@ -23,6 +23,7 @@ mod redirect;
 pub mod route_state;
 mod same_access;
 mod server_name;
+pub mod stream;
 mod table;
 pub mod upstream_facts;
 pub mod variable;

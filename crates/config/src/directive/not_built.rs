@@ -4,7 +4,6 @@
 use super::{Body, Row, not_built};
 
 pub(super) const ROWS: &[Row] = &[
-    not_built("stream", "Proxying of TCP and UDP").with_body(Body::Entries),
     not_built("mail", "Proxying of mail").with_body(Body::Entries),
     not_built("proxy_store", "Stores answers of another server"),
     not_built("grpc_pass", "Passes requests to a gRPC server"),

@@ -6,11 +6,14 @@ use sekisho_http::Version;
 use sekisho_upstream::rewrite::CookieFlags;
 
 use super::forward::{destination, may_have_uri, only_one};
-use super::{LEVELS, LOCATION_IF, Row, active, set, silent};
+use super::{Contexts, LEVELS, LOCATION_IF, Row, STREAM_LEVELS, active, set, silent};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{CookieName, CookieRule, Family, Forward, PassTo, Rename};
 use crate::names::regex_of;
 use crate::parse::Word;
+
+/// Where TLS to servers is configured.
+const TLS_PLACES: Contexts = LEVELS.and(STREAM_LEVELS);
 
 pub(super) const ROWS: &[Row] = &[
     active(
@@ -121,7 +124,7 @@ pub(super) const ROWS: &[Row] = &[
     silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as they must"),
     active(
         "proxy_ssl_server_name",
-        LEVELS,
+        TLS_PLACES,
         "on|off",
         "off",
         "Whether a server is told in the handshake by which name it is asked (SNI)",
@@ -129,7 +132,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "proxy_ssl_name",
-        LEVELS,
+        TLS_PLACES,
         "name",
         "",
         "The name that the certificate of a server must have; that in `proxy_pass` where it is not said",
@@ -144,7 +147,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "proxy_ssl_verify",
-        LEVELS,
+        TLS_PLACES,
         "on|off",
         "off",
         "Whether the certificate of a server must be one that is trusted",
@@ -152,7 +155,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "proxy_ssl_trusted_certificate",
-        LEVELS,
+        TLS_PLACES,
         "file",
         "",
         "Whose certificates are trusted",
@@ -164,7 +167,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "proxy_ssl_certificate",
-        LEVELS,
+        TLS_PLACES,
         "file",
         "",
         "The certificate that servers know this one by",
@@ -176,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "proxy_ssl_certificate_key",
-        LEVELS,
+        TLS_PLACES,
         "file",
         "",
         "The key of that certificate",
@@ -188,7 +191,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "proxy_ssl_session_reuse",
-        LEVELS,
+        TLS_PLACES,
         "on|off",
         "on",
         "Whether handshakes with a server build on earlier ones",
@@ -196,10 +199,10 @@ pub(super) const ROWS: &[Row] = &[
             set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).reuses_sessions, d.flag())
         },
     ),
-    silent("proxy_ssl_protocols", LEVELS, "version ...", "TLS 1.2 and 1.3 are spoken"),
-    silent("proxy_ssl_ciphers", LEVELS, "ciphers", "Only ciphers that are sound are used"),
-    silent("proxy_ssl_verify_depth", LEVELS, "number", "Chains have the length that they need"),
-    silent("proxy_ssl_conf_command", LEVELS, "name value", "OpenSSL is not used"),
+    silent("proxy_ssl_protocols", TLS_PLACES, "version ...", "TLS 1.2 and 1.3 are spoken"),
+    silent("proxy_ssl_ciphers", TLS_PLACES, "ciphers", "Only ciphers that are sound are used"),
+    silent("proxy_ssl_verify_depth", TLS_PLACES, "number", "Chains have the length that they need"),
+    silent("proxy_ssl_conf_command", TLS_PLACES, "name value", "OpenSSL is not used"),
 ];
 
 /// Adds to a list that takes the place of the one inherited.

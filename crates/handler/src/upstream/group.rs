@@ -118,6 +118,8 @@ impl Group {
 #[derive(Debug, Default)]
 pub struct Groups {
     known: Mutex<Vec<Weak<Group>>>,
+    /// Those of `stream`.
+    known_in_stream: Mutex<Vec<Weak<Group>>>,
     /// The caches of their answers.
     pub caches: Caches,
 }
@@ -125,21 +127,30 @@ pub struct Groups {
 impl Groups {
     /// The groups of a configuration, in its order. What is known of servers that were there before stays known.
     pub fn of(&self, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|group| group.strong_count() > 0);
-        let all: Vec<Arc<Group>> = wanted.iter().map(Group::with_names).map(Arc::new).collect();
-        for group in &all {
-            let mut before = known.iter().rev().filter_map(Weak::upgrade);
-            if let Some(old) = before.find(|old| old.name == group.name) {
-                group.balancer.inherit(&old.balancer);
-                if let (Some(names), Some(old)) = (&group.names, &old.names) {
-                    names.inherit(old);
-                }
+        among(&self.known, wanted)
+    }
+
+    /// The same for those of `stream`.
+    pub fn of_stream(&self, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
+        among(&self.known_in_stream, wanted)
+    }
+}
+
+fn among(known: &Mutex<Vec<Weak<Group>>>, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|group| group.strong_count() > 0);
+    let all: Vec<Arc<Group>> = wanted.iter().map(Group::with_names).map(Arc::new).collect();
+    for group in &all {
+        let mut before = known.iter().rev().filter_map(Weak::upgrade);
+        if let Some(old) = before.find(|old| old.name == group.name) {
+            group.balancer.inherit(&old.balancer);
+            if let (Some(names), Some(old)) = (&group.names, &old.names) {
+                names.inherit(old);
             }
         }
-        known.extend(all.iter().map(Arc::downgrade));
-        all
     }
+    known.extend(all.iter().map(Arc::downgrade));
+    all
 }
 
 /// The `upstream` of this name.

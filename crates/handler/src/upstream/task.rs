@@ -309,6 +309,7 @@ impl UpstreamTask {
             bind: self.parts.bind,
             keepalive: forward.socket_keepalive,
             secure: self.parts.secure.clone(),
+            ..Options::default()
         };
         self.parts.stage = Stage::Connecting(peer, connect(address.clone(), options));
     }

@@ -303,6 +303,8 @@ impl Host {
             let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
             // A socket that cannot be waited for is as good as none; it was open a moment ago.
             let task = match address {
+                // No `listen` of an endpoint says so.
+                ListenAddress::Udp(_) => continue,
                 ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
                 // Whoever can open the socket may begin; the authenticator decides who may control, as everywhere.
