@@ -91,7 +91,16 @@ fn version_1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
     }
     let looked_at = &bytes[..bytes.len().min(V1_BYTES_MAX)];
     let Some(end) = looked_at.windows(2).position(|pair| pair == b"\r\n") else {
-        return if bytes.len() < V1_BYTES_MAX { Ok(None) } else { Err(BadProxyHeader::TooLong) };
+        let said = bytes.get(START.len()..).unwrap_or_default();
+        let may_be = |family: &&[u8]| {
+            let common = said.len().min(family.len());
+            said[..common] == family[..common]
+        };
+        return match [&b"TCP4 "[..], b"TCP6 ", b"UNKNOWN"].iter().any(|family| may_be(&family)) {
+            false => Err(BadProxyHeader::Malformed),
+            true if bytes.len() < V1_BYTES_MAX => Ok(None),
+            true => Err(BadProxyHeader::TooLong),
+        };
     };
     let line = std::str::from_utf8(&bytes[START.len()..end]);
     let line = line.map_err(|_| BadProxyHeader::Malformed)?;

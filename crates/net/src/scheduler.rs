@@ -8,14 +8,14 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::connection::Connection;
@@ -109,6 +109,12 @@ impl Scheduler {
     /// Sees to it that changes of a transport are told from now on.
     pub(crate) fn watch<T: Transport>(&self, transport: &mut T, token: Token) -> io::Result<()> {
         transport.watch(self.epoll.as_fd(), token)
+    }
+
+    /// The same for a socket that belongs to a session beside its transport.
+    pub(crate) fn watch_socket(&self, socket: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        let changes = EventFlags::IN | EventFlags::ET;
+        Ok(epoll::add(self.epoll.as_fd(), socket, EventData::new_u64(token.bits()), changes)?)
     }
 
     /// What the connections hold in memory, without their buffers.

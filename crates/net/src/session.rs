@@ -400,12 +400,6 @@ impl Sessions {
         }
     }
 
-    /// The same from outside of the event loop, which is told.
-    pub fn call_now(&mut self, token: Token) {
-        self.call(token);
-        self.due.wake_loop();
-    }
-
     /// Moves those whose turn it is to `to`, and notes whom to wake for the next.
     pub fn take_due(&mut self, loop_waker: &Waker, to: &mut Vec<Token>) {
         to.append(&mut self.due.tokens);

@@ -118,6 +118,7 @@ impl SimulatedWorker {
             address,
             shutdown: Cell::new(ShutdownRequest::Continue),
             bound_site: RefCell::new(bound),
+            datagram_sessions: Default::default(),
         });
         let flag = || {
             let flag = Arc::new(Flag::default());
@@ -243,7 +244,8 @@ impl SimulatedWorker {
     pub fn session(&self, token: Token) -> Option<SessionView> {
         let connections = self.worker.scheduler.connections.borrow();
         let connection = connections.get(token.key().index())?.as_ref()?;
-        let link = &connection.http()?.link;
+        let connection = connection.http()?;
+        let link = &connection.link;
         if Token::new(link.key, link.id) != token {
             return None;
         }

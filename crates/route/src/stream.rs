@@ -38,7 +38,9 @@ impl Table {
         name: &[u8],
         route_state: &mut RouteState,
     ) -> Result<(), Status> {
-        let server = self.server_named(listen, name).ok_or(Status::INTERNAL_SERVER_ERROR)?;
+        let name = name.to_ascii_lowercase();
+        let found = self.find_named(listen, &name, &mut route_state.captures);
+        let server = found.ok_or(Status::INTERNAL_SERVER_ERROR)?;
         route_state.server = server;
         route_state.location = self.server(server).root;
         Ok(())

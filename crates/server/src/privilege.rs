@@ -121,7 +121,9 @@ fn kept(config: &Config, is_root: bool) -> CapabilitySet {
     let servers = config.listens().map(|listen| &listen.address);
     let endpoint = config.main.endpoint.listens.iter().map(|(address, _)| address);
     let is_privileged = |address: &ListenAddress| match address {
-        ListenAddress::Tcp(at) | ListenAddress::Udp(at) => (1..FIRST_FREE_PORT).contains(&at.port()),
+        ListenAddress::Tcp(at) | ListenAddress::Udp(at) => {
+            (1..FIRST_FREE_PORT).contains(&at.port())
+        }
         ListenAddress::Unix(_) => false,
     };
     if servers.chain(endpoint).any(is_privileged) {

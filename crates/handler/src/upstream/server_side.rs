@@ -104,9 +104,9 @@ impl ServerSide {
         };
         let source = Source { table, request, route_state };
         let places = Places { groups, pools, resolver: &settings.resolver };
-        let (group, host) = find(&source, &pass.to, places).map_err(|NoPlan(status, why)| {
+        let (group, host) = find(&source, &pass.to, places).map_err(|NoPlan(_, why)| {
             context.report(Level::Error, format_args!("{why}"));
-            status
+            Status::INTERNAL_SERVER_ERROR
         })?;
         let forward = &pass.forward;
         let secure = secure(stream, tls, &forward.tls, &host);
@@ -172,6 +172,10 @@ impl ServerSide {
                     Poll::Ready(Ok(stream)) => {
                         let peer = *peer;
                         self.machine.connected(false, now);
+                        if !self.options.is_udp {
+                            // A session may last for hours: others need not wait for its end.
+                            self.group.balancer.confirm(peer, now);
+                        }
                         self.stage = Stage::Connected(peer, stream);
                     }
                     Poll::Ready(Err(ConnectError::Io(error))) => {
@@ -296,6 +300,14 @@ impl ServerSide {
     pub fn shut_down_write(&mut self, cx: &mut Context<'_>) {
         if let Ok(stream) = self.stream() {
             stream.shut_down_write(cx);
+        }
+    }
+
+    /// The socket of datagrams: it is watched by the caller.
+    pub fn datagram_socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.stage {
+            Stage::Connected(_, stream) => stream.datagram_socket(),
+            _ => None,
         }
     }
 

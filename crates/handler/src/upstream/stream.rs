@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,7 +12,7 @@ use rustix::buffer::spare_capacity;
 use rustix::net::RecvFlags;
 use rustix::pipe::SpliceFlags;
 use tokio::io::Interest;
-use tokio::net::{TcpSocket, TcpStream, UdpSocket, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 use super::group::Address;
 use super::tls::{Secure, TlsStream};
@@ -77,7 +77,7 @@ pub(super) fn connect(address: Address, options: Options) -> Connecting {
             }
             Address::Unix(path) => Socket::Unix(UnixStream::connect(path).await?),
             Address::Tcp(address) if options.is_udp => {
-                Socket::Udp(connect_udp(address, options.bind).await?)
+                Socket::Udp(connect_udp(address, options.bind)?)
             }
             Address::Tcp(address) => {
                 let socket = match address {
@@ -109,13 +109,14 @@ pub(super) fn connect(address: Address, options: Options) -> Connecting {
 }
 
 /// A socket that sends to one server, and hears from no other.
-async fn connect_udp(address: SocketAddr, own: Option<SocketAddr>) -> io::Result<UdpSocket> {
+fn connect_udp(address: SocketAddr, own: Option<SocketAddr>) -> io::Result<UdpSocket> {
     let any = match address {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
-    let socket = UdpSocket::bind(own.unwrap_or(any)).await?;
-    socket.connect(address).await?;
+    let socket = UdpSocket::bind(own.unwrap_or(any))?;
+    socket.set_nonblocking(true)?;
+    socket.connect(address)?;
     Ok(socket)
 }
 
@@ -160,6 +161,15 @@ impl Stream {
         });
     }
 
+    /// The socket of datagrams, which the runtime does not watch: what the kernel tells of an error alone would wake
+    /// nobody.
+    pub(super) fn datagram_socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Plain(Socket::Udp(socket)) => Some(socket.as_fd()),
+            _ => None,
+        }
+    }
+
     /// The socket, where bytes may pass through the kernel alone: TCP in the clear.
     pub(super) const fn plain_tcp(&self) -> Option<&Socket> {
         match self {
@@ -184,8 +194,8 @@ impl Socket {
             (Self::Tcp(stream), false) => stream.poll_write_ready(cx),
             (Self::Unix(stream), true) => stream.poll_read_ready(cx),
             (Self::Unix(stream), false) => stream.poll_write_ready(cx),
-            (Self::Udp(socket), true) => socket.poll_recv_ready(cx),
-            (Self::Udp(socket), false) => socket.poll_send_ready(cx),
+            // Tried at once: its owner watches it.
+            (Self::Udp(_), _) => Poll::Ready(Ok(())),
         }
     }
 
@@ -197,7 +207,7 @@ impl Socket {
         match self {
             Self::Tcp(stream) => stream.try_io(interest, || Ok(work(stream.as_fd())?)),
             Self::Unix(stream) => stream.try_io(interest, || Ok(work(stream.as_fd())?)),
-            Self::Udp(socket) => socket.try_io(interest, || Ok(work(socket.as_fd())?)),
+            Self::Udp(socket) => Ok(work(socket.as_fd())?),
         }
     }
 
@@ -206,6 +216,12 @@ impl Socket {
             ready!(self.poll_ready(cx, true))?;
             let room = to.capacity() - to.len();
             match self.try_io(Interest::READABLE, |fd| rustix::io::read(fd, spare_capacity(to))) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock
+                        && matches!(self, Self::Udp(_)) =>
+                {
+                    return Poll::Pending;
+                }
                 Err(error) if is_retried(&error) => {}
                 // A datagram says nothing about the next one.
                 Ok(count) if count > 0 && count < room && !matches!(self, Self::Udp(_)) => {

@@ -77,9 +77,11 @@ fn hand_over(
     };
     let key = (remote, local);
     let known = listener_context.datagram_sessions.borrow().get(&key).cloned();
-    if let Some((token, inbox)) = known {
+    if let Some((token, inbox)) = known.filter(|(_, inbox)| !inbox.is_closed()) {
         inbox.put(datagram);
-        worker.sessions.borrow_mut().call_now(token);
+        // At once: datagrams keep their order, also between the sessions of a client.
+        worker.give_due_turn(token);
+        worker.access_log.hand_over();
         return;
     }
     // As where a queue is full: it is not taken.

@@ -1,6 +1,6 @@
 //! The client's side of a session: a connected transport, or the datagrams that a listener hands over.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,19 +21,30 @@ const INBOX_MAX: usize = 64;
 
 /// Datagrams of one client that have come.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox(RefCell<VecDeque<Vec<u8>>>);
+pub(crate) struct Inbox {
+    waiting: RefCell<VecDeque<Vec<u8>>>,
+    /// How many have come, and how many may.
+    count: Cell<u64>,
+    max: Cell<Option<u64>>,
+}
 
 impl Inbox {
     /// Takes a datagram, unless too many wait.
     pub(crate) fn put(&self, datagram: &[u8]) {
-        let mut waiting = self.0.borrow_mut();
+        self.count.update(|count| count + 1);
+        let mut waiting = self.waiting.borrow_mut();
         if waiting.len() < INBOX_MAX {
             waiting.push_back(datagram.to_vec());
         }
     }
 
     pub(super) fn take(&self) -> Option<Vec<u8>> {
-        self.0.borrow_mut().pop_front()
+        self.waiting.borrow_mut().pop_front()
+    }
+
+    /// Whether as many have come as belong together (`proxy_requests`): the next one begins a new session.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.max.get().is_some_and(|max| self.count.get() >= max)
     }
 }
 
@@ -96,6 +107,13 @@ impl Client {
         }
     }
 
+    /// So many datagrams belong to one session.
+    pub(super) fn limit_datagrams(&self, max: Option<u64>) {
+        if let Self::Datagrams(client) = self {
+            client.inbox.max.set(max);
+        }
+    }
+
     pub(super) fn note(&mut self, ready: Ready) {
         if let Self::Stream(stream) = self {
             stream.note(ready);
@@ -130,7 +148,8 @@ impl Client {
     /// The session ends: what was cut must not look complete (C5).
     pub(super) fn end(&mut self, reason: CloseReason) {
         let Self::Stream(stream) = self else { return };
-        if reason.wants_reset() || reason == CloseReason::Panicked {
+        let is_cut = matches!(reason, CloseReason::BrokenOff | CloseReason::Panicked);
+        if is_cut || reason.wants_reset() {
             stream.reset_on_close();
         } else {
             stream.end();

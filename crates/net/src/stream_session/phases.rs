@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use sekisho_config::{Bytes, Level};
+use sekisho_config::{Bytes, Level, VerifyClient};
 use sekisho_handler::upstream::{ServerSide, SessionCall};
 use sekisho_http::Status;
 use sekisho_http::proxy_header::{self, ProxyAddresses};
 use sekisho_lifecycle::{CloseReason, Deadline, DeadlineKind, Moment};
-use sekisho_route::expand;
 use sekisho_route::stream::{Hello, Limited};
+use sekisho_route::{ClientVerdict, expand};
 
 use super::{Over, Stage, StreamSession};
+use crate::session::Token;
 use crate::transport::Secured;
 
 impl StreamSession {
@@ -48,6 +49,7 @@ impl StreamSession {
             .map_err(|status| Over::new(status, CloseReason::ByConfiguration))?;
         let settings = table.location(self.route.location).settings.stream.as_ref();
         self.settings = Arc::clone(settings.ok_or(failed)?);
+        self.client.limit_datagrams(self.settings.requests_max);
         Ok(())
     }
 
@@ -168,17 +170,23 @@ impl StreamSession {
             }
             Secured::By(facts) => {
                 let facts = Arc::clone(facts);
-                let refused = facts.client.as_ref().is_some_and(|client| {
-                    matches!(client.result, sekisho_route::ClientVerdict::Invalid(_))
-                });
-                let name = facts.server_name.clone();
+                let refused = match &facts.client {
+                    Some(client) => matches!(client.result, ClientVerdict::Invalid(_)),
+                    None => false,
+                };
+                let (name, is_missing) = (facts.server_name.clone(), facts.client.is_none());
                 (self.facts.is_tls, self.facts.tls) = (true, Some(facts));
                 self.choose_server(name.as_bytes())?;
-                if refused {
-                    let message = format_args!("client SSL certificate verify error");
-                    self.report(Level::Info, message, now);
-                    let over = Over::new(Status::BAD_REQUEST, CloseReason::NotAdmitted);
-                    return Poll::Ready(Err(over));
+                let table = self.bound_site.site.table();
+                let needs = table.server(self.route.server).tls.verify == VerifyClient::On;
+                if refused || (needs && is_missing) {
+                    let what = if refused {
+                        "client SSL certificate verify error"
+                    } else {
+                        "client sent no required SSL certificate"
+                    };
+                    self.report(Level::Info, format_args!("{what}"), now);
+                    return Poll::Ready(Err(failed));
                 }
             }
         }
@@ -294,11 +302,21 @@ impl StreamSession {
         };
         match server.poll_connect(cx, now) {
             Poll::Ready(Ok(())) => {
+                if let Some(socket) = server.datagram_socket() {
+                    let token = Token::new(self.key, self.facts.id);
+                    if self.worker.scheduler.watch_socket(socket, token).is_err() {
+                        let status = Status::INTERNAL_SERVER_ERROR;
+                        let over = Over::new(status, CloseReason::TransportLost);
+                        return Poll::Ready(Err(over));
+                    }
+                }
                 (self.stage, self.stage_deadline) = (Stage::Relaying, None);
                 (self.active, self.up.since, self.down.since) = (now, now, now);
                 Poll::Ready(Ok(()))
             }
-            Poll::Ready(Err(status)) => Poll::Ready(Err(Over::new(status, CloseReason::BrokenOff))),
+            Poll::Ready(Err(status)) => {
+                Poll::Ready(Err(Over::new(status, CloseReason::NotAdmitted)))
+            }
             Poll::Pending => {
                 // A client that goes is not waited for.
                 let is_over = !self.facts.is_udp

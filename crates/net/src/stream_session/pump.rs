@@ -84,6 +84,9 @@ impl Direction {
         if self.rate == 0 {
             return most;
         }
+        if self.resumes.is_some_and(|at| !at.is_due(now)) {
+            return 0;
+        }
         let elapsed = now.since(self.since).as_millis() + 1000;
         let earned = u128::from(self.rate) * elapsed / 1000;
         let left = earned.saturating_sub(u128::from(self.bytes));
@@ -95,6 +98,14 @@ impl Direction {
         }
         self.resumes = None;
         most.min(usize::try_from(left).unwrap_or(usize::MAX))
+    }
+
+    /// So much was read: the next comes when the rate has caught up with it, as in nginx.
+    fn note_read(&mut self, count: usize, now: Moment) {
+        self.bytes += count as u64;
+        if let Some(millis) = (count as u64 * 1000).checked_div(self.rate) {
+            self.resumes = Some(now + Duration::from_millis(millis));
+        }
     }
 }
 
@@ -248,7 +259,12 @@ impl StreamSession {
             }
         }
         match self.read_client(most) {
-            Poll::Ready(Ok(count)) => Ok(Step::Moved(count)),
+            Poll::Ready(Ok(count)) => {
+                // It has been counted already.
+                self.up.note_read(count, now);
+                self.up.bytes -= count as u64;
+                Ok(Step::Moved(count))
+            }
             Poll::Ready(Err(_)) => Err(client_lost()),
             Poll::Pending => {
                 self.up.buffer = Vec::new();
@@ -315,15 +331,17 @@ impl StreamSession {
                 Poll::Pending => Ok(Step::Waits),
             };
         }
-        down.buffer.reserve_exact(most);
-        // Spare room may be more than was asked for; what is read beyond is reckoned later.
+        // All spare room is filled.
+        if down.buffer.capacity() != most {
+            down.buffer = Vec::with_capacity(most);
+        }
         match server.read(cx, &mut down.buffer, now) {
             Poll::Ready(Ok(0)) => {
                 down.has_ended = true;
                 Ok(Step::Moved(0))
             }
             Poll::Ready(Ok(count)) => {
-                down.bytes += count as u64;
+                down.note_read(count, now);
                 Ok(Step::Moved(count))
             }
             Poll::Ready(Err(_)) => Err(server_lost()),
@@ -336,37 +354,35 @@ impl StreamSession {
 
     /// Datagrams go one by one. Their number says when a session is over.
     fn relay_datagrams(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<Over> {
-        let token = self.token();
         let Client::Datagrams(client) = &self.client else { return Poll::Pending };
         let inbox = std::rc::Rc::clone(&client.inbox);
         let Some(server) = &mut self.server else { return Poll::Pending };
-        let max = self.settings.requests_max.unwrap_or(u64::MAX);
-        while self.requests < max
+        while self.up.allowance(1, now) > 0
             && let Some(datagram) = inbox.take()
         {
             self.requests += 1;
-            self.up.bytes += datagram.len() as u64;
+            self.up.note_read(datagram.len(), now);
             self.active = now;
             if let Poll::Ready(Err(error)) = server.write(cx, &datagram) {
                 server.blame(Failure::Lost(error.raw_os_error()), Phase::Sending, now);
                 return Poll::Ready(Over::new(Status::BAD_GATEWAY, CloseReason::BrokenOff));
             }
         }
-        if self.requests >= max {
-            self.client.leave(&self.listener_context, token);
-        }
         if self.has_all_responses() {
             return Poll::Ready(Over::well());
         }
-        let Some(server) = &mut self.server else { return Poll::Pending };
         let mut budget = TURN_BYTES;
         loop {
+            let Some(server) = &mut self.server else { return Poll::Pending };
+            if self.down.allowance(1, now) == 0 {
+                return Poll::Pending;
+            }
             self.down.buffer.clear();
             self.down.buffer.reserve(DATAGRAM_BYTES);
             match server.read(cx, &mut self.down.buffer, now) {
                 Poll::Ready(Ok(count)) => {
                     self.responses += 1;
-                    self.down.bytes += count as u64;
+                    self.down.note_read(count, now);
                     self.active = now;
                     budget = budget.saturating_sub(count.max(1));
                     let _ = self.client.send(&self.down.buffer);
@@ -380,8 +396,7 @@ impl StreamSession {
                     return Poll::Pending;
                 }
             }
-            let wanted = self.settings.responses_max;
-            if wanted.is_some_and(|wanted| self.responses >= wanted * self.requests) {
+            if self.has_all_responses() {
                 return Poll::Ready(Over::well());
             }
             if budget == 0 {
@@ -391,8 +406,9 @@ impl StreamSession {
     }
 
     fn has_all_responses(&self) -> bool {
-        let wanted = self.settings.responses_max;
-        wanted.is_some_and(|wanted| self.responses >= wanted * self.requests)
+        let (requests, responses) = (self.settings.requests_max, self.settings.responses_max);
+        requests.is_none_or(|max| self.requests >= max)
+            && responses.is_some_and(|each| self.responses >= each * self.requests)
     }
 
     /// `proxy_timeout`: for datagrams it is the ordinary end, unless an answer is missing.
@@ -402,7 +418,8 @@ impl StreamSession {
             self.report(sekisho_config::Level::Info, message, now);
             return Over::new(Status::OK, reason);
         }
-        if self.settings.responses_max.is_none() || self.has_all_responses() {
+        let wanted = self.settings.responses_max;
+        if wanted.is_none_or(|each| self.responses >= each * self.requests) {
             return Over::well();
         }
         if let Some(server) = &mut self.server {
@@ -451,12 +468,12 @@ mod tests {
         assert_eq!(direction.allowance(4096, at(0)), 4096, "no limit");
         direction.rate = 1000;
         assert_eq!(direction.allowance(4096, at(0)), 1000, "the first second is there at once");
-        direction.bytes = 1000;
+        direction.note_read(1000, at(0));
         assert_eq!(direction.allowance(4096, at(0)), 0);
-        let resumes = direction.resumes.expect("a moment");
-        assert!(direction.allowance(4096, resumes) > 0);
+        assert_eq!(direction.resumes, Some(at(1000)));
+        assert_eq!(direction.allowance(4096, at(999)), 0);
+        assert_eq!(direction.allowance(4096, at(1000)), 1000);
         assert_eq!(direction.resumes, None);
-        direction.bytes = 2000;
         assert_eq!(direction.allowance(100, at(5000)), 100, "no more than there is room for");
     }
 }

@@ -45,11 +45,12 @@ impl Hello {
 
 /// The body of the message, out of the records that it came in.
 fn message(mut bytes: &[u8]) -> Result<Vec<u8>, Hello> {
-    if let [first, _, CLIENT_HELLO, 0, 2, ..] = bytes
+    if let [first, _, CLIENT_HELLO, high, low, ..] = bytes
         && first & 0x80 != 0
     {
-        // The form of SSL 2.0, which has nothing of interest in it.
-        return Err(Hello::Complete(ClientHello { protocol: "SSLv2", ..ClientHello::default() }));
+        // The form of SSL 2.0, which says nothing else.
+        let protocol = version_name(u16::from_be_bytes([*high, *low]));
+        return Err(Hello::Complete(ClientHello { protocol, ..ClientHello::default() }));
     }
     let mut handshake = Vec::new();
     loop {
@@ -64,6 +65,9 @@ fn message(mut bytes: &[u8]) -> Result<Vec<u8>, Hello> {
         }
         match bytes {
             [] => return Err(Hello::NotYet),
+            [first] if first & 0x80 != 0 => return Err(Hello::NotYet),
+            [first, _] if first & 0x80 != 0 => return Err(Hello::NotYet),
+            [first, _, CLIENT_HELLO, ..] if first & 0x80 != 0 => return Err(Hello::NotYet),
             [kind, ..] if *kind != HANDSHAKE => return Err(Hello::Other),
             [_, major, ..] if *major != 3 => return Err(Hello::Other),
             [_, _, _, high, low, rest @ ..] => {
@@ -100,6 +104,8 @@ fn read_body(body: &[u8]) -> Option<ClientHello> {
     while !extensions.0.is_empty() {
         let kind = extensions.number()?;
         let length = usize::from(extensions.number()?);
+        // What is only looked at may be shorter than it says.
+        let length = length.min(extensions.0.len());
         let mut content = Reader(extensions.take(length)?);
         match kind {
             EXTENSION_SERVER_NAME => hello.server_name = server_name(&mut content)?,
@@ -157,7 +163,8 @@ const fn version_name(version: u16) -> &'static str {
         0x0301 => "TLSv1",
         0x0302 => "TLSv1.1",
         0x0303 => "TLSv1.2",
-        0x0304 => "TLSv1.3",
+        // The drafts of it count as well.
+        0x0304 | 0x7f00..=0x7fff => "TLSv1.3",
         _ => "",
     }
 }
@@ -252,8 +259,12 @@ mod tests {
         let plain = records(&hello(&[]), 100);
         let expected = ClientHello { protocol: "TLSv1.2", ..ClientHello::default() };
         assert_eq!(Hello::read(&plain), Hello::Complete(expected));
-        let old = [0x80, 46, 1, 0, 2, 0, 0];
-        assert!(matches!(Hello::read(&old), Hello::Complete(hello) if hello.protocol == "SSLv2"));
+        for (version, expected) in [([0, 2], "SSLv2"), ([3, 1], "TLSv1")] {
+            let old = [&[0x80, 46, 1][..], &version].concat();
+            assert_eq!(Hello::read(&old[..4]), Hello::NotYet);
+            let found = Hello::read(&old);
+            assert!(matches!(found, Hello::Complete(hello) if hello.protocol == expected));
+        }
     }
 
     #[test]

@@ -185,17 +185,21 @@ impl PeerState {
                 }
                 (!had_failed && self.has_failed(peer)).then_some(Change::Disabled)
             }
-            // It is live again only if it was asked after its time was over.
-            Outcome::Answered if self.accessed < self.checked && self.fails > 0 => {
-                let had_failed = self.has_failed(peer);
-                self.fails = 0;
-                if had_failed {
-                    self.ramp_from = Some(now);
-                }
-                had_failed.then_some(Change::Recovered)
-            }
-            Outcome::Answered => None,
+            Outcome::Answered => self.confirm(peer, now),
         }
+    }
+
+    /// It has shown that it is there. It is live again only if it was asked after its time was over.
+    pub(super) fn confirm(&mut self, peer: &PeerSettings, now: Moment) -> Option<Change> {
+        if self.accessed >= self.checked || self.fails == 0 {
+            return None;
+        }
+        let had_failed = self.has_failed(peer);
+        self.fails = 0;
+        if had_failed {
+            self.ramp_from = Some(now);
+        }
+        had_failed.then_some(Change::Recovered)
     }
 
     pub(super) fn set_admin(&mut self, admin: Admin, now: Moment) {
