@@ -13,6 +13,7 @@ mod files;
 mod forward;
 mod gateway;
 mod heads;
+pub(crate) mod health;
 mod http2;
 pub(crate) mod limits;
 mod listing;
@@ -26,6 +27,7 @@ mod real_ip;
 mod resolver;
 pub(crate) mod rewrite;
 mod status;
+mod sticky;
 mod stream;
 mod tls;
 mod unneeded;
@@ -271,6 +273,8 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Groups of servers", upstream::ROWS),
+    ("Clients that come back", sticky::ROWS),
+    ("Checks of servers", health::ROWS),
     ("Names", resolver::ROWS),
     ("Proxying", proxy::ROWS),
     ("Proxying: servers, time and buffers", forward::PROXY),

@@ -194,6 +194,7 @@ const OTHERS: &[&str] = &[
     "memcached_",
     "ssl_",
     "auth_request",
+    "health_check",
     "mirror",
 ];
 

@@ -19,8 +19,8 @@ use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, ErrorLog,
     ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat,
-    Main, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName, Settings, Step,
-    StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
+    Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName,
+    Settings, Step, StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -205,6 +205,8 @@ pub struct Scope<'a> {
     pub caches: Vec<CachePath>,
     /// `charset_map`s.
     pub charset_maps: Vec<CharsetMap>,
+    /// `match` blocks.
+    pub matches: Vec<Arc<MatchRules>>,
     /// Settings of the process.
     pub main: Main,
     /// Named locations that are referred to: where, which, and at what level.
@@ -426,6 +428,23 @@ pub struct AcmeWish {
     pub key: AcmeKey,
 }
 
+/// `health_check` before its group and its `match` are looked up.
+#[derive(Debug)]
+pub struct HealthWish {
+    /// When and how often.
+    pub settings: sekisho_upstream::health::Settings,
+    /// `persistent`
+    pub is_persistent: bool,
+    /// `uri`
+    pub uri: Box<[u8]>,
+    /// `port`
+    pub port: Option<u16>,
+    /// `match`
+    pub rules: Option<Box<str>>,
+    /// Where it stands.
+    pub span: Span,
+}
+
 /// A level.
 #[derive(Debug)]
 pub struct Level {
@@ -461,6 +480,8 @@ pub struct Level {
     pub pass: Option<(Family, PassTo)>,
     /// What holds in `stream`.
     pub stream: StreamSettings,
+    /// `health_check`
+    pub health: Option<HealthWish>,
     /// The group, within an `upstream`.
     pub group: Option<Box<UpstreamGroup>>,
     /// What it says itself.
@@ -514,6 +535,7 @@ impl Level {
             forwards: Default::default(),
             pass: None,
             stream: StreamSettings::default(),
+            health: None,
             group: None,
             own: Own::default(),
             seen: HashMap::new(),
@@ -551,6 +573,7 @@ impl Level {
             forwards: self.forwards.clone(),
             pass,
             stream: self.stream.clone(),
+            health: None,
             group: None,
             own: Own::default(),
             seen: HashMap::new(),

@@ -11,6 +11,7 @@ mod endpoint;
 mod expires;
 mod file_ops;
 mod heads;
+mod health;
 mod listing;
 mod logs;
 mod lookup;
@@ -18,6 +19,7 @@ mod privilege;
 mod real_ip;
 mod resolver;
 mod rewrite;
+mod sticky;
 mod stream;
 mod template;
 mod tls;
@@ -52,6 +54,7 @@ pub use file_ops::{
     UnfinishedMax,
 };
 pub use heads::{HeadLimits, Http2, KeepaliveDisable};
+pub use health::{HealthCheck, MatchRules};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
@@ -65,6 +68,7 @@ pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
+pub use sticky::Sticky;
 pub use stream::StreamSettings;
 pub use template::{
     ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
@@ -171,6 +175,8 @@ pub struct Http {
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.
     pub caches: Vec<CachePath>,
+    /// `health_check`s
+    pub health_checks: Vec<HealthCheck>,
 }
 
 /// An index into [`Http::servers`].

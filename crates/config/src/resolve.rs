@@ -1,6 +1,7 @@
 //! The tree becomes typed, immutable values: every directive is checked against the table and applied to
 //! its level; levels inherit from `http` to `server` to `location`. All errors are found in one run.
 
+mod checks;
 mod listens;
 mod locations;
 mod stream;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use crate::charset::charset_map;
 use crate::directive::rewrite::assigned_name;
-use crate::directive::{self, Body, Context, Row, Status, cache, limits, logs};
+use crate::directive::{self, Body, Context, Row, Status, cache, health, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
@@ -42,6 +43,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         upstreams: Vec::new(),
         caches: Vec::new(),
         charset_maps: Vec::new(),
+        matches: Vec::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
@@ -188,10 +190,12 @@ impl Walk<'_> {
         level.group = Some(Box::new(UpstreamGroup {
             name: word.shown(),
             is_declared: true,
+            has_zone: false,
             servers: Vec::new(),
             method: sekisho_upstream::Method::RoundRobin,
             key: None,
             keepalive: sekisho_upstream::keepalive::Settings::default(),
+            sticky: None,
             resolver: Arc::default(),
         }));
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
@@ -472,6 +476,12 @@ impl Walk<'_> {
         }
         for directive in found("log_format") {
             self.name_format(&directive);
+        }
+        for directive in found("match") {
+            match health::rules(&directive) {
+                Ok(rules) => self.scope.matches.push(Arc::new(rules)),
+                Err(fault) => self.fault(directive.node, fault),
+            }
         }
         for directive in found("charset_map") {
             match charset_map(&directive) {

@@ -43,6 +43,7 @@ impl Scope<'_> {
         self.upstreams.push(UpstreamGroup {
             name,
             is_declared: false,
+            has_zone: false,
             servers: vec![UpstreamServer {
                 // Without a group there is nobody else, and its failures do not count.
                 peer: sekisho_upstream::PeerSettings::new(address),
@@ -54,6 +55,7 @@ impl Scope<'_> {
             method: sekisho_upstream::Method::RoundRobin,
             key: None,
             keepalive: sekisho_upstream::keepalive::Settings::default(),
+            sticky: None,
             resolver: std::sync::Arc::default(),
         });
         Ok(UpstreamId(self.upstreams.len() as u32 - 1))

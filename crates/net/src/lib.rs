@@ -6,6 +6,7 @@ mod access_log;
 mod activity;
 mod admission;
 mod buffers;
+mod checks;
 pub mod clock;
 mod compress;
 mod connection;

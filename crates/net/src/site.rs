@@ -11,7 +11,7 @@ use sekisho_config::{
     LogTarget, RealIp, ServerTokens, Settings, SyslogServer, Template,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
-use sekisho_handler::upstream::{Cache, Group, Groups, UpstreamTlsConfigs};
+use sekisho_handler::upstream::{Cache, Checks, Group, Groups, UpstreamTlsConfigs};
 use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
@@ -40,6 +40,7 @@ pub struct Site {
     zones: Vec<Arc<SharedZone>>,
     groups: Vec<Arc<Group>>,
     caches: Vec<Arc<Cache>>,
+    checks: Arc<Checks>,
     upstream_tls: UpstreamTlsConfigs,
     /// By server, where it has TLS.
     tls: Vec<Option<Arc<ServerTls>>>,
@@ -120,6 +121,7 @@ impl Site {
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
         let upstream_tls = UpstreamTlsConfigs::load(&config).map_err(tls::upstream_problem)?;
+        let checks = Arc::new(Checks::new(&http.health_checks, &groups, &upstream_tls));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
         let table = Arc::new(Table::new(config).with_machine(machine));
@@ -132,6 +134,7 @@ impl Site {
             zones,
             groups,
             caches,
+            checks,
             upstream_tls,
             tls,
             stream: None,
@@ -265,8 +268,13 @@ impl Site {
         &self.error_loggers[location.0 as usize]
     }
 
+    /// Checks of their servers.
+    pub(crate) fn checks(&self) -> &Arc<Checks> {
+        &self.checks
+    }
+
     /// Groups of servers that requests are passed to.
-    pub(crate) fn groups(&self) -> &[Arc<Group>] {
+    pub fn groups(&self) -> &[Arc<Group>] {
         &self.groups
     }
 

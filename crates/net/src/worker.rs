@@ -202,6 +202,8 @@ pub struct Worker {
     pub runs: Runs,
     /// Connections to other servers.
     pub(crate) upstreams: Rc<Pools>,
+    /// Makes the checks of servers that are due.
+    pub(crate) checking: RefCell<Option<JoinHandle<()>>>,
     /// Pipes between sockets.
     pub(crate) pipes: Pipes,
     /// What the requests here came to.
@@ -301,6 +303,7 @@ impl Worker {
             password_cache: RefCell::default(),
             runs: Runs::default(),
             upstreams: Pools::new(random_seed() as u64),
+            checking: RefCell::default(),
             pipes: Pipes::default(),
             stats: RefCell::default(),
             shared,
@@ -382,6 +385,7 @@ impl Worker {
     }
 
     pub(crate) fn request_shutdown_of_all(&self, shutdown: ShutdownRequest) {
+        self.stop_checks();
         self.shutdown.set(self.shutdown.get().max(shutdown));
         self.sessions.borrow_mut().request_shutdown_of_all(shutdown);
     }
@@ -396,6 +400,7 @@ impl Worker {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
         *self.listings.borrow_mut() = listing::Cache::default();
+        self.check_servers(site);
         self.heap.note_activity();
         for mut open_listener in std::mem::take(open_listeners) {
             let place =

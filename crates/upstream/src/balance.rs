@@ -179,6 +179,11 @@ impl Balancer {
         }
     }
 
+    /// What active checks say of a server.
+    pub fn health(&self, peer: usize) -> Verdict {
+        self.lock().get(peer).map_or(Verdict::Healthy, PeerState::health)
+    }
+
     /// What an active check found.
     pub fn set_health(&self, peer: usize, verdict: Verdict, now: Moment) {
         if let Some(state) = self.lock().get_mut(peer) {

@@ -127,7 +127,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("auth_jwt_type", "Another way to know who asks"),
     not_built("auth_jwt_require", "Another way to know who asks"),
     not_built("auth_jwt_header_set", "Another way to know who asks"),
-    not_built("health_check", "Checks of servers behind this one"),
     not_built("zone_sync", "A module that is not here"),
     not_built("keyval", "A module that is not here"),
     not_built("keyval_zone", "A module that is not here"),

@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "address [parameter] ...",
         "",
-        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `backup`, `down`, and `resolve` for a name that is looked up while the server runs",
+        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `route=`, `backup`, `down`, and `resolve` for a name that is looked up while the server runs",
         server,
     )
     .repeated(),
@@ -25,8 +25,8 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "name [size]",
         "",
-        "Accepted: what is known about the servers of a group is shared by all workers anyhow",
-        |_, _, _| Ok(()),
+        "What is known about the servers of a group is shared by all workers anyhow; `health_check` needs it, as in nginx",
+        |l, _, _| change(l, |group| group.has_zone = true),
     ),
     active(
         "least_conn",
@@ -169,7 +169,8 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
             "backup" if said.is_empty() => peer.is_backup = true,
             "down" if said.is_empty() => peer.is_down = true,
             "resolve" if said.is_empty() => is_resolved = true,
-            "service" | "route" | "drain" => return Err(d.not_built(word)),
+            "route" if !said.is_empty() => peer.route = Some(said.into()),
+            "service" | "drain" => return Err(d.not_built(word)),
             _ => return Err(invalid()),
         }
     }

@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Caching, Pattern, Resolver, Template};
+use super::{Caching, Pattern, Resolver, Sticky, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -26,6 +26,8 @@ pub struct UpstreamGroup {
     pub name: String,
     /// Whether it is an `upstream` block: then a `proxy_pass` with variables may name it.
     pub is_declared: bool,
+    /// `zone`
+    pub has_zone: bool,
     /// Its servers, in the order of the file.
     pub servers: Vec<UpstreamServer>,
     /// How one is chosen.
@@ -34,6 +36,8 @@ pub struct UpstreamGroup {
     pub key: Option<Template>,
     /// `keepalive` and its companions.
     pub keepalive: keepalive::Settings,
+    /// `sticky`
+    pub sticky: Option<Sticky>,
     /// Who is asked for the addresses of servers with `resolve`.
     pub resolver: Arc<Resolver>,
 }
@@ -44,6 +48,7 @@ impl UpstreamGroup {
         Self {
             name: name.to_owned(),
             is_declared: false,
+            has_zone: false,
             servers: vec![UpstreamServer {
                 peer: PeerSettings::new(name),
                 place,
@@ -54,6 +59,7 @@ impl UpstreamGroup {
             method: Method::RoundRobin,
             key: None,
             keepalive: keepalive::Settings::default(),
+            sticky: None,
             resolver: Arc::default(),
         }
     }

@@ -15,7 +15,6 @@ use sekisho_http::{Method as RequestMethod, Status};
 use sekisho_lifecycle::{Deadline, DeadlineKind, Moment};
 use sekisho_route::upstream_facts::{UpstreamFacts, UpstreamTry};
 use sekisho_route::{Request, RouteState, Table};
-use sekisho_upstream::Method;
 use sekisho_upstream::balance::Change;
 use sekisho_upstream::request::{Order, Rules, UpstreamRequest};
 
@@ -115,13 +114,7 @@ impl ServerSide {
             context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
             return Err(Status::INTERNAL_SERVER_ERROR);
         }
-        let key = match (group.method, &group.key) {
-            (Method::IpHash, _) => {
-                Key::Client(route_state.client(request.connection).map(|client| client.ip()))
-            }
-            (_, Some(key)) => Key::Text(source.value(key)),
-            (_, None) => Key::Text(Vec::new()),
-        };
+        let key = Key::new(&source, &group, now);
         let rules = Rules { next: forward.next_upstream, connect_timeout: forward.connect_timeout };
         let selection = key.select(&group);
         let bind = forward.bind.as_ref().and_then(|template| {

@@ -14,6 +14,7 @@ use sekisho_endpoint::{
 };
 use sekisho_handler::memory::{self, HeapWatch};
 use sekisho_handler::status::StatusQuery;
+use sekisho_handler::upstream::Snapshot;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
@@ -186,6 +187,22 @@ impl Host {
     /// How long the server has been running.
     pub(super) fn uptime(&self) -> Duration {
         self.clock.now().since(Moment::ZERO)
+    }
+
+    /// The servers of all groups: the block, the group, the server, and what is known of it.
+    pub(super) fn upstream_servers(&self) -> Vec<(&'static str, String, Arc<str>, Snapshot)> {
+        let (site, now) = (self.site.borrow(), self.clock.now());
+        let mut all = Vec::new();
+        let Some(http) = site.as_deref() else { return all };
+        let blocks = [("http", Some(http)), ("stream", http.stream().map(|stream| &**stream))];
+        for (block, site) in blocks {
+            for group in site.into_iter().flat_map(Site::groups) {
+                for (server, snapshot) in group.servers(now) {
+                    all.push((block, group.name().to_owned(), server, snapshot));
+                }
+            }
+        }
+        all
     }
 
     /// What the configuration in use holds in memory.

@@ -75,7 +75,8 @@ impl Network {
         let groups = groups().filter(|group| group.servers.iter().any(|it| it.is_resolved));
         let dns = groups.flat_map(|group| &group.resolver.servers);
         let ports = servers().flat_map(|it| &it.addresses).chain(dns).map(SocketAddr::port);
-        let ports: BTreeSet<u16> = ports.chain(resolved).collect();
+        let checks = config.http.health_checks.iter().filter_map(|check| check.port);
+        let ports: BTreeSet<u16> = ports.chain(resolved).chain(checks).collect();
         let binds = passes().any(|pass| pass.forward.bind.is_some());
         if ports.is_empty() { Self::Quiet } else { Self::Ports(ports, binds) }
     }

@@ -106,10 +106,11 @@ impl PeerState {
         Ok(())
     }
 
-    /// Whether a server without companions may be asked: its failures do not count.
+    /// Whether a server without companions may be asked: its failures do not count, but checks do.
     pub(super) fn check_single(&self, peer: &PeerSettings) -> Result<(), Unavailable> {
         match self.admin {
             Admin::Down => Err(Unavailable::Down),
+            _ if self.health == Verdict::Unhealthy => Err(Unavailable::Unhealthy),
             _ if self.is_full(peer) => Err(Unavailable::Full),
             _ => Ok(()),
         }
@@ -207,6 +208,10 @@ impl PeerState {
             self.ramp_from = Some(now);
         }
         self.admin = admin;
+    }
+
+    pub(super) const fn health(&self) -> Verdict {
+        self.health
     }
 
     pub(super) fn set_health(&mut self, verdict: Verdict, now: Moment) {
