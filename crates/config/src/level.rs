@@ -205,6 +205,8 @@ pub struct Scope<'a> {
     pub caches: Vec<CachePath>,
     /// `charset_map`s.
     pub charset_maps: Vec<CharsetMap>,
+    /// The names of groups that have a `zone`.
+    pub zoned: HashSet<String>,
     /// `match` blocks.
     pub matches: Vec<Arc<MatchRules>>,
     /// Settings of the process.

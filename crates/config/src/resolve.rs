@@ -44,6 +44,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         caches: Vec::new(),
         charset_maps: Vec::new(),
         matches: Vec::new(),
+        zoned: HashSet::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
@@ -190,7 +191,6 @@ impl Walk<'_> {
         level.group = Some(Box::new(UpstreamGroup {
             name: word.shown(),
             is_declared: true,
-            has_zone: false,
             servers: Vec::new(),
             method: sekisho_upstream::Method::RoundRobin,
             key: None,
@@ -199,7 +199,10 @@ impl Walk<'_> {
             resolver: Arc::default(),
         }));
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
-        let Some(mut group) = level.group else { return };
+        let Some(mut group) = level.group.take() else { return };
+        if level.says("zone") {
+            self.scope.zoned.insert(group.name.clone());
+        }
         group.resolver = Arc::clone(&level.settings.resolver);
         if group.resolver.servers.is_empty()
             && let Some(server) = group.servers.iter().find(|server| server.is_resolved)

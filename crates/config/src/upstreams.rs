@@ -43,7 +43,6 @@ impl Scope<'_> {
         self.upstreams.push(UpstreamGroup {
             name,
             is_declared: false,
-            has_zone: false,
             servers: vec![UpstreamServer {
                 // Without a group there is nobody else, and its failures do not count.
                 peer: sekisho_upstream::PeerSettings::new(address),

@@ -96,7 +96,7 @@ fn version_1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
             let common = said.len().min(family.len());
             said[..common] == family[..common]
         };
-        return match [&b"TCP4 "[..], b"TCP6 ", b"UNKNOWN"].iter().any(|family| may_be(&family)) {
+        return match [&b"TCP4 "[..], b"TCP6 ", b"UNKNOWN"].iter().any(may_be) {
             false => Err(BadProxyHeader::Malformed),
             true if bytes.len() < V1_BYTES_MAX => Ok(None),
             true => Err(BadProxyHeader::TooLong),

@@ -118,7 +118,7 @@ impl SimulatedWorker {
             address,
             shutdown: Cell::new(ShutdownRequest::Continue),
             bound_site: RefCell::new(bound),
-            datagram_sessions: Default::default(),
+            datagram_sessions: RefCell::default(),
         });
         let flag = || {
             let flag = Arc::new(Flag::default());

@@ -121,12 +121,11 @@ pub struct BoundSite {
 
 impl BoundSite {
     pub(crate) fn new(site: &Arc<Site>, address: &ListenAddress) -> Option<Self> {
-        let (site, listen) = match site.listen_index(address) {
-            Some(listen) => (site, listen),
-            None => {
-                let stream = site.stream()?;
-                (stream, stream.listen_index(address)?)
-            }
+        let (site, listen) = if let Some(listen) = site.listen_index(address) {
+            (site, listen)
+        } else {
+            let stream = site.stream()?;
+            (stream, stream.listen_index(address)?)
         };
         let listens = &site.config().http.listens;
         let particular = listens.iter().enumerate().filter_map(|(index, other)| {

@@ -61,7 +61,7 @@ fn cookie(d: &Directive<'_>, words: &[Word]) -> Result<CookieSettings, Fault> {
             ("httponly", "") => cookie.is_http_only = true,
             ("secure", "") => cookie.is_secure = true,
             ("samesite", said @ ("strict" | "lax" | "none")) => {
-                cookie.same_site = Some(said.into())
+                cookie.same_site = Some(said.into());
             }
             _ => return Err(invalid(word)),
         }
@@ -78,17 +78,16 @@ fn learn(d: &Directive<'_>, words: &[Word], s: &Scope<'_>) -> Result<Sticky, Fau
         match name {
             "create" => {
                 let template = d.template_of(word, said.as_bytes(), s)?;
-                match template.parts.as_slice() {
-                    [
-                        Part::Variable(Variable::Upstream(
-                            variable @ (UpstreamVariable::Cookie(_) | UpstreamVariable::Http(_)),
-                        )),
-                    ] => create.push(variable.clone()),
-                    _ => {
-                        let help = "$upstream_cookie_NAME or $upstream_http_NAME".to_owned();
-                        return Err(invalid(word).help(help));
-                    }
-                }
+                let [
+                    Part::Variable(Variable::Upstream(
+                        variable @ (UpstreamVariable::Cookie(_) | UpstreamVariable::Http(_)),
+                    )),
+                ] = template.parts.as_slice()
+                else {
+                    let help = "$upstream_cookie_NAME or $upstream_http_NAME".to_owned();
+                    return Err(invalid(word).help(help));
+                };
+                create.push(variable.clone());
             }
             "lookup" => lookup.push(d.template_of(word, said.as_bytes(), s)?),
             "zone" => {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Context, HTTP, Row, STREAM, UPSTREAM, UPSTREAMS, active, block, set};
+use super::{Context, HTTP, Row, STREAM, UPSTREAM, UPSTREAMS, active, block, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{UpstreamGroup, UpstreamPlace, UpstreamServer};
 use crate::value;
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         "name [size]",
         "",
         "What is known about the servers of a group is shared by all workers anyhow; `health_check` needs it, as in nginx",
-        |l, _, _| change(l, |group| group.has_zone = true),
+        nothing,
     ),
     active(
         "least_conn",

@@ -26,8 +26,6 @@ pub struct UpstreamGroup {
     pub name: String,
     /// Whether it is an `upstream` block: then a `proxy_pass` with variables may name it.
     pub is_declared: bool,
-    /// `zone`
-    pub has_zone: bool,
     /// Its servers, in the order of the file.
     pub servers: Vec<UpstreamServer>,
     /// How one is chosen.
@@ -48,7 +46,6 @@ impl UpstreamGroup {
         Self {
             name: name.to_owned(),
             is_declared: false,
-            has_zone: false,
             servers: vec![UpstreamServer {
                 peer: PeerSettings::new(name),
                 place,

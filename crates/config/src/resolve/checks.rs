@@ -23,24 +23,24 @@ impl Walk<'_> {
             let message = format!("\"health_check\" needs an \"upstream\": \"{name}\" is none");
             return self.error(span, message);
         }
-        if !group.has_zone {
+        if !self.scope.zoned.contains(&name) {
             let message = format!("no shared memory zone in upstream \"{name}\"");
             let report = Report::error(self.scope.files, span, message);
             let help = "say \"zone name size;\" in it: its state is shared by all workers";
             return self.scope.reports.push(report.help(help.to_owned()));
         }
-        let rules = match &wish.rules {
-            None => Arc::default(),
-            Some(wanted) => match health::find(&self.scope.matches, wanted) {
-                Some(rules) => rules,
-                None => {
-                    let known = self.scope.matches.iter().map(|rules| &*rules.name);
-                    let help = did_you_mean(wanted, known);
-                    let message = format!("there is no \"match\" \"{wanted}\"");
-                    let report = Report::error(self.scope.files, span, message);
-                    return self.scope.reports.push(report.help(help));
-                }
-            },
+        let wanted = wish.rules.as_deref();
+        let found = wanted.map_or_else(
+            || Some(Arc::default()),
+            |wanted| health::find(&self.scope.matches, wanted),
+        );
+        let Some(rules) = found else {
+            let wanted = wanted.unwrap_or_default();
+            let known = self.scope.matches.iter().map(|rules| &*rules.name);
+            let help = did_you_mean(wanted, known);
+            let message = format!("there is no \"match\" \"{wanted}\"");
+            let report = Report::error(self.scope.files, span, message);
+            return self.scope.reports.push(report.help(help));
         };
         self.http.health_checks.push(HealthCheck {
             group: to.group,

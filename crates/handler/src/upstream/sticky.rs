@@ -59,7 +59,7 @@ impl Sticky {
         &self,
         had: &[u8],
         peer: &PeerSettings,
-        head: &ResponseHead,
+        answer: &ResponseHead,
         out: &mut Fields,
         now: Moment,
         wall_secs: i64,
@@ -85,13 +85,13 @@ impl Sticky {
                 for variable in create {
                     let session = match variable {
                         UpstreamVariable::Cookie(name) => {
-                            let made = head.fields.all(b"set-cookie");
+                            let made = answer.fields.all(b"set-cookie");
                             let first = made.map(|value| {
                                 value.split(|byte| *byte == b';').next().unwrap_or_default()
                             });
                             cookie(first, name.as_bytes())
                         }
-                        UpstreamVariable::Http(name) => head.fields.get(name),
+                        UpstreamVariable::Http(name) => answer.fields.get(name),
                         _ => None,
                     };
                     if let Some(session) = session {

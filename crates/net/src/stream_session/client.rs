@@ -63,7 +63,6 @@ pub(crate) struct DatagramClient {
 
 /// The client's side of a session.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are connections")]
 pub(crate) enum Client {
     Stream(Stream),
     Datagrams(DatagramClient),

@@ -64,10 +64,9 @@ fn message(mut bytes: &[u8]) -> Result<Vec<u8>, Hello> {
             }
         }
         match bytes {
-            [] => return Err(Hello::NotYet),
-            [first] if first & 0x80 != 0 => return Err(Hello::NotYet),
-            [first, _] if first & 0x80 != 0 => return Err(Hello::NotYet),
-            [first, _, CLIENT_HELLO, ..] if first & 0x80 != 0 => return Err(Hello::NotYet),
+            [first] | [first, _] | [first, _, CLIENT_HELLO, ..] if first & 0x80 != 0 => {
+                return Err(Hello::NotYet);
+            }
             [kind, ..] if *kind != HANDSHAKE => return Err(Hello::Other),
             [_, major, ..] if *major != 3 => return Err(Hello::Other),
             [_, _, _, high, low, rest @ ..] => {

@@ -1,13 +1,12 @@
 //! Active checks: a server that dies is left before a request finds out, and asked again when it is back.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use sekisho_testkit::{Server, Tree, eventually, run};
+use sekisho_testkit::{Server, Stopwatch, Tree, eventually, run};
 use serde_json::Value;
 
 use crate::common::{BINARY, LONG, http};
@@ -32,37 +31,33 @@ impl Mortal {
     }
 
     fn live(&mut self, listener: TcpListener) {
-        listener.set_nonblocking(true).expect("it can be set");
         let (stop, checks, body) = (Arc::clone(&self.stop), Arc::clone(&self.checks), self.body);
         stop.store(false, Ordering::SeqCst);
         self.thread = Some(std::thread::spawn(move || {
-            while !stop.load(Ordering::SeqCst) {
-                match listener.accept() {
-                    Ok((mut stream, _)) => {
-                        stream.set_nonblocking(false).expect("it can be set");
-                        stream.set_read_timeout(Some(LONG)).expect("it can be set");
-                        let mut head = [0; 4096];
-                        let count = stream.read(&mut head).unwrap_or(0);
-                        if head[..count].starts_with(b"GET /health ") {
-                            checks.fetch_add(1, Ordering::SeqCst);
-                        }
-                        let answer = format!(
-                            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-State: fine\r\nConnection: close\r\n\r\n{body}",
-                            body.len()
-                        );
-                        let _ = stream.write_all(answer.as_bytes());
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        std::thread::sleep(Duration::from_millis(2));
-                    }
-                    Err(_) => return,
+            for stream in listener.incoming() {
+                if stop.load(Ordering::SeqCst) {
+                    return;
                 }
+                let Ok(mut stream) = stream else { return };
+                stream.set_read_timeout(Some(LONG)).expect("it can be set");
+                let mut head = [0; 4096];
+                let count = stream.read(&mut head).unwrap_or(0);
+                if head[..count].starts_with(b"GET /health ") {
+                    checks.fetch_add(1, Ordering::SeqCst);
+                }
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-State: fine\r\nConnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = stream.write_all(answer.as_bytes());
             }
         }));
     }
 
     fn die(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
+        // It waits for the next connection.
+        drop(TcpStream::connect(self.address).expect("it lives"));
         self.thread.take().expect("it lives").join().expect("it ends");
     }
 
@@ -136,7 +131,7 @@ fn checks_are_made_once_for_all_workers() {
     ));
     let config = config.replace("worker_processes 1;", "worker_processes 4;");
     let _server = Server::start_in(Tree::new(), BINARY, &config);
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let count = || a.checks.load(Ordering::SeqCst);
     eventually("some checks", LONG, || count() >= 5);
     let (made, elapsed) = (count(), begun.elapsed());

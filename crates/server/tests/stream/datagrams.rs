@@ -14,7 +14,7 @@ fn answering(count: usize) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let address = socket.local_addr().expect("it has an address");
     std::thread::spawn(move || {
-        let mut buffer = [0; 1 << 16];
+        let mut buffer = vec![0; 1 << 16];
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
             for at in 0..count {
                 let text = [from.port().to_string().as_bytes(), b" ", &buffer[..length]].concat();
@@ -39,7 +39,7 @@ fn client() -> UdpSocket {
 }
 
 fn receive(socket: &UdpSocket) -> String {
-    let mut buffer = [0; 1 << 16];
+    let mut buffer = vec![0; 1 << 16];
     let (count, _) = socket.recv_from(&mut buffer).expect("an answer comes");
     String::from_utf8_lossy(&buffer[..count]).into_owned()
 }

@@ -68,7 +68,7 @@ impl Backend {
         Self::start(move |mut stream| {
             // A client that is gone has no use for it.
             let _ = stream.write_all(greeting.as_bytes());
-            let mut buffer = [0; 1 << 16];
+            let mut buffer = vec![0; 1 << 16];
             while let Ok(count) = stream.read(&mut buffer)
                 && count > 0
                 && stream.write_all(&buffer[..count]).is_ok()

@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sekisho_testkit::{Client, eventually};
+use sekisho_testkit::{Client, Stopwatch, eventually};
 
 use crate::common::{LONG, pattern};
 use crate::{Backend, serve};
@@ -91,7 +91,7 @@ fn a_silent_session_ends_at_its_deadline() {
         backend.address
     ));
     let mut client = server.connect();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     for _ in 0..4 {
         client.send("x");
         assert_eq!(client.read_bytes(1), b"x");
@@ -116,7 +116,7 @@ fn rates_hold_bytes_back() {
         "server {{ listen 127.0.0.1:{{port}}; proxy_pass {}; proxy_download_rate 1000; }}",
         backend.address
     ));
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let mut client = server.connect();
     assert_eq!(client.read_bytes(3000).len(), 3000);
     let took = begun.elapsed();
@@ -184,7 +184,7 @@ fn who_the_client_is_may_be_said_and_heard() {
         backend.address
     ));
     let mut client = server.connect();
-    client.send("PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\nrest\n");
+    client.send("PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n");
     let port = server.address().port();
     let expected = format!("PROXY TCP4 192.0.2.7 127.0.0.1 1234 {port}\r");
     assert_eq!(String::from_utf8(client.read_to_close()).expect("text"), expected);
