@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sekisho_config::{BuiltIn, Level, ListenAddress};
-use sekisho_endpoint::control::Certificate;
+use sekisho_endpoint::control::{Certificate, PurgeCache, Purged};
 use sekisho_endpoint::{
     Authenticator, Budget, CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer,
     Policy, RequestId, Services, SessionSlots, ipc,
@@ -187,6 +187,25 @@ impl Host {
     /// How long the server has been running.
     pub(super) fn uptime(&self) -> Duration {
         self.clock.now().since(Moment::ZERO)
+    }
+
+    /// Deletes entries of caches.
+    pub(super) async fn purge(&self, wanted: PurgeCache) -> Purged {
+        let now = self.clock.now();
+        let caches: Vec<_> = {
+            let site = self.site.borrow();
+            let all = site.iter().flat_map(|site| site.caches());
+            let is_meant = |zone: &str| wanted.zone.is_empty() || wanted.zone == zone;
+            all.filter(|cache| is_meant(cache.name())).map(Arc::clone).collect()
+        };
+        let count = caches.len() as u64;
+        let purge = move || {
+            let key = Some(wanted.key.as_slice()).filter(|key| !key.is_empty());
+            caches.iter().filter_map(|cache| cache.purge(key, now).ok()).sum()
+        };
+        // Files are looked into: beside the loop.
+        let entries = tokio::task::spawn_blocking(purge).await.unwrap_or(0);
+        Purged { caches: count, entries }
     }
 
     /// The servers of all groups: the block, the group, the server, and what is known of it.

@@ -9,6 +9,7 @@ mod backend;
 mod balance;
 mod bodies;
 mod cache;
+mod cache_upkeep;
 mod dying;
 mod failures;
 mod gateways;
