@@ -32,6 +32,7 @@ mod stream;
 mod tls;
 mod unneeded;
 mod upstream;
+mod upstream_tls;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -278,6 +279,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Names", resolver::ROWS),
     ("Proxying", proxy::ROWS),
     ("Proxying: servers, time and buffers", forward::PROXY),
+    ("Proxying: TLS to servers", upstream_tls::PROXY),
     ("Proxying: caches", cache::PROXY),
     ("Proxying: caches and HEAD", cache::CONVERT_HEAD),
     ("FastCGI", gateway::FASTCGI),
@@ -288,6 +290,7 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("SCGI: caches", cache::SCGI),
     ("uwsgi", gateway::UWSGI),
     ("uwsgi: servers, time and buffers", forward::UWSGI),
+    ("uwsgi: TLS to servers", upstream_tls::UWSGI),
     ("uwsgi: caches", cache::UWSGI),
     ("TCP and UDP", stream::ROWS),
     ("Access", access::ROWS),

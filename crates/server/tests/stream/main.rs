@@ -7,6 +7,7 @@ mod common;
 mod balance;
 mod control;
 mod datagrams;
+mod gateway;
 mod peers;
 mod relay;
 mod secured;

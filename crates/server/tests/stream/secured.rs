@@ -9,7 +9,7 @@ use crate::common::{BINARY, LONG};
 use crate::{Backend, stream};
 
 /// A tree with a certificate for these names.
-fn certified(names: &[&str]) -> Tree {
+pub(crate) fn certified(names: &[&str]) -> Tree {
     let tree = Tree::new();
     for name in names {
         let (key, crt) = (tree.path(&format!("{name}.key")), tree.path(&format!("{name}.crt")));
