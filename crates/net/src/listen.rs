@@ -457,8 +457,12 @@ fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io
     if let Some(bytes) = options.sndbuf {
         socket.set_send_buffer_size(bytes as usize)?;
     }
-    if matches!(address, ListenAddress::Udp(_)) {
-        return Ok(());
+    if let ListenAddress::Udp(at) = address {
+        // Answers leave from the address that a client has asked.
+        return match at.ip().is_unspecified() {
+            true => sekisho_sys::tell_destination(socket, at.is_ipv6()),
+            false => Ok(()),
+        };
     }
     socket.listen(options.backlog.unwrap_or(BACKLOG).min(i32::MAX as u32) as i32)
 }

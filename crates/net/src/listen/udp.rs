@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use rustix::net::{RecvFlags, SendFlags};
 use sekisho_config::ListenAddress;
 use tokio::io::Interest;
 
@@ -20,22 +19,22 @@ const DATAGRAM_BYTES: usize = 64 << 10;
 const BATCH: u32 = 64;
 
 impl Acceptor {
-    /// Sends a datagram; one that cannot leave now is lost, as on the way.
-    pub(crate) fn send_to(&self, bytes: &[u8], to: SocketAddr, _from: Option<IpAddr>) {
+    /// Sends a datagram from the address that the client knows; one that cannot leave now is lost, as on the way.
+    pub(crate) fn send_to(&self, bytes: &[u8], to: SocketAddr, from: Option<IpAddr>) {
         if let Ok(socket) = self.registered() {
-            let _ = rustix::net::sendto(socket, bytes, SendFlags::DONTWAIT, &to);
+            let _ = sekisho_sys::send_datagram(socket, bytes, to, from);
         }
     }
 
-    async fn receive(&self, into: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
+    async fn receive(&self, into: &mut [u8]) -> io::Result<Datagram> {
         let socket = self.registered()?;
-        let receive = || {
-            let (count, _, from) = rustix::net::recvfrom(socket, &mut *into, RecvFlags::DONTWAIT)?;
-            Ok((count, from.and_then(|from| SocketAddr::try_from(from).ok())))
-        };
+        let receive = || sekisho_sys::receive_datagram(socket, &mut *into);
         socket.async_io(Interest::READABLE, receive).await
     }
 }
+
+/// How long it is, where it came from, and where it came to, if that is told.
+type Datagram = (usize, Option<SocketAddr>, Option<IpAddr>);
 
 /// Takes datagrams at a listener for as long as it is open.
 pub(crate) async fn receive(
@@ -48,10 +47,11 @@ pub(crate) async fn receive(
     let mut batch = 0;
     loop {
         match acceptor.receive(&mut buffer).await {
-            Ok((count, Some(remote))) => {
-                hand_over(&worker, &listener_context, &acceptor, remote, &buffer[..count]);
+            Ok((count, Some(remote), local)) => {
+                let ends = (remote, local);
+                hand_over(&worker, &listener_context, &acceptor, ends, &buffer[..count]);
             }
-            Ok((_, None)) => {}
+            Ok((_, None, _)) => {}
             // What an earlier answer met on its way is told here, and concerns nobody else.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(error) => pause(&worker, &listener_context, &error.to_string()).await,
@@ -68,12 +68,12 @@ fn hand_over(
     worker: &Rc<Worker>,
     listener_context: &Rc<ListenerContext>,
     acceptor: &Rc<Acceptor>,
-    remote: SocketAddr,
+    (remote, told): (SocketAddr, Option<IpAddr>),
     datagram: &[u8],
 ) {
     let local = match listener_context.address {
         ListenAddress::Udp(address) if !address.ip().is_unspecified() => Some(address.ip()),
-        _ => None,
+        _ => told,
     };
     let key = (remote, local);
     let known = listener_context.datagram_sessions.borrow().get(&key).cloned();

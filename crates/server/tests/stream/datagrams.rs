@@ -73,6 +73,23 @@ fn datagrams_of_one_client_stay_together() {
     assert!(server.wait_exit(LONG).success(), "datagrams have no end, and a server has");
 }
 
+/// At a wildcard address, an answer leaves from where its question came to.
+#[test]
+fn answers_come_from_the_address_that_was_asked() {
+    let (backend, port) = (answering(1), free_port());
+    let server = serve(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; return x; }}
+         server {{ listen {port} udp; proxy_pass {backend}; }}"
+    ));
+    for to in ["127.0.0.1", "127.0.0.9"] {
+        let ours = client();
+        // One that is connected hears nobody else.
+        ours.connect((to, port)).expect("it can be named");
+        ours.send(b"q").expect("it leaves");
+        assert!(receive(&ours).ends_with("q 0"), "{}", server.log("error.log"));
+    }
+}
+
 /// `proxy_responses` ends a session with the last answer, `proxy_requests` begins a new one.
 #[test]
 fn the_number_of_datagrams_says_when_a_session_ends() {
