@@ -12,6 +12,7 @@ mod expires;
 mod file_ops;
 mod filters;
 mod heads;
+mod health;
 mod listing;
 mod logs;
 mod lookup;
@@ -19,6 +20,8 @@ mod privilege;
 mod real_ip;
 mod resolver;
 mod rewrite;
+mod sticky;
+mod stream;
 mod template;
 mod tls;
 mod upstream;
@@ -57,6 +60,7 @@ pub use filters::{
     UserIdMode,
 };
 pub use heads::{HeadLimits, Http2, KeepaliveDisable};
+pub use health::{HealthCheck, MatchRules};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
@@ -70,7 +74,11 @@ pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
-pub use template::{ConnectionState, Part, Template, TlsVariable, UpstreamVariable, Variable};
+pub use sticky::Sticky;
+pub use stream::StreamSettings;
+pub use template::{
+    ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
+};
 pub use tls::{Tls, TlsVersions, VerifyClient};
 pub use upstream::{
     CookieName, CookieRule, Destination, Family, Forward, Param, Pass, PassTo, Rename,
@@ -84,10 +92,25 @@ pub struct Config {
     pub main: Main,
     /// The `http` block; empty when there is none.
     pub http: Http,
+    /// The `stream` block as a configuration of its own: what `http` holds there are its servers, addresses, maps,
+    /// zones and groups. Each server has one location, its root, whose settings have [`Settings::stream`].
+    pub stream: Option<Arc<Config>>,
+}
+
+impl Config {
+    /// Every address that is listened on, of `http` and of `stream`.
+    pub fn listens(&self) -> impl Iterator<Item = &Listen> {
+        self.blocks().flat_map(|config| &config.http.listens)
+    }
+
+    /// This one, and the one of the `stream` block.
+    pub fn blocks(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.stream.as_deref())
+    }
 }
 
 /// Settings of the process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Main {
     /// `worker_processes`
     pub worker_processes: Workers,
@@ -160,6 +183,8 @@ pub struct Http {
     pub caches: Vec<CachePath>,
     /// The names that the configuration gives a meaning, for values that are not known before (`ssi`).
     pub names: Names,
+    /// `health_check`s
+    pub health_checks: Vec<HealthCheck>,
 }
 
 /// An index into [`Http::servers`].
@@ -224,6 +249,8 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
+    /// UDP over IPv4 or IPv6.
+    Udp(SocketAddr),
 }
 
 /// A `server` block.
@@ -342,6 +369,8 @@ pub struct Settings {
     pub file_ops: Option<Arc<FileOps>>,
     /// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` (a location's own): another server answers.
     pub pass: Option<Arc<Pass>>,
+    /// What a server of `stream` does; `None` in `http`.
+    pub stream: Option<Arc<StreamSettings>>,
     /// `resolver`, `resolver_timeout`: who is asked for names while the server runs.
     pub resolver: Arc<Resolver>,
     /// `status`, `stub_status`: the answer is how the server is.
