@@ -131,6 +131,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("allow_methods", "GET", I),
     ("autoindex_readme", "off", I),
     ("autoindex_archive", "zip", I),
+    ("autoindex_search", "on", I),
     ("autoindex_title", "Shared", I),
     ("upload_store", "/x", I),
     ("upload_conflict", "rename", I),
