@@ -17,6 +17,7 @@ mod spool;
 mod stream;
 mod task;
 mod tls;
+mod view;
 mod words;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -46,6 +47,7 @@ pub use pool::Pools;
 use task::{Stage, UpstreamTask};
 use tls::Secure;
 pub use tls::{UpstreamTlsConfigs, UpstreamTlsProblem};
+pub use view::ServerView;
 
 /// What a server is asked for.
 #[derive(Debug)]

@@ -222,7 +222,7 @@ impl Site {
     }
 
     /// Groups of servers that requests are passed to.
-    pub(crate) fn groups(&self) -> &[Arc<Group>] {
+    pub fn groups(&self) -> &[Arc<Group>] {
         &self.groups
     }
 

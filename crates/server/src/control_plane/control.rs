@@ -21,7 +21,7 @@ use super::ServerRequest;
 use super::host::{Host, shown_peer};
 use super::operators::REFUSAL;
 use super::worker_registry::millis;
-use super::{memory, metrics};
+use super::{memory, metrics, overview};
 
 /// Sessions are sent in records of about this size.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -101,6 +101,7 @@ impl Control {
                 let certificates = self.host.certificates();
                 Ok(control::CertificateList { certificates }.encode_to_vec())
             }
+            What::Overview(_) => Ok(overview::gather(&self.host).await.encode_to_vec()),
         }
     }
 

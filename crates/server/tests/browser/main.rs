@@ -413,6 +413,51 @@ fn a_person_looks_searches_and_selects() {
     assert_eq!(browser.eval(SAID), json!("2 entries deleted"));
 }
 
+/// O7: the status page fits a phone, in light and dark, and has no accessibility errors.
+#[test]
+fn the_status_page_fits_a_phone() {
+    if !have("chromium") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.file("root/a.txt", "a");
+    let server =
+        serve(tree, "location = /status { status page; } location /files/ { alias {root}/; }");
+    let mut client = server.connect();
+    for _ in 0..20 {
+        client.get("/a.txt");
+        client.get("/files/a.txt");
+    }
+    let mut browser = Browser::start();
+    for (width, is_mobile) in [(900, false), (360, true)] {
+        let size =
+            json!({ "width": width, "height": 640, "deviceScaleFactor": 1, "mobile": is_mobile });
+        browser.call("Emulation.setDeviceMetricsOverride", &size);
+        for scheme in ["light", "dark"] {
+            let media =
+                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+            browser.call("Emulation.setEmulatedMedia", &media);
+            browser.open(&server.url("/status"));
+            let is_fitting = "document.scrollingElement.scrollWidth <= innerWidth";
+            assert_eq!(browser.eval(is_fitting), json!(true), "{width}");
+            assert_eq!(browser.eval("document.querySelectorAll('svg polyline').length"), json!(3));
+            assert_good(&mut browser);
+            if width == 900 && scheme == "light" {
+                browser.picture("status");
+            }
+        }
+    }
+    // It renews itself, until it is paused.
+    browser.eval("window.mark = document.querySelector('main')");
+    browser.wait("document.querySelector('main') !== window.mark");
+    browser.eval("document.querySelector('header button').click()");
+    assert_eq!(
+        browser.eval("document.querySelector('header button').textContent"),
+        json!("Continue")
+    );
+    assert_good(&mut browser);
+}
+
 /// F4, F5: where forms are taken, a person uploads without a script, and with one more comfortably.
 #[test]
 fn a_plain_form_uploads_too() {
