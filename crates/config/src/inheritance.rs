@@ -268,7 +268,7 @@ fn every_setting_of_a_location_has_a_row() {
         assert!(!is_setting || is_elsewhere || is_listed, "{} has no row in ROWS", row.name);
     }
     for (name, ..) in ROWS {
-        assert!(!directive::by_name(name.as_bytes()).is_empty(), "{name} is no directive");
+        assert!(!directive::by_name(name.as_bytes()).is_empty(), "{name} is not a directive");
     }
 }
 

@@ -115,9 +115,9 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     let archive = archive_kind(call);
     let words = search_words(call);
     let found = name.as_deref().filter(|_| archive.is_none() && words.is_none());
-    let found =
-        found.and_then(|name| cache.find(name, call.file, call.root_bytes, settings, call.now));
-    if let Some(body) = found {
+    if let Some(body) =
+        found.and_then(|name| cache.find(name, call.file, call.root_bytes, settings, call.now))
+    {
         write_fields(&form, settings, fields);
         return Listed::Reply(Reply::of(status, Piece::Shared(body)));
     }

@@ -150,7 +150,7 @@ impl Trouble<'_> {
         }
         let Some(left_out) = worker.not_found.borrow_mut().admit(stamp.unix_secs) else { return };
         if left_out > 0 {
-            let message = format_args!("{left_out} lines like the next were left out");
+            let message = format_args!("{left_out} similar lines were left out before this one");
             logger.write(level, stamp, None, message);
         }
         let file = file.escape_ascii();

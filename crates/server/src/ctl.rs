@@ -102,7 +102,7 @@ struct Listing {
     /// Repeat every second
     #[arg(long)]
     watch: bool,
-    /// For programs: one JSON document (with --watch one a line)
+    /// Print JSON: one document (with --watch one per line)
     #[arg(long)]
     json: bool,
 }
@@ -114,7 +114,7 @@ enum SessionSubcommand {
         /// `:id`, or a label
         #[arg(required = true, value_name = "REF")]
         sessions: Vec<String>,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -200,8 +200,7 @@ impl From<CallError> for Failure {
             }
             CallError::Transport(why) => Self::NoServer(format!("the connection failed: {why}")),
             CallError::Broken(why) => Self::NoServer(format!(
-                "what answers there does not speak the native protocol ({why}): is it an address of the \
-                 endpoint block, and not one for shared memory (\"ipc\")?"
+                "the other side does not speak the native protocol ({why}): is this an address of the endpoint block, and not one for shared memory (\"ipc\")?"
             )),
             error => Self::Failed(error.to_string()),
         }
@@ -379,7 +378,7 @@ fn one_session(
             return Err(Failure::Ambiguous(text));
         }
         Finding::NothingRuns => {
-            let text = format!("session {reference} runs no such request");
+            let text = format!("session {reference} has no such request");
             return Err(Failure::NothingRuns(text));
         }
     }
@@ -396,7 +395,7 @@ fn one_session(
             }
         }
         SessionSubcommand::Cancel { .. } => {
-            writeln!(out, "{}: {} told to cancel", names(), outcome.cancelled)?;
+            writeln!(out, "{}: {} cancelled", names(), outcome.cancelled)?;
         }
         SessionSubcommand::Shutdown { forceful, .. } => {
             let manner = if *forceful { "forceful" } else { "graceful" };

@@ -219,7 +219,7 @@ fn a_file_that_shrinks_breaks_a_tar_off_and_a_zip_tells_the_truth() {
         let parsed = Response::parse(&bytes, context);
         if kind == "tar" {
             assert!(parsed.is_err(), "an archive that lacks something looks whole");
-            let said = "is broken off: a file became shorter";
+            let said = "is incomplete and was cut off: a file became shorter";
             eventually("the log says so", LONG, || server.log("error.log").contains(said));
             continue;
         }

@@ -138,7 +138,7 @@ fn a_pid_file_that_names_an_ended_server_or_one_with_another_file_signals_nobody
     let stop = || run(BINARY, &["-s", "stop", "-c", &path], LONG);
     let finished = stop();
     assert_eq!(finished.code(), 1, "{finished:?}");
-    assert!(finished.stderr.contains("a server with another one"), "{finished:?}");
+    assert!(finished.stderr.contains("a server with another pid file"), "{finished:?}");
     assert_eq!(server.connect().get("/").text(), "one");
     // One that nobody has waited for still has its name.
     let mut ended = Command::new(BINARY).arg("-v").stdout(Stdio::null()).spawn().expect("started");

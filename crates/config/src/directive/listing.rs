@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether a folder without index is listed",
+        "Whether a folder without an index file is listed",
         |l, d, _| set(&mut l.settings.autoindex, d.flag()),
     ),
     active(

@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "1.0|1.1",
         "1.1",
-        "The version in which servers are asked",
+        "The HTTP version of requests to servers",
         |l, d, _| {
             l.forward(Family::Proxy).http_version = match &*d.arg(0).text {
                 b"1.0" => Version::Http10,
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "field value",
         "",
-        "A field of requests that are passed on, in place of the client's; an empty value takes it away",
+        "A field of passed requests that replaces the client's; an empty value removes it",
         |l, d, s| {
             let name: Box<str> = d.text(d.arg(0))?.into();
             let value = d.template(d.arg(1), s)?;
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "method",
         "",
-        "The method in which servers are asked, in place of the client's",
+        "The method of passed requests, in place of the client's",
         |l, d, s| {
             l.forward(Family::Proxy).method = Some(d.template(d.arg(0), s)?);
             Ok(())
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "value",
         "",
-        "The body of requests that are passed on, in place of the client's",
+        "The body of passed requests, in place of the client's",
         |l, d, s| {
             l.forward(Family::Proxy).set_body = Some(d.template(d.arg(0), s)?);
             Ok(())
@@ -113,18 +113,18 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|cookie [flag] ...",
         "",
-        "Flags that cookies have or do not have: `secure`, `httponly`, `samesite=…`, each with `no` before it to take it away",
+        "Flags that are added to cookies: `secure`, `httponly`, `samesite=…`, or removed with `no` before the name",
         cookie_flags,
     )
     .repeated(),
-    silent("proxy_headers_hash_max_size", LEVELS, "size", "Tables grow as they must"),
-    silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as they must"),
+    silent("proxy_headers_hash_max_size", LEVELS, "size", "Tables grow as needed"),
+    silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as needed"),
     active(
         "proxy_ssl_server_name",
         LEVELS,
         "on|off",
         "off",
-        "Whether a server is told in the handshake by which name it is asked (SNI)",
+        "Whether the name of the server is sent in the handshake (SNI)",
         |l, d, _| set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).sends_name, d.flag()),
     ),
     active(
@@ -132,7 +132,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "name",
         "",
-        "The name that the certificate of a server must have; that in `proxy_pass` where it is not said",
+        "The name that the certificate of a server must have; by default the one in `proxy_pass`",
         |l, d, _| {
             let word = d.arg(0);
             if word.text.contains(&b'$') {
@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether the certificate of a server must be one that is trusted",
+        "Whether the certificate of a server is verified",
         |l, d, _| set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).verify, d.flag()),
     ),
     active(
@@ -155,7 +155,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "file",
         "",
-        "Whose certificates are trusted",
+        "The certificates of trusted authorities",
         |l, d, s| {
             let path = s.path_beside_main(&d.arg(0).text);
             Arc::make_mut(&mut l.forward(Family::Proxy).tls).trusted = Some(path);
@@ -167,7 +167,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "file",
         "",
-        "The certificate that servers know this one by",
+        "The client certificate for servers",
         |l, d, s| {
             let path = s.path_beside_main(&d.arg(0).text);
             Arc::make_mut(&mut l.forward(Family::Proxy).tls).certificate = Some(path);
@@ -191,14 +191,14 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "on",
-        "Whether handshakes with a server build on earlier ones",
+        "Whether TLS sessions with servers are resumed",
         |l, d, _| {
             set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).reuses_sessions, d.flag())
         },
     ),
-    silent("proxy_ssl_protocols", LEVELS, "version ...", "TLS 1.2 and 1.3 are spoken"),
-    silent("proxy_ssl_ciphers", LEVELS, "ciphers", "Only ciphers that are sound are used"),
-    silent("proxy_ssl_verify_depth", LEVELS, "number", "Chains have the length that they need"),
+    silent("proxy_ssl_protocols", LEVELS, "version ...", "TLS 1.2 and 1.3 are supported"),
+    silent("proxy_ssl_ciphers", LEVELS, "ciphers", "Only secure cipher suites are used"),
+    silent("proxy_ssl_verify_depth", LEVELS, "number", "The length of chains is not limited"),
     silent("proxy_ssl_conf_command", LEVELS, "name value", "OpenSSL is not used"),
 ];
 

@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "version ...",
         "TLSv1.2 TLSv1.3",
-        "The versions that are spoken: `TLSv1.2`, `TLSv1.3`; older ones do not exist here",
+        "The supported versions: `TLSv1.2`, `TLSv1.3`; older ones are not supported",
         protocols,
     ),
     active(
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "curve",
         "auto",
-        "The groups of the key exchange, as OpenSSL calls them",
+        "The groups of the key exchange, by OpenSSL's names",
         curves,
     ),
     active(
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "on|off",
         "off",
-        "Whether our order of cipher suites counts, and not the client's",
+        "Whether the server's order of cipher suites is used, and not the client's",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).prefers_own_order, d.flag()),
     ),
     active(
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "off|none|builtin|shared [cache]",
         "none",
-        "Where sessions are kept that have no ticket; workers always share them",
+        "The cache for sessions without tickets; workers always share it",
         session_cache,
     ),
     active(
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "on|off",
         "on",
-        "Whether clients keep their sessions themselves",
+        "Whether session tickets are used",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).tickets, d.flag()),
     ),
     active(
@@ -167,7 +167,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "number",
         "1",
-        "How many authorities may stand between a client's certificate and one that is trusted",
+        "The maximum number of authorities between a client's certificate and a trusted one",
         |l, d, _| {
             let depth = d.number(0)?;
             let depth = u32::try_from(depth).map_err(|_| d.invalid(d.arg(0), "is too large"))?;
@@ -180,7 +180,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "file",
         "",
-        "The authorities that clients' certificates must come from (PEM); their names are sent to clients",
+        "The authorities of client certificates (PEM); their names are sent to clients",
         |l, d, s| {
             Arc::make_mut(&mut l.tls).client_certificate = Some(pem_path(d, s)?);
             Ok(())
@@ -191,7 +191,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "file",
         "",
-        "The same without sending their names",
+        "The authorities of client certificates (PEM); their names are not sent",
         |l, d, s| {
             Arc::make_mut(&mut l.tls).trusted_certificate = Some(pem_path(d, s)?);
             Ok(())
@@ -213,7 +213,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "on|off",
         "off",
-        "Refuses every handshake of this server: for names that no other has",
+        "Refuses every handshake of this server: for names that no other server has",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).rejects, d.flag()),
     ),
     active(
@@ -221,7 +221,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "size",
         "16k",
-        "How much of an answer one TLS record holds",
+        "The maximum size of a TLS record",
         |l, d, _| {
             // The format allows no more, and rustls no less.
             let size = d.small_size(0)?.clamp(512, 16 << 10);
@@ -260,8 +260,8 @@ pub(super) const ROWS: &[Row] = &[
         "OCSP responses are not fetched: use `ssl_stapling_file`",
     ),
     warned("ssl_stapling_verify", HTTP_SERVER, "on|off", "OCSP responses are sent as they are"),
-    warned("ssl_dhparam", HTTP_SERVER, "file", "there is no key exchange over finite fields"),
-    warned("ssl_engine", MAIN, "device", "keys are read from files"),
+    warned("ssl_dhparam", HTTP_SERVER, "file", "Key exchange over finite fields is not supported"),
+    warned("ssl_engine", MAIN, "device", "Not supported: keys are read from files"),
 ];
 
 /// A file beside the main one. Values that OpenSSL or variables would give are not supported.
@@ -297,7 +297,7 @@ fn protocols(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Res
             b"TLSv1.2" => versions.tls12 = true,
             b"TLSv1.3" => versions.tls13 = true,
             b"SSLv2" | b"SSLv3" | b"TLSv1" | b"TLSv1.1" => old = Some(word),
-            _ => return Err(d.invalid(word, "is no version of TLS")),
+            _ => return Err(d.invalid(word, "is not a version of TLS")),
         }
     }
     if let Some(word) = old {
@@ -317,10 +317,10 @@ fn ciphers(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Resul
     let chosen = cipher::tls12(d.text(word)?);
     if !chosen.unknown.is_empty() {
         let names = chosen.unknown.join(", ");
-        scope.warn(word.span, format!("cipher suites that do not exist here are ignored: {names}"));
+        scope.warn(word.span, format!("unsupported cipher suites are ignored: {names}"));
     }
     if chosen.suites.is_empty() {
-        scope.warn(word.span, "no cipher suite of TLS 1.2 is left: only TLS 1.3 is spoken");
+        scope.warn(word.span, "no cipher suite of TLS 1.2 is left: only TLS 1.3 is supported");
     }
     Arc::make_mut(&mut level.tls).ciphers = Some(chosen.suites);
     Ok(())
@@ -338,11 +338,10 @@ fn conf_command(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> 
     let chosen = cipher::tls13(d.text(value)?);
     if !chosen.unknown.is_empty() {
         let names = chosen.unknown.join(", ");
-        scope
-            .warn(value.span, format!("cipher suites that do not exist here are ignored: {names}"));
+        scope.warn(value.span, format!("unsupported cipher suites are ignored: {names}"));
     }
     if chosen.suites.is_empty() {
-        return Err(d.invalid(value, "names no cipher suite of TLS 1.3"));
+        return Err(d.invalid(value, "has no cipher suite of TLS 1.3"));
     }
     Arc::make_mut(&mut level.tls).suites = Some(chosen.suites);
     Ok(())
@@ -356,10 +355,10 @@ fn curves(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Result
         let chosen = cipher::groups(d.text(word)?);
         if !chosen.unknown.is_empty() {
             let names = chosen.unknown.join(", ");
-            scope.warn(word.span, format!("groups that do not exist here are ignored: {names}"));
+            scope.warn(word.span, format!("unsupported groups are ignored: {names}"));
         }
         if chosen.suites.is_empty() {
-            return Err(d.invalid(word, "names no group that exists here"));
+            return Err(d.invalid(word, "has no supported group"));
         }
         Some(chosen.suites)
     };

@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAM,
         "name [size]",
         "",
-        "Accepted: what is known about the servers of a group is shared by all workers anyhow",
+        "Accepted: the state of a group is always shared by all workers",
         |_, _, _| Ok(()),
     ),
     active(
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAM,
         "",
         "",
-        "The server with the fewest requests in work is asked",
+        "Chooses the server with the fewest running requests",
         |l, d, _| choose(l, d, Method::LeastConnections),
     ),
     active(
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAM,
         "",
         "",
-        "The address of the client says which server is asked",
+        "Chooses the server by the client's address",
         |l, d, _| choose(l, d, Method::IpHash),
     ),
     active(
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAM,
         "key [consistent]",
         "",
-        "A key says which server is asked; `consistent` is ketama, as nginx places keys",
+        "Chooses the server by a key; `consistent` is ketama, as in nginx",
         |l, d, s| {
             let method = match d.args().get(1) {
                 None => Method::Hash,
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAM,
         "[two] [method]",
         "",
-        "A random server is asked; with `two` the better of two, by `least_conn`",
+        "Chooses a random server; with `two` the better of two, by `least_conn`",
         |l, d, _| {
             let words: Vec<&[u8]> = d.args().iter().map(|word| &*word.text).collect();
             let method = match words.as_slice() {

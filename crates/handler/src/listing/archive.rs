@@ -258,7 +258,7 @@ impl ArchiveTask {
     fn break_off(&self, why: &str) -> ArchiveStage {
         let place = &self.walk.place;
         let file = place.file.escape_ascii();
-        let message = format_args!("archive of \"{file}\" is broken off: {why}");
+        let message = format_args!("archive of \"{file}\" is incomplete and was cut off: {why}");
         place.context.report(Level::Error, message);
         ArchiveStage::Broken
     }

@@ -17,7 +17,7 @@ use crate::file_cache;
 const DEPTH_MAX: usize = 64;
 const ENTRIES_MAX: usize = 200_000;
 const TOO_MANY: &str = "there are too many files";
-pub(super) const OVER_BUDGET: &str = "listings and archives hold as much memory as they may";
+pub(super) const OVER_BUDGET: &str = "listings and archives have reached their memory limit";
 /// How long the names of folders that are still to be read may be together.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// So many of the names that could not be read are kept for the list at the end of the archive.
@@ -169,7 +169,7 @@ impl Walk {
             Ok(Some(entry)) => entry,
             Ok(None) if is_cut => return Step::Failed(TOO_MANY),
             Ok(None) => return Step::Worked,
-            Err(_) => return Step::Failed("a file cannot be looked at"),
+            Err(_) => return Step::Failed("the status of a file cannot be read"),
         };
         let mut below = [&self.folder, name].concat();
         self.count += 1;
@@ -191,7 +191,7 @@ impl Walk {
             }
             self.waiting_bytes += below.len();
             if depth > DEPTH_MAX {
-                return Step::Failed("folders lie too deep in each other");
+                return Step::Failed("folders are nested too deeply");
             }
             if self.waiting_bytes > WAITING_BYTES_MAX {
                 return Step::Failed(TOO_MANY);

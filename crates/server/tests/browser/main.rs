@@ -458,6 +458,33 @@ fn the_status_page_fits_a_phone() {
     assert_good(&mut browser);
 }
 
+/// The documents as a site: every page is built, the search finds something, and axe finds no error.
+#[test]
+fn the_site_of_the_documents_is_accessible() {
+    if !have("chromium") || !have("mdbook") {
+        return;
+    }
+    let tree = Tree::new();
+    let root = tree.folder("root").display().to_string();
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let built = run("mdbook", &["build", "--dest-dir", &root, repository], common::LONG);
+    assert_eq!(built.code(), 0, "{}", built.stderr);
+    let server = serve(tree, "");
+    let mut browser = Browser::start();
+    for scheme in ["light", "dark"] {
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        browser.call("Emulation.setEmulatedMedia", &media);
+        for page in ["index", "php", "metrics", "troubleshooting", "control"] {
+            browser.open(&server.url(&format!("/{page}.html")));
+            assert_eq!(browser.accessibility_errors(), Vec::<String>::new(), "{page}, {scheme}");
+        }
+    }
+    browser.open(&server.url("/index.html?search=limit_req"));
+    browser.wait(
+        "document.querySelectorAll('#mdbook-searchresults li, #searchresults li').length > 0",
+    );
+}
+
 /// F4, F5: where forms are taken, a person uploads without a script, and with one more comfortably.
 #[test]
 fn a_plain_form_uploads_too() {

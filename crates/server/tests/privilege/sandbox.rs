@@ -38,7 +38,7 @@ fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     assert_eq!(client.get("/a.txt").text(), "hello");
     assert_eq!(client.get("/out").status, 403);
     eventually("the hint", LONG, || {
-        server.log("error.log").contains("(or it lies outside the sandbox)")
+        server.log("error.log").contains("(or it is outside the sandbox)")
     });
     assert_eq!(client.get("/folder/key").status, 403);
     assert_eq!(client.get("/folder/").status, 403);
