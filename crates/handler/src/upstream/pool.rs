@@ -13,6 +13,7 @@ use sekisho_upstream::keepalive::{self, Usage};
 
 use super::engine::Engine;
 use super::group::Group;
+use super::plan::Plan;
 use super::resolve::{HostNames, Names};
 use super::stream::Stream;
 
@@ -70,6 +71,7 @@ pub struct Pools {
     groups: RefCell<HashMap<PoolKey, GroupPool>>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     work: RefCell<Vec<Box<Work>>>,
+    plans: RefCell<Vec<Plan>>,
     names: RefCell<HostNames>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
@@ -81,6 +83,7 @@ impl Pools {
         Rc::new(Self {
             groups: RefCell::default(),
             work: RefCell::default(),
+            plans: RefCell::default(),
             names: RefCell::default(),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
@@ -121,6 +124,18 @@ impl Pools {
         if kept.len() < WORK_MAX && bytes <= KEEP_BYTES {
             work.clear();
             kept.push(work);
+        }
+    }
+
+    pub(super) fn borrow_plan(&self) -> Plan {
+        self.plans.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back_plan(&self, mut plan: Plan) {
+        let mut kept = self.plans.borrow_mut();
+        if kept.len() < WORK_MAX && plan.capacity() <= KEEP_BYTES {
+            plan.clear();
+            kept.push(plan);
         }
     }
 
