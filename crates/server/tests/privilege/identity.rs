@@ -137,7 +137,7 @@ fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
         assert_eq!(kept & (1 << given_up), 0, "capability {given_up} of {kept:x}");
     }
     assert_ne!(kept & (1 << 1), 0, "the files of all can be read");
-    eventually("the warning", LONG, || server.log("error.log").contains("the server is root"));
+    eventually("the warning", LONG, || server.log("error.log").contains("the server runs as root"));
 }
 
 /// O8, C13, V45: who the server is changes by a restart alone, and until then root runs no programs.
@@ -286,7 +286,7 @@ fn a_test_of_the_configuration_looks_at_logs_programs_and_includes_as_the_user()
         (format!("user \"nobody\" cannot write to \"{dir}/old.log\": the log"), 5),
         (format!("user \"nobody\" cannot read \"{dir}/more.conf\": a reload will fail"), 7),
         (format!("user \"nobody\" cannot run \"{dir}/tool\""), 9),
-        ("\"/usr/bin/no-such\" is not there".to_owned(), 10),
+        ("\"/usr/bin/no-such\" does not exist".to_owned(), 10),
     ] {
         let report = said.split("warning: ").find(|report| report.starts_with(&message));
         let place = format!("x.conf:{line}:");

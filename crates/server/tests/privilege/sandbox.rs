@@ -68,7 +68,7 @@ fn a_root_that_begins_with_a_variable_is_warned_of_and_the_places_are_told() {
         1 + whole.lines().take_while(|it| !it.contains("/$host")).count()
     );
     let is_told = |said: &str| {
-        said.contains("\"root\" has a variable right behind the first slash")
+        said.contains("\"root\" has a variable right after the first slash")
             && said.contains(&place)
     };
     let tested = run(BINARY, &["-t", "-c", &path], LONG);
