@@ -328,7 +328,7 @@ fn files_of_the_old_process_go_only_when_it_does() {
         assert!(!new.exists());
     };
     let child = take_over_from_us(&tree, "");
-    eventually("the error is told", LONG, || log().contains("was not told"));
+    eventually("the error is told", LONG, || log().contains("could not be notified"));
     UnixStream::connect(&new).expect("it serves all the same");
     assert!(old.exists(), "the old process may still be there");
     end(child);
