@@ -24,9 +24,9 @@ export PATH="$work/bin:/usr/sbin:/sbin:$PATH" HOME=/home/kim LANG=C.UTF-8
 mkdir -p /home/kim/public /etc/sekisho/conf.d /var/log/sekisho /usr/share/sekisho 2>/dev/null
 echo hello > /home/kim/public/hello.txt
 echo '127.0.0.1 localhost machine' > /etc/hosts
-names='example.org www.example.org app.example.org data.example.org api.example.org php.example.org cgi.example.org git.example.org
-    dav.example.org files.example.org members.example.org links.example.org logs.example.org app.internal app app2 internal.example.org
-    old.example.org secure.example.org cache.example.org'
+# Every host that the page names is this machine.
+names="localhost app $(grep -ohE '[a-z0-9-]+(\.[a-z0-9-]+)*\.(com|org|net|internal|example|test)\b' "$work/page/page.sh" | sort -u)
+    $(grep -ohE 'https?://[a-z][a-z0-9.-]+' "$work/page/page.sh" | sed 's,.*//,,' | sort -u)"
 for name in $names; do echo "127.0.0.1 $name" >> /etc/hosts; done
 echo "$(hostname) 127.0.0.1" >> /etc/hosts
 id sekisho >/dev/null 2>&1 || useradd --system --no-create-home sekisho || cannot "useradd"
@@ -109,6 +109,7 @@ test_snippet() {
         'events {} http { server { listen 443 ssl; ssl_certificate example.org.pem; ssl_certificate_key example.org.key; %s } }' \
         'events {} http { upstream app { server 127.0.0.1:3000; } server { listen 80; %s } }' \
         'events {} http { upstream app { server 127.0.0.1:3000; } server { listen 80; location /here/ { %s } } }' \
+        'events {} http { proxy_cache_path /var/cache/files keys_zone=files:1m; server { listen 80; %s } }' \
         '%s events {} http { server { listen 127.0.0.1:80; } }' \
         'events {} http { limit_req_zone $binary_remote_addr zone=clients:1m rate=1r/s; %s }'; do
         { echo "pid off; error_log stderr;"; printf "$context" "
