@@ -114,9 +114,9 @@ class Client:
         if self._end:
             raise self._end
         if len(body) > self.frame_bytes_max:
-            raise Failed(Code.RESOURCE_LIMIT_REACHED, "the request is longer than it may be")
+            raise Failed(Code.RESOURCE_LIMIT_REACHED, "the request is too long")
         if len(self._calls) >= min(self.requests_max, 1 << 16):
-            raise Failed(Code.RESOURCE_LIMIT_REACHED, "as many requests run as may run")
+            raise Failed(Code.RESOURCE_LIMIT_REACHED, "the maximum number of running requests is reached")
         while self._next_slot in self._calls:
             self._next_slot = (self._next_slot + 1) % (1 << 16)
         slot = self._next_slot

@@ -161,6 +161,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("allow_methods", "GET", I),
     ("autoindex_readme", "off", I),
     ("autoindex_archive", "zip", I),
+    ("autoindex_search", "on", I),
     ("autoindex_title", "Shared", I),
     ("upload_store", "/x", I),
     ("upload_conflict", "rename", I),
@@ -294,7 +295,7 @@ fn every_setting_of_a_location_has_a_row() {
         assert!(!is_setting || is_elsewhere || is_listed, "{} has no row in ROWS", row.name);
     }
     for (name, ..) in ROWS {
-        assert!(!directive::by_name(name.as_bytes()).is_empty(), "{name} is no directive");
+        assert!(!directive::by_name(name.as_bytes()).is_empty(), "{name} is not a directive");
     }
 }
 

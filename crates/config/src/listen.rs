@@ -118,7 +118,7 @@ fn split(text: &str) -> Result<(&str, std::ops::RangeInclusive<u16>), String> {
     }
     if let Some((host, port)) = text.rsplit_once(':') {
         if host.contains(':') {
-            return Err("an IPv6 address must stand in brackets".to_owned());
+            return Err("an IPv6 address must be in brackets".to_owned());
         }
         return if host.is_empty() { Err("no host".to_owned()) } else { Ok((host, ports(port)?)) };
     }
@@ -290,7 +290,7 @@ mod tests {
             ("1.2.3.4:", "0: invalid port \"\""),
             ("1.2.3", "0: invalid address \"1.2.3\""),
             ("1.2.3.4.5:80", "0: invalid address \"1.2.3.4.5\""),
-            ("::1", "0: an IPv6 address must stand in brackets"),
+            ("::1", "0: an IPv6 address must be in brackets"),
             ("[::1", "0: missing \"]\" in the address"),
             ("[::1]80", "0: invalid port \"80\""),
             ("[1.2.3.4]:80", "0: invalid IPv6 address \"1.2.3.4\""),

@@ -1,5 +1,5 @@
 //! What the machine has to say to a configuration that is right in itself: whether there is such a user, whether
-//! it is root, and whether programs would be run by root.
+//! it is root, and whether programs would run as root.
 
 use std::sync::Arc;
 
@@ -34,19 +34,19 @@ pub(crate) fn check(
         }
         if source.would_be_root(Some(user)) {
             let span = node.args.first().map(|word| word.span);
-            let report = Report::warning(&tree.files, span, "the server will be root");
-            found.push(report.help("name somebody with fewer rights".to_owned()));
+            let report = Report::warning(&tree.files, span, "the server will run as root");
+            found.push(report.help("name a user with fewer privileges".to_owned()));
         }
     }
     let user = config.main.user.as_ref().map(|(user, _)| user.as_str());
     if let (None, Some(problem)) = (user, source.cannot_become(DEFAULT_USER)) {
         let report = Report::error(&tree.files, None, problem);
-        found.push(report.help("say who the server is to be by \"user\"".to_owned()));
+        found.push(report.help("name the user of the server with \"user\"".to_owned()));
     }
     let has_programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
     if has_programs && !config.main.privilege.programs_as_root && source.would_be_root(user) {
-        let message = "programs would be run by root";
-        let help = "name somebody with fewer rights by \"user\", or say \"cgi_allow_root on;\"";
+        let message = "programs would run as root";
+        let help = "name another user with \"user\", or set \"cgi_allow_root on;\"";
         let span = first_run(&tree.nodes).map(|node| node.name.span);
         found.push(Report::error(&tree.files, span, message).help(help.to_owned()));
     }
@@ -140,7 +140,7 @@ mod tests {
             ("user root; http { server { cgi off; } }", &[]),
             (
                 "user root;\nhttp { server {\ncgi off; location / { cgi_pass /x; } } }",
-                &["/c:3: programs would be run by root"],
+                &["/c:3: programs would run as root"],
             ),
             ("user root; cgi_allow_root on; http { server { cgi on; } }", &[]),
         ] {
@@ -164,7 +164,7 @@ mod tests {
             let source = Asked(Memory::of("/c", text));
             let outcome = load(Path::new("/c"), &Options::new("/"), &source);
             let mut found = outcome.reports.iter().map(crate::Report::line);
-            let line = "[warn] the server will be root in /c:2";
+            let line = "[warn] the server will run as root in /c:2";
             assert_eq!(found.any(|found| found == line), is_warned, "{text}");
             assert!(outcome.config.is_some(), "a warning is no error");
         }

@@ -11,18 +11,21 @@ use crate::report::{Report, Severity};
 
 /// Directives that work and mean something else, and what. The reasons are in `docs/nginx.md`.
 const DIFFERENT: &[(&str, &str)] = &[
-    ("autoindex", "listings are pages of our own: whole names, sorting, a filter"),
+    ("autoindex", "listings are another page: whole names, sorting, a filter"),
     ("auth_basic_user_file", "passwords of the old DES crypt are refused"),
     (
         "dav_methods",
         "201 for a new target and 204 for a replaced one, as RFC 4918 has it; folders see upload_delete_directories",
     ),
     ("daemon", "the server stays in the foreground unless it says \"on\""),
-    ("keepalive_timeout", "where it is not said it is 10 s"),
+    ("keepalive_timeout", "the default is 10 s"),
     ("max_headers", "beyond it the answer is 431, not 400"),
     ("server_tokens", "the name in Server is sekisho"),
-    ("stub_status", "a connection counts from its first byte on"),
-    ("worker_shutdown_timeout", "it is for the end of the server; connections outlive a reload"),
+    ("stub_status", "a connection is counted from its first byte"),
+    (
+        "worker_shutdown_timeout",
+        "it applies to the shutdown of the server; connections survive a reload",
+    ),
 ];
 
 /// What takes the place of a missing directive, by how its name begins.
@@ -156,7 +159,7 @@ impl Migration {
                 "\nIt loads. Read what differs; the reasons are in docs/nginx.md.\n"
             }
             Readiness::Missing => {
-                "\nIt does not load until what is missing or wrong is taken out or replaced.\n"
+                "\nIt does not load until what is missing or wrong is removed or replaced.\n"
             }
         });
         out

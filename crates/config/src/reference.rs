@@ -13,8 +13,8 @@ pub fn markdown() -> String {
          The language is nginx's, and so are the meanings unless a line says otherwise. Directives marked *ours* \
          are not in nginx. Times take `ms`, `s`, `m`, `h`, `d`, `w`, `M`, `y` and combinations (`1h30m`); for a \
          deadline `0` and `off` mean none. Sizes take `k`, `m`, `g`.\n\n\
-         What stands at a level holds in the levels below it (`http`, `server`, `location`). Directives that may be \
-         repeated take the place of all that is inherited as soon as one of them stands at a level.\n",
+         A directive applies to its block and to all blocks in it (`http`, `server`, `location`), unless they set it again. \
+         Directives that may be repeated replace all inherited ones as soon as a block has one of them.\n",
     );
     for (title, rows) in GROUPS {
         _ = write!(out, "\n## {title}\n\n");
@@ -99,7 +99,7 @@ fn short(rows: &[Row], out: &mut String) {
     } else {
         "nginx has these, and ignoring them is harmless. Those marked *warns* are named in a warning.\n\n"
     });
-    out.push_str("| directive | |\n|---|---|\n");
+    out.push_str("| Directive | Description |\n|---|---|\n");
     for row in rows {
         let mark = if row.status == Status::Warned { " *(warns)*" } else { "" };
         _ = writeln!(out, "| `{}` | {}{mark} |", row.name, row.doc);

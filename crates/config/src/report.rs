@@ -301,7 +301,7 @@ impl Reports {
             self.list.push(Report::error(
                 &[],
                 None,
-                format!("more than {ERRORS_MAX} errors: the rest is not shown"),
+                format!("more than {ERRORS_MAX} errors: the others are not shown"),
             ));
         }
         self.list
@@ -407,7 +407,10 @@ error: unknown directive \"sendfil\"
         assert!(reports.is_full());
         let list = reports.finish();
         assert_eq!(list.len(), ERRORS_MAX + 1);
-        assert_eq!(list[ERRORS_MAX].line(), "[emerg] more than 100 errors: the rest is not shown");
+        assert_eq!(
+            list[ERRORS_MAX].line(),
+            "[emerg] more than 100 errors: the others are not shown"
+        );
     }
 
     #[test]

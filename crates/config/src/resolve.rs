@@ -92,7 +92,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     let has_endpoint = !scope.main.endpoint.listens.is_empty();
     let has_stream = stream.as_ref().is_some_and(|stream| !stream.listens.is_empty());
     if http.listens.is_empty() && !has_endpoint && !has_stream && !tree.is_cut {
-        let message = "there is no server: nobody is listened to";
+        let message = "nothing will listen: there is no \"server\" block";
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
@@ -161,7 +161,7 @@ impl Walk<'_> {
         let mut level = main.child(Context::Endpoint, LocationMatch::Server);
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
         if !level.says("listen") {
-            self.scope.warn(node.name.span, "this endpoint listens nowhere");
+            self.scope.warn(node.name.span, "this endpoint has no \"listen\"");
         }
     }
 
@@ -230,7 +230,8 @@ impl Walk<'_> {
             self.apply_default(&mut level, "listen");
         }
         if body.is_empty() {
-            self.scope.warn(node.name.span, "this server is empty: all it does is by default");
+            self.scope
+                .warn(node.name.span, "this server block is empty: everything is at its default");
         }
         level.finish();
         let mut own = std::mem::take(&mut level.own);
@@ -332,7 +333,7 @@ impl Walk<'_> {
             let message = format!("\"{name}\" directive is not allowed here");
             let connections = first.contexts.names();
             let where_it_may =
-                format!("it may stand in: {connections}; this is: {}", level.context.name());
+                format!("allowed in: {connections}; this is: {}", level.context.name());
             self.scope
                 .reports
                 .push(Report::error(self.scope.files, span, message).note(where_it_may));
@@ -368,7 +369,7 @@ impl Walk<'_> {
             self.scope.reports.push(report.related(
                 self.scope.files,
                 *before,
-                "it stands here already",
+                "it is set here already",
             ));
             return None;
         }
@@ -501,8 +502,7 @@ impl Walk<'_> {
                 let id = MapId(maps.len() as u32);
                 if self.scope.names.maps.insert(name.clone(), id).is_some() {
                     // As in nginx, the last one is the variable's.
-                    let message =
-                        format!("this \"map\" takes the place of another one of \"${name}\"");
+                    let message = format!("this \"map\" replaces another one of \"${name}\"");
                     self.scope.warn(directive.arg(1).span, message);
                 }
                 maps.push((directive, name));

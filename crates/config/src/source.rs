@@ -27,7 +27,7 @@ pub trait Source {
     /// The addresses of a host, for servers that requests are passed to.
     fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let address = host.parse().map(|address: IpAddr| vec![SocketAddr::new(address, port)]);
-        address.map_err(|_| "there is nobody to ask".to_owned())
+        address.map_err(|_| "no includes here".to_owned())
     }
     /// Whether a server with this `user` would be root; `None` where none is named.
     fn would_be_root(&self, _user: Option<&str>) -> bool {

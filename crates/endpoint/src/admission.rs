@@ -44,8 +44,8 @@ impl Full {
     /// The same for people.
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::All => "there are as many sessions as there may be",
-            Self::Address => "your address has as many sessions as one may have",
+            Self::All => "the maximum number of sessions is reached",
+            Self::Address => "the maximum number of sessions of your address is reached",
         }
     }
 }

@@ -6,6 +6,10 @@
 
 use prost::{Message, Oneof};
 
+mod overview;
+
+pub use overview::{AskOverview, LocationCount, Overview, Rates, UpstreamServer};
+
 /// The number under which servers offer it.
 pub const NUMBER: u32 = 1;
 
@@ -13,7 +17,7 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct ControlRequest {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: Option<What>,
 }
 
@@ -50,6 +54,9 @@ pub enum What {
     /// Entries of caches shall be deleted: [`Purged`].
     #[prost(message, tag = "10")]
     PurgeCache(PurgeCache),
+    /// How the server is, on one page: [`Overview`].
+    #[prost(message, tag = "11")]
+    Overview(AskOverview),
 }
 
 /// Every session.

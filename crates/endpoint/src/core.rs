@@ -435,9 +435,9 @@ impl fmt::Display for CallError {
             Self::Failed { code, text } => write!(out, "{code}: {text}"),
             Self::Ended { code: Some(code), text } => write!(out, "session ended, {code}: {text}"),
             Self::Ended { code: None, text } => write!(out, "session ended: {text}"),
-            Self::TooMany => out.write_str("as many requests run as may run"),
-            Self::TooLarge => out.write_str("the request is longer than it may be"),
-            Self::Broken(_) => out.write_str("the server does not keep to the protocol"),
+            Self::TooMany => out.write_str("the maximum number of running requests is reached"),
+            Self::TooLarge => out.write_str("the request is too long"),
+            Self::Broken(_) => out.write_str("the server violates the protocol"),
             Self::Transport(_) => out.write_str("the connection failed"),
         }
     }

@@ -193,7 +193,7 @@ impl Endpoint {
     ) -> GreetingPlace {
         let (place, leaves) = greetings.take(session.id, AddressKey::of(&session.peer));
         if let Some(leaves) = leaves.and_then(|id| self.session(id)) {
-            let text = "too many peers have only just connected";
+            let text = "too many connections are in their handshake";
             self.refuse(&leaves, Code::ResourceLimitReached, text);
             let at_once = greetings.leave(leaves.id).and_then(|id| self.session(id));
             if let Some(at_once) = at_once {

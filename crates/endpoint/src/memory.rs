@@ -58,7 +58,7 @@ impl fmt::Debug for Held {
 
 impl fmt::Display for OverBudget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("the session or the endpoint holds as much memory as it may")
+        out.write_str("the memory limit of the session or the endpoint is reached")
     }
 }
 

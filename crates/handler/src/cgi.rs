@@ -265,8 +265,10 @@ impl CgiTask {
 
     fn fail_to_keep(&mut self, error: &std::io::Error) {
         let file = self.file.escape_ascii();
-        self.context
-            .report(Level::Crit, format_args!("cgi \"{file}\": cannot keep a body: {error}"));
+        self.context.report(
+            Level::Crit,
+            format_args!("cgi \"{file}\": cannot store the request body: {error}"),
+        );
         self.stage = CgiStage::Ended;
         self.ending = Some(Ending::Fail(Cause::NoResources));
     }

@@ -208,7 +208,7 @@ impl Programs {
             return Ok(());
         }
         let name = name.escape_ascii();
-        let why = format!("\"{name}\" is not stored: it would be run as a program");
+        let why = format!("\"{name}\" is not stored: it would run as a program");
         Err(Failure { why: Some(why), ..Failure::of(Status::FORBIDDEN) })
     }
 }

@@ -8,9 +8,11 @@ mod form;
 mod order;
 mod page;
 mod readme;
+mod search;
 mod shared;
 mod task;
 mod text;
+mod walk;
 
 use std::fmt;
 use std::rc::Rc;
@@ -30,8 +32,10 @@ use entry::{Entries, Folder, ReadError, Reading};
 use form::{Form, Writer};
 use order::{By, SortOrder};
 use page::{Offers, Page};
+use search::SearchTask;
 use shared::{Key, Readings, SharedReading};
 use task::{ListingStage, ListingTask};
+use walk::{Purpose, Walk};
 
 pub(crate) use text::push_time;
 
@@ -41,8 +45,11 @@ use crate::{answer, file_cache, memory, open_file};
 
 /// A folder with more entries than this is listed by a task.
 const AT_ONCE_MAX: usize = 2048;
-/// The same where the listing cannot be kept: whoever reads it slowly would hold all of it.
+/// The same where the listing cannot be kept: a slow client would hold all of it in memory.
 const AT_ONCE_UNKEPT_MAX: usize = 256;
+/// More than this of what is searched for is not looked at.
+const SEARCH_BYTES_MAX: usize = 256;
+
 /// What a listing needs of the server around it.
 pub trait ListingContext: fmt::Debug {
     /// Whether an address is answered under the same settings as the listing, whatever it is called.
@@ -99,6 +106,10 @@ pub enum Listed {
 pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     let refuse =
         |status, fields: &mut Fields| Listed::Reply(answer::page(status, call.product, fields));
+    let refuse_for_now = |status, fields: &mut Fields| {
+        fields.push("Retry-After", "1");
+        refuse(status, fields)
+    };
     let settings = call.settings;
     let Ok(form) = Form::of(settings.listing.format, call.head, call.query) else {
         return refuse(Status::BAD_REQUEST, fields);
@@ -106,27 +117,33 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     let name = cache_name(call, &form);
     let status = call.status.unwrap_or(Status::OK);
     let archive = archive_kind(call);
-    let found = name.as_deref().filter(|_| archive.is_none());
-    let found =
-        found.and_then(|name| cache.find(name, call.file, call.root_bytes, settings, call.now));
-    if let Some(body) = found {
+    let words = search_words(call);
+    let found = name.as_deref().filter(|_| archive.is_none() && words.is_none());
+    if let Some(body) =
+        found.and_then(|name| cache.find(name, call.file, call.root_bytes, settings, call.now))
+    {
         write_fields(&form, settings, fields);
         return Listed::Reply(Reply::of(status, Piece::Shared(body)));
     }
     // What is made anew takes memory.
     if memory::is_short() {
-        fields.push("Retry-After", "1");
-        return refuse(Status::SERVICE_UNAVAILABLE, fields);
+        return refuse_for_now(Status::SERVICE_UNAVAILABLE, fields);
     }
     let is_head = call.method == Method::Head;
     if let Some(kind) = archive {
         let place = ListedFolder::of(call);
         let Some(share) = memory::listings().begin(archive::BUFFER_BYTES) else {
-            fields.push("Retry-After", "1");
-            return refuse(place.over_budget("archive"), fields);
+            return refuse_for_now(place.over_budget("archive"), fields);
         };
-        let task = ArchiveTask::new(kind, place, cache.readings.clone(), share, status, is_head);
+        let readings = cache.readings.clone();
+        let task = ArchiveTask::new(kind, call.query, place, readings, share, status, is_head);
         return Listed::Task(Box::new(task));
+    }
+    if let Some(words) = words {
+        return match search(call, form, words, &cache.readings, status) {
+            Ok(task) => Listed::Task(Box::new(task)),
+            Err(status) => refuse_for_now(status, fields),
+        };
     }
     match read(call, &form, &cache.readings) {
         Ok(Found::Large(reading)) => {
@@ -146,8 +163,7 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
             let is_kept = name.is_some() && !cache::is_racy(&stat, call.wall_secs);
             let is_task = !is_kept && reading.count() > AT_ONCE_UNKEPT_MAX;
             if is_task && reading.account().is_err() {
-                fields.push("Retry-After", "1");
-                return refuse(place.over_budget("listing"), fields);
+                return refuse_for_now(place.over_budget("listing"), fields);
             }
             let mut entries = Entries::of(Arc::new(reading.finish()));
             if is_task {
@@ -190,6 +206,26 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     }
 }
 
+/// Begins a search below the folder.
+fn search(
+    call: &Call<'_>,
+    form: Form,
+    words: Vec<String>,
+    readings: &Readings,
+    status: Status,
+) -> Result<SearchTask, Status> {
+    let place = ListedFolder::of(call);
+    let share = memory::listings().begin(search::BYTES_MIN);
+    let Some(share) = share else { return Err(place.over_budget("search")) };
+    let mut fields = Fields::new();
+    write_fields(&form, call.settings, &mut fields);
+    let order = order(call, &form);
+    let writer = Writer::new(form, page(call));
+    let walk = Walk::new(place, readings.clone(), Purpose::Search { words });
+    let is_head = call.method == Method::Head;
+    Ok(SearchTask::new(walk, writer, order, share, status, fields, is_head))
+}
+
 /// A folder, and how it is listed.
 enum Found {
     /// At once: it has been read.
@@ -229,6 +265,7 @@ fn page(call: &Call<'_>) -> Page {
         title: settings.listing.title.clone(),
         order: order(call, &Form::Html),
         offers: offers(call),
+        search: search_text(call),
         exact_size: settings.autoindex_exact_size,
         offset_secs: if settings.autoindex_localtime { call.utc_offset_secs } else { 0 },
     }
@@ -238,7 +275,12 @@ fn page(call: &Call<'_>) -> Page {
 fn offers(call: &Call<'_>) -> Offers {
     let settings = call.settings;
     let archives = offered_archives(call);
-    let only_looks = Offers { zip: archives.zip, tar: archives.tar, ..Offers::default() };
+    let only_looks = Offers {
+        zip: archives.zip,
+        tar: archives.tar,
+        search: is_searchable(call),
+        ..Offers::default()
+    };
     let Some(file_ops) = settings.file_ops.as_deref() else { return only_looks };
     let is_allowed =
         |method| settings.allow_methods.as_ref().is_none_or(|methods| methods.contains(&method));
@@ -278,6 +320,27 @@ fn archive_kind(call: &Call<'_>) -> Option<Kind> {
 fn offered_archives(call: &Call<'_>) -> Archives {
     let is_open = call.settings.cgi.is_none() && call.context.is_ours(call.path);
     if is_open { call.settings.listing.archives } else { Archives::default() }
+}
+
+/// Whether names below can be searched: under the rules of archives.
+fn is_searchable(call: &Call<'_>) -> bool {
+    let settings = call.settings;
+    settings.listing.search && settings.cgi.is_none() && call.context.is_ours(call.path)
+}
+
+/// What is searched for (`?search=`), as it was written.
+fn search_text(call: &Call<'_>) -> Option<Vec<u8>> {
+    let text = order::argument(call.query, b"search").filter(|_| is_searchable(call))?;
+    let mut text = order::decoded(text);
+    text.truncate(SEARCH_BYTES_MAX);
+    Some(text).filter(|text| !text.trim_ascii().is_empty())
+}
+
+/// The words of it, in lower case.
+fn search_words(call: &Call<'_>) -> Option<Vec<String>> {
+    let text = search_text(call)?;
+    let text = String::from_utf8_lossy(&text).to_lowercase();
+    Some(text.split_whitespace().map(str::to_owned).collect())
 }
 
 fn write_fields(form: &Form, settings: &Settings, fields: &mut Fields) {

@@ -1,5 +1,4 @@
-//! The pages about the server itself (`status`, `stub_status`): asked of whoever knows all workers, and
-//! answered when that one has answered.
+//! The pages about the server itself (`status`, `stub_status`): asked of the control plane, which knows all workers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,13 +20,30 @@ use crate::task::{Outbox, Progress, Task};
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The style of the page for people.
-pub const STYLE: &str = ":root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1.5em}\
+pub const STYLE: &str = ":root{color-scheme:light dark;--b:#fff;--f:#1f2328;--d:#59636e;--l:#0969da}\
+    @media(prefers-color-scheme:dark){:root{--b:#0d1117;--f:#e6edf3;--d:#9198a1;--l:#4493f8}}\
+    body{background:var(--b);color:var(--f);font:14px/1.45 system-ui,sans-serif;margin:1rem auto;padding:0 1rem;max-width:72rem}\
+    h1{font-size:1.4rem;margin:0}h2{font-size:1rem;margin:1.2rem 0 .4rem}p{margin:.2rem 0 1rem;color:var(--d)}\
     table{border-collapse:collapse}td,th{text-align:left;padding:.15em .8em .15em 0;\
-    border-bottom:1px solid #8884;white-space:nowrap}.n{text-align:right}dl{display:flex;\
-    flex-wrap:wrap;gap:.5em 2em}dt{opacity:.7}dd{margin:0;font-size:1.4em}.s{overflow-x:auto}";
-/// The policy of the page: its own style, and nothing else (V48). A test keeps the digest true.
+    border-bottom:1px solid #8884;white-space:nowrap;font-variant-numeric:tabular-nums}\
+    dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.5rem,1fr));gap:.6rem;margin:0}\
+    dt{color:var(--d)}dd{margin:0;font-size:1.3em}.s{overflow-x:auto}\
+    .c{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:1rem}\
+    header{display:flex;justify-content:space-between}figure{margin:0}figcaption{display:flex;justify-content:space-between;color:var(--d)}\
+    b{color:var(--f)}svg{width:100%;height:3rem;border-bottom:1px solid #8884}\
+    polyline{fill:none;stroke:var(--l);stroke-width:1.5;vector-effect:non-scaling-stroke}";
+/// The script of the page for people: renews it every 2 s, until that is paused.
+pub const SCRIPT: &str = "(()=>{let on=true;const find=name=>document.querySelector(name),\
+    button=document.createElement('button');button.type='button';button.textContent='Pause';\
+    button.onclick=()=>{on=!on;button.textContent=on?'Pause':'Continue'};find('header').append(button);\
+    setInterval(async()=>{if(!on||document.hidden)return;try{\
+    const answer=await fetch(location.href,{cache:'no-store'});\
+    const page=new DOMParser().parseFromString(await answer.text(),'text/html');\
+    find('main').replaceWith(page.querySelector('main'))}catch{}},2000)})()";
+/// The policy of the page: its own style and script, and nothing else (V48). A test keeps the digests true.
 const POLICY: &str = "default-src 'none'; \
-                      style-src 'sha256-U5OjMreGhnGXA5vw86T9+rE0jJbhHYkBnzHoEfaBXJQ='";
+                      style-src 'sha256-PpCANdFa0NTTel5YI52n7DBXzgXUfONFsB0ye9hLinI='; \
+                      script-src 'sha256-ycI7sbQbNaIVqcVV/Gd9V0sMLNZc2d6vVdZHCIGEjv0='; connect-src 'self'";
 
 /// Asks how the server is.
 #[derive(Debug)]
@@ -153,7 +169,10 @@ mod tests {
     fn the_policy_names_the_style_of_the_page() {
         use base64::Engine as _;
         use sha2::Digest as _;
-        let digest = base64::engine::general_purpose::STANDARD.encode(sha2::Sha256::digest(STYLE));
-        assert!(POLICY.contains(&digest), "it is {digest}");
+        for text in [STYLE, SCRIPT] {
+            let digest =
+                base64::engine::general_purpose::STANDARD.encode(sha2::Sha256::digest(text));
+            assert!(POLICY.contains(&digest), "it is {digest}");
+        }
     }
 }

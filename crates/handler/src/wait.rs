@@ -208,7 +208,7 @@ impl PasswordTask {
         let address = remote.map(Address::from);
         let user = question.user().to_vec();
         let Some(turn) = hashers.enter(address, &user, now) else {
-            context.report(Level::Error, format_args!("too many passwords wait to be checked"));
+            context.report(Level::Error, format_args!("too many password checks are waiting"));
             return Err(Status::SERVICE_UNAVAILABLE);
         };
         let work = Box::pin(async move {

@@ -45,7 +45,7 @@ causes! {
     BlankLines BAD_REQUEST "more than one empty line before the request line";
     RequestLineInvalid BAD_REQUEST "request line is not method, target and version with single spaces";
     MethodInvalid BAD_REQUEST "method is not a token";
-    TargetInvalid BAD_REQUEST "request target is empty or has a byte that may not stand in it";
+    TargetInvalid BAD_REQUEST "request target is empty or has an invalid byte";
     VersionMissing BAD_REQUEST "request line has no version";
     VersionInvalid BAD_REQUEST "version is not of the form HTTP/1.1";
     VersionNotSupported VERSION_NOT_SUPPORTED "version is neither HTTP/1.0 nor HTTP/1.1";
@@ -63,7 +63,7 @@ causes! {
     HostMissing BAD_REQUEST "HTTP/1.1 request without a Host field";
     HostRepeated BAD_REQUEST "more than one Host field";
     HostInvalid BAD_REQUEST "Host is not a host with an optional port";
-    FieldRepeated BAD_REQUEST "a header field that may come once came more than once";
+    FieldRepeated BAD_REQUEST "a header field that must not be repeated is repeated";
     LengthInvalid BAD_REQUEST "Content-Length is not a number of 64 bits";
     LengthRepeated BAD_REQUEST "more than one Content-Length";
     LengthAndCoding BAD_REQUEST "both Content-Length and Transfer-Encoding";
@@ -82,5 +82,5 @@ causes! {
     BodyTooLarge CONTENT_TOO_LARGE "request body is larger than allowed";
     HeaderTimedOut REQUEST_TIMEOUT "request head was not complete in time";
     TooManyConnections SERVICE_UNAVAILABLE "too many connections";
-    BodyTimedOut REQUEST_TIMEOUT "request body did not come in time";
+    BodyTimedOut REQUEST_TIMEOUT "request body was not received in time";
 }

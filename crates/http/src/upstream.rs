@@ -139,7 +139,7 @@ impl RequestFault {
         match self {
             Self::Busy => "the connection cannot carry another request",
             Self::Method => "method is not a token",
-            Self::Target => "request target is empty or has a byte that may not stand in it",
+            Self::Target => "request target is empty or has an invalid byte",
             Self::Host => "not exactly one valid Host field",
             Self::Pair => "a field name is not a token or a value has a control byte",
             Self::LengthUnknown => "the protocol needs the length of the request body",

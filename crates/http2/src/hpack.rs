@@ -31,9 +31,9 @@ impl fmt::Display for Fault {
         out.write_str(match self {
             Self::CutShort => "header block ends within a field",
             Self::Number => "number in a header block is too large",
-            Self::Index => "header block refers to an entry that is not there",
-            Self::Huffman => "string in a header block is not well encoded",
-            Self::TableSize => "header block changes the size of its table where or how it may not",
+            Self::Index => "header block refers to an entry that does not exist",
+            Self::Huffman => "string in a header block is encoded wrongly",
+            Self::TableSize => "header block has an invalid change of the table size",
         })
     }
 }

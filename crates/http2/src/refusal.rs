@@ -29,16 +29,16 @@ malformed! {
     SchemeMissing "request without :scheme";
     SchemeInvalid ":scheme is not a scheme";
     PathMissing "request without :path";
-    PathInvalid ":path is not an absolute path, or has a byte that may not stand in it";
+    PathInvalid ":path is not an absolute path, or has an invalid byte";
     ConnectInvalid "CONNECT with :scheme or :path, or without :authority";
     HostDiffers "Host is not what :authority says";
     HostRepeated "more than one Host field";
     NameInvalid "header field name is not a token in lower case";
     ValueInvalid "header field value has a control byte, or white space at its ends";
-    ConnectionField "header field that is for one HTTP/1 connection only";
+    ConnectionField "header field that is only allowed in HTTP/1";
     TeInvalid "TE is something else than trailers";
     LengthInvalid "Content-Length is not one number of 64 bits";
-    LengthDiffers "body is not as long as Content-Length says";
+    LengthDiffers "body does not have the length of Content-Length";
     DependsOnItself "stream depends on itself";
     TrailersWithoutEnd "trailers that do not end the stream";
 }

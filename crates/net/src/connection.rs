@@ -328,7 +328,7 @@ impl<T: Transport> Connection<T> {
         if site.log.wants(Level::Info) {
             let client = Client(self.link.facts().remote);
             let stamp = self.link.worker.clock.stamp(now);
-            let message = format_args!("client broke the protocol: {what}, {client}");
+            let message = format_args!("client violated the protocol: {what}, {client}");
             site.log.write(Level::Info, stamp, Some(self.link.id), message);
         }
     }

@@ -632,7 +632,7 @@ async fn pause(worker: &Worker, listener_context: &ListenerContext, why: &str) {
         let site = &listener_context.bound_site().site;
         let stamp = worker.clock.stamp(worker.clock.now());
         let message =
-            format_args!("accepting on {} rests: {why}", Shown(&listener_context.address));
+            format_args!("pausing accept() on {}: {why}", Shown(&listener_context.address));
         site.log.write(sekisho_config::Level::Crit, stamp, None, message);
     }
     let vacated = worker.vacated.notified();

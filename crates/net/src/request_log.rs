@@ -47,8 +47,12 @@ impl Exchange {
         if self.status == Status::FORBIDDEN {
             worker.shared.sandbox_recheck.notify_one();
         }
-        worker.stats.borrow_mut().add(self.status, now.since(self.arrival.since));
         let site = &accepted.bound_site.site;
+        {
+            let mut stats = worker.stats.borrow_mut();
+            stats.add(self.status, now.since(self.arrival.since));
+            stats.locations.add(site.serial(), self.route.location.0);
+        }
         let settings = &site.location(self.route.location).settings;
         if settings.access_logs.is_empty() && !self.route.has_log_entries() {
             return;
@@ -146,7 +150,7 @@ impl Trouble<'_> {
         }
         let Some(left_out) = worker.not_found.borrow_mut().admit(stamp.unix_secs) else { return };
         if left_out > 0 {
-            let message = format_args!("{left_out} lines like the next were left out");
+            let message = format_args!("{left_out} similar lines were left out before this one");
             logger.write(level, stamp, None, message);
         }
         let file = file.escape_ascii();

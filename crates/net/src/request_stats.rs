@@ -20,6 +20,49 @@ pub struct RequestStats {
     pub latencies: [u64; BUCKETS_MICROS.len() + 1],
     /// How long all of them took together.
     pub latency_sum: Duration,
+    /// Requests by location.
+    pub locations: LocationCounts,
+}
+
+/// Requests of each location of one configuration, since it was loaded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LocationCounts {
+    /// Which configuration: the serial number of its site.
+    site: u64,
+    /// By the number of the location.
+    requests: Vec<u64>,
+}
+
+impl LocationCounts {
+    /// A request was answered there. Those that an earlier configuration still answers are not counted.
+    pub fn add(&mut self, site: u64, location: u32) {
+        if site > self.site {
+            self.site = site;
+            self.requests.clear();
+        }
+        if site == self.site {
+            let at = location as usize;
+            if at >= self.requests.len() {
+                self.requests.resize(at + 1, 0);
+            }
+            self.requests[at] += 1;
+        }
+    }
+
+    /// The counts of a configuration, by the number of the location.
+    pub fn of(&self, site: u64) -> &[u64] {
+        if site == self.site { &self.requests } else { &[] }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if other.site > self.site {
+            self.clone_from(other);
+        } else if other.site == self.site {
+            let length = self.requests.len().max(other.requests.len());
+            self.requests.resize(length, 0);
+            self.requests.iter_mut().zip(&other.requests).for_each(|(to, from)| *to += from);
+        }
+    }
 }
 
 impl RequestStats {
@@ -46,6 +89,7 @@ impl RequestStats {
         both(&mut self.statuses, &other.statuses);
         both(&mut self.latencies, &other.latencies);
         self.latency_sum += other.latency_sum;
+        self.locations.merge(&other.locations);
     }
 
     /// How many there were.
@@ -77,5 +121,24 @@ mod tests {
         both.merge(&stats);
         assert_eq!((both.count(), both.statuses[2]), (8, 4));
         assert_eq!(both.latency_sum, stats.latency_sum * 2);
+    }
+
+    #[test]
+    fn locations_are_counted_for_the_newest_configuration() {
+        // O7
+        let mut one = LocationCounts::default();
+        for (site, location) in [(1, 2), (1, 0), (2, 1), (1, 0), (2, 1)] {
+            one.add(site, location);
+        }
+        assert_eq!((one.of(2), one.of(1)), ([0, 2].as_slice(), [].as_slice()));
+        let mut other = LocationCounts::default();
+        other.add(2, 3);
+        other.merge(&one);
+        assert_eq!(other.of(2), [0, 2, 0, 1]);
+        let mut older = LocationCounts::default();
+        older.add(1, 0);
+        other.merge(&older);
+        older.merge(&other);
+        assert_eq!((older.of(2), other.of(2)), (other.of(2), [0, 2, 0, 1].as_slice()));
     }
 }

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !about.file_type().is_socket() {
-        return Err(io::Error::other("what is there is no socket"));
+        return Err(io::Error::other("the existing file is not a socket"));
     }
     if !is_stale(path)? {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -98,7 +98,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{name}");
         }
         let error = remove_stale(&at("file")).expect_err("not ours");
-        assert_eq!(error.to_string(), "what is there is no socket");
+        assert_eq!(error.to_string(), "the existing file is not a socket");
         assert!(["listening", "datagrams", "file"].iter().all(|name| at(name).exists()));
         std::fs::remove_dir_all(&dir).expect("it can go");
     }

@@ -330,6 +330,8 @@ impl<'a, F: Files> Decision<'a, F> {
             let look = self.look_for_candidate(candidate, &mut value);
             self.route_state.value = value;
             match look {
+                // What exists is only sent where nothing else answers: with `fastcgi_pass` it is a program.
+                Look::File(_) if !candidate.is_dir && self.has_handler() => return self.content(),
                 Look::File(file) if !candidate.is_dir => {
                     self.note_mirrors();
                     return self.found_file(file);
@@ -384,6 +386,12 @@ impl<'a, F: Files> Decision<'a, F> {
             self.route_state.file.clear();
         }
         look
+    }
+
+    /// Whether another server, or a page about this one, answers here and no file.
+    fn has_handler(&self) -> bool {
+        let settings = self.settings();
+        settings.pass.is_some() || settings.status.is_some()
     }
 
     /// Programs, file operations, files and directories.

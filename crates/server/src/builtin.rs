@@ -159,6 +159,9 @@ fn password(users: &Path) -> String {
 /// `--archive` and `--title`
 fn listing(serve: &Serve) -> String {
     let mut text = String::new();
+    if serve.shows_listing() {
+        text.push_str("autoindex_search on; ");
+    }
     if serve.archive {
         text.push_str("autoindex_archive zip tar; ");
     }

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::Problem;
 
-/// A web server and session endpoint: every request has a known state, a known deadline and one ending.
+/// A web server: static files, uploads, WebDAV, CGI, reverse proxy, TLS, HTTP/2. Configured in nginx's language
 #[derive(Debug, Parser)]
 #[command(
     name = "sekisho",
@@ -28,7 +28,7 @@ pub(crate) struct Flags {
     /// Show the version and exit
     #[arg(short = 'v', long = "version")]
     pub(crate) version: bool,
-    /// Show the version and how it was built, and exit
+    /// Show the version and build details, and exit
     #[arg(short = 'V')]
     pub(crate) build: bool,
     /// Test the configuration and exit
@@ -37,7 +37,7 @@ pub(crate) struct Flags {
     /// Test the configuration, print it and exit
     #[arg(short = 'T')]
     pub(crate) dump: bool,
-    /// Say nothing but errors while testing
+    /// Print only errors while testing
     #[arg(short = 'q')]
     pub(crate) quiet: bool,
     /// Send a signal to the running server
@@ -46,13 +46,13 @@ pub(crate) struct Flags {
     /// The prefix that relative paths start from
     #[arg(short = 'p', value_name = "DIR")]
     pub(crate) prefix: Option<PathBuf>,
-    /// The error log until (and unless) the configuration names one; `stderr` for none
+    /// The error log until the configuration names one; `stderr` for standard error
     #[arg(short = 'e', value_name = "FILE")]
     pub(crate) error_log: Option<PathBuf>,
     /// The configuration file
     #[arg(short = 'c', value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Directives put before the configuration
+    /// Directives that are read before the configuration
     #[arg(short = 'g', value_name = "DIRECTIVES")]
     pub(crate) globals: Option<String>,
 }
@@ -61,10 +61,10 @@ pub(crate) struct Flags {
 pub(crate) enum Command {
     /// Serve a folder, without any configuration
     Serve(Serve),
-    /// See and control a running server: its sessions, requests, metrics; reload, stop
+    /// Show and control a running server: status, sessions, requests, metrics; reload, stop
     Ctl(crate::ctl::Ctl),
-    /// Tell on one page what becomes of an nginx configuration: what works, differs, is missing. Ends with 0 where it
-    /// means the same, 2 where something differs, 1 where it does not load
+    /// Report what an nginx configuration means here: what works, differs, is missing. Exit status: 0 if it means the
+    /// same, 2 if something differs, 1 if it does not load
     Migrate(crate::migrate::Migrate),
     /// Write man pages and shell completions into a folder
     #[command(hide = true)]
@@ -82,17 +82,17 @@ pub(crate) struct Serve {
     /// Default: this machine only
     #[arg(long, short = 'l', value_name = "ADDR")]
     pub(crate) listen: Vec<String>,
-    /// Serve by HTTPS: with a certificate that is ordered for this public name (ACME), or without a name with one
-    /// from an authority of this machine's own
+    /// Serve HTTPS: with a certificate that is ordered for this public name (ACME), or without a name with one
+    /// from a certificate authority of this machine
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) https: Option<String>,
-    /// The ACME directory to order from; Let's Encrypt where it is not said
+    /// The ACME directory to order from [default: Let's Encrypt]
     #[arg(long, value_name = "URL", requires = "https")]
     pub(crate) acme_directory: Option<String>,
-    /// Who has signed that directory's own certificate (PEM)
+    /// The authority that has signed the ACME server's own certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "https")]
     pub(crate) acme_root: Option<PathBuf>,
-    /// The port, where --listen names none; 0 is any free port [default: 8080]
+    /// The port, if --listen has none; 0 is any free port [default: 8080]
     #[arg(long, short = 'p', value_name = "PORT")]
     pub(crate) port: Option<u16>,
     /// Ask for this user and password; without `:PASS` the password is read from the terminal
@@ -101,7 +101,7 @@ pub(crate) struct Serve {
     /// List the content of folders that have no index.html
     #[arg(long, visible_alias = "listing")]
     pub(crate) open_listing: bool,
-    /// Offer folders as .zip and .tar; lists folders, too
+    /// Offer folders as .zip and .tar; also lists folders
     #[arg(long)]
     pub(crate) archive: bool,
     /// The heading of the listings
@@ -113,7 +113,7 @@ pub(crate) struct Serve {
     /// Let clients delete and rename files and folders
     #[arg(long)]
     pub(crate) delete: bool,
-    /// Serve WebDAV, for reading and writing: mount the folder, copy trees, lock files
+    /// Serve WebDAV, for reading and writing: clients can mount the folder
     #[arg(long)]
     pub(crate) webdav: bool,
     /// Run CGI programs: files in cgi-bin, and files that end in .cgi .sh .py .pl .php
@@ -141,13 +141,13 @@ pub(crate) struct Serve {
     /// Show the address as a QR code
     #[arg(long)]
     pub(crate) qr: bool,
-    /// Answer to this host name, too, on loopback addresses; repeatable
+    /// On loopback addresses, also answer to this host name; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
     /// Do not write a line for each request
     #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
-    /// How many workers; one for each core with `auto`
+    /// The number of workers; `auto` for one per core
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) workers: String,
 }
@@ -162,13 +162,13 @@ impl Serve {
 /// `-s`
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum SignalName {
-    /// End at once
+    /// Stop at once
     Stop,
-    /// End when running requests have ended
+    /// Stop when running requests have finished
     Quit,
     /// Read the configuration again
     Reload,
-    /// Open the logs again
+    /// Reopen the log files
     Reopen,
 }
 

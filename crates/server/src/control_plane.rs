@@ -14,6 +14,7 @@ mod memory;
 mod memory_guard;
 mod metrics;
 mod operators;
+mod overview;
 mod status;
 mod worker_registry;
 

@@ -9,6 +9,7 @@ mod memory;
 mod metrics;
 mod session;
 pub(crate) mod show;
+pub(crate) mod status;
 mod top;
 
 use std::io::{ErrorKind, Write};
@@ -54,35 +55,37 @@ pub(crate) struct Target {
     /// The server that listens here: a path of a Unix socket, or ADDRESS:PORT
     #[arg(long, value_name = "PATH|ADDR", global = true, conflicts_with_all = ["config", "prefix", "pid"])]
     socket: Option<String>,
-    /// Show what stands in this file (`credential_file` of the server)
+    /// Send the content of this file as credential (`credential_file` of the server)
     #[arg(long, value_name = "FILE", global = true)]
     credential_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show an overview: version, uptime, rates, busiest locations, upstream servers, certificates
+    Status(status::Options),
     /// List the sessions of every protocol
     Sessions(Listing),
-    /// See or control one session
+    /// Show or control one session
     Session {
         #[command(subcommand)]
         command: SessionSubcommand,
     },
-    /// List the requests that run
+    /// List the running requests
     Requests(Listing),
-    /// Read the configuration again, and say how that went
+    /// Read the configuration again, and report whether that succeeded
     Reload,
-    /// End the server when its running requests have ended
+    /// Stop the server when its running requests have finished
     Stop {
         /// Cancel running requests
         #[arg(long)]
         forceful: bool,
     },
-    /// Show what happened so far
+    /// Show all counters
     Metrics(metrics::Options),
-    /// Show what is held in memory, by kind
+    /// Show memory usage by kind
     Memory(memory::Options),
-    /// List the certificates that are shown to clients
+    /// List the certificates in use
     Certificates(certificates::Options),
     /// See to the caches of answers
     Cache {
@@ -91,9 +94,9 @@ enum Command {
     },
     /// Call a service
     Call(call::Options),
-    /// A live view of all sessions
+    /// Show all sessions, live
     Top {
-        /// Seconds between two looks
+        /// Seconds between two updates
         #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
         every: Duration,
     },
@@ -102,22 +105,22 @@ enum Command {
 /// How to list.
 #[derive(Debug, Args)]
 struct Listing {
-    /// Look again every second
+    /// Repeat every second
     #[arg(long)]
     watch: bool,
-    /// For programs: one JSON document (with --watch one a line)
+    /// Print JSON: one document (with --watch one per line)
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum SessionSubcommand {
-    /// Show all there is to see
+    /// Show all details
     Show {
         /// `:id`, or a label
         #[arg(required = true, value_name = "REF")]
         sessions: Vec<String>,
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -147,7 +150,7 @@ enum SessionSubcommand {
 /// Why it was not done. Each has its exit status (docs/control.md).
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server would not, or could not.
+    /// The server refused or failed.
     Failed(String),
     /// There is no server, or it cannot be reached.
     NoServer(String),
@@ -159,7 +162,7 @@ pub(crate) enum Failure {
     Ambiguous(String),
     /// The session runs no such request.
     NothingRuns(String),
-    /// Whoever reads our output has gone.
+    /// The reader of our output has gone.
     NobodyReads,
 }
 
@@ -203,8 +206,7 @@ impl From<CallError> for Failure {
             }
             CallError::Transport(why) => Self::NoServer(format!("the connection failed: {why}")),
             CallError::Broken(why) => Self::NoServer(format!(
-                "what answers there does not speak the native protocol ({why}): is it an address of the \
-                 endpoint block, and not one for shared memory (\"ipc\")?"
+                "the other side does not speak the native protocol ({why}): is this an address of the endpoint block, and not one for shared memory (\"ipc\")?"
             )),
             error => Self::Failed(error.to_string()),
         }
@@ -283,6 +285,7 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
             server.result(What::Stop(control::Stop { forceful: *forceful }))?;
             say(if *forceful { "stopping" } else { "draining" })
         }
+        Command::Status(options) => status::run(options, &mut server),
         Command::Metrics(options) => metrics::run(options, &mut server),
         Command::Memory(options) => memory::run(options, &mut server),
         Command::Certificates(options) => certificates::run(options, &mut server),
@@ -300,7 +303,7 @@ fn say(line: &str) -> Result<ExitCode, Failure> {
 
 /// A number of seconds, of which a terminal can show what happened.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().map_err(|_| "a number of seconds is wanted".to_owned())?;
+    let number = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(number)
         .ok()
         .filter(|length| (EVERY_MIN..=EVERY_MAX).contains(length))
@@ -382,7 +385,7 @@ fn one_session(
             return Err(Failure::Ambiguous(text));
         }
         Finding::NothingRuns => {
-            let text = format!("session {reference} runs no such request");
+            let text = format!("session {reference} has no such request");
             return Err(Failure::NothingRuns(text));
         }
     }
@@ -399,7 +402,7 @@ fn one_session(
             }
         }
         SessionSubcommand::Cancel { .. } => {
-            writeln!(out, "{}: {} told to cancel", names(), outcome.cancelled)?;
+            writeln!(out, "{}: {} cancelled", names(), outcome.cancelled)?;
         }
         SessionSubcommand::Shutdown { forceful, .. } => {
             let manner = if *forceful { "forceful" } else { "graceful" };

@@ -249,7 +249,7 @@ fn send(to: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) ->
 }
 
 /// Asks a server to do something and waits for its verdict: whether it went well, and what it says.
-/// `None` when there is nobody to ask.
+/// `None` when no includes here.
 pub(crate) fn ask(
     pid: u32,
     question: HandoverRequest,
@@ -262,7 +262,7 @@ pub(crate) fn ask(
     match word {
         DONE => Ok(Some((true, text.to_owned()))),
         FAILED => Ok(Some((false, text.to_owned()))),
-        _ => Err(io::Error::other("no verdict came back")),
+        _ => Err(io::Error::other("no result was received")),
     }
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn take_sockets(pid: u32) -> io::Result<Offer> {
     while !is_whole(&text) {
         if receive(&stream, &mut text, &mut descriptors)? == 0 || text.len() > OFFER_BYTES_MAX {
             let refusal = text.strip_prefix(b"failed\n").map(String::from_utf8_lossy);
-            let why = refusal.unwrap_or("the offer was cut short".into());
+            let why = refusal.unwrap_or("the message was incomplete".into());
             return Err(io::Error::other(why.into_owned()));
         }
     }
@@ -288,7 +288,7 @@ fn is_whole(text: &[u8]) -> bool {
 
 fn read_offer(text: &[u8], descriptors: VecDeque<OwnedFd>) -> io::Result<Offer> {
     try_read_offer(text, descriptors)
-        .ok_or_else(|| io::Error::other("the offer cannot be understood"))
+        .ok_or_else(|| io::Error::other("the message cannot be understood"))
 }
 
 fn try_read_offer(text: &[u8], mut descriptors: VecDeque<OwnedFd>) -> Option<Offer> {

@@ -80,7 +80,7 @@ impl Https {
                 authority.display()
             ),
             Self::Named(order) => println!(
-                "The certificate for {} is ordered from {}, whose terms you accept by this.",
+                "The certificate for {} is ordered from {}; with this command you accept its terms.",
                 order.name, order.uri
             ),
         }

@@ -101,7 +101,8 @@ pub(crate) fn open(purpose: Purpose) -> io::Result<LocalSockets> {
             match named {
                 Ok(listener) => sockets.listeners.push(listener),
                 Err(error) => {
-                    let why = format!("the name @{name} cannot be used, a file is: {error}");
+                    let why =
+                        format!("the name @{name} cannot be used, a file is used instead: {error}");
                     sockets.complaint = Some(why);
                 }
             }
@@ -143,7 +144,7 @@ fn own_folder() -> io::Result<PathBuf> {
     if is_protected(&folder, &[uid]) {
         Ok(folder)
     } else {
-        Err(io::Error::other("others may write to the folder of control sockets"))
+        Err(io::Error::other("other users can write to the folder of control sockets"))
     }
 }
 

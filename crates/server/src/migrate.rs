@@ -17,7 +17,7 @@ pub(crate) struct Migrate {
     /// nginx's main configuration file
     #[arg(default_value = "/etc/nginx/nginx.conf")]
     file: PathBuf,
-    /// The prefix that relative paths start from; the folder of the file where none is given
+    /// The prefix that relative paths start from [default: the folder of the file]
     #[arg(long, short = 'p', value_name = "DIR")]
     prefix: Option<PathBuf>,
 }

@@ -73,7 +73,7 @@ pub(crate) fn inherited(
         (from_predecessor, Vec::new())
     };
     let sockets = Sockets::inherit(inherited)
-        .map_err(|error| Problem::new(format_args!("cannot use a socket from outside: {error}")))?;
+        .map_err(|error| Problem::new(format_args!("cannot use an inherited socket: {error}")))?;
     Ok((sockets, complaints))
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn make_cache_folders(config: &Config) -> Result<(), Problem> {
     for cache in &config.http.caches {
         certificates::make_folder(&cache.path, owner).map_err(|error| {
             let path = cache.path.display();
-            Problem::new(format_args!("cannot make the folder of a cache \"{path}\": {error}"))
+            Problem::new(format_args!("cannot create the folder of a cache \"{path}\": {error}"))
         })?;
     }
     Ok(())

@@ -20,8 +20,7 @@ use crate::user::{self, Identity};
 
 /// So many are told; the others are likely the same.
 const TOLD_MAX: usize = 10;
-const HELP: &str =
-    "name a user who can by \"user\", or change whose it is and who may (chown, chmod)";
+const HELP: &str = "set \"user\" to a user who can, or change owner or permissions (chown, chmod)";
 
 /// What a path is needed for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -180,7 +179,7 @@ fn missing_programs(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
     let missing = wanted.iter().filter(|(need, path)| *need == Need::Run && is_missing(path));
     let report = |(need, path): &(Need, PathBuf)| {
         let message =
-            format!("\"{}\" is not there: requests that need it will fail", path.display());
+            format!("\"{}\" does not exist: requests that need it will fail", path.display());
         need.warning(outcome, path, message)
     };
     missing.take(TOLD_MAX).map(report).collect()

@@ -124,7 +124,7 @@ fn lock(path: &Path, file: &File) -> io::Result<()> {
         Ok(pid) if pid != rustix::process::getpid() && stranger(pid).is_none() => {
             let number = pid.as_raw_nonzero();
             Err(io::Error::other(format!(
-                "it is the file of process {number}, a server that runs: name another one by \"pid\""
+                "it belongs to process {number}, a running server: set another file with \"pid\""
             )))
         }
         _ => Ok(()),
@@ -139,7 +139,7 @@ pub(crate) fn server(path: &Path) -> Result<Pid, Problem> {
     // A pid file that was left behind may name anybody by now.
     let why = stranger(pid).or_else(|| {
         let has_it = has_open(pid, path).unwrap_or(true);
-        (!has_it).then_some("which is a server with another one")
+        (!has_it).then_some("which is a server with another pid file")
     });
     match why {
         None => Ok(pid),
@@ -158,9 +158,9 @@ fn stranger(pid: Pid) -> Option<&'static str> {
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     match state {
-        None => Some("which is not there"),
+        None => Some("which does not run"),
         Some('Z' | 'X') => Some("which has ended"),
-        Some(_) if name(&number) != name("self") => Some("which is no server"),
+        Some(_) if name(&number) != name("self") => Some("which is not a Sekisho server"),
         Some(_) => None,
     }
 }
@@ -192,7 +192,7 @@ pub(crate) fn signal(pid: Pid, name: SignalName) -> Result<(), Problem> {
 fn read(path: &Path) -> io::Result<Pid> {
     let text = std::fs::read_to_string(path)?;
     let number = text.trim().parse::<i32>().ok().filter(|number| *number > 0);
-    number.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("holds no process id"))
+    number.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("contains no process id"))
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(crate) fn give_up(config: &Config) -> Result<Vec<(Level, String)>, Problem> 
     let is_root = identity.as_ref().is_some_and(|identity| identity.uid == 0);
     if is_root {
         notes
-            .push((Level::Warn, "the server is root: say who else it is to be by \"user\"".into()));
+            .push((Level::Warn, "the server runs as root: name another user with \"user\"".into()));
     }
     if identity.is_none() {
         notes.extend(ignored_user(config));
@@ -88,15 +88,16 @@ pub(crate) fn at_reload(config: &Config) -> Result<Vec<(Level, String)>, Problem
         let has_programs = config.http.locations.iter().any(|it| it.settings.cgi.is_some());
         if has_programs && !privilege.programs_as_root {
             return Err(Problem::new(
-                "programs would be run by root: a change of \"user\" needs a restart",
+                "programs would run as root: a change of \"user\" needs a restart",
             ));
         }
         if !user::would_be_root(named) {
-            let text = "the server stays root: a change of \"user\" needs a restart";
+            let text = "the server keeps running as root: a change of \"user\" needs a restart";
             notes.push((Level::Warn, text.to_owned()));
         }
     } else if let Some(name) = named.filter(|_| user::own_name(config).is_none()) {
-        let text = format!("the server is not user \"{name}\": a change needs a restart by root");
+        let text =
+            format!("the server does not run as user \"{name}\": a change needs a restart by root");
         notes.push((Level::Warn, text));
     }
     if is_bound() != privilege.no_new_privs {
@@ -183,11 +184,11 @@ fn become_somebody(identity: &Identity) -> Result<(), Problem> {
 fn verify(identity: Option<&Identity>, keep: CapabilitySet) -> Result<(), Problem> {
     let have = rustix::thread::capabilities(None).map_err(Problem::new)?;
     if have.effective != keep || have.permitted != keep {
-        return Err(Problem::new("capabilities that were given up are still there"));
+        return Err(Problem::new("dropped capabilities are still there"));
     }
     let is_other = identity.is_some_and(|identity| identity.uid != 0);
     if is_other && rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).is_ok() {
-        return Err(Problem::new("root was given up and could be had again"));
+        return Err(Problem::new("root privileges were dropped and could be regained"));
     }
     Ok(())
 }

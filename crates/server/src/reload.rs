@@ -33,7 +33,7 @@ impl Server {
     /// Reads the configuration again and uses it, if it is good.
     pub(crate) async fn reload(&mut self) -> ReloadResult {
         if self.drain.manner().is_some() || self.upgrade.is_some() {
-            let text = "not reloaded: the server is about to end\n";
+            let text = "not reloaded: the server is shutting down\n";
             self.log(Level::Error, text.trim_end());
             return ReloadResult { is_good: false, text: text.to_owned() };
         }
@@ -73,7 +73,8 @@ impl Server {
                 text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
             }
             Err(problem) => {
-                let message = format!("reload failed, the old configuration stays: {problem}");
+                let message =
+                    format!("reload failed, the old configuration stays in use: {problem}");
                 self.log(Level::Emerg, &message);
                 text.push_str(&message);
                 text.push('\n');

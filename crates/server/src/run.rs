@@ -43,7 +43,8 @@ struct Signals {
 impl Signals {
     fn take() -> Result<Self, Problem> {
         let take = |kind: SignalKind| {
-            signal(kind).map_err(|error| Problem::new(format_args!("cannot take signals: {error}")))
+            signal(kind)
+                .map_err(|error| Problem::new(format_args!("cannot handle signals: {error}")))
         };
         Ok(Self {
             quit: take(SignalKind::quit())?,
@@ -237,7 +238,7 @@ impl Server {
         if let Some((predecessor, sockets)) = self.predecessor.take()
             && let Err(problem) = self.relieve(predecessor, &sockets)
         {
-            self.log(Level::Emerg, &format!("not wanted by process {predecessor}: {problem}"));
+            self.log(Level::Emerg, &format!("refused by process {predecessor}: {problem}"));
             self.sockets.remove_files_but(&sockets);
             self.endpoint_sockets.remove_files_but(&sockets);
             drop(self.pid_file.take());
@@ -246,9 +247,9 @@ impl Server {
         }
         let outcome = runtime.block_on(self.serve_events());
         let message = match outcome {
-            Outcome::Drained => "over: every session came to its end",
-            Outcome::Forced => "over: sessions were cut short",
-            Outcome::Abandoned => "over: some sessions did not end in time",
+            Outcome::Drained => "stopped: every session ended normally",
+            Outcome::Forced => "stopped: sessions were cut short",
+            Outcome::Abandoned => "stopped: some sessions did not end in time",
         };
         self.log(Level::Notice, message);
         drop(self.pid_file.take());
@@ -271,7 +272,7 @@ impl Server {
             Ok(None) => (Level::Error, format!("process {predecessor} is gone")),
             Err(error) => {
                 // It may be there, and its files be in use.
-                let message = format!("process {predecessor} was not told: {error}");
+                let message = format!("process {predecessor} could not be notified: {error}");
                 self.log(Level::Error, &message);
                 return Ok(());
             }
@@ -371,7 +372,7 @@ impl Server {
 
     fn end(&mut self, manner: Manner) -> DrainOrder {
         if self.upgrade.is_some() {
-            self.abandon_upgrade("the server is to end");
+            self.abandon_upgrade("the server is shutting down");
         }
         self.tell_drain(Fact::Asked(manner))
     }
@@ -468,7 +469,7 @@ impl Server {
     fn answer(&mut self, call: Call) -> DrainOrder {
         match call.question {
             _ if self.successor() != Some(call.pid) => {
-                call.answer(false, "no upgrade of yours is under way");
+                call.answer(false, "no upgrade by this process is in progress");
             }
             HandoverRequest::Failed => {
                 let why = format!("the new process says: {}", call.said);
@@ -572,12 +573,12 @@ impl Server {
         for (path, error) in &failed {
             let (path, who) = (path.display(), self.who());
             let text = format!(
-                "cannot reopen {path}: {error}{who}: its lines go on into the file that was open"
+                "cannot reopen {path}: {error}{who}: logging continues to the file that was open"
             );
             self.log(Level::Error, &text);
         }
         let outcome =
-            if failed.is_empty() { "logs reopened" } else { "not all logs were reopened" };
+            if failed.is_empty() { "logs reopened" } else { "some logs could not be reopened" };
         self.log(Level::Notice, outcome);
     }
 

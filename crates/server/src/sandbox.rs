@@ -114,7 +114,7 @@ pub(crate) fn choose(
     }
     if let Some(directive) = paths.boundless {
         let text = format!(
-            "a path of \"{directive}\" begins with a variable: it can lead to no place that is not named otherwise"
+            "a path of \"{directive}\" begins with a variable: only places that are named elsewhere are accessible"
         );
         notes.push((Level::Warn, text));
     }
@@ -129,7 +129,7 @@ pub(crate) fn choose(
     }
     let missing = missing.into_iter().map(|(path, _)| path).collect();
     let domain = Domain::start(opened, missing, paths.network)
-        .map_err(|error| Problem::new(format_args!("no sandbox can be made: {error}")))?;
+        .map_err(|error| Problem::new(format_args!("no sandbox can be created: {error}")))?;
     notes.push((Level::Info, format!("sandbox: {} places", domain.paths.len())));
     for place in &domain.paths {
         let text = format!("sandbox: {} {}", word(place.right), place.path.display());
@@ -159,9 +159,9 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     let everything = paths.everything.filter(|_| is_wanted);
     let report = |directive: &'static str| {
         let message = format!(
-            "\"{directive}\" has a variable right behind the first slash: the sandbox is the whole disk"
+            "\"{directive}\" has a variable right after the first slash: the sandbox is the whole disk"
         );
-        let help = "name the folder in which everything lies, such as \"/srv/$host\"".to_owned();
+        let help = "name the common folder, such as \"/srv/$host\"".to_owned();
         outcome.warning_about(&[directive], Path::new("/"), message).help(help)
     };
     everything.map(report).into_iter().collect()
@@ -208,7 +208,7 @@ impl Server {
                 self.tell_control_plane_of_workers();
             }
             Err(problem) => {
-                self.log(Level::Error, &format!("the workers stay as they are: {problem}"));
+                self.log(Level::Error, &format!("the workers are not replaced: {problem}"));
             }
         }
     }

@@ -69,7 +69,7 @@ fn warn_of_open_writes(serve: &Serve, reach: Reach) {
         (true, true) => "add, replace, rename and delete files in",
     };
     eprintln!(
-        "WARNING: everybody who reaches this machine over the network can {what} this folder.\n\
+        "WARNING: everyone who can reach this machine over the network can {what} this folder.\n\
          WARNING: ask for a password with --password USER, or listen on this machine only (without -l)."
     );
 }
@@ -94,7 +94,7 @@ fn tell(serve: &Serve, dir: &Path, server: &Server, https: &Https) -> Result<(),
     }
     let shows = serve.shows_listing();
     if !shows && !builtin::indexes(serve).iter().any(|name| dir.join(name).exists()) {
-        println!("There is no index.html; `--open-listing` shows what the folder holds.");
+        println!("There is no index.html; `--open-listing` lists the folder.");
     }
     if Reach::of_addresses(&server.addresses()) == Reach::ThisMachine && serve.listen.is_empty() {
         println!("Only this machine can connect; `-l PORT` shares the folder with the network.");

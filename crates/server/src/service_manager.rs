@@ -70,7 +70,7 @@ pub(crate) fn inherited(listens: &[Listen]) -> io::Result<(Vec<Inherited>, Vec<S
     for number in descriptors {
         let socket: OwnedFd = pidfd_getfd(&this, number, PidfdGetfdFlags::empty())?;
         let Some(address) = address_of(&socket) else {
-            complaints.push(format!("descriptor {number} is no listening stream socket"));
+            complaints.push(format!("descriptor {number} is not a listening stream socket"));
             continue;
         };
         if listens.iter().any(|listen| listen.address == address) {

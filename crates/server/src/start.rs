@@ -68,7 +68,7 @@ fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
             eprint!("{}", result.text);
             return Ok(if result.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        eprintln!("sekisho: process {number} cannot be asked; its error log has the verdict");
+        eprintln!("sekisho: process {number} cannot be reached; its error log has the result");
     }
     pid_file::signal(pid, name)?;
     Ok(ExitCode::SUCCESS)
@@ -111,9 +111,7 @@ fn create_early_log(plan: &Plan) -> Result<(), Problem> {
 /// Plain `sekisho`.
 fn serve_default() -> Result<ExitCode, Problem> {
     if upgrade::predecessor().is_some() {
-        return Err(Problem::new(
-            "the built-in site cannot be taken over: its port is chosen anew",
-        ));
+        return Err(Problem::new("the built-in site cannot be upgraded: its port changes"));
     }
     let port =
         free_port().map_err(|error| Problem::new(format_args!("no port is free: {error}")))?;

@@ -62,7 +62,7 @@ impl Server {
         for path in sockets.files_left(next) {
             let (path, who) = (path.display(), self.who());
             let text = format!(
-                "unix:{path} cannot be removed{who}: it is left behind, and a start by root replaces it"
+                "unix:{path} cannot be removed{who}: it stays, and a start by root replaces it"
             );
             self.log(Level::Warn, &text);
         }

@@ -39,7 +39,7 @@ impl Server {
             for (cache, config) in site.caches().iter().zip(&site.config().http.caches) {
                 if let Err(error) = cache.maintain(now) {
                     let path = config.path.display();
-                    let message = format_args!("cannot look through the cache \"{path}\": {error}");
+                    let message = format_args!("cannot scan the cache \"{path}\": {error}");
                     site.log.write(Level::Crit, stamp, None, message);
                 }
             }
@@ -52,7 +52,7 @@ impl Server {
                 site.log.write(Level::Notice, stamp, None, message);
             }
             if is_cut {
-                let message = "too many files to look for leftovers of uploads among all of them";
+                let message = "too many files to search all of them for leftovers of uploads";
                 site.log.write(Level::Notice, stamp, None, format_args!("{message}"));
             }
         };
@@ -61,7 +61,7 @@ impl Server {
         if let Err(error) = started {
             self.log(
                 Level::Warn,
-                &format!("leftovers of uploads and caches are not looked through: {error}"),
+                &format!("leftovers of uploads and caches are not searched for: {error}"),
             );
         }
     }

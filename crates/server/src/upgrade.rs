@@ -44,7 +44,7 @@ impl Program {
     /// Starts what now lies where this program lay, with the same arguments.
     pub(crate) fn start_again(&self, now: Moment) -> Result<Upgrade, Problem> {
         let path = self.path.as_ref().map_err(|error| {
-            Problem::new(format_args!("where the program lies is not known: {error}"))
+            Problem::new(format_args!("the path of the program is unknown: {error}"))
         })?;
         let mut arguments = self.arguments.iter();
         let mut command = Command::new(path);
@@ -95,9 +95,9 @@ impl Upgrade {
     pub(crate) fn failure(&mut self, now: Moment) -> Option<String> {
         match self.child.try_wait() {
             Ok(Some(status)) => Some(format!("the new process ended: {status}")),
-            Err(error) => Some(format!("the new process cannot be waited for: {error}")),
+            Err(error) => Some(format!("cannot wait for the new process: {error}")),
             Ok(None) if self.ready_by.is_due(now) => {
-                Some(format!("the new process does not serve within {READY_LIMIT:?}"))
+                Some(format!("the new process was not ready within {READY_LIMIT:?}"))
             }
             Ok(None) => None,
         }
@@ -122,7 +122,7 @@ impl Server {
         let problem = if self.drain.manner().is_some() {
             Some(Problem::new("this process is ending"))
         } else if self.upgrade.is_some() {
-            Some(Problem::new("another one is under way"))
+            Some(Problem::new("another upgrade is in progress"))
         } else {
             self.try_upgrade().err()
         };
@@ -133,12 +133,12 @@ impl Server {
 
     fn try_upgrade(&mut self) -> Result<(), Problem> {
         if self.handover.is_none() {
-            return Err(Problem::new("there is no socket to hand the sockets over by"));
+            return Err(Problem::new("there is no socket to pass the listening sockets"));
         }
         if let Some(pid_file) = &mut self.pid_file
             && let Err(error) = pid_file.put_aside()
         {
-            let message = format!("the pid file cannot be put aside: {error}");
+            let message = format!("the pid file cannot be renamed: {error}");
             self.log(Level::Warn, &message);
         }
         match self.program.start_again(self.clock.now()) {
@@ -195,7 +195,7 @@ impl Server {
         if let Some(upgrade) = self.upgrade.take() {
             upgrade.give_up();
             self.put_pid_file_back();
-            self.log(Level::Emerg, &format!("upgrade failed, this process goes on: {why}"));
+            self.log(Level::Emerg, &format!("upgrade failed, this process continues: {why}"));
         }
     }
 
@@ -203,7 +203,7 @@ impl Server {
         if let Some(pid_file) = &mut self.pid_file
             && let Err(error) = pid_file.put_back()
         {
-            self.log(Level::Error, &format!("the pid file cannot be put back: {error}"));
+            self.log(Level::Error, &format!("the pid file cannot be restored: {error}"));
         }
     }
 }

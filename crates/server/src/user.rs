@@ -50,11 +50,11 @@ pub(crate) fn identity(config: &Config) -> Result<Option<Identity>, Problem> {
         named.map_or((DEFAULT_USER, None), |(name, group)| (name, group.as_deref()));
     let account = find(name).map_err(|why| match named {
         Some(_) => Problem::new(why),
-        None => Problem::new(format_args!("{why}: say who the server is to be by \"user\"")),
+        None => Problem::new(format_args!("{why}: name the user of the server with \"user\"")),
     })?;
     let gid = group.map_or(Ok(account.gid), find_group).map_err(Problem::new)?;
     let groups = sekisho_sys::groups_of(name, gid).map_err(|error| {
-        Problem::new(format_args!("the groups of user \"{name}\" are not known: {error}"))
+        Problem::new(format_args!("the groups of user \"{name}\" cannot be found: {error}"))
     })?;
     Ok(Some(Identity { name: name.to_owned(), uid: account.uid, gid, groups }))
 }

@@ -155,7 +155,7 @@ impl Server {
     /// Who was stuck is not any more.
     pub(crate) fn tell_that_it_went_on(&self, name: &str, since: Moment) {
         let after = self.clock.now().since(since).as_millis();
-        self.log(Level::Warn, &format!("{name} went on after {after} ms"));
+        self.log(Level::Warn, &format!("{name} continued after {after} ms"));
     }
 
     fn tell_stuck(&self, name: &str, state: Option<char>) {
@@ -163,7 +163,7 @@ impl Server {
         counters.workers_stuck.fetch_add(1, Ordering::Relaxed);
         let state = state.map_or(String::new(), |state| format!(" (state {state})"));
         let secs = STUCK_AFTER.as_secs();
-        let text = format!("{name} is stuck: no turn of its loop for {secs} s{state}");
+        let text = format!("{name} hangs: its loop has not run for {secs} s{state}");
         self.log(Level::Crit, &text);
     }
 

@@ -14,7 +14,7 @@ use sekisho_config::{
 
 /// So many are told; the others are likely the same.
 const TOLD_MAX: usize = 10;
-const HELP: &str = "keep what is uploaded and what is run in separate folders";
+const HELP: &str = "separate the folders of uploads and of programs";
 
 /// By which rule paths become files.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     }
     let report = |(store, programs): (&Path, &Path)| {
         let message = format!(
-            "clients may store files in \"{}\", and \"{}\" is run: who may store may run programs",
+            "clients may store files in \"{}\", and files of \"{}\" are run: clients can run programs",
             store.display(),
             programs.display(),
         );

@@ -219,7 +219,7 @@ fn a_file_that_shrinks_breaks_a_tar_off_and_a_zip_tells_the_truth() {
         let parsed = Response::parse(&bytes, context);
         if kind == "tar" {
             assert!(parsed.is_err(), "an archive that lacks something looks whole");
-            let said = "is broken off: a file became shorter";
+            let said = "is incomplete and was cut off: a file became shorter";
             eventually("the log says so", LONG, || server.log("error.log").contains(said));
             continue;
         }
@@ -288,7 +288,7 @@ fn an_archive_has_nothing_that_a_script_keeps_back() {
         ("client", true),
     ] {
         let page = client.request("GET", &format!("/{folder}/"), "").text();
-        assert_eq!(page.contains("?download="), is_open, "{folder}: {page}");
+        assert_eq!(page.contains("href=\"?download="), is_open, "{folder}: {page}");
         assert_eq!(page.contains("guarded"), is_open, "{folder}: {page}");
         let archive = client.get(&format!("/{folder}/?download=tar")).text();
         assert_eq!(archive.contains("guarded"), is_open, "{folder}");
@@ -307,4 +307,37 @@ fn a_backslash_does_not_climb_out_of_a_zip() {
     let name = b"pub/a_.._.._x";
     let count = response.body.windows(name.len()).filter(|window| window == name).count();
     assert_eq!(count, 2, "once before the file, once at the end");
+}
+
+/// F4: selected entries of a folder as one file, and nothing else of it.
+#[test]
+fn an_archive_holds_what_was_selected() {
+    if !have("tar") {
+        return;
+    }
+    let tree = Tree::new();
+    plain(&tree);
+    let server = start(tree);
+    let mut client = server.connect();
+    let to = server.tree().folder("selected");
+    let file = server.tree().path("selected.tar");
+    download(
+        &mut client,
+        "/pub/?download=tar&name=a.txt&name=sub&name=key.secret&name=..%2Fx",
+        &file,
+    );
+    let arguments = ["-xf", &file.display().to_string(), "-C", &to.display().to_string()];
+    assert_eq!(run("tar", &arguments, LONG).code(), 0);
+    let long = "long".repeat(40);
+    let mut expected = vec![
+        "pub/".to_owned(),
+        "pub/a.txt".to_owned(),
+        "pub/sub/".to_owned(),
+        format!("pub/sub/{long}/"),
+        format!("pub/sub/{long}/x.txt"),
+        "pub/sub/nothing/".to_owned(),
+        "pub/sub/ü \u{1f600}.txt".to_owned(),
+    ];
+    expected.sort();
+    assert_eq!(files_below(&to), expected);
 }

@@ -181,7 +181,7 @@ fn without_descriptors_nothing_spins_and_service_returns() {
     for client in &mut crowd {
         client.send("GET /n/crowd HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
-    eventually("the shortage", LONG, || server.log("error.log").contains("rests"));
+    eventually("the shortage", LONG, || server.log("error.log").contains("pausing accept()"));
     let before = server.cpu_ticks();
     pause(Duration::from_secs(1));
     let used = server.cpu_ticks() - before;

@@ -378,3 +378,57 @@ fn a_readme_is_shown_where_it_can_be_fetched() {
     }
     assert!(page("/big/").len() < 100_000);
 }
+
+/// F4: names are searched in all folders below, by the rules of listings and archives.
+#[test]
+fn names_are_searched_below_a_folder() {
+    let tree = Tree::new();
+    for name in [
+        "pub/Report one.txt",
+        "pub/deep/er/my REPORT ü.pdf",
+        "pub/reports/other.txt",
+        "pub/.report",
+        "pub/report.secret",
+        "guarded/report.txt",
+        "off/report.txt",
+        "run/report.sh",
+    ] {
+        tree.file(&format!("root/{name}"), "x");
+    }
+    tree.link("root/pub/loop-report", ".");
+    for number in 0..1100 {
+        tree.file(&format!("root/many/{}/file{number}", number % 7), "");
+    }
+    let server = serve(
+        tree,
+        "autoindex on; autoindex_search on;
+         location ~ \\.secret$ { return 403; }
+         location /guarded/ { deny all; }
+         location /off/ { autoindex_search off; }
+         location /run/ { cgi_extension .sh; }",
+    );
+    let mut client = server.connect();
+    let mut names = |target: &str| -> Vec<String> {
+        let answer = client.request("GET", target, "Accept: application/json\r\n");
+        assert_eq!(answer.status, 200, "{target}");
+        let list: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
+        let rows = list.as_array().expect("a list").iter();
+        rows.map(|row| row["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let below = ["Report one.txt", "deep/er/my REPORT ü.pdf", "reports"];
+    assert_eq!(names("/pub/?search=report"), below);
+    assert_eq!(names("/pub/?search=%C3%9C+rep"), ["deep/er/my REPORT ü.pdf"]);
+    assert_eq!(names("/pub/?search=nothing+like+it"), Vec::<String>::new());
+    let all = ["pub/Report one.txt", "pub/deep/er/my REPORT ü.pdf", "pub/reports"];
+    assert_eq!(names("/?search=report"), all);
+    assert_eq!(names("/many/?search=file").len(), 1000);
+    // Where it is off, or programs run, it is a plain listing.
+    assert_eq!(names("/off/?search=nothing"), ["report.txt"]);
+    assert_eq!(names("/run/?search=nothing"), ["report.sh"]);
+    let page = server.connect().get("/pub/?search=report&sort=size").text();
+    assert!(page.contains("href=\"deep/er/my%20REPORT%20%C3%BC.pdf\""), "{page}");
+    assert!(page.contains("href=\"reports/\"") && page.contains("1 folder, 2 files"));
+    let page = server.connect().get("/many/?search=file").text();
+    assert!(page.contains("there may be more"));
+    assert_eq!(server.connect().request("HEAD", "/pub/?search=report", "").status, 200);
+}

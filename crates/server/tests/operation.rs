@@ -457,7 +457,7 @@ fn what_will_not_do_what_it_seems_to_is_warned_of() {
         if let Some(text) = told {
             assert!(tested.stderr.contains(text), "{main}{body}\n{}", tested.stderr);
         } else {
-            let rest = tested.stderr.replace("warning: the server will be root", "");
+            let rest = tested.stderr.replace("warning: the server will run as root", "");
             assert!(!rest.contains("warning: "), "{main}{body}\n{rest}");
         }
     }
@@ -517,7 +517,7 @@ fn a_folder_that_is_written_here_and_run_there_is_warned_of() {
         );
         let path = tree.file("test.conf", config).display().to_string();
         let tested = sekisho(&["-t", "-c", &path]);
-        let said = tested.stderr.contains("who may store may run programs");
+        let said = tested.stderr.contains("clients can run programs");
         assert_eq!(said, is_told, "{body}\n{}", tested.stderr);
         assert_eq!(tested.code(), 0, "{body}\n{}", tested.stderr);
     }

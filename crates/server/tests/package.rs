@@ -86,7 +86,7 @@ fn the_debian_package_is_whole() {
     }
 }
 
-/// O1: the configuration of the package serves its page, as whoever runs the tests.
+/// O1: the configuration of the package serves its page, as the user who runs the tests.
 #[test]
 fn the_default_configuration_serves_its_page() {
     let tree = Tree::new();
@@ -134,7 +134,8 @@ fn the_units_are_understood() {
     assert!(said.is_empty(), "{said:?}");
 }
 
-/// O1: installed, upgraded, removed and purged in a system of its own, without systemd (with `SEKISHO_LONG`, as root).
+/// O1: installed by apt, serving, upgraded, removed and purged in a system of its own, without systemd (with `SEKISHO_LONG`, as
+/// root).
 #[test]
 fn the_package_is_installed_upgraded_and_purged() {
     let is_asked = std::env::var_os("SEKISHO_LONG").is_some();
@@ -148,8 +149,19 @@ fn the_package_is_installed_upgraded_and_purged() {
     shell(&format!("debootstrap --variant=minbase --include=adduser bookworm '{system}'"));
     fs::copy(&package, tree.path("system/sekisho.deb")).expect("copied");
     let inside = |line: &str| shell(&format!("chroot '{system}' sh -ec '{line}'"));
-    inside("dpkg -i /sekisho.deb && getent passwd sekisho");
-    inside("sekisho -t -c /etc/sekisho/sekisho.conf");
+    // From the package to a served page, in a network of its own: within a minute.
+    let watch = sekisho_testkit::Stopwatch::start();
+    let script = format!(
+        "ip link set lo up; chroot '{system}' apt-get install -y -qq --no-install-recommends /sekisho.deb >&2; \
+         chroot '{system}' sekisho -c /etc/sekisho/sekisho.conf & server=$!; \
+         for try in $(seq 200); do curl -sf http://127.0.0.1/ && break; sleep 0.05; done; \
+         kill -QUIT $server; wait $server"
+    );
+    let first = run("unshare", &["--net", "sh", "-c", &script], PATIENCE);
+    assert!(first.stdout.contains("Sekisho works"), "{}{}", first.stdout, first.stderr);
+    println!("from the package to a served page: {:?}", watch.elapsed());
+    assert!(watch.elapsed() < Duration::from_mins(1), "{:?}", watch.elapsed());
+    inside("getent passwd sekisho && sekisho -t -c /etc/sekisho/sekisho.conf");
     inside(
         "echo \"# mine\" >> /etc/sekisho/sekisho.conf && dpkg -i /sekisho.deb && grep mine /etc/sekisho/sekisho.conf",
     );

@@ -129,7 +129,7 @@ fn a_stuck_worker_is_told_of_and_replaced() {
     let mut stuck = server.connect();
     let watch = Stopwatch::start();
     stumble(&mut stuck, "stall=8000");
-    eventually("the report", LONG, || server.log("error.log").contains("worker-0 is stuck"));
+    eventually("the report", LONG, || server.log("error.log").contains("worker-0 hangs"));
     let told = watch.elapsed();
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
     let answered = watch.elapsed();
@@ -138,7 +138,7 @@ fn a_stuck_worker_is_told_of_and_replaced() {
     assert_eq!(metric(&server, "sekisho_workers_stuck_total"), 1);
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 1);
     assert_eq!(stuck.read_response().text(), "hello");
-    eventually("its word", LONG, || server.log("error.log").contains("worker-0 went on after"));
+    eventually("its word", LONG, || server.log("error.log").contains("worker-0 continued after"));
     eventually("its end", LONG, || metric(&server, "sekisho_workers") == 1);
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
@@ -178,7 +178,7 @@ fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
         stumble(client, "stall=60000");
     }
     let said = |what: &str| server.tree().text("error.log").matches(what).count();
-    eventually("two reports", LONG, || said(" is stuck: ") == 2);
+    eventually("two reports", LONG, || said(" hangs: ") == 2);
     eventually("two new workers", LONG, || said("a worker was replaced") == 2);
     let (name, third) = &mut clients[2];
     assert_eq!(third.get("/a.txt").text(), "hello", "{name} goes on");
@@ -206,7 +206,7 @@ fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
             eventually("eight new workers", LONG, || said("a worker was replaced") == 8);
         }
     }
-    eventually("the ninth report", LONG, || said(" is stuck: ") == 9);
+    eventually("the ninth report", LONG, || said(" hangs: ") == 9);
     assert_eq!(stuck[0].read_response().text(), "hello");
     eventually("the ninth new worker", LONG, || said("a worker was replaced") == 9);
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 9);

@@ -101,7 +101,7 @@ fn a_reload_that_cannot_be_done_changes_nothing_and_says_why() {
     // Where the pid file cannot be written, `-s` cannot find the server by it.
     server.rewrite_config(&with(3, new).replace("server.pid", "nowhere/server.pid"));
     server.signal(Signal::HUP);
-    let is_told = || server.log("error.log").contains("stays: cannot write");
+    let is_told = || server.log("error.log").contains("stays in use: cannot write");
     eventually("the verdict in the log", LONG, is_told);
     is_as_before();
     eventually("no descriptor more", LONG, || server.fds() <= descriptors + 1);
@@ -138,7 +138,7 @@ fn a_pid_file_that_names_an_ended_server_or_one_with_another_file_signals_nobody
     let stop = || run(BINARY, &["-s", "stop", "-c", &path], LONG);
     let finished = stop();
     assert_eq!(finished.code(), 1, "{finished:?}");
-    assert!(finished.stderr.contains("a server with another one"), "{finished:?}");
+    assert!(finished.stderr.contains("a server with another pid file"), "{finished:?}");
     assert_eq!(server.connect().get("/").text(), "one");
     // One that nobody has waited for still has its name.
     let mut ended = Command::new(BINARY).arg("-v").stdout(Stdio::null()).spawn().expect("started");
@@ -160,7 +160,7 @@ fn a_second_server_does_not_take_the_pid_file_of_one_that_runs() {
     let second = || Server::try_start(Tree::new(), BINARY, &config, &[]);
     let failed = second().expect_err("the file is another's");
     let said = failed.stderr;
-    assert!(said.contains("a server that runs") && said.contains(pid.trim()), "{said}");
+    assert!(said.contains("a running server") && said.contains(pid.trim()), "{said}");
     assert_eq!(first.tree().text("server.pid"), pid);
     // Whoever ends has no need of it any more, though its last requests take their time.
     let mut slow = first.connect();

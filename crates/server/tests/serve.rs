@@ -108,7 +108,7 @@ fn an_open_folder_that_may_be_changed_is_warned_of() {
         (&["-p", &port, "--upload", "--delete"], false),
     ] {
         let (server, _) = serve(tree(), options);
-        let warned = server.tree().text("stderr").contains("WARNING: everybody");
+        let warned = server.tree().text("stderr").contains("WARNING: everyone");
         assert_eq!(warned, is_warned, "{options:?}");
     }
 }

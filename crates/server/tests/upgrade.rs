@@ -175,9 +175,11 @@ fn a_new_process_that_never_serves_is_given_up() {
     // Meanwhile all goes on, and a second word is one too many.
     assert_eq!(server.connect().get("/").text(), server.id().to_string());
     server.signal(Signal::USR2);
-    eventually("it is told", LONG, || server.log("error.log").contains("another one is under way"));
+    eventually("it is told", LONG, || {
+        server.log("error.log").contains("another upgrade is in progress")
+    });
     eventually("the end of patience", LONG, || {
-        server.log("error.log").contains("does not serve within")
+        server.log("error.log").contains("was not ready within")
     });
     assert_eq!(current.pid(), Some(server.id()));
     assert!(server.children().is_empty());
@@ -317,7 +319,7 @@ fn files_of_the_old_process_go_only_when_it_does() {
 
     let mut child = take_over_from_us(&tree, "failed\nnot now");
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
-    assert!(log().contains("not wanted by process") && log().contains("not now"), "{}", log());
+    assert!(log().contains("refused by process") && log().contains("not now"), "{}", log());
     assert!(old.exists() && !new.exists());
 
     let end = |mut child: Child| {
@@ -326,7 +328,7 @@ fn files_of_the_old_process_go_only_when_it_does() {
         assert!(!new.exists());
     };
     let child = take_over_from_us(&tree, "");
-    eventually("the error is told", LONG, || log().contains("was not told"));
+    eventually("the error is told", LONG, || log().contains("could not be notified"));
     UnixStream::connect(&new).expect("it serves all the same");
     assert!(old.exists(), "the old process may still be there");
     end(child);

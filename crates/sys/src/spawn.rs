@@ -65,10 +65,16 @@ pub struct Limits {
     pub descriptors: Option<u64>,
 }
 
+/// What is limited, as the C library calls it.
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = c_int;
+
 impl Limits {
     /// Each limit: what is limited, from where on a program is told, and from where on it is ended. It leaves
     /// no image of its memory on the disk, which may hold what its clients sent.
-    fn rows(self) -> [(libc::__rlimit_resource_t, Option<(u64, u64)>); 6] {
+    fn rows(self) -> [(Resource, Option<(u64, u64)>); 6] {
         let both = |limit: Option<u64>| limit.map(|limit| (limit, limit));
         [
             (libc::RLIMIT_AS, both(self.memory_bytes)),
@@ -222,7 +228,7 @@ fn become_program(plan: &Plan) -> c_int {
 ///
 /// # Safety
 /// Nothing but a limit changes; it must be called where that is meant, in the child.
-unsafe fn limit_to(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> c_int {
+unsafe fn limit_to(resource: Resource, soft: u64, hard: u64) -> c_int {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the place is a whole limit, ours to write and to read.
     unsafe {

@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         LOCATION,
         "method ...",
         Context::LimitExcept,
-        "Who may use other methods than these; GET implies HEAD. `return` is not for those methods",
+        "Restricts all other methods than these; GET implies HEAD. `return` does not apply to them",
     )
     .once(),
     active(
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "all|any",
         "all",
-        "Whether address and password must both be right, or one of them",
+        "Whether address and password must both be accepted, or one of them",
         |l, d, _| {
             let word = d.arg(0);
             l.guards.is_any_enough = match &*word.text {
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         |l, d, s| {
             let word = d.arg(0);
             if word.text.iter().any(u8::is_ascii_control) {
-                return Err(d.invalid(word, "cannot stand in a header field"));
+                return Err(d.invalid(word, "contains a byte that a header field cannot have"));
             }
             let realm = d.template(word, s)?;
             l.guards.realm = (&*word.text != b"off").then(|| Arc::new(realm));
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_LIMIT_EXCEPT,
         "file",
         "",
-        "Where users and passwords are: `user:hash` lines; a relative path starts at the main file's folder",
+        "The file of users and passwords: `user:hash` lines; a relative path starts at the main file's folder",
         |l, d, s| {
             l.guards.user_file = Some(Arc::new(user_file(d, s)?));
             Ok(())
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time",
         "0s",
-        "How long a refusal for want of a password waits",
+        "How long a refusal for a wrong password is delayed",
         |l, d, _| set(&mut l.guards.auth_delay, d.deadline(0)),
     ),
     active(
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
         SERVER_LOCATION,
         "none|blocked|server_names|name|~regex ...",
         "",
-        "Which `Referer`s are valid: then `$invalid_referer` is empty, or else 1",
+        "The valid values of `Referer`: `$invalid_referer` is empty for them, otherwise 1",
         valid_referers,
     )
     .repeated(),
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "value",
         "",
-        "A signature and, after a comma, until when it holds: `$secure_link` is 1, 0 (too late) or empty (wrong)",
+        "A signature and, after a comma, its expiry: `$secure_link` is 1, 0 (expired) or empty (wrong)",
         |l, d, s| {
             not_beside_secret(l)?;
             l.guards.link_value = Some(Arc::new(d.template(d.arg(0), s)?));
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "value",
         "",
-        "What the signature of `secure_link` is the MD5 of",
+        "The text whose MD5 is the signature of `secure_link`",
         |l, d, s| {
             not_beside_secret(l)?;
             l.guards.link_signed = Some(Arc::new(d.template(d.arg(0), s)?));

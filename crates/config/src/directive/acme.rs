@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Row] = &[
         Context::Acme,
         "A certificate authority that speaks ACME (RFC 8555), and our account with it",
     ),
-    active("uri", ACME, "url", "", "Where the authority's directory is", |_, d, s| {
+    active("uri", ACME, "url", "", "The address of the authority's directory", |_, d, s| {
         let word = d.arg(0);
         let text = d.text(word)?;
         if !text.starts_with("https://") || text.len() <= "https://".len() {
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         ACME,
         "ecdsa:256|file",
         "",
-        "The account's key: one that is made, or a file (PEM, PKCS #8, P-256)",
+        "The account's key: generated, or a file (PEM, PKCS #8, P-256)",
         |_, d, s| {
             let word = d.arg(0);
             let text = d.text(word)?;
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         ACME,
         "http-01|tls-alpn-01",
         "",
-        "How we show that a name is ours: by a file on port 80 (the default), or by a handshake on port 443",
+        "How control of a name is proved: by a file on port 80 (the default), or by a handshake on port 443",
         |_, d, s| {
             s.issuer.challenge = match &*d.arg(0).text {
                 b"http" | b"http-01" => AcmeChallenge::Http01,
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         ACME,
         "url",
         "",
-        "Where the authority may write to, such as `mailto:admin@example.org`",
+        "The contact address, such as `mailto:admin@example.org`",
         |_, d, s| {
             let text = d.text(d.arg(0))?;
             let is_url = text.contains(':');
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Row] = &[
         ACME,
         "id file",
         "",
-        "The account elsewhere that ours belongs to, and its key in base64url: a file, or `data:KEY`",
+        "The external account to bind to, and its key in base64url: a file, or `data:KEY`",
         |_, d, s| {
             let id = d.text(d.arg(0))?.to_owned();
             let key = match d.text(d.arg(1))?.strip_prefix("data:") {
@@ -85,13 +85,13 @@ pub(super) const ROWS: &[Row] = &[
             Ok(())
         },
     ),
-    warned("preferred_chain", ACME, "name", "The authority's own choice of a chain is used"),
+    warned("preferred_chain", ACME, "name", "The authority's default chain is used"),
     active(
         "profile",
         ACME,
         "name [require]",
         "",
-        "The kind of certificate to order, where the authority has it; `require`: or nothing",
+        "The profile of certificates to order, if the authority has it; with `require` it must have it",
         |_, d, s| {
             let is_required = match d.args().get(1) {
                 None => false,
@@ -108,7 +108,7 @@ pub(super) const ROWS: &[Row] = &[
         ACME,
         "file",
         "",
-        "Who has signed the authority's own certificate (PEM); the system's list where it is not said",
+        "Trusted authorities for the ACME server's own certificate (PEM); by default the system's list",
         |_, d, s| {
             s.issuer.trusted_certificate = Some(s.path_beside_main(&d.arg(0).text));
             Ok(())
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Row] = &[
         ACME,
         "on|off",
         "",
-        "Whether the authority's own certificate is checked (on)",
+        "Whether the ACME server's own certificate is verified (on)",
         |_, d, s| set(&mut s.issuer.verifies, d.flag()),
     ),
     active(
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Row] = &[
         ACME,
         "path|off",
         "",
-        "Where account, keys and certificates are kept (`acme_NAME` below the prefix)",
+        "The folder of account, keys and certificates (`acme_NAME` below the prefix)",
         |_, d, s| {
             let path = &d.arg(0).text;
             s.issuer.state_path = (**path != *b"off").then(|| s.path(path));
@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
             Ok(())
         },
     ),
-    silent("acme_shared_zone", HTTP, "zone", "Workers share certificates in any case"),
+    silent("acme_shared_zone", HTTP, "zone", "Workers always share certificates"),
     active(
         "acme_certificate",
         SERVER,
@@ -172,7 +172,7 @@ fn certificate(level: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Resul
             "rsa" | "rsa:2048" => AcmeKey::Rsa2048,
             "rsa:3072" => AcmeKey::Rsa3072,
             "rsa:4096" => AcmeKey::Rsa4096,
-            _ => return Err(d.invalid(word, "names no kind of key that can be made")),
+            _ => return Err(d.invalid(word, "is not a supported kind of key")),
         };
     }
     level.own.acme = Some(wish);
@@ -189,7 +189,7 @@ pub(crate) fn name(text: &str) -> Result<String, &'static str> {
         return Err("is a wildcard, which needs DNS-01; that is not supported yet");
     }
     if text.len() > 253 || !text.split('.').all(is_label) {
-        return Err("is no name that a certificate can be ordered for");
+        return Err("is not a name that a certificate can be ordered for");
     }
     Ok(text.to_ascii_lowercase())
 }

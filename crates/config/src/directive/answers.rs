@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "method ...",
         "",
-        "Exactly these methods, others get 405; GET does not imply HEAD (ours)",
+        "The allowed methods; others get 405. GET does not imply HEAD (ours)",
         |l, d, _| {
             l.settings.allow_methods = Some(methods(d, false)?);
             Ok(())
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "code ... [=[code]] uri|@name",
         "",
-        "What is answered instead of an error",
+        "What to answer instead of an error",
         error_page,
     )
     .repeated(),
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether an error page may lead to an error page",
+        "Whether an error page may cause another error page",
         |l, d, _| set(&mut l.settings.recursive_error_pages, d.flag()),
     ),
     active(
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Row] = &[
         SERVER_LOCATION,
         "file ... uri|@name|=code",
         "",
-        "The first file that is there, or else the last word",
+        "Uses the first file that exists, or else the last argument",
         try_files,
     ),
     active(
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "on",
-        "Whether redirects carry scheme and host",
+        "Whether redirects contain scheme and host",
         |l, d, _| set(&mut l.settings.absolute_redirect, d.flag()),
     ),
     active(
@@ -265,7 +265,7 @@ fn warn_of_loop(template: &Template, s: &mut Scope<'_>, word: &Word) {
             s.files,
             word.span,
             format!(
-                "the last word of \"try_files\" is not a file to try: \"{}\" is where the search begins again",
+                "the last argument of \"try_files\" is not tried as a file: \"{}\" is the address to continue with",
                 word.shown()
             ),
         );

@@ -26,7 +26,7 @@ macro_rules! rows {
                 HTTP,
                 "path [levels=levels] keys_zone=name:size [max_size=size] [inactive=time] [use_temp_path=on|off]",
                 "",
-                "A folder of cached answers. Files are written there before they get their name, whatever `use_temp_path` says",
+                "A folder of cached answers. Temporary files are always written there, whatever `use_temp_path` says",
                 |_, _, _| Ok(()),
             )
             .repeated(),
@@ -35,7 +35,7 @@ macro_rules! rows {
                 LEVELS,
                 "zone|off",
                 "off",
-                "Which cache keeps answers",
+                "The cache for answers",
                 |l, d, s| {
                     caching(l, $family).cache = find(d, s, $family)?;
                     Ok(())
@@ -46,7 +46,7 @@ macro_rules! rows {
                 LEVELS,
                 "string",
                 $key,
-                "What an answer is kept under",
+                "The key of an answer in the cache",
                 |l, d, s| {
                     caching(l, $family).key = d.template(d.arg(0), s)?;
                     Ok(())
@@ -57,7 +57,7 @@ macro_rules! rows {
                 LEVELS,
                 "code|time ...",
                 "",
-                "How long answers with these codes (`any` for all) are fresh that do not say so themselves: the time comes last; without codes it is for 200, 301 and 302",
+                "How long answers with these codes (`any` for all) are fresh if they do not say so themselves: the time comes last; without codes it applies to 200, 301 and 302",
                 |l, d, _| {
                     let is_first = d.is_first_of(l);
                     valid(rules(l, $family), is_first, d)
@@ -69,7 +69,7 @@ macro_rules! rows {
                 LEVELS,
                 "number",
                 "1",
-                "After how many requests an answer is kept",
+                "After how many requests an answer is cached",
                 |l, d, _| {
                     let uses = u32::try_from(d.count(0)?).unwrap_or(u32::MAX);
                     rules(l, $family).min_uses = uses;
@@ -81,7 +81,7 @@ macro_rules! rows {
                 LEVELS,
                 "GET|HEAD|POST ...",
                 "GET HEAD",
-                "Methods whose answers are kept; GET and HEAD always are",
+                "Methods whose answers are cached; GET and HEAD always are",
                 |l, d, _| methods(rules(l, $family), d),
             ),
             active(
@@ -89,7 +89,7 @@ macro_rules! rows {
                 LEVELS,
                 "string ...",
                 "",
-                "The cache is not looked at where one of these is neither empty nor \"0\"",
+                "The cache is not used if one of these is neither empty nor \"0\"",
                 |l, d, s| set(&mut caching(l, $family).bypass, conditions(d, s)),
             ),
             active(
@@ -97,7 +97,7 @@ macro_rules! rows {
                 LEVELS,
                 "string ...",
                 "",
-                "Answers are not kept where one of these is neither empty nor \"0\"",
+                "Answers are not cached if one of these is neither empty nor \"0\"",
                 |l, d, s| set(&mut caching(l, $family).no_cache, conditions(d, s)),
             ),
             active(
@@ -105,7 +105,7 @@ macro_rules! rows {
                 LEVELS,
                 "condition ...",
                 "off",
-                "When an answer is given that is not fresh: `error`, `timeout`, `invalid_header`, `updating`, `http_500` …, `off`",
+                "When a stale answer is used: `error`, `timeout`, `invalid_header`, `updating`, `http_500` …, `off`",
                 |l, d, _| set(&mut caching(l, $family).use_stale, use_stale(d)),
             ),
             active(
@@ -113,7 +113,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "off",
-                "Whether of several requests for what is not there only one is passed on",
+                "Whether only one of several requests for a missing entry is passed on",
                 |l, d, _| set(&mut caching(l, $family).lock, d.flag()),
             ),
             active(
@@ -121,7 +121,7 @@ macro_rules! rows {
                 LEVELS,
                 "time",
                 "5s",
-                "How long the others wait before they are passed on, too; their answers are not kept",
+                "How long the others wait before they are passed on, too; their answers are not cached",
                 |l, d, _| set(&mut caching(l, $family).lock_timeout, d.time(0)),
             ),
             active(
@@ -129,7 +129,7 @@ macro_rules! rows {
                 LEVELS,
                 "time",
                 "5s",
-                "How long one has before another one of them is passed on",
+                "After what time without an answer another one of them is passed on",
                 |l, d, _| set(&mut caching(l, $family).lock_age, d.time(0)),
             ),
             active(
@@ -137,7 +137,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "off",
-                "Whether a server is asked if an answer is still valid, by `If-Modified-Since` and `If-None-Match`",
+                "Whether stale answers are revalidated with `If-Modified-Since` and `If-None-Match`",
                 |l, d, _| set(&mut caching(l, $family).revalidate, d.flag()),
             ),
             active(
@@ -145,7 +145,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "off",
-                "Whether an answer that is not fresh is fetched beside its use, where stale ones may be given while that is done",
+                "Whether a stale answer is updated in the background while it is used",
                 |l, d, _| set(&mut caching(l, $family).background_update, d.flag()),
             ),
         ]
@@ -161,7 +161,7 @@ pub(super) const CONVERT_HEAD: &[Row] = &[active(
     LEVELS,
     "on|off",
     "on",
-    "Whether HEAD is passed on as GET, so that its answer can be kept",
+    "Whether HEAD is passed on as GET, so that its answer can be cached",
     |l, d, _| set(&mut caching(l, Family::Proxy).convert_head, d.flag()),
 )];
 

@@ -19,8 +19,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "on|off|pass [program] [argument] ...",
         "",
-        "Whether every file is a program to be run; where it is not said, only `cgi_pass` and `cgi_extension` run any, \
-         and `off` runs none; `pass` is another form of `cgi_pass`",
+        "Whether every file is a CGI program; without it only `cgi_pass` and `cgi_extension` run programs, and `off` runs none; `pass` is another form of `cgi_pass`",
         switch,
     ),
     active(
@@ -34,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
                 (l.cgi.pass, l.cgi.is_pass_own) = (None, true);
                 Ok(())
             }
-            _ if l.cgi.is_pass_own => Err(Fault::new("\"cgi pass\" stands here, too")),
+            _ if l.cgi.is_pass_own => Err(Fault::new("\"cgi pass\" is set here, too")),
             words => pass(l, d, s, words),
         },
     ),
@@ -52,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "path|off [argument] ...",
         "off",
-        "What programs are run by",
+        "The interpreter of programs",
         |l, d, s| {
             let words = d.args();
             l.cgi.rest.interpreter = match words.first() {
@@ -67,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "path|off",
         "off",
-        "Where programs run; their own folder otherwise",
+        "The working directory of programs; by default their own folder",
         |l, d, s| {
             l.cgi.rest.working_dir = match &*d.arg(0).text {
                 b"off" => None,
@@ -93,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "name value",
         "",
-        "A variable for programs, in place of one that would have the same name",
+        "A variable for programs; it overrides others of the same name",
         variable,
     )
     .repeated(),
@@ -102,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off|level|stderr|path|file [path]",
         "on",
-        "Where a program's complaints go: the error log (`on` is `error`), nowhere, the server's own output, or a file",
+        "Where a program's standard error goes: the error log (`on` is `error`), nowhere, the server's own output, or a file",
         stderr,
     ),
     active(
@@ -134,7 +133,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time|off [kill]",
         "off",
-        "How long a program may run in all (504), and how much later it is killed; with 0 and a time it is killed then",
+        "How long a program may run (504), and how much later it is killed; with 0 and a time it is killed then",
         |l, d, _| {
             let kill = d.args().get(1).map(|_| d.time(1)).transpose()?;
             let later = kill.filter(|kill| !kill.is_zero());
@@ -150,7 +149,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time",
         "1s",
-        "From asking a program to end (TERM) to making it end (KILL) (ours)",
+        "The time from TERM to KILL when a program is ended (ours)",
         |l, d, _| set(&mut l.cgi.rest.kill_grace, d.time(0)),
     ),
     active(
@@ -158,7 +157,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "number",
         "128",
-        "How many programs may run in the whole server for one more to be started here (ours)",
+        "The maximum number of programs in the whole server (ours)",
         |l, d, _| set(&mut l.cgi.rest.max_processes, d.count(0)),
     ),
     active(
@@ -166,8 +165,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "auto|number|off",
         "auto",
-        "How many of them one client address may have (an IPv6 network of 64 bits is one); `auto` is a quarter of \
-         `cgi_max_processes` (ours)",
+        "The maximum number of programs of one client address (an IPv6 /64 network counts as one); `auto` is a quarter of `cgi_max_processes` (ours)",
         |l, d, _| {
             l.cgi.max_per_address = match &*d.arg(0).text {
                 b"auto" => None,
@@ -182,8 +180,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "auto|number|off",
         "auto",
-        "How many of them are kept for locations that run fewer than so many, so that one location cannot take all; \
-         `auto` is an eighth of `cgi_max_processes` where several locations run programs (ours)",
+        "How many program slots are reserved for locations that run fewer programs than that, so that one location cannot take all; `auto` is an eighth of `cgi_max_processes` if several locations run programs (ours)",
         |l, d, _| {
             l.cgi.reserved = match &*d.arg(0).text {
                 b"auto" => None,
@@ -198,7 +195,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "number [time|off]",
         "512 10s",
-        "How many requests may wait for a program to end, and how long (503 beyond; ours)",
+        "How many requests may wait for a program slot, and how long (503 beyond; ours)",
         |l, d, _| {
             let number = d.number(0)?;
             l.cgi.rest.queue = usize::try_from(number).unwrap_or(usize::MAX);
@@ -213,8 +210,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "on",
-        "Whether a program is started when all of its body has come, so that slow clients hold no program; `off` passes \
-         on what comes, if its length is announced (ours)",
+        "Whether a program starts when its request body is complete, so that slow clients occupy no program; `off` passes the body on as it arrives, if its length is known (ours)",
         |l, d, _| set(&mut l.cgi.rest.request_buffering, d.flag()),
     ),
     active(
@@ -246,7 +242,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether a process that has left its program's group may stay when the request is over (ours)",
+        "Whether a process that has left its program's process group may live on after the request (ours)",
         |l, d, _| set(&mut l.cgi.rest.leaves_daemons, d.flag()),
     ),
     active(
@@ -254,8 +250,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|memory=size|cpu=time|file=size|processes=number|files=number ...",
         "off",
-        "How much each program may use: address space, time on a processor, size of a file that it writes, \
-         processes of its user, open files (ours)",
+        "Limits of each program: address space, processor time, size of a written file, processes of its user, open files (ours)",
         |l, d, _| set(&mut l.cgi.rest.limits, limits(d)),
     ),
 ];
@@ -288,7 +283,7 @@ fn limits(d: &Directive<'_>) -> Result<CgiLimits, Fault> {
         };
         let amount = amount.map_err(|wrong| d.invalid(word, wrong))?;
         if amount == 0 {
-            return Err(d.invalid(word, "leaves nothing at all"));
+            return Err(d.invalid(word, "must not be zero"));
         }
         *slot = Some(amount);
     }
@@ -304,11 +299,11 @@ fn switch(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
         && &*word.text == b"pass"
     {
         if l.cgi.is_pass_own {
-            return Err(Fault::at(word, "\"cgi_pass\" stands here, too"));
+            return Err(Fault::at(word, "\"cgi_pass\" is set here, too"));
         }
         l.cgi.switch = None;
         if words.is_empty() {
-            return Err(Fault::at(word, "\"cgi pass\" names no program"));
+            return Err(Fault::at(word, "\"cgi pass\" has no program"));
         }
         return pass(l, d, s, words);
     }

@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "level",
         "1",
-        "How hard gzip tries, from 1 to 9",
+        "The level of gzip, from 1 (fast) to 9 (small)",
         |l, d, _| level(l, d, Coding::Gzip, 1, 9),
     ),
     active(
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "type ...",
         "text/html",
-        "Media types that gzip takes beside `text/html`; `*` for all that are not compressed already",
+        "Media types that gzip compresses in addition to `text/html`; `*` for all that are not compressed already",
         |l, d, s| types(l, d, s, Coding::Gzip),
     )
     .repeated(),
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "length",
         "20",
-        "Shorter answers are left as they are, where the length is known",
+        "Shorter answers are not compressed, if the length is known",
         |l, d, _| set(&mut of(l, Coding::Gzip).length_min, d.size(0)),
     ),
     active(
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "1.0|1.1",
         "1.1",
-        "The least version of HTTP that gets gzip",
+        "The lowest HTTP version of requests whose answers are compressed",
         |l, d, _| {
             compression(l).http_version = match &*d.arg(0).text {
                 b"1.0" => Version::Http10,
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|expired|no-cache|no-store|private|no_last_modified|no_etag|auth|any ...",
         "off",
-        "Which answers to requests with `Via` get gzip",
+        "Which answers to requests with `Via` are compressed",
         proxied,
     )
     .repeated(),
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "on",
-        "Whether answers that depend on `Accept-Encoding` say so in `Vary` (nginx: off; without it a shared cache may hand the wrong one out)",
+        "Whether answers that depend on `Accept-Encoding` say so in `Vary` (nginx: off; without it a shared cache may send the wrong one)",
         |l, d, _| set(&mut compression(l).vary, d.flag()),
     ),
     active(
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off|always",
         "off",
-        "Whether `file.gz` is served for `file`; `always` asks no client",
+        "Whether `file.gz` is served for `file`; `always` to every client",
         |l, d, _| neighbour(l, d, Coding::Gzip),
     ),
     active(
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "level",
         "4",
-        "How hard brotli tries, from 0 to 11; 10 and 11 are for what is compressed once (`ngx_brotli`: 6)",
+        "The level of brotli, from 0 (fast) to 11 (small); 10 and 11 are too slow for requests (`ngx_brotli`: 6)",
         |l, d, _| level(l, d, Coding::Brotli, 0, 11),
     ),
     active(
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "type ...",
         "text/html",
-        "Media types that brotli takes beside `text/html`; `*` as for `gzip_types`",
+        "Media types that brotli compresses in addition to `text/html`; `*` as for `gzip_types`",
         |l, d, s| types(l, d, s, Coding::Brotli),
     )
     .repeated(),
@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "length",
         "20",
-        "Shorter answers are left as they are, where the length is known",
+        "Shorter answers are not compressed, if the length is known",
         |l, d, _| set(&mut of(l, Coding::Brotli).length_min, d.size(0)),
     ),
     active(
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off|always",
         "off",
-        "Whether `file.br` is served for `file`; `always` asks no client",
+        "Whether `file.br` is served for `file`; `always` to every client",
         |l, d, _| neighbour(l, d, Coding::Brotli),
     ),
     active(
@@ -146,7 +146,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "level",
         "3",
-        "How hard zstd tries, from 1 to 22 (nginx's module: 1)",
+        "The level of zstd, from 1 (fast) to 22 (small; nginx's module: 1)",
         |l, d, _| level(l, d, Coding::Zstd, 1, 22),
     ),
     active(
@@ -154,7 +154,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "type ...",
         "text/html",
-        "Media types that zstd takes beside `text/html`; `*` as for `gzip_types`",
+        "Media types that zstd compresses in addition to `text/html`; `*` as for `gzip_types`",
         |l, d, s| types(l, d, s, Coding::Zstd),
     )
     .repeated(),
@@ -163,7 +163,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "length",
         "20",
-        "Shorter answers are left as they are, where the length is known",
+        "Shorter answers are not compressed, if the length is known",
         |l, d, _| set(&mut of(l, Coding::Zstd).length_min, d.size(0)),
     ),
     active(
@@ -171,13 +171,13 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off|always",
         "off",
-        "Whether `file.zst` is served for `file`; `always` asks no client",
+        "Whether `file.zst` is served for `file`; `always` to every client",
         |l, d, _| neighbour(l, d, Coding::Zstd),
     ),
-    silent("gzip_buffers", LEVELS, "number size", "Buffers are the server's affair"),
-    silent("brotli_buffers", LEVELS, "number size", "Buffers are the server's affair"),
-    silent("zstd_buffers", LEVELS, "number size", "Buffers are the server's affair"),
-    silent("brotli_window", LEVELS, "size", "The window is 256k, and less for what is shorter"),
+    silent("gzip_buffers", LEVELS, "number size", "The server manages its buffers"),
+    silent("brotli_buffers", LEVELS, "number size", "The server manages its buffers"),
+    silent("zstd_buffers", LEVELS, "number size", "The server manages its buffers"),
+    silent("brotli_window", LEVELS, "size", "The window is 256k, and less for shorter answers"),
 ];
 
 fn compression(l: &mut Level) -> &mut Compression {
@@ -250,7 +250,7 @@ fn proxied(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fa
             b"no_etag" => proxied.no_etag = true,
             b"auth" => proxied.auth = true,
             b"off" => return Err(d.invalid(word, "stands alone")),
-            _ => return Err(d.invalid(word, "is not one of its words")),
+            _ => return Err(d.invalid(word, "is not a valid value")),
         }
     }
     compression(l).proxied = proxied;

@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "address ...",
         "",
-        "The `listen` addresses of HTTP servers that sessions reach through the service `http`; without it only those who may control reach any (ours)",
+        "The `listen` addresses of HTTP servers that sessions reach through the service `http`; without it only sessions that may control the server reach any (ours)",
         http_addresses,
     ),
     active(
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "file|off",
         "off",
-        "Whoever shows what stands in this file may control the server from anywhere, over TCP too (ours)",
+        "A client that sends the content of this file may control the server, over TCP too (ours)",
         |_, d, s| {
             let file = &d.arg(0).text;
             s.main.endpoint.credential_file = (**file != *b"off").then(|| s.path(file));
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "number",
         "1024",
-        "How many sessions there may be; one more is told `RESOURCE_LIMIT_REACHED` (ours)",
+        "The maximum number of sessions; further ones get `RESOURCE_LIMIT_REACHED` (ours)",
         |_, d, s| set(&mut s.main.endpoint.sessions_max, count(d, u32::MAX as usize)),
     ),
     active(
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "number|auto",
         "auto",
-        "How many of them one client address may have: an IPv4 address, an IPv6 network of 64 bits, a local user; `auto` is three quarters (ours)",
+        "The maximum number of sessions of one address: an IPv4 address, an IPv6 /64 network, a local user; `auto` is three quarters (ours)",
         |_, d, s| {
             let is_auto = *d.arg(0).text == *b"auto";
             let count = if is_auto { Ok(None) } else { count(d, u32::MAX as usize).map(Some) };
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "number",
         "8",
-        "How many sessions of operators there may be beside them, however full the server is (ours)",
+        "The number of additional sessions for operators, however full the server is (ours)",
         |_, d, s| set(&mut s.main.endpoint.admin_sessions, count(d, u32::MAX as usize)),
     ),
     active(
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "number",
         "256",
-        "How many requests of a session may run at once, from 1 to 65536 (ours)",
+        "The maximum number of running requests of a session, from 1 to 65536 (ours)",
         |_, d, s| set(&mut s.main.endpoint.requests_per_session, count(d, REQUESTS_MAX)),
     ),
     active(
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "size",
         "256k",
-        "How much of a channel the server holds for a client that does not take it (ours)",
+        "How much of a channel the server buffers for a slow client (ours)",
         |_, d, s| set(&mut s.main.endpoint.channel_bytes_max, bytes(d)),
     ),
     active(
@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "time|off",
         "10s",
-        "From connecting to the end of the first message; bytes do not extend it (ours)",
+        "The time from connecting to the end of the first message; bytes do not extend it (ours)",
         |_, d, s| set(&mut s.main.endpoint.handshake_timeout, d.deadline(0)),
     ),
     active(
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "time|off",
         "10s",
-        "From a frame's first byte to its last; each 16 KiB buy the same time again (ours)",
+        "The time from a frame's first byte to its last; each 16 KiB extend it by the same time (ours)",
         |_, d, s| set(&mut s.main.endpoint.frame_timeout, d.deadline(0)),
     ),
     active(
@@ -150,7 +150,7 @@ pub(super) const ROWS: &[Row] = &[
         ENDPOINT,
         "time",
         "1h",
-        "How far from now a session may have its life extended (ours)",
+        "How far into the future a session may extend its life (ours)",
         |_, d, s| set(&mut s.main.endpoint.session_lifetime_max, d.time(0)),
     ),
 ];
@@ -163,7 +163,7 @@ fn listen(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fau
     let found = addresses(&word.text).map_err(wrong)?;
     if matches!(found[..], [ListenAddress::Tcp(_), ..]) && !has_port(d.text(word)?) {
         // HTTP's port is not ours.
-        return Err(Fault::at(word, "a native endpoint has no port of its own: say one"));
+        return Err(Fault::at(word, "a native endpoint has no default port: add one"));
     }
     let mut options = ListenOptions::default();
     for word in &d.args()[1..] {
@@ -246,7 +246,7 @@ fn admin(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
                 value::number(text)
                     .ok()
                     .and_then(|number| u32::try_from(number).ok())
-                    .ok_or_else(|| d.invalid(word, "is no number of a user"))?,
+                    .ok_or_else(|| d.invalid(word, "is not the number of a user"))?,
             ),
             _ => return Err(d.invalid(d.arg(0), "must be \"user\", \"group\" or \"uid\"")),
         };

@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "users:permissions ...",
         "user:rw",
-        "Permissions of new files, like `user:rw group:r all:r`; folders can be entered by those who may read them",
+        "Permissions of new files, like `user:rw group:r all:r`; users who may read a folder may enter it",
         access,
     ),
     active(
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether PUT makes the folders that are missing (409 otherwise)",
+        "Whether PUT creates missing folders (409 otherwise)",
         |l, d, _| set(&mut l.file_ops.rest.creates_folders, d.flag()),
     ),
     active(
@@ -63,8 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "folder|off",
         "off",
-        "Where POST stores files, from forms and as they are; `$request_filename` for the folder that the address \
-         names (ours)",
+        "The folder where POST stores files, from forms or as raw bodies; `$request_filename` for the folder in the address (ours)",
         store,
     ),
     active(
@@ -72,8 +71,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "replace|refuse|rename",
         "replace",
-        "What an upload does where there is a file of its name: take its place, give up (409), or take another name \
-         (ours)",
+        "What happens if a file of the same name exists: it is replaced, the upload is refused (409), or it gets another name (ours)",
         |l, d, _| {
             let word = d.arg(0);
             l.file_ops.rest.conflict = match &*word.text {
@@ -90,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|data|full",
         "off",
-        "What is on the disk before an upload is answered: nothing for certain, its content, or its name too (ours)",
+        "What is on the disk before an upload is answered: nothing for certain, the content, or the name, too (ours)",
         |l, d, _| {
             let word = d.arg(0);
             l.file_ops.rest.sync = match &*word.text {
@@ -107,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|empty|recursive",
         "off",
-        "Whether DELETE removes folders: never (403), empty ones (409 otherwise), or with all that is in them (ours)",
+        "Whether DELETE removes folders: never (403), empty ones (409 otherwise), or with their content (ours)",
         |l, d, _| {
             let word = d.arg(0);
             l.file_ops.rest.delete_directories = match &*word.text {
@@ -124,7 +122,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "size|off",
         "16m",
-        "From which size on an upload of known length is written to the disk past the page cache, on ext4 and xfs (ours)",
+        "The size from which an upload of known length bypasses the page cache, on ext4 and xfs (ours)",
         |l, d, _| {
             let is_off = *d.arg(0).text == *b"off";
             let least = if is_off { None } else { Some(d.size(0)?) };
@@ -153,7 +151,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time",
         "24h",
-        "How long an unfinished upload is kept after its last byte came (ours)",
+        "How long an unfinished upload is kept after its last byte (ours)",
         |l, d, _| {
             let time = d.time(0)?;
             if time < Duration::from_secs(1) {
@@ -176,8 +174,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "own|any|origin ...",
         "own",
-        "From which sites a browser may change files: the own host, and origins like `https://app.example` (403 otherwise; \
-         ours)",
+        "The sites from which a browser may change files: the own host, and origins like `https://app.example` (403 otherwise; ours)",
         origins,
     ),
 ];
@@ -189,7 +186,7 @@ fn unfinished_max(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result
         let number =
             word.text.strip_prefix(b"address=").and_then(|text| std::str::from_utf8(text).ok());
         let number = number.and_then(|text| text.parse().ok()).filter(|number| *number > 0);
-        of_address = number.ok_or_else(|| d.invalid(word, "is not like address=100"))?;
+        of_address = number.ok_or_else(|| d.invalid(word, "must be like address=100"))?;
     }
     l.file_ops.rest.unfinished_max = UnfinishedMax { of_store, of_address };
     Ok(())
@@ -257,7 +254,7 @@ fn access(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
     // Whoever names only others means that the owner may read and write.
     let mut bits = 0o600;
     for word in d.args() {
-        let wrong = || d.invalid(word, "is not like user:rw, group:r or all:r");
+        let wrong = || d.invalid(word, "must be like user:rw, group:r or all:r");
         let text = d.text(word)?;
         let (who, what) = text.split_once(':').ok_or_else(wrong)?;
         let right = match what {

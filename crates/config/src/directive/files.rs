@@ -23,13 +23,13 @@ pub(super) const ROWS: &[Row] = &[
             Ok(())
         },
     ),
-    active("alias", LOCATION, "path", "", "What stands in for the location's prefix", alias),
+    active("alias", LOCATION, "path", "", "The folder that replaces the location's prefix", alias),
     active(
         "index",
         LEVELS,
         "file ...",
         "index.html",
-        "Files that stand for their folder, the first that is there",
+        "The files that are served for a folder: the first that exists",
         |l, d, s| {
             for word in d.args() {
                 if word.text.is_empty() {
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "auto|off|max=number [inactive=time]",
         "auto",
-        "Whether open files are kept; `auto` trusts only files asked for very often, and only for a moment (nginx: off)",
+        "Whether open files are cached; `auto` caches only files that are requested very often, and only for a moment (nginx: off)",
         file_cache,
     ),
     active(
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time",
         "60s",
-        "How long a kept file is trusted",
+        "How long a cached file is used without checking it",
         |l, d, _| set(&mut l.cache.valid, d.time(0)),
     ),
     active(
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "number",
         "1",
-        "How often a file must be asked for to be kept",
+        "How often a file must be requested to be cached",
         |l, d, _| set(&mut l.cache.min_uses, d.count(0).map(|count| count as u32)),
     ),
     active(
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether failures to open are kept too",
+        "Whether errors of opening files are cached, too",
         |l, d, _| set(&mut l.cache.errors, d.flag()),
     ),
     active(
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "on|off|threads[=pool]",
         "off",
-        "Whether all files are read beside the event loop; what is not in memory always is",
+        "Whether all files are read by threads; files that are not in memory always are",
         |l, d, _| {
             let read = |text: &str| match text {
                 "off" => Ok(false),

@@ -19,7 +19,7 @@ macro_rules! rows {
                 LEVELS,
                 "time|off",
                 "60s",
-                "How long a connection to a server may take to come up (504)",
+                "How long connecting to a server may take (504)",
                 |l, d, _| set(&mut l.forward($family).connect_timeout, d.deadline(0)),
             ),
             active(
@@ -27,7 +27,7 @@ macro_rules! rows {
                 LEVELS,
                 "time|off",
                 "60s",
-                "How long a server may take nothing of a request (504)",
+                "How long a server may read nothing of a request (504)",
                 |l, d, _| set(&mut l.forward($family).send_timeout, d.deadline(0)),
             ),
             active(
@@ -43,7 +43,7 @@ macro_rules! rows {
                 LEVELS,
                 "condition ...",
                 "error timeout",
-                "When another server is asked: `error`, `timeout`, `invalid_header`, `http_500` …, `non_idempotent`, `off`",
+                "When the request is passed to the next server: `error`, `timeout`, `invalid_header`, `http_500` …, `non_idempotent`, `off`",
                 |l, d, _| next_upstream(l.forward($family), d),
             ),
             active(
@@ -51,7 +51,7 @@ macro_rules! rows {
                 LEVELS,
                 "number",
                 "0",
-                "How many servers are asked at the most; 0 for all",
+                "How many servers are tried; 0 for all",
                 |l, d, _| {
                     let tries = d.number(0)?;
                     l.forward($family).next_upstream.tries = u32::try_from(tries).unwrap_or(u32::MAX);
@@ -63,7 +63,7 @@ macro_rules! rows {
                 LEVELS,
                 "time|off",
                 "0",
-                "How long others are asked; 0 for as long as it takes",
+                "How long other servers are tried; 0 for no limit",
                 |l, d, _| set(&mut l.forward($family).next_upstream.timeout, d.deadline(0)),
             ),
             active(
@@ -71,7 +71,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "on",
-                "Whether an answer is read as fast as the server gives it, and kept for a slow client",
+                "Whether an answer is read as fast as the server sends it, and buffered for a slow client",
                 |l, d, _| set(&mut l.forward($family).buffering, d.flag()),
             ),
             active(
@@ -87,7 +87,7 @@ macro_rules! rows {
                 LEVELS,
                 "number size",
                 "8 4k",
-                "How much of an answer is kept in memory for a slow client",
+                "How much of an answer is buffered in memory for a slow client",
                 |l, d, _| {
                     let bytes = d.count(0)?.saturating_mul(d.small_size(1)?);
                     l.forward($family).buffers_bytes = bytes.min(1 << 30);
@@ -99,7 +99,7 @@ macro_rules! rows {
                 LEVELS,
                 "size",
                 "1024m",
-                "How much more of it is kept on the disk; 0 for none",
+                "How much of an answer is buffered on the disk; 0 for none",
                 |l, d, _| set(&mut l.forward($family).temp_file_bytes_max, d.size(0)),
             ),
             active(
@@ -107,7 +107,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "on",
-                "Whether a server is asked when the body of the request is complete",
+                "Whether the request body is read completely before it is passed on",
                 |l, d, _| set(&mut l.forward($family).request_buffering, d.flag()),
             ),
             active(
@@ -115,7 +115,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "off",
-                "Whether `error_page` is for the errors of a server, too",
+                "Whether `error_page` applies to errors of the server, too",
                 |l, d, _| set(&mut l.forward($family).intercept_errors, d.flag()),
             ),
             active(
@@ -123,7 +123,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "off",
-                "Whether a server is asked to the end though the client has gone",
+                "Whether a passed request continues when its client disconnects",
                 |l, d, _| set(&mut l.forward($family).ignore_client_abort, d.flag()),
             ),
             active(
@@ -147,7 +147,7 @@ macro_rules! rows {
                 LEVELS,
                 "field",
                 "",
-                "A field of answers that clients do not see, beside `Date`, `Server`, `X-Pad` and `X-Accel-…`",
+                "A field of answers that is not passed to clients, in addition to `Date`, `Server`, `X-Pad` and `X-Accel-…`",
                 |l, d, _| {
                     let is_first = d.is_first_of(l);
                     let visible = Arc::make_mut(&mut l.forward($family).visible);
@@ -160,7 +160,7 @@ macro_rules! rows {
                 LEVELS,
                 "field",
                 "",
-                "A field of answers that clients see though it is hidden otherwise",
+                "A field of answers that is passed to clients although it is hidden by default",
                 |l, d, _| {
                     let is_first = d.is_first_of(l);
                     let visible = Arc::make_mut(&mut l.forward($family).visible);
@@ -173,7 +173,7 @@ macro_rules! rows {
                 LEVELS,
                 "field ...",
                 "",
-                "Fields of answers that change nothing here: `X-Accel-Redirect`, `X-Accel-Limit-Rate`, `X-Accel-Buffering`, …",
+                "Fields of answers that are ignored: `X-Accel-Redirect`, `X-Accel-Limit-Rate`, `X-Accel-Buffering`, …",
                 |l, d, _| ignore(l, $family, d),
             ),
             active(
@@ -181,7 +181,7 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "off",
-                "Whether `Accept-Ranges` of a server counts for nothing: parts are cut here",
+                "Whether ranges are served whatever `Accept-Ranges` of the server says",
                 |l, d, _| set(&mut l.forward($family).force_ranges, d.flag()),
             ),
             active(
@@ -189,7 +189,7 @@ macro_rules! rows {
                 LEVELS,
                 "rate",
                 "0",
-                "How many bytes of an answer are read in a second; 0 for as many as come",
+                "The rate in bytes per second at which an answer is read; 0 for no limit",
                 |l, d, _| set(&mut l.forward($family).read_rate, d.size(0)),
             ),
             active(
@@ -197,7 +197,7 @@ macro_rules! rows {
                 LEVELS,
                 "address|off",
                 "",
-                "The address that connections to servers come from",
+                "The local address of connections to servers",
                 |l, d, s| {
                     let word = d.arg(0);
                     l.forward($family).bind =
@@ -210,38 +210,38 @@ macro_rules! rows {
                 LEVELS,
                 "on|off",
                 "off",
-                "Whether the system watches over connections to servers (SO_KEEPALIVE)",
+                "Whether TCP keep-alive is used for connections to servers (SO_KEEPALIVE)",
                 |l, d, _| set(&mut l.forward($family).socket_keepalive, d.flag()),
             ),
             silent(
                 concat!($prefix, "_busy_buffers_size"),
                 LEVELS,
                 "size",
-                "Buffers are handed on as they are filled",
+                "Buffers are passed on as they are filled",
             ),
             silent(
                 concat!($prefix, "_temp_file_write_size"),
                 LEVELS,
                 "size",
-                "Files are written as the server sees fit",
+                "The server chooses the size of writes",
             ),
             silent(
                 concat!($prefix, "_read_ahead"),
                 LEVELS,
                 "size",
-                "Answers are read as the server sees fit",
+                "The server chooses the size of reads",
             ),
             warned(
                 concat!($prefix, "_temp_path"),
                 LEVELS,
                 "path [level1] [level2] [level3]",
-                "Files without a name in the folder of TMPDIR are used",
+                "Unnamed files in TMPDIR are used",
             ),
             silent(
                 concat!($prefix, "_send_lowat"),
                 LEVELS,
                 "size",
-                "Sending is the kernel's affair",
+                "The kernel decides about sending",
             ),
         ]
     };

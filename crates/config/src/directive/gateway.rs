@@ -15,7 +15,7 @@ macro_rules! param {
             LEVELS,
             "name value [if_not_empty]",
             "",
-            "A parameter for the application; with `if_not_empty` only where it has a value",
+            "A parameter for the application; with `if_not_empty` only if its value is not empty",
             |l, d, s| param(l, d, s, $family),
         )
         .repeated()
@@ -43,7 +43,7 @@ pub(super) const FASTCGI: &[Row] = &[
         LEVELS,
         "name",
         "",
-        "What stands behind a path that ends with a slash, in `$fastcgi_script_name`",
+        "The name that is appended to a path that ends with a slash, in `$fastcgi_script_name`",
         |l, d, _| {
             l.forward(Family::FastCgi).index = Arc::from(&*d.arg(0).text);
             Ok(())

@@ -16,11 +16,11 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "type",
         "text/plain",
-        "The media type where `types` has none",
+        "The media type if `types` has none",
         |l, d, _| {
             let text = d.text(d.arg(0))?;
             if !is_field_value(text.as_bytes()) {
-                return Err(d.invalid(d.arg(0), "cannot stand in a header field"));
+                return Err(d.invalid(d.arg(0), "contains a byte that a header field cannot have"));
             }
             l.settings.default_type = Arc::from(text);
             Ok(())
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "type ...",
         "",
-        "The types that `charset` is for; `*` for all (all text, scripts and feeds where it is not said)",
+        "The types that `charset` applies to; `*` for all (by default all text, scripts and feeds)",
         |l, d, _| {
             let types = d.args().iter().map(|word| d.text(word).map(str::to_owned));
             let types = types.collect::<Result<Vec<_>, _>>()?;
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "name|off",
         "off",
-        "The charset that files have: with a `charset_map` they are recoded to `charset`",
+        "The charset of files: with a `charset_map` they are converted to `charset`",
         |l, d, _| {
             let text = d.text(d.arg(0))?;
             if text.starts_with('$') {
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP,
         "from to",
         "",
-        "What the bytes of one charset are in another, as hexadecimal digits; the other one may be utf-8",
+        "How bytes of one charset are converted to another, as hexadecimal digits; the other one may be utf-8",
         nothing,
     )
     .with_body(Body::Entries)
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "name value [always]",
         "",
-        "A field for every answer (of good statuses, without `always`)",
+        "A field for every answer (without `always` only for successful ones and redirects)",
         add_header,
     )
     .repeated(),
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "name value [always]",
         "",
-        "A field behind the body of every answer (of good statuses, without `always`): with HTTP/2, and with HTTP/1.1 in chunks",
+        "A field after the body of every answer (without `always` only for successful ones and redirects): with HTTP/2, and with HTTP/1.1 in chunks",
         add_header,
     )
     .repeated(),
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "[modified] time|epoch|max|off",
         "off",
-        "Sets `Expires` and `Cache-Control`; with variables, what they say that is none of these sets nothing",
+        "Sets `Expires` and `Cache-Control`; a variable with any other value sets nothing",
         expires,
     ),
     active("etag", LEVELS, "on|off", "on", "Whether files have an `ETag`", |l, d, _| {
@@ -183,7 +183,7 @@ fn types(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Faul
             let before = l.own.types.by_extension.insert(extension, Arc::clone(&media));
             if let Some(before) = before.filter(|before| *before != media) {
                 let message = format!(
-                    "duplicate extension \"{}\": \"{media}\" takes the place of \"{before}\"",
+                    "duplicate extension \"{}\": \"{media}\" replaces \"{before}\"",
                     word.shown()
                 );
                 s.warn(word.span, message);
@@ -221,7 +221,7 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
         s.warn(d.arg(1).span, "a header field is one line: line breaks become spaces");
     }
     if !is_field_value(&joined) {
-        return Err(d.invalid(d.arg(1), "cannot stand in a header field"));
+        return Err(d.invalid(d.arg(1), "contains a byte that a header field cannot have"));
     }
     let always = match d.args().get(2) {
         Some(word) if &*word.text != b"always" => {

@@ -4,20 +4,15 @@ use super::{HTTP_SERVER, LEVELS, Row, active, set, warned};
 use crate::level::{Directive, Fault};
 
 pub(super) const ROWS: &[Row] = &[
-    active(
-        "http2",
-        HTTP_SERVER,
-        "on|off",
-        "off",
-        "Whether HTTP/2 is spoken: with clients that begin with it",
-        |l, d, _| set(&mut l.parts.http2.is_on, d.flag()),
-    ),
+    active("http2", HTTP_SERVER, "on|off", "off", "Whether HTTP/2 is supported", |l, d, _| {
+        set(&mut l.parts.http2.is_on, d.flag())
+    }),
     active(
         "http2_max_concurrent_streams",
         HTTP_SERVER,
         "number",
         "128",
-        "How many requests of one connection may be in work",
+        "The maximum number of running requests of one connection",
         |l, d, _| set(&mut l.parts.http2.streams_max, count(d)),
     ),
     active(
@@ -25,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "size",
         "64k",
-        "How much of a request's body may come before it is asked for",
+        "How much of a request body a client may send before it is read",
         |l, d, _| set(&mut l.parts.http2.preread_bytes, bytes(d)),
     ),
     active(
@@ -33,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "size",
         "8k",
-        "How long a piece of a response body may be, where others wait for their turn",
+        "The maximum size of a piece of a response body while other streams wait",
         |l, d, _| set(&mut l.settings.http2_chunk_size, bytes(d)),
     ),
     warned("http2_recv_buffer_size", HTTP_SERVER, "size", "Buffers are pooled"),
@@ -52,9 +47,14 @@ pub(super) const ROWS: &[Row] = &[
         "size",
         "Obsolete: use `large_client_header_buffers`",
     ),
-    warned("http2_max_concurrent_pushes", HTTP_SERVER, "number", "Clients no longer take pushes"),
-    warned("http2_push", LEVELS, "uri|off", "Clients no longer take pushes"),
-    warned("http2_push_preload", LEVELS, "on|off", "Clients no longer take pushes"),
+    warned(
+        "http2_max_concurrent_pushes",
+        HTTP_SERVER,
+        "number",
+        "Clients no longer support pushes",
+    ),
+    warned("http2_push", LEVELS, "uri|off", "Clients no longer support pushes"),
+    warned("http2_push_preload", LEVELS, "on|off", "Clients no longer support pushes"),
     warned("http2_streams_index_size", HTTP_SERVER, "number", "Obsolete"),
 ];
 

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP,
         "key zone=name:size rate=number(r/s|r/m) [sync]",
         "",
-        "Where rates are counted, for each value of the key; about 8,000 keys to a megabyte",
+        "A zone that counts rates for each value of the key; about 8,000 keys per megabyte",
         nothing,
     )
     .repeated(),
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "zone=name [burst=number] [nodelay|delay=number]",
         "",
-        "Limits the rate of requests: what is too fast waits, what is beyond the burst is refused",
+        "Limits the rate of requests: excess requests wait, those beyond the burst are refused",
         limit_req,
     )
     .repeated(),
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "code",
         "503",
-        "What is answered beyond the burst",
+        "The status for refused requests",
         |l, d, _| set(&mut l.guards.rate_bound.status, status(d)),
     ),
     active(
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether rates are only counted",
+        "Whether rates are only counted and not limited",
         |l, d, _| set(&mut l.guards.rate_bound.is_dry_run, d.flag()),
     ),
     active(
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_STREAM,
         "key zone=name:size",
         "",
-        "Where requests in work are counted, for each value of the key; about 8,000 keys to a megabyte",
+        "A zone that counts running requests for each value of the key; about 8,000 keys per megabyte",
         nothing,
     )
     .repeated(),
@@ -73,12 +73,12 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "zone number",
         "",
-        "How many requests of one key may be worked on at once",
+        "The maximum number of running requests of one key",
         limit_conn,
     )
     .in_stream()
     .repeated(),
-    active("limit_conn_status", LEVELS, "code", "503", "What is answered beyond", |l, d, _| {
+    active("limit_conn_status", LEVELS, "code", "503", "The status for refused requests", |l, d, _| {
         set(&mut l.guards.connection_bound.status, status(d))
     }),
     active(
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether requests in work are only counted",
+        "Whether requests are only counted and not refused",
         |l, d, _| set(&mut l.guards.connection_bound.is_dry_run, d.flag()),
     )
     .in_stream(),

@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether a folder without index is listed",
+        "Whether a folder without an index file is listed",
         |l, d, _| set(&mut l.settings.autoindex, d.flag()),
     ),
     active(
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "html|xml|json|jsonp",
         "html",
-        "The form of a listing; with `html`, whoever accepts only `application/json` gets that",
+        "The form of a listing; with `html`, clients that prefer `application/json` get that",
         format,
     ),
     active(
@@ -62,8 +62,16 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|format ...",
         "off",
-        "Whether a listed folder can be fetched whole: `zip`, `tar` or both (not in nginx)",
+        "Whether a listed folder can be downloaded as one file: `zip`, `tar` or both (not in nginx)",
         archive,
+    ),
+    active(
+        "autoindex_search",
+        LEVELS,
+        "on|off",
+        "off",
+        "Whether names in all folders below a listed one can be searched by `?search=` (not in nginx)",
+        |l, d, _| set(&mut l.settings.listing.search, d.flag()),
     ),
 ];
 

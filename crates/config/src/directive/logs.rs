@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_STREAM,
         "name [escape=default|json|none] string ...",
         "",
-        "The line of an access log; `combined` is built in",
+        "The format of access log lines; `combined` is built in",
         nothing,
     )
     .repeated(),
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         MAIN_LEVELS,
         "path|stderr|syslog:parameters [level]",
         "logs/error.log error",
-        "Where trouble is logged, from which level on",
+        "The error log, and the lowest level that is logged",
         error_log,
     )
     .in_stream()
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|max=number [inactive=time] [min_uses=number] [valid=time]",
         "off",
-        "Whether files of an `access_log` with variables in its path stay open",
+        "How many files of an `access_log` with variables in its path stay open",
         log_file_cache,
     )
     .in_stream(),
@@ -242,7 +242,7 @@ fn parameter(
         ("gzip", Some(level)) => {
             let level = value::number(level).ok().filter(|level| (1..=9).contains(level));
             log.gzip =
-                Some(level.ok_or_else(|| d.invalid(word, "is no level from 1 to 9"))? as u32);
+                Some(level.ok_or_else(|| d.invalid(word, "is not a level from 1 to 9"))? as u32);
         }
         _ => return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
     }

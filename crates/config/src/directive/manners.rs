@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "time|off",
         "10s",
-        "From accept, or the first byte of a further request, to the end of its head (nginx: 60s)",
+        "The time from accept, or from the first byte of a further request, to the end of its head (nginx: 60s)",
         |l, d, _| set(&mut l.parts.client_header_timeout, d.deadline(0)),
     ),
     active(
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "size",
         "1k",
-        "A head that fits it needs no large buffer",
+        "The size of the buffer for request heads; larger ones use a large buffer",
         |l, d, _| set(&mut l.parts.header_buffer, d.small_size(0)),
     ),
     active(
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "number size",
         "4 8k",
-        "Size limits request line (414) and one field (431), number times size the head (431)",
+        "The size limits the request line (414) and each field (431), number times size the whole head (431)",
         |l, d, _| {
             set(
                 &mut l.parts.large_buffers,
@@ -45,18 +45,23 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "number",
         "100",
-        "How many fields a head may have (431 beyond; ours)",
+        "The maximum number of fields of a head (431 beyond; ours)",
         |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
     ),
-    active("max_headers", HTTP_SERVER, "number", "", "The same by nginx's name", |l, d, _| {
-        set(&mut l.parts.fields_max, d.count(0))
-    }),
+    active(
+        "max_headers",
+        HTTP_SERVER,
+        "number",
+        "",
+        "nginx's name of `client_header_fields_max`",
+        |l, d, _| set(&mut l.parts.fields_max, d.count(0)),
+    ),
     active(
         "underscores_in_headers",
         HTTP_SERVER,
         "on|off",
         "off",
-        "Whether names of fields may have underscores",
+        "Whether names of fields may contain underscores",
         |l, d, _| set(&mut l.parts.underscores_in_headers, d.flag()),
     ),
     active(
@@ -64,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "on|off",
         "on",
-        "Whether fields with odd names are dropped",
+        "Whether fields with invalid names are ignored",
         |l, d, _| set(&mut l.parts.ignore_invalid_headers, d.flag()),
     ),
     active(
@@ -72,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "size",
         "1m",
-        "How long a body may be (413 beyond); 0 means no limit",
+        "The maximum size of a request body (413 beyond); 0 means no limit",
         |l, d, _| {
             set(
                 &mut l.settings.client_max_body_size,
@@ -85,7 +90,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "size",
         "16k",
-        "How much of a body that is gathered before it is passed on is kept in memory; the rest goes into a temporary file",
+        "How much of a buffered request body is kept in memory; the rest goes to a temporary file",
         |l, d, _| {
             let bytes = d.size(0).map(|bytes| bytes.min(BODY_MEMORY_MAX) as usize);
             set(&mut l.settings.client_body_buffer_size, bytes)
@@ -96,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|clean|off",
         "off",
-        "Puts every body that is gathered into a file with a name (`$request_body_file`): `clean` removes it with its request, `on` leaves it",
+        "Puts every buffered request body into a named file (`$request_body_file`): `clean` removes it after the request, `on` keeps it",
         |l, d, _| {
             l.settings.client_body_in_file_only = match &*d.arg(0).text {
                 b"on" => InFileOnly::On,
@@ -112,7 +117,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "path [level1] [level2] [level3]",
         "",
-        "The folder for bodies that do not fit in memory, made at the start where it is not there; they have a name in it (`$request_body_file`). Without it they are files without a name in TMPDIR. Levels of folders are not needed",
+        "The folder for request bodies that do not fit in memory, created at the start if it is missing; they have a name in it (`$request_body_file`). Without it they are unnamed files in TMPDIR. Levels of folders are not needed",
         |l, d, s| {
             l.settings.client_body_temp_path = Some(s.path(&d.arg(0).text).into());
             Ok(())
@@ -123,7 +128,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "size",
         "64m",
-        "How much of a refused body is read and thrown away to keep the connection (ours)",
+        "How much of a refused body is read and discarded to keep the connection open (ours)",
         |l, d, _| set(&mut l.settings.client_body_discard_max, d.size(0)),
     ),
     active(
@@ -139,7 +144,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "size|off",
         "240",
-        "Bytes per second a body must have in the long run, from 10 s after its head on, or `client_body_timeout` if that is longer (408; ours)",
+        "The lowest average rate of a body in bytes per second, checked from 10 s after its head, or after `client_body_timeout` if that is longer (408; ours)",
         |l, d, _| {
             if &*d.arg(0).text == b"off" {
                 l.settings.client_body_min_rate = None;
@@ -156,7 +161,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time|off [header]",
         "10s",
-        "How long a connection may be quiet after an answer; 0 switches keep-alive off (nginx: 75s)",
+        "How long a connection may be idle after an answer; 0 switches keep-alive off (nginx: 75s)",
         keepalive,
     ),
     active(
@@ -164,7 +169,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "number",
         "1000",
-        "How many requests one connection may bring",
+        "The maximum number of requests of one connection",
         |l, d, _| set(&mut l.settings.keepalive_requests, d.number(0)),
     ),
     active(
@@ -172,7 +177,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "none|browser ...",
         "msie6",
-        "Browsers whose connections are not kept: `msie6` (behind a POST), `safari`",
+        "Browsers whose connections are not kept open: `msie6` (after a POST), `safari`",
         keepalive_disable,
     ),
     active(
@@ -180,7 +185,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time",
         "1h",
-        "How long after its beginning a connection may be kept for another request",
+        "The age from which a connection is not kept open for another request",
         |l, d, _| set(&mut l.settings.keepalive_time, d.deadline(0)),
     ),
     active(
@@ -188,7 +193,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "on",
-        "Whether HTTP/1.1 clients get chunks where the length is not known; else the connection's end is the answer's",
+        "Whether answers of unknown length to HTTP/1.1 clients are chunked; otherwise closing the connection ends them",
         |l, d, _| set(&mut l.settings.chunked_transfer_encoding, d.flag()),
     ),
     active(
@@ -196,7 +201,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "rate",
         "0",
-        "How many bytes of an answer leave in a second; 0 for as many as can",
+        "The rate of each answer in bytes per second; 0 for no limit",
         |l, d, s| set(&mut l.settings.limit_rate, bytes(d, s)),
     ),
     active(
@@ -204,7 +209,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS_IF,
         "size",
         "0",
-        "From how many bytes on the rate is limited",
+        "The number of bytes after which the rate is limited",
         |l, d, s| set(&mut l.settings.limit_rate_after, bytes(d, s)),
     ),
     active(
@@ -220,7 +225,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time|off",
         "10s",
-        "How long draining after an early answer may pause (nginx: 5s)",
+        "How long reading after an early answer may pause (nginx: 5s)",
         |l, d, _| set(&mut l.settings.lingering_timeout, d.deadline(0)),
     ),
     active(
@@ -228,7 +233,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "time|off",
         "30s",
-        "How long draining after an early answer may take in all",
+        "How long reading after an early answer may take",
         |l, d, _| set(&mut l.settings.lingering_time, d.deadline(0)),
     ),
     active(
@@ -236,7 +241,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether a client that has shut down its sending side is still waited for (ours)",
+        "Whether a client that has shut down its sending side still gets its answer (ours)",
         |l, d, _| set(&mut l.settings.half_close, d.flag()),
     ),
     active(
@@ -252,7 +257,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether a connection that is late is reset",
+        "Whether a connection that timed out is reset",
         |l, d, _| set(&mut l.settings.reset_timedout_connection, d.flag()),
     ),
 ];

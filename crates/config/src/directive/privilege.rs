@@ -12,8 +12,7 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "auto|on|off",
         "auto",
-        "Whether the kernel (Landlock) keeps the workers within the places that the configuration names; `auto` where \
-         no program is run, `on` also there: programs are kept within them, too (ours)",
+        "Whether the kernel (Landlock) restricts workers to the places that the configuration names; `auto` unless programs are run, `on` restricts programs, too (ours)",
         sandbox,
     ),
     active(
@@ -39,8 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "on|off",
         "on",
-        "Whether the server and its programs can never become more than they are, by setuid files such as sudo or \
-         sendmail (ours)",
+        "Whether the server and its programs can never gain privileges, by setuid files such as sudo or sendmail (ours)",
         |_, d, s| set(&mut s.main.privilege.no_new_privs, d.flag()),
     ),
     active(
@@ -48,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "on|off",
         "off",
-        "Whether programs may be run by a server that is root (ours)",
+        "Whether a server that runs as root may run programs (ours)",
         |_, d, s| set(&mut s.main.privilege.programs_as_root, d.flag()),
     ),
 ];
@@ -75,7 +73,7 @@ fn places(
         }
         if word.text.contains(&b'$') {
             let name = d.row.name;
-            return Err(Fault::at(word, format!("variables in \"{name}\" are not built")));
+            return Err(Fault::at(word, format!("variables in \"{name}\" are not supported yet")));
         }
         let path = s.path(&word.text);
         list(&mut s.main.privilege).push(path);

@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "file",
         "",
-        "A module of nginx: what is built in here needs none; for others their directives decide",
+        "Accepted: nginx's modules are not loaded; directives of modules that are not built in are errors",
         load_module,
     )
     .repeated(),
@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
         EVERYWHERE,
         "file|pattern",
         "",
-        "Puts other files here; a pattern may match none",
+        "Includes other files; a pattern may match none",
         nothing,
     )
     .repeated(),
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "auto|number",
         "auto",
-        "How many workers; `auto` is one for each core",
+        "The number of workers; `auto` is one per core",
         |_, d, s| {
             s.main.worker_processes = match &*d.arg(0).text {
                 b"auto" => Workers::Auto,
@@ -51,20 +51,20 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "file|off",
         "logs/sekisho.pid",
-        "Where the process id is written",
+        "The file for the process id",
         |_, d, s| {
             let file = &d.arg(0).text;
             s.main.pid = (**file != *b"off").then(|| s.path(file));
             Ok(())
         },
     ),
-    active("user", MAIN, "user [group]", "", "Who the workers are, if started as root", user),
+    active("user", MAIN, "user [group]", "", "The user that the server runs as, if root starts it", user),
     active(
         "worker_rlimit_nofile",
         MAIN,
         "number",
         "",
-        "Limit of open files of the workers",
+        "The limit of open files",
         |_, d, s| set(&mut s.main.worker_rlimit_nofile, d.count(0).map(|n| Some(n as u64))),
     ),
     active(
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
         MAIN,
         "time|off",
         "10s",
-        "How long a graceful shutdown may take before it is forced",
+        "How long a graceful shutdown may take before it becomes forceful",
         |_, d, s| set(&mut s.main.worker_shutdown_timeout, d.deadline(0)),
     ),
     block("events", MAIN, "", Context::Events, "Settings of connection handling").once(),
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         EVENTS,
         "number",
         "65536",
-        "How many connections a worker may hold; beyond it none is accepted until one ends (nginx: 512)",
+        "The maximum number of connections of a worker; it accepts no more until one closes (nginx: 512)",
         |_, d, s| set(&mut s.main.worker_connections, d.count(0)),
     ),
     active(
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         EVENTS,
         "number|off",
         "off",
-        "How many connections the server holds; one more is answered with 503",
+        "The maximum number of connections of the server; further ones get a 503",
         |_, d, s| set(&mut s.main.connections_max, limit(d)),
     ),
     active(
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
         EVENTS,
         "number|off",
         "off",
-        "How many of them may come from one address; one more is answered with 503",
+        "The maximum number of connections from one address; further ones get a 503",
         |_, d, s| set(&mut s.main.connections_per_address, limit(d)),
     ),
     block("http", MAIN, "", Context::Http, "The web server's configuration").once(),
@@ -150,7 +150,7 @@ fn load_module(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<()
     let name = name.strip_suffix("_module").unwrap_or(name);
     if !BUILT_IN.contains(&name) {
         let message = format!(
-            "module \"{name}\" is not loaded: those of its directives that are not built in are missing"
+            "module \"{name}\" is not loaded: directives of it that are not built in are errors"
         );
         s.warn(word.span, message);
     }

@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "1.0|1.1",
         "1.1",
-        "The version in which servers are asked",
+        "The HTTP version of requests to servers",
         |l, d, _| {
             l.forward(Family::Proxy).http_version = match &*d.arg(0).text {
                 b"1.0" => Version::Http10,
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "field value",
         "",
-        "A field of requests that are passed on, in place of the client's; an empty value takes it away",
+        "A field of passed requests that replaces the client's; an empty value removes it",
         |l, d, s| {
             let name: Box<str> = d.text(d.arg(0))?.into();
             let value = d.template(d.arg(1), s)?;
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "method",
         "",
-        "The method in which servers are asked, in place of the client's",
+        "The method of passed requests, in place of the client's",
         |l, d, s| {
             l.forward(Family::Proxy).method = Some(d.template(d.arg(0), s)?);
             Ok(())
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "value",
         "",
-        "The body of requests that are passed on, in place of the client's",
+        "The body of passed requests, in place of the client's",
         |l, d, s| {
             l.forward(Family::Proxy).set_body = Some(d.template(d.arg(0), s)?);
             Ok(())
@@ -113,12 +113,12 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "off|cookie [flag] ...",
         "",
-        "Flags that cookies have or do not have: `secure`, `httponly`, `samesite=…`, each with `no` before it to take it away",
+        "Flags that are added to cookies: `secure`, `httponly`, `samesite=…`, or removed with `no` before the name",
         cookie_flags,
     )
     .repeated(),
-    silent("proxy_headers_hash_max_size", LEVELS, "size", "Tables grow as they must"),
-    silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as they must"),
+    silent("proxy_headers_hash_max_size", LEVELS, "size", "Tables grow as needed"),
+    silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as needed"),
 ];
 
 /// Adds to a list that takes the place of the one inherited.

@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "address|cidr|unix:",
         "",
-        "Proxies that are believed when they say who their client is",
+        "Proxies that are trusted to name their client",
         |l, d, s| {
             let word = d.arg(0);
             let from = who(d, s, word)?;
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "field|X-Real-IP|X-Forwarded-For|proxy_protocol",
         "X-Real-IP",
-        "Where such a proxy says it: a field, or the header of the PROXY protocol",
+        "Where a trusted proxy names its client: a field, or the header of the PROXY protocol",
         |l, d, _| {
             let word = d.arg(0);
             l.real_ip.source = match &*word.text {
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Row] = &[
                 name if !name.is_empty() && name.iter().all(u8::is_ascii_graphic) => {
                     RealIpSource::Field(name.to_ascii_lowercase().into())
                 }
-                _ => return Err(d.invalid(word, "is no name of a field")),
+                _ => return Err(d.invalid(word, "is not the name of a field")),
             };
             Ok(())
         },
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether addresses in the field that are believed proxies, too, are passed over",
+        "Whether addresses of trusted proxies in the field are skipped",
         |l, d, _| set(&mut l.real_ip.is_recursive, d.flag()),
     ),
 ];

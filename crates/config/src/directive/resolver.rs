@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]",
         "",
-        "The DNS servers that are asked for names in `proxy_pass` with variables, and for servers of an `upstream` with `resolve`",
+        "The DNS servers for names in `proxy_pass` with variables, and for servers of an `upstream` with `resolve`",
         resolver,
     ),
     active(
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "time",
         "30s",
-        "How long the addresses of a name are waited for",
+        "How long to wait for the addresses of a name",
         |l, d, _| set(&mut Arc::make_mut(&mut l.settings.resolver).timeout, d.time(0)),
     ),
 ];

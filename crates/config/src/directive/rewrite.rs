@@ -31,11 +31,11 @@ pub(super) const ROWS: &[Row] = &[
         SCRIPTS,
         "regex replacement [last|break|redirect|permanent]",
         "",
-        "Changes the path, or redirects the client, where the path matches",
+        "Changes the path, or redirects the client, if the path matches",
         |l, d, s| step(l, Step::Rewrite(rewrite(d, s)?)),
     )
     .repeated(),
-    active("set", SCRIPTS, "$variable value", "", "Gives a variable a value", |l, d, s| {
+    active("set", SCRIPTS, "$variable value", "", "Sets a variable", |l, d, s| {
         let assignee = assignee(d, s)?;
         step(l, Step::Set(assignee, d.template(d.arg(1), s)?))
     })
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
             SERVER_LOCATION,
             "(condition) ...",
             Context::LocationIf,
-            "Steps and settings under a condition: `$variable`, `=`, `!=`, `~`, `~*`, `!~`, `!~*`, `-f`, `-d`, `-e`, `-x`",
+            "Directives under a condition: `$variable`, `=`, `!=`, `~`, `~*`, `!~`, `!~*`, `-f`, `-d`, `-e`, `-x`",
         )
     },
     active(
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         SCRIPTS,
         "",
         "",
-        "Ends the script; the path is not looked for again",
+        "Ends rewriting; no other location is searched for",
         |l, _, _| step(l, Step::Break),
     )
     .repeated(),
@@ -268,7 +268,7 @@ fn tested((word, text): Piece<'_>, s: &Scope<'_>) -> Result<Variable, Fault> {
         return Err(fault.help(Some(if is_number {
             "give it a name first: \"set $name $1;\"".to_owned()
         } else {
-            "one variable stands alone, with blanks around it".to_owned()
+            "a single variable must have blanks around it".to_owned()
         })));
     }
     variable(&name, &s.names).map_err(|bad| Fault::at(word, bad.message).help(bad.help))

@@ -9,7 +9,7 @@ pub(super) const ROWS: &[Row] = &[
         SERVER_LOCATION,
         "page|prometheus",
         "",
-        "Answers with how the server is (ours): a live page for people, or numbers for Prometheus. Everybody sees it: add `allow` and `deny`",
+        "Shows the state of the server (ours): a live page for people, or metrics for Prometheus. Restrict it with `allow` and `deny`",
         |l, d, _| {
             l.settings.status = Some(match &*d.arg(0).text {
                 b"page" => StatusForm::Page,
@@ -19,15 +19,8 @@ pub(super) const ROWS: &[Row] = &[
             Ok(())
         },
     ),
-    active(
-        "stub_status",
-        SERVER_LOCATION,
-        "[word]",
-        "",
-        "Answers with nginx's few lines of counts",
-        |l, _, _| {
-            l.settings.status = Some(StatusForm::Counts);
-            Ok(())
-        },
-    ),
+    active("stub_status", SERVER_LOCATION, "[word]", "", "Shows nginx's counters", |l, _, _| {
+        l.settings.status = Some(StatusForm::Counts);
+        Ok(())
+    }),
 ];

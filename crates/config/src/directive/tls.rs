@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "version ...",
         "TLSv1.2 TLSv1.3",
-        "The versions that are spoken: `TLSv1.2`, `TLSv1.3`; older ones do not exist here",
+        "The supported versions: `TLSv1.2`, `TLSv1.3`; older ones are not supported",
         protocols,
     ),
     active(
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "curve",
         "auto",
-        "The groups of the key exchange, as OpenSSL calls them",
+        "The groups of the key exchange, by OpenSSL's names",
         curves,
     ),
     active(
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "on|off",
         "off",
-        "Whether our order of cipher suites counts, and not the client's",
+        "Whether the server's order of cipher suites is used, and not the client's",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).prefers_own_order, d.flag()),
     ),
     active(
@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "off|none|builtin|shared [cache]",
         "none",
-        "Where sessions are kept that have no ticket; workers always share them",
+        "The cache for sessions without tickets; workers always share it",
         session_cache,
     ),
     active(
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "on|off",
         "on",
-        "Whether clients keep their sessions themselves",
+        "Whether session tickets are used",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).tickets, d.flag()),
     ),
     active(
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "number",
         "1",
-        "How many authorities may stand between a client's certificate and one that is trusted",
+        "The maximum number of authorities between a client's certificate and a trusted one",
         |l, d, _| {
             let depth = d.number(0)?;
             let depth = u32::try_from(depth).map_err(|_| d.invalid(d.arg(0), "is too large"))?;
@@ -183,7 +183,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "file",
         "",
-        "The authorities that clients' certificates must come from (PEM); their names are sent to clients",
+        "The authorities of client certificates (PEM); their names are sent to clients",
         |l, d, s| {
             Arc::make_mut(&mut l.tls).client_certificate = Some(pem_path(d, s)?);
             Ok(())
@@ -194,7 +194,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "file",
         "",
-        "The same without sending their names",
+        "The authorities of client certificates (PEM); their names are not sent",
         |l, d, s| {
             Arc::make_mut(&mut l.tls).trusted_certificate = Some(pem_path(d, s)?);
             Ok(())
@@ -216,7 +216,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "on|off",
         "off",
-        "Refuses every handshake of this server: for names that no other has",
+        "Refuses every handshake of this server: for names that no other server has",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).rejects, d.flag()),
     ),
     active(
@@ -224,7 +224,7 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "size",
         "16k",
-        "How much of an answer one TLS record holds",
+        "The maximum size of a TLS record",
         |l, d, _| {
             // The format allows no more, and rustls no less.
             let size = d.small_size(0)?.clamp(512, 16 << 10);
@@ -263,8 +263,8 @@ pub(super) const ROWS: &[Row] = &[
         "OCSP responses are not fetched: use `ssl_stapling_file`",
     ),
     warned("ssl_stapling_verify", PLACES, "on|off", "OCSP responses are sent as they are"),
-    warned("ssl_dhparam", PLACES, "file", "there is no key exchange over finite fields"),
-    warned("ssl_engine", MAIN, "device", "keys are read from files"),
+    warned("ssl_dhparam", PLACES, "file", "Key exchange over finite fields is not supported"),
+    warned("ssl_engine", MAIN, "device", "Not supported: keys are read from files"),
 ];
 
 /// A file beside the main one. Values that OpenSSL or variables would give are not supported.
@@ -300,7 +300,7 @@ fn protocols(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Res
             b"TLSv1.2" => versions.tls12 = true,
             b"TLSv1.3" => versions.tls13 = true,
             b"SSLv2" | b"SSLv3" | b"TLSv1" | b"TLSv1.1" => old = Some(word),
-            _ => return Err(d.invalid(word, "is no version of TLS")),
+            _ => return Err(d.invalid(word, "is not a version of TLS")),
         }
     }
     if let Some(word) = old {
@@ -320,10 +320,10 @@ fn ciphers(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Resul
     let chosen = cipher::tls12(d.text(word)?);
     if !chosen.unknown.is_empty() {
         let names = chosen.unknown.join(", ");
-        scope.warn(word.span, format!("cipher suites that do not exist here are ignored: {names}"));
+        scope.warn(word.span, format!("unsupported cipher suites are ignored: {names}"));
     }
     if chosen.suites.is_empty() {
-        scope.warn(word.span, "no cipher suite of TLS 1.2 is left: only TLS 1.3 is spoken");
+        scope.warn(word.span, "no cipher suite of TLS 1.2 is left: only TLS 1.3 is supported");
     }
     Arc::make_mut(&mut level.tls).ciphers = Some(chosen.suites);
     Ok(())
@@ -341,11 +341,10 @@ fn conf_command(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> 
     let chosen = cipher::tls13(d.text(value)?);
     if !chosen.unknown.is_empty() {
         let names = chosen.unknown.join(", ");
-        scope
-            .warn(value.span, format!("cipher suites that do not exist here are ignored: {names}"));
+        scope.warn(value.span, format!("unsupported cipher suites are ignored: {names}"));
     }
     if chosen.suites.is_empty() {
-        return Err(d.invalid(value, "names no cipher suite of TLS 1.3"));
+        return Err(d.invalid(value, "has no cipher suite of TLS 1.3"));
     }
     Arc::make_mut(&mut level.tls).suites = Some(chosen.suites);
     Ok(())
@@ -359,10 +358,10 @@ fn curves(level: &mut Level, d: &Directive<'_>, scope: &mut Scope<'_>) -> Result
         let chosen = cipher::groups(d.text(word)?);
         if !chosen.unknown.is_empty() {
             let names = chosen.unknown.join(", ");
-            scope.warn(word.span, format!("groups that do not exist here are ignored: {names}"));
+            scope.warn(word.span, format!("unsupported groups are ignored: {names}"));
         }
         if chosen.suites.is_empty() {
-            return Err(d.invalid(word, "names no group that exists here"));
+            return Err(d.invalid(word, "has no supported group"));
         }
         Some(chosen.suites)
     };

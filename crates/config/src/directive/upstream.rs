@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "name [size]",
         "",
-        "What is known about the servers of a group is shared by all workers anyhow; `health_check` needs it, as in nginx",
+        "Accepted: the state of a group is always shared by all workers. `health_check` needs it, as in nginx",
         nothing,
     ),
     active(
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "",
         "",
-        "The server with the fewest requests in work is asked",
+        "Chooses the server with the fewest running requests",
         |l, d, _| choose(l, d, Method::LeastConnections),
     ),
     active(
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "",
         "",
-        "The address of the client says which server is asked",
+        "Chooses the server by the client's address",
         |l, d, _| choose(l, d, Method::IpHash),
     ),
     active(
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "key [consistent]",
         "",
-        "A key says which server is asked; `consistent` is ketama, as nginx places keys",
+        "Chooses the server by a key; `consistent` is ketama, as in nginx",
         |l, d, s| {
             let method = match d.args().get(1) {
                 None => Method::Hash,
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "[two] [method]",
         "",
-        "A random server is asked; with `two` the better of two, by `least_conn`",
+        "Chooses a random server; with `two` the better of two, by `least_conn`",
         |l, d, _| {
             let words: Vec<&[u8]> = d.args().iter().map(|word| &*word.text).collect();
             let method = match words.as_slice() {

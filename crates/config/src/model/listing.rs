@@ -13,12 +13,14 @@ pub struct Listing {
     pub readme: bool,
     /// `autoindex_archive`
     pub archives: Archives,
+    /// `autoindex_search`
+    pub search: bool,
 }
 
 /// `autoindex_format`
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ListingFormat {
-    /// A page for people; JSON for whoever accepts only that.
+    /// A page for people; JSON for clients that prefer that.
     #[default]
     Html,
     /// `xml`

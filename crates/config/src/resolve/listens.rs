@@ -134,7 +134,7 @@ fn names_of(scope: &mut Scope<'_>, node: &Node, own: &Own) -> Vec<(String, Span)
         if seen.insert(key.clone()) {
             names.push((key, *span));
         } else {
-            scope.warn(*span, format!("server name \"{key}\" is said twice"));
+            scope.warn(*span, format!("server name \"{key}\" appears twice"));
         }
     }
     // A server whose names are wrong has been reported.

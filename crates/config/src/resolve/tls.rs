@@ -47,7 +47,7 @@ impl Walk<'_> {
                 let found = match name {
                     ServerName::Exact(name) => acme::name(name),
                     ServerName::LeadingWildcard(_) => acme::name("*."),
-                    _ => Err("is no name that a certificate can be ordered for"),
+                    _ => Err("is not a name that a certificate can be ordered for"),
                 };
                 match found {
                     Ok(name) => names.push(name),

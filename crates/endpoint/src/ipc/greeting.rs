@@ -73,7 +73,7 @@ pub(crate) fn read_reply(bytes: &[u8; REPLY_BYTES]) -> io::Result<Rings> {
         return Err(io::Error::new(kind, Refused(number(12))));
     }
     if bytes[8..12] != [1, 0, 0, 0] || bytes[24..] != [0; 8] {
-        return Err(unfit("a version that we do not speak"));
+        return Err(unfit("an unsupported version"));
     }
     Rings::new(number(16) as usize, number(20) as usize)
         .ok_or_else(|| unfit("rings of impossible sizes"))

@@ -116,7 +116,7 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Missing => "the program is not there",
+            Self::Missing => "the program does not exist",
             Self::NotExecutable => "the program is not executable",
             Self::BadArgument => {
                 "an argument from the request begins with \"-\", or a path has \"..\""
@@ -142,7 +142,7 @@ impl fmt::Display for Cause {
                 };
             }
             Self::BadHead(error) => return write!(f, "bad head from the program: {error}"),
-            Self::BodyTooShort => "the program gave less than its Content-Length",
+            Self::BodyTooShort => "the program sent less than its Content-Length",
             Self::OutputLost => "the program's output cannot be read",
             Self::ReadTimeout => "the program was silent for too long",
             Self::RunTimeout => "the program ran for too long",

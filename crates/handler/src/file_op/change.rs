@@ -174,10 +174,7 @@ impl Change {
         let fail_there = |errno| Failure::by(errno, Status::CONFLICT, "open", &to.file);
         let there = Spot::find(&to.file, root, symlinks, false).map_err(fail_there)?;
         if from.name.is_empty() || there.name.is_empty() {
-            return Err(Failure::because(
-                Status::FORBIDDEN,
-                "a change was refused: it names the root",
-            ));
+            return Err(Failure::because(Status::FORBIDDEN, "refused to change the root folder"));
         }
         let Some(source) = from.look().map_err(fail)? else {
             return Err(Failure::of(Status::NOT_FOUND));
@@ -190,7 +187,7 @@ impl Change {
             _ => {
                 return Err(Failure::because(
                     Status::FORBIDDEN,
-                    "a change was refused: it names what is no file",
+                    "refused to change something that is neither a file nor a folder",
                 ));
             }
         };
@@ -198,7 +195,7 @@ impl Change {
         if is_folder != from.is_folder && !may_differ {
             return Err(Failure::because(
                 Status::CONFLICT,
-                "a change was refused: a folder without its slash, or a file with one",
+                "refused: a folder without a slash at the end, or a file with one",
             ));
         }
         let old = there.look().map_err(fail_there)?;
@@ -206,13 +203,13 @@ impl Change {
             if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino) {
                 return Err(Failure::because(
                     Status::FORBIDDEN,
-                    "a change was refused: the destination is the source",
+                    "refused: source and destination are the same",
                 ));
             }
             if !overwrites {
                 return Err(Failure::because(
                     Status::PRECONDITION_FAILED,
-                    "a change was refused: the destination is there, and Overwrite is F",
+                    "refused: the destination exists, and Overwrite is F",
                 ));
             }
             let may_go = match (beneath::kind(old), is_folder) {
@@ -228,7 +225,7 @@ impl Change {
             if !may_go {
                 return Err(Failure::because(
                     Status::CONFLICT,
-                    "a change was refused: what is at the destination may not be replaced",
+                    "refused: the destination may not be replaced",
                 ));
             }
         }
@@ -236,7 +233,7 @@ impl Change {
             // Into itself.
             return Err(Failure::because(
                 Status::CONFLICT,
-                "a change was refused: a folder into itself",
+                "refused: a folder cannot be put into itself",
             ));
         }
         let rules = Rules { conflict: Conflict::Replace, ..Rules::of(file_ops) };
@@ -484,10 +481,9 @@ fn overwrites(head: &Head) -> Result<bool, Failure> {
     match head.named(b"overwrite") {
         None | Some(b"T" | b"t") => Ok(true),
         Some(b"F" | b"f") => Ok(false),
-        Some(_) => Err(Failure::because(
-            Status::BAD_REQUEST,
-            "a change was refused: Overwrite is neither T nor F",
-        )),
+        Some(_) => {
+            Err(Failure::because(Status::BAD_REQUEST, "refused: Overwrite is neither T nor F"))
+        }
     }
 }
 

@@ -124,7 +124,10 @@ pub(super) fn folder_path(call: &Call<'_>, path: &[u8]) -> Result<Vec<u8>, Failu
     if call.table.is_entry_of(call.route_state.location, &path) {
         return Ok(path);
     }
-    Err(Failure::because(Status::FORBIDDEN, "a change was refused: the folder has other rules"))
+    Err(Failure::because(
+        Status::FORBIDDEN,
+        "refused: another location is responsible for the folder",
+    ))
 }
 
 /// `min_delete_depth`, counted as nginx does: so many slashes, and something behind the last of them.

@@ -142,7 +142,7 @@ impl EntryCheck {
                 if count > ENTRIES_MAX || waiting_bytes > WAITING_BYTES_MAX {
                     return Err(Failure::because(
                         Status::FORBIDDEN,
-                        "a change of a folder was refused: more entries than can be looked at",
+                        "refused to change a folder: too many entries to check",
                     ));
                 }
             }
@@ -180,6 +180,8 @@ impl EntryCheck {
 
 fn refused(below: &[u8]) -> Failure {
     let below = below.escape_ascii();
-    let why = format!("a change of a folder was refused: \"{below}\" in it has other rules");
+    let why = format!(
+        "refused to change a folder: another location is responsible for \"{below}\" in it"
+    );
     Failure { why: Some(why), ..Failure::of(Status::FORBIDDEN) }
 }

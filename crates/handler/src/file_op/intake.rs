@@ -341,7 +341,7 @@ impl Drop for Intake {
 
 /// A thread that should have done something did not.
 pub(super) fn lost(error: &tokio::task::JoinError) -> Failure {
-    let why = Some(format!("a file operation was not done: {error}"));
+    let why = Some(format!("file operation failed: {error}"));
     Failure { why, ..Failure::of(Status::INTERNAL_SERVER_ERROR) }
 }
 

@@ -119,7 +119,7 @@ fn acquire_permit(
         if !may_replace(&there) {
             return Err(Failure::because(
                 Status::CONFLICT,
-                "an upload was refused: the name is taken by what is no file",
+                "upload refused: something that is not a file has this name",
             ));
         }
         return match rules.conflict {
@@ -131,7 +131,7 @@ fn acquire_permit(
             }
             Conflict::Refuse => Err(Failure::because(
                 Status::CONFLICT,
-                "an upload was refused: the name is taken, and upload_conflict is refuse",
+                "upload refused: the file exists, and upload_conflict is refuse",
             )),
             Conflict::Rename => take_other_name(temp, folder, name, file),
         };
@@ -181,7 +181,7 @@ fn take_other_name(
             Err(errno) => return Err(Failure::by(errno, Status::CONFLICT, "store", file)),
         }
     }
-    Err(Failure::because(Status::CONFLICT, "an upload was refused: too many files of this name"))
+    Err(Failure::because(Status::CONFLICT, "upload refused: too many files of this name"))
 }
 
 /// Puts the names in a folder on the disk.

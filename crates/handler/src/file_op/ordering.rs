@@ -98,7 +98,7 @@ pub(super) fn look_then_change<T>(
     }
     Err(Failure::because(
         Status::CONFLICT,
-        "a change of a folder was refused: files appear in it all the time",
+        "refused to change a folder: new files keep appearing in it",
     ))
 }
 

@@ -26,7 +26,7 @@ pub(super) fn take() -> Result<Share, Failure> {
     let share = Share(());
     match getrlimit(Resource::Nofile).current {
         Some(limit) if held > limit / PART => {
-            let why = "a file operation was refused: too many hold descriptors already".to_owned();
+            let why = "file operation refused: too many open files".to_owned();
             let failure = Failure::of(Status::SERVICE_UNAVAILABLE).field("Retry-After", b"1");
             Err(Failure { why: Some(why), ..failure })
         }

@@ -92,7 +92,7 @@ pub(super) fn begin(
         // The fields of a form, and no file: `enctype="multipart/form-data"` was forgotten.
         return Err(Failure::because(
             Status::UNSUPPORTED_MEDIA_TYPE,
-            "an upload was refused: fields of a form, and no name for them as a file",
+            "upload refused: the fields of a form, and no file name for them",
         ));
     }
     stored.begin_file(name)?;
@@ -264,16 +264,13 @@ impl From<Malformed> for Failure {
             Malformed::TooManyParts => Status::CONTENT_TOO_LARGE,
             _ => Status::BAD_REQUEST,
         };
-        Self { why: Some(format!("a form was refused: {malformed}")), ..Self::of(status) }
+        Self { why: Some(format!("form refused: {malformed}")), ..Self::of(status) }
     }
 }
 
 fn finish(files: Vec<File>, shelf: Option<&Tree>, target: &StoreTarget) -> Outcome {
     if files.is_empty() {
-        return Err(Failure::because(
-            Status::BAD_REQUEST,
-            "an upload was refused: no file in the form",
-        ));
+        return Err(Failure::because(Status::BAD_REQUEST, "upload refused: no file in the form"));
     }
     // What can be known before anything has happened is.
     for file in &files {
@@ -302,7 +299,7 @@ fn check_conflict(there: Option<&Stat>, conflict: Conflict) -> Result<(), Failur
         Some(there) if !land::may_replace(there) || conflict == Conflict::Refuse => {
             Err(Failure::because(
                 Status::CONFLICT,
-                "an upload was refused: the name is taken, by a folder or by what may not be replaced",
+                "upload refused: a folder, or something that may not be replaced, has this name",
             ))
         }
         _ => Ok(()),

@@ -148,7 +148,7 @@ pub(super) fn admit(
 }
 
 fn full(status: Status) -> Failure {
-    let why = "an upload was refused: too many unfinished ones (upload_resumable_max)";
+    let why = "upload refused: too many unfinished uploads (upload_resumable_max)";
     Failure { why: Some(why.to_owned()), ..Failure::of(status) }
 }
 

@@ -71,14 +71,10 @@ impl<F: FnOnce(&[u8]) -> Outcome + Send> Sink for XmlBody<F> {
 /// What a body that cannot be understood comes to.
 fn invalid(why: Invalid) -> Failure {
     match why {
-        Invalid::Malformed => Failure::because(
-            Status::BAD_REQUEST,
-            "a request was refused: its XML is not understood",
-        ),
-        Invalid::TooLarge => Failure::because(
-            Status::CONTENT_TOO_LARGE,
-            "a request was refused: its XML is larger than is taken",
-        ),
+        Invalid::Malformed => Failure::because(Status::BAD_REQUEST, "request refused: invalid XML"),
+        Invalid::TooLarge => {
+            Failure::because(Status::CONTENT_TOO_LARGE, "request refused: the XML is too large")
+        }
     }
 }
 
@@ -98,7 +94,7 @@ fn depth(call: &Call<'_>) -> Result<Depth, Failure> {
         Some(text) if text.eq_ignore_ascii_case(b"infinity") => Ok(Depth::Infinity),
         Some(_) => Err(Failure::because(
             Status::BAD_REQUEST,
-            "a request was refused: Depth is none of 0, 1 and infinity",
+            "request refused: Depth is not 0, 1 or infinity",
         )),
     }
 }

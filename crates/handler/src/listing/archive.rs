@@ -2,7 +2,6 @@
 //! What another location answers for is left out, and so is every link to a folder: it may lead back.
 
 mod tar;
-mod walk;
 mod zip;
 
 use std::os::fd::OwnedFd;
@@ -15,10 +14,11 @@ use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Moment, Share};
 
 use super::ListedFolder;
+use super::order;
 use super::shared::Readings;
+use super::walk::{self, Purpose, Step, Walk};
 use crate::task::{self, Outbox, Progress, Task};
 use tar::Tar;
-use walk::{Step, Walk};
 use zip::Zip;
 
 /// What one read takes: a block of the archive.
@@ -85,6 +85,7 @@ enum Encoder {
 impl ArchiveTask {
     pub(super) fn new(
         kind: Kind,
+        query: &[u8],
         place: ListedFolder,
         readings: Readings,
         share: Share,
@@ -92,6 +93,7 @@ impl ArchiveTask {
         is_head: bool,
     ) -> Self {
         let name = folder_name(&place.path);
+        let wanted = order::arguments(query, b"name").map(order::decoded).collect();
         let mut fields = Fields::new();
         let media_type = match kind {
             Kind::Zip => "application/zip",
@@ -106,7 +108,7 @@ impl ArchiveTask {
         Self {
             stage: ArchiveStage::Head,
             encoder,
-            walk: Walk::new(place, readings, name),
+            walk: Walk::new(place, readings, Purpose::Archive { top: name, wanted }),
             share,
             status,
             fields,
@@ -185,6 +187,7 @@ impl ArchiveTask {
                 ArchiveStage::Finishing
             }
             Step::Failed(why) => self.break_off(why),
+            Step::Found { .. } => ArchiveStage::Walking,
         }
     }
 
@@ -255,7 +258,7 @@ impl ArchiveTask {
     fn break_off(&self, why: &str) -> ArchiveStage {
         let place = &self.walk.place;
         let file = place.file.escape_ascii();
-        let message = format_args!("archive of \"{file}\" is broken off: {why}");
+        let message = format_args!("archive of \"{file}\" is incomplete and was cut off: {why}");
         place.context.report(Level::Error, message);
         ArchiveStage::Broken
     }

@@ -26,7 +26,7 @@ pub(super) enum Form {
 pub(super) struct BadCallback;
 
 impl Form {
-    /// The form for a request. A listing for people is JSON for whoever prefers that.
+    /// The form for a request. A listing for people is JSON for clients that prefer that.
     pub(super) fn of(
         format: ListingFormat,
         head: &Head,
@@ -154,7 +154,7 @@ impl Writer {
     /// What comes after the entries, but for the README and [`Writer::end`].
     pub(super) fn count(&self, is_cut: bool, out: &mut Vec<u8>) {
         if self.form == Form::Html {
-            Page::count(self.folders, self.files, is_cut, out);
+            self.page.count(self.folders, self.files, is_cut, out);
         }
     }
 

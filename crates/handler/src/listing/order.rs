@@ -59,8 +59,32 @@ impl SortOrder {
 
 /// The value of an argument of a query, as it stands there.
 pub(super) fn argument<'q>(query: &'q [u8], name: &[u8]) -> Option<&'q [u8]> {
-    let mut pairs = query.split(|byte| *byte == b'&');
-    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"="))
+    arguments(query, name).next()
+}
+
+/// The values of all arguments of this name.
+pub(super) fn arguments<'q>(query: &'q [u8], name: &[u8]) -> impl Iterator<Item = &'q [u8]> {
+    let pairs = query.split(|byte| *byte == b'&');
+    pairs.filter_map(move |pair| pair.strip_prefix(name)?.strip_prefix(b"="))
+}
+
+/// A value as a form means it: `+` is a space, `%41` a byte. What is no such escape stands for itself.
+pub(super) fn decoded(value: &[u8]) -> Vec<u8> {
+    let digit = |at: usize| char::from(*value.get(at)?).to_digit(16).map(|digit| digit as u8);
+    let mut out = Vec::with_capacity(value.len());
+    let mut at = 0;
+    while at < value.len() {
+        match (value[at], digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push(high << 4 | low);
+                at += 2;
+            }
+            (b'+', ..) => out.push(b' '),
+            (byte, ..) => out.push(byte),
+        }
+        at += 1;
+    }
+    out
 }
 
 /// Compares names as people count: runs of digits by their value, letters without regard to their case;
@@ -157,6 +181,17 @@ mod tests {
                 assert_eq!(natural(a, b), at.cmp(&other), "{a:?} {b:?}");
             }
         }
+    }
+
+    #[test]
+    fn values_of_a_query_are_decoded() {
+        for (value, expected) in
+            [("a+b%20c", "a b c"), ("%C3%bc", "ü"), ("%4", "%4"), ("%zz%", "%zz%"), ("", "")]
+        {
+            assert_eq!(decoded(value.as_bytes()), expected.as_bytes(), "{value}");
+        }
+        let names: Vec<_> = arguments(b"name=a&x=1&name=b&names=c", b"name").collect();
+        assert_eq!(names, [b"a", b"b"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sekisho_http::date;
+use sekisho_http::{date, target};
 
 use super::entry::Facts;
 use super::order::{By, SortOrder};
@@ -23,15 +23,15 @@ macro_rules! digests {
             $style,
             "'; script-src 'sha256-",
             $script,
-            "'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; ",
+            "'; img-src 'self' data:; media-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; ",
             "frame-ancestors 'self'",
         );
     };
 }
 
 digests! {
-    style "Y1KWwT5PyJLdjIFzgEyIWnMirVNfxlF4tEMAIv8raRE=",
-    script "dgeVXP6UoMrgalj07WRVbI3mSfAlVuv6uv5EswXxxsk="
+    style "otocBDJ1Ye9k1PTvmFPEoOi6vFmH9nj7GHGOTv3hVVU=",
+    script "BcBHak9PBNhueI7g6u+zo/zR9R/9qsg9ee5V8bvvaDs="
 }
 
 /// What can be done on a page beside looking.
@@ -57,6 +57,8 @@ pub(super) struct Offers {
     /// The folder can be fetched as a whole.
     pub(super) zip: bool,
     pub(super) tar: bool,
+    /// Names in the folders below can be searched.
+    pub(super) search: bool,
 }
 
 /// How a page looks.
@@ -68,6 +70,8 @@ pub(super) struct Page {
     pub(super) title: Option<Arc<str>>,
     pub(super) order: SortOrder,
     pub(super) offers: Offers,
+    /// What was searched for, where this is what was found.
+    pub(super) search: Option<Vec<u8>>,
     pub(super) exact_size: bool,
     /// How far local time is ahead of UTC; 0 where UTC is shown.
     pub(super) offset_secs: i32,
@@ -80,16 +84,22 @@ impl Page {
             b"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
 <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>",
         );
-        text::push_html(self.title.as_deref().unwrap_or("Index of").as_bytes(), out);
-        out.push(b' ');
+        if let Some(text) = &self.search {
+            text::push_html(text, out);
+            out.extend_from_slice(b" - search in ");
+        } else {
+            text::push_html(self.title.as_deref().unwrap_or("Index of").as_bytes(), out);
+            out.push(b' ');
+        }
         text::push_html(&self.path, out);
         out.extend_from_slice(b"</title>\n<style>");
         out.extend_from_slice(STYLE.as_bytes());
         out.extend_from_slice(b"</style>\n<script>");
         out.extend_from_slice(SCRIPT.as_bytes());
         out.extend_from_slice(b"</script></head>\n<body data-can=\"");
-        let Offers { put, replace, post, delete, rename, rmdir, rmtree, mkcol, zip, tar } =
-            self.offers;
+        let offers = self.offers;
+        let Offers { put, replace, post, delete, rename, rmdir, rmtree, mkcol, zip, tar, search } =
+            offers;
         let words = [
             (put, "put "),
             (replace, "replace "),
@@ -99,16 +109,16 @@ impl Page {
             (rmdir, "rmdir "),
             (rmtree, "rmtree "),
             (mkcol, "mkcol "),
+            (zip, "zip "),
+            (tar, "tar "),
         ];
         for (_, word) in words.iter().filter(|(is_offered, _)| *is_offered) {
             out.extend_from_slice(word.as_bytes());
         }
         out.extend_from_slice(b"\">\n<header><nav aria-label=\"Path\"><h1>");
         self.crumbs(out);
-        out.extend_from_slice(
-            b"</h1></nav><div class=\"tools\">\
-<input id=\"filter\" type=\"search\" placeholder=\"Filter\" aria-label=\"Filter the list\" hidden>",
-        );
+        out.extend_from_slice(b"</h1></nav><div class=\"tools\">");
+        self.filter(search, out);
         for (is_offered, kind) in [(zip, "zip"), (tar, "tar")] {
             if is_offered {
                 push_all(
@@ -121,7 +131,9 @@ impl Page {
             b"<button id=\"theme\" type=\"button\" aria-label=\"Switch between light and dark\" \
 title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
         );
-        self.forms(out);
+        if self.search.is_none() {
+            self.forms(out);
+        }
         out.extend_from_slice(b"<p id=\"said\" role=\"status\"></p>\n<table><thead><tr>");
         for (by, word, label) in
             [(By::Name, "name", "Name"), (By::Size, "size", "Size"), (By::Time, "time", "Modified")]
@@ -129,7 +141,11 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
             self.column(by, word, label, out);
         }
         out.extend_from_slice(b"</tr></thead>\n<tbody>\n");
-        if self.path != b"/" {
+        if self.search.is_some() {
+            out.extend_from_slice(
+                b"<tr class=\"u\"><td><a href=\"./\">back to the folder</a><td><td>\n",
+            );
+        } else if self.path != b"/" {
             out.extend_from_slice(b"<tr class=\"u\"><td><a href=\"../\">../</a><td><td>\n");
         }
     }
@@ -184,7 +200,7 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
     }
 
     /// What follows the last entry; the README comes between this and [`Page::end`].
-    pub(super) fn count(folders: u64, files: u64, is_cut: bool, out: &mut Vec<u8>) {
+    pub(super) fn count(&self, folders: u64, files: u64, is_cut: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"</tbody></table>\n<p id=\"count\">");
         let mut is_first = true;
         for (count, one, many) in [(folders, " folder", " folders"), (files, " file", " files")] {
@@ -198,9 +214,14 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
             out.extend_from_slice(if count == 1 { one } else { many }.as_bytes());
         }
         if is_first {
-            out.extend_from_slice(b"This folder is empty.");
+            let is_search = self.search.is_some();
+            let text: &[u8] =
+                if is_search { b"Nothing was found." } else { b"This folder is empty." };
+            out.extend_from_slice(text);
         }
-        if is_cut {
+        if is_cut && self.search.is_some() {
+            out.extend_from_slice(b"; there may be more: search in a folder below");
+        } else if is_cut {
             out.extend_from_slice(b"; there are more, which are not listed");
         }
         out.extend_from_slice(b"</p>\n");
@@ -209,6 +230,24 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
     /// The last bytes.
     pub(super) fn end(out: &mut Vec<u8>) {
         out.extend_from_slice(b"</main></body></html>\n");
+    }
+
+    /// The field that filters by script, and searches by Enter.
+    fn filter(&self, can_search: bool, out: &mut Vec<u8>) {
+        if !can_search {
+            out.extend_from_slice(
+                b"<input id=\"filter\" type=\"search\" placeholder=\"Filter\" \
+aria-label=\"Filter the list\" hidden>",
+            );
+            return;
+        }
+        out.extend_from_slice(
+            b"<form role=\"search\"><input id=\"filter\" name=\"search\" type=\"search\" \
+placeholder=\"Filter, Enter: search below\" aria-label=\"Filter the list; Enter searches all folders below\" \
+value=\"",
+        );
+        text::push_html(self.search.as_deref().unwrap_or_default(), out);
+        out.extend_from_slice(b"\"></form>");
     }
 
     /// The path, each folder of it a link. Relative, so that it holds behind another server too.
@@ -270,7 +309,19 @@ title=\"Light or dark\" hidden>\xe2\x97\x90</button></div></header>\n<main>\n",
             (false, _) => false,
         };
         let next = if next { "desc" } else { "asc" };
-        push_all(&["><a href=\"?sort=", word, "&amp;order=", next, "\">", label, "</a>"], out);
+        out.extend_from_slice(b"><a href=\"?");
+        if let Some(text) = &self.search {
+            out.extend_from_slice(b"search=");
+            for &byte in text {
+                if byte.is_ascii_alphanumeric() {
+                    out.push(byte);
+                } else {
+                    target::push_escape(byte, out);
+                }
+            }
+            out.extend_from_slice(b"&amp;");
+        }
+        push_all(&["sort=", word, "&amp;order=", next, "\">", label, "</a>"], out);
         if by == By::Time {
             // The script shows the browser's own zone instead.
             out.extend_from_slice(b" <small id=\"zone\">UTC");
@@ -317,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_constant_part_of_a_page_is_small() {
-        assert!(STYLE.len() + SCRIPT.len() < 24 << 10);
+        assert!(STYLE.len() + SCRIPT.len() < 32 << 10);
         assert!(!SCRIPT.contains("</script") && !STYLE.contains("</style"));
     }
 
@@ -327,6 +378,7 @@ mod tests {
             title: None,
             order: SortOrder { by: By::Name, is_descending: false },
             offers: Offers::default(),
+            search: None,
             exact_size: false,
             offset_secs: 0,
         }
@@ -405,13 +457,24 @@ mod tests {
         let mut page = page("/");
         let html = begun(&page);
         assert!(
-            !html.contains("<form") && !html.contains("download=") && !html.contains("folder\"")
+            !html.contains("<form")
+                && !html.contains("href=\"?download=")
+                && !html.contains("folder\"")
         );
         page.offers = Offers { put: true, mkcol: true, zip: true, ..Offers::default() };
         let html = begun(&page);
-        assert!(html.contains("data-can=\"put mkcol \""), "{html}");
+        assert!(html.contains("data-can=\"put mkcol zip \""), "{html}");
         assert!(html.contains("enctype=\"multipart/form-data\" hidden>"));
         assert!(html.contains("?download=zip\"") && !html.contains("?download=tar\""));
+        page.offers = Offers { search: true, post: true, ..Offers::default() };
+        page.search = Some(b"a \"<&".to_vec());
+        let html = begun(&page);
+        assert!(html.contains("<form role=\"search\">") && !html.contains("multipart"), "{html}");
+        assert!(
+            html.contains("value=\"a &quot;&lt;&amp;\">") && html.contains("back to the folder")
+        );
+        assert!(html.contains("?search=a%20%22%3C%26&amp;sort=size"), "{html}");
+        page.search = None;
         page.offers = Offers { post: true, ..Offers::default() };
         assert!(begun(&page).contains("enctype=\"multipart/form-data\">"));
     }

@@ -3,11 +3,11 @@
 use sekisho_http::date::{self, Civil};
 use sekisho_http::target;
 
-/// Bytes that mean only themselves in HTML, XML, JSON and in a link: RFC 3986's `pchar` without what HTML
-/// gives a meaning of its own.
+/// Bytes that mean only themselves in HTML, XML, JSON and in the path of a link: RFC 3986's `pchar` without what HTML
+/// gives a meaning of its own, and the slash of what a search has found below.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
-    let bytes = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$()*+,;=:@";
+    let bytes = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$()*+,;=:@/";
     let mut at = 0;
     while at < bytes.len() {
         plain[bytes[at] as usize] = true;
@@ -161,7 +161,7 @@ mod tests {
         let html = written(|out| push_html(b"<b>&\"'\xff.", out));
         assert_eq!(html, "&lt;b&gt;&amp;&quot;&#39;\u{fffd}.");
         let link = written(|out| push_link(b"a&b'\"<%?#\xff/", out));
-        assert_eq!(link, "a%26b%27%22%3C%25%3F%23%FF%2F");
+        assert_eq!(link, "a%26b%27%22%3C%25%3F%23%FF/");
         assert_eq!(written(|out| push_json(b"a\"b\\c", out)), "a\\\"b\\\\c");
         assert_eq!(written(|out| push_xml(b"<\"'&>", out)), "&lt;&quot;'&amp;&gt;");
     }

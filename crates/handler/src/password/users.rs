@@ -37,7 +37,7 @@ impl Users {
         let file = File::open(path)?;
         let stat = rustix::fs::fstat(&file)?;
         if stat.st_size as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::other("a file of users has 16 MiB at the most"));
+            return Err(io::Error::other("a password file has at most 16 MiB"));
         }
         let mut text = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut text)?;

@@ -662,7 +662,7 @@ impl UpstreamTask {
     }
 
     fn spool_failed(&mut self, error: &io::Error, now: Moment) {
-        self.parts.context.report(Level::Crit, format_args!("cannot keep an answer: {error}"));
+        self.parts.context.report(Level::Crit, format_args!("cannot buffer an answer: {error}"));
         self.spool = Spool::default();
         self.parts.machine.abandoned(&self.parts.group.balancer, now);
         self.end(Ending::Break);
@@ -680,7 +680,9 @@ impl UpstreamTask {
     }
 
     fn gathering_failed(&mut self, error: &io::Error) {
-        self.parts.context.report(Level::Crit, format_args!("cannot keep a body: {error}"));
+        self.parts
+            .context
+            .report(Level::Crit, format_args!("cannot buffer a request body: {error}"));
         self.end(Ending::Fail(Status::INTERNAL_SERVER_ERROR));
     }
 }

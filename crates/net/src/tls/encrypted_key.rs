@@ -27,10 +27,10 @@ pub(super) fn read(
         return Err(wrong("is encrypted in a form that is not supported"));
     }
     let Some(file) = passwords else {
-        return Err(wrong("is encrypted: name its password by \"ssl_password_file\""));
+        return Err(wrong("is encrypted: set its password with \"ssl_password_file\""));
     };
     let key = EncryptedPrivateKeyInfoRef::try_from(document.as_bytes())
-        .map_err(|error| problem(KEY, path, format_args!("is no encrypted key: {error}")))?;
+        .map_err(|error| problem(KEY, path, format_args!("is not an encrypted key: {error}")))?;
     for password in lines(&read_file(PASSWORDS, file)?) {
         if let Ok(plain) = key.decrypt(password) {
             let der = PrivatePkcs8KeyDer::from(plain.as_bytes().to_vec());
@@ -38,7 +38,7 @@ pub(super) fn read(
         }
     }
     let file = file.display();
-    Err(problem(KEY, path, format_args!("is opened by no password in \"{file}\"")))
+    Err(problem(KEY, path, format_args!("cannot be decrypted with any password in \"{file}\"")))
 }
 
 /// One password in a line; a line may end as on Windows.

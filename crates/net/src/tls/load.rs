@@ -199,7 +199,7 @@ fn pair(
             problem(KEY, key, message)
         }
         rustls::Error::InvalidCertificate(error) => {
-            problem(NAME, certificate, format_args!("is no certificate: {error}"))
+            problem(NAME, certificate, format_args!("is not a certificate: {error}"))
         }
         error => problem(KEY, key, format_args!("cannot be used: {error}")),
     })?;

@@ -45,7 +45,7 @@ pub(super) fn ticketer(identity: &str, tls: &Tls) -> Result<Arc<dyn ProducesTick
     let made = Ticketer::new().map_err(|error| TlsProblem {
         directive: "ssl_session_tickets",
         path: tls.certificates.first().cloned().unwrap_or_default(),
-        message: format!("no key could be made: {error}"),
+        message: format!("no key could be generated: {error}"),
         is_warning: false,
     })?;
     kept.ticketers.insert(identity.to_owned(), Arc::clone(&made));

@@ -137,7 +137,7 @@ impl<F: Files> Decision<'_, F> {
         }
         self.log_entry(
             Level::Error,
-            "a change was refused: it comes from another site (upload_origins)".to_owned(),
+            "change refused: it comes from another site (upload_origins)".to_owned(),
         );
         Some(Next::Fail(Status::FORBIDDEN))
     }
@@ -184,7 +184,7 @@ impl<F: Files> Decision<'_, F> {
         let file = file.escape_ascii();
         self.log_entry(
             Level::Error,
-            format!("\"{file}\" is not stored: it would be run as a program"),
+            format!("\"{file}\" is not stored: it would run as a program"),
         );
         Err(Status::FORBIDDEN)
     }

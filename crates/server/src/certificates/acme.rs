@@ -345,7 +345,7 @@ async fn order(
         _ => return Err(why_invalid(&mut order).await.into()),
     }
     drop(proofs);
-    let key = new_key(wanted.key).map_err(|error| format!("no key could be made: {error}"))?;
+    let key = new_key(wanted.key).map_err(|error| format!("no key could be generated: {error}"))?;
     let csr = request(wanted, &key).map_err(|error| format!("no request to sign: {error}"))?;
     order.finalize_csr(&csr).await?;
     let chain = order.poll_certificate(&patience).await?;

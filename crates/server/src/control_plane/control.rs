@@ -21,7 +21,7 @@ use super::ServerRequest;
 use super::host::{Host, shown_peer};
 use super::operators::REFUSAL;
 use super::worker_registry::millis;
-use super::{memory, metrics};
+use super::{memory, metrics, overview};
 
 /// Sessions are sent in records of about this size.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -64,7 +64,7 @@ impl Control {
         let ask = ControlRequest::decode(request.body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
         let Some(what) = ask.what else {
-            return Err((Code::UnsupportedOperation, "nothing that is known here".to_owned()));
+            return Err((Code::UnsupportedOperation, "unknown command".to_owned()));
         };
         let who = shown_peer(&caller.peer);
         match what {
@@ -81,14 +81,14 @@ impl Control {
                 Ok(outcome.encode_to_vec())
             }
             What::Reload(_) => {
-                self.host.log(Level::Notice, None, format_args!("reload asked for by {who}"));
+                self.host.log(Level::Notice, None, format_args!("reload requested by {who}"));
                 let result = self.ask_main(ServerRequest::Reload).await?;
                 let result = control::CommandResult { is_good: result.is_good, text: result.text };
                 Ok(fitting(result).encode_to_vec())
             }
             What::Stop(stop) => {
                 let manner = if stop.forceful { Manner::Forceful } else { Manner::Graceful };
-                self.host.log(Level::Notice, None, format_args!("stop asked for by {who}"));
+                self.host.log(Level::Notice, None, format_args!("stop requested by {who}"));
                 self.ask_main(|answer| ServerRequest::Stop(manner, answer)).await?;
                 let result = control::CommandResult { is_good: true, text: String::new() };
                 Ok(result.encode_to_vec())
@@ -108,6 +108,7 @@ impl Control {
                 let certificates = self.host.certificates();
                 Ok(control::CertificateList { certificates }.encode_to_vec())
             }
+            What::Overview(_) => Ok(overview::gather(&self.host).await.encode_to_vec()),
         }
     }
 

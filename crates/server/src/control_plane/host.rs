@@ -36,6 +36,7 @@ use super::http::HttpService;
 use super::log_pace::LogPace;
 use super::memory_guard;
 use super::operators::{Operators, REFUSAL};
+use super::overview::History;
 use super::status;
 use super::worker_registry::WorkerRegistry;
 use super::{ControlCommand, Rules, ServerRequest};
@@ -77,6 +78,8 @@ pub(super) struct Host {
     heap: HeapWatch,
     /// How often a refusal is logged.
     refusals: RefCell<LogPace>,
+    /// What earlier looks at the server found.
+    pub(super) history: RefCell<History>,
 }
 
 /// The endpoint of the block, under its rules.
@@ -110,6 +113,7 @@ pub(super) fn run(
         ending: Notify::new(),
         heap: HeapWatch::default(),
         refusals: RefCell::default(),
+        history: RefCell::default(),
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(status::answer_all(Rc::clone(&host), questions));
@@ -186,7 +190,12 @@ impl Host {
 
     /// How long the server has been running.
     pub(super) fn uptime(&self) -> Duration {
-        self.clock.now().since(Moment::ZERO)
+        self.now().since(Moment::ZERO)
+    }
+
+    /// The configuration in use.
+    pub(super) fn site(&self) -> Option<Arc<Site>> {
+        self.site.borrow().clone()
     }
 
     /// Deletes entries of caches.

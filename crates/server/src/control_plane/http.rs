@@ -152,7 +152,7 @@ impl HttpService {
             // The worker that it was given to has closed its listeners: a reload has made it one too many.
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-        let text = "nobody serves HTTP at this address".to_owned();
+        let text = "no server listens on this address".to_owned();
         Err((Code::ServiceUnavailable, text))
     }
 

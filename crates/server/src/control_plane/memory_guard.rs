@@ -27,7 +27,7 @@ pub(super) async fn watch(host: Rc<Host>) {
             let again = format!(" (and {unlogged} times before, not logged)");
             let again = if unlogged > 0 { &again } else { "" };
             let message = format_args!(
-                "memory is short, most of {limit} MiB is in use: newcomers and costly work are refused{again}"
+                "memory is short, most of {limit} MiB is in use: new connections and costly work are refused{again}"
             );
             host.log(Level::Error, None, message);
         }
@@ -38,7 +38,7 @@ pub(super) async fn watch(host: Rc<Host>) {
             let seconds = host.uptime().saturating_sub(began).as_secs_f64();
             let refusals = memory::refusals() - refusals_before;
             let message = format_args!(
-                "memory is not short any more, after {seconds:.1} s and {refusals} refusals"
+                "memory is no longer short, after {seconds:.1} s and {refusals} refusals"
             );
             host.log(Level::Error, None, message);
         }

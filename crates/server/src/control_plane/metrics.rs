@@ -12,8 +12,13 @@ use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
 use super::host::Host;
 
 /// Everything.
-#[expect(clippy::too_many_lines, reason = "it is a table")]
 pub(super) async fn gather(host: &Host) -> Metrics {
+    gather_with_stats(host).await.0
+}
+
+/// The same, and what it is made of.
+#[expect(clippy::too_many_lines, reason = "it is a table")]
+pub(super) async fn gather_with_stats(host: &Host) -> (Metrics, RequestStats) {
     let workers = host.worker_registry.measure().await;
     let shared = &host.shared;
     let counters = &shared.counters;
@@ -49,19 +54,19 @@ pub(super) async fn gather(host: &Host) -> Metrics {
         family(name, help, kind, vec![sample("", &[], value)])
     };
     let families = vec![
-        one("sekisho_uptime_seconds", "Since the start", "gauge", host.uptime().as_secs_f64()),
+        one("sekisho_uptime_seconds", "Time since the start", "gauge", host.uptime().as_secs_f64()),
         one("sekisho_workers", "Workers that answer", "gauge", workers.len() as f64),
         by_state(here, native),
         both(
             "sekisho_sessions_opened_total",
-            "Connections that came",
+            "Connections accepted",
             "counter",
             count(&counters.accepted),
             endpoint.connected as f64,
         ),
         both(
             "sekisho_requests_total",
-            "Requests",
+            "Requests received",
             "counter",
             count(&counters.requests),
             endpoint.requests as f64,
@@ -70,26 +75,26 @@ pub(super) async fn gather(host: &Host) -> Metrics {
         latency(&stats),
         one(
             "sekisho_received_bytes_total",
-            "Bytes that came from HTTP clients",
+            "Bytes received from HTTP clients",
             "counter",
             received as f64 + count(&counters.received_bytes),
         ),
         one(
             "sekisho_sent_bytes_total",
-            "Bytes that HTTP clients took",
+            "Bytes sent to HTTP clients",
             "counter",
             sent as f64 + count(&counters.sent_bytes),
         ),
         expired(&counters.expired),
         one(
             "sekisho_native_deadlines_total",
-            "Deadlines of native sessions that fell",
+            "Deadlines of native sessions that expired",
             "counter",
             endpoint.expired as f64,
         ),
         one(
             "sekisho_requests_cancelled_total",
-            "Requests that an operator had cancelled",
+            "Requests cancelled by an operator",
             "counter",
             count(&counters.cancelled),
         ),
@@ -101,31 +106,31 @@ pub(super) async fn gather(host: &Host) -> Metrics {
         ),
         one(
             "sekisho_sessions_forced_total",
-            "Sessions ended by force in the middle of a request",
+            "Sessions closed forcefully in the middle of a request",
             "counter",
             count(&counters.forced),
         ),
         one(
             "sekisho_panics_total",
-            "Connections that a mistake of the server has ended",
+            "Connections ended by a bug of the server",
             "counter",
             count(&counters.panics),
         ),
         one(
             "sekisho_workers_stuck_total",
-            "Workers that were found stuck",
+            "Workers that hung",
             "counter",
             count(&counters.workers_stuck),
         ),
         one(
             "sekisho_workers_replaced_total",
-            "Workers that were replaced because they had ended or were stuck",
+            "Workers replaced because they had ended or hung",
             "counter",
             count(&counters.workers_replaced),
         ),
         one(
             "sekisho_accept_pauses_total",
-            "Times that accepting had to rest",
+            "Pauses of accept(), for lack of descriptors or memory",
             "counter",
             count(&counters.accept_pauses),
         ),
@@ -137,7 +142,7 @@ pub(super) async fn gather(host: &Host) -> Metrics {
         ),
         one(
             "sekisho_memory_short",
-            "Whether memory is short, so that newcomers and costly work are refused",
+            "Whether memory is short, so that new connections and costly work are refused",
             "gauge",
             f64::from(u8::from(guard::is_still_short())),
         ),
@@ -149,7 +154,7 @@ pub(super) async fn gather(host: &Host) -> Metrics {
         ),
         one(
             "sekisho_memory_refusals_total",
-            "Newcomers and work refused because memory was short",
+            "Connections and work refused because memory was short",
             "counter",
             guard::refusals() as f64,
         ),
@@ -161,17 +166,22 @@ pub(super) async fn gather(host: &Host) -> Metrics {
         ),
         one(
             "sekisho_log_lines_dropped_total",
-            "Log lines that their target did not take",
+            "Log lines dropped because their target did not take them",
             "counter",
             sekisho_log::lines_dropped() as f64,
         ),
         one(
             "sekisho_cgi_running",
-            "Programs that run",
+            "CGI programs that run",
             "gauge",
             shared.process_slots.taken() as f64,
         ),
-        one("sekisho_cgi_alone", "Programs without their client", "gauge", alone as f64),
+        one(
+            "sekisho_cgi_alone",
+            "CGI programs that run on without their client",
+            "gauge",
+            alone as f64,
+        ),
         certificates(host),
         upstreams(host, "sekisho_upstream_server_up", "Whether a server may be asked", |it| {
             f64::from(u8::from(it.unavailable.is_none()))
@@ -189,7 +199,7 @@ pub(super) async fn gather(host: &Host) -> Metrics {
             |it| f64::from(it.connections),
         ),
     ];
-    Metrics { families }
+    (Metrics { families }, stats)
 }
 
 /// A fact about each server of each group.
@@ -223,7 +233,7 @@ fn by_state(http: [u64; 3], native: [u64; 3]) -> Family {
             samples.push(sample("", &labels, count as f64));
         }
     }
-    family("sekisho_sessions", "Sessions that are here", "gauge", samples)
+    family("sekisho_sessions", "Open sessions", "gauge", samples)
 }
 
 fn responses(stats: &RequestStats) -> Family {
@@ -245,7 +255,7 @@ fn latency(stats: &RequestStats) -> Family {
     samples.push(sample("_bucket", &[("le", "+Inf")], stats.count() as f64));
     samples.push(sample("_sum", &[], stats.latency_sum.as_secs_f64()));
     samples.push(sample("_count", &[], stats.count() as f64));
-    let help = "From a request's first byte to the end of its answer";
+    let help = "Time from a request's first byte to the end of its answer";
     family("sekisho_request_seconds", help, "histogram", samples)
 }
 
@@ -253,7 +263,7 @@ fn expired(counters: &[AtomicU64]) -> Family {
     let samples = DeadlineKind::ALL.iter().zip(counters).map(|(kind, counter)| {
         sample("", &[("kind", kind.tag())], counter.load(Ordering::Relaxed) as f64)
     });
-    let help = "Deadlines of HTTP sessions that fell";
+    let help = "Deadlines of HTTP sessions that expired";
     family("sekisho_deadlines_total", help, "counter", samples.collect())
 }
 

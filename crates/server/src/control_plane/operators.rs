@@ -67,7 +67,7 @@ impl Operators {
 
 /// What somebody who may not control is told.
 pub(super) const REFUSAL: &str =
-    "only root, the server's own user and those named by \"admin\" may control this server";
+    "only root, the server's own user and the users named by \"admin\" may control this server";
 
 fn read_credential(path: &Path) -> Result<Vec<u8>, Problem> {
     let problem =

@@ -26,9 +26,9 @@ const PATIENCE: Duration = Duration::from_hours(1);
 pub(super) struct Options {
     /// The service: `echo`, `http`, `control`, or a number
     service: String,
-    /// http: what to ask for, such as /index.html
+    /// http: the target, such as /index.html
     target: Option<String>,
-    /// The body: a file, or `-` for standard input (which it is for other services than `http` when it is not a terminal)
+    /// The body: a file, or `-` for standard input (the default for services other than `http` if it is not a terminal)
     #[arg(long, short = 'd', value_name = "FILE|-")]
     body: Option<PathBuf>,
     /// http: the method; GET if not given
@@ -37,10 +37,10 @@ pub(super) struct Options {
     /// http: a field, such as 'Accept: text/html'; may be given several times
     #[arg(long, short = 'H', value_name = "FIELD")]
     header: Vec<String>,
-    /// http: the address that it comes to, as a `listen` of the configuration has it
+    /// http: the address of the server, as in its `listen` directive
     #[arg(long, value_name = "ADDR")]
     address: Option<String>,
-    /// http: show the head of the answer, too
+    /// http: also print the head of the answer
     #[arg(long, short = 'i')]
     include: bool,
 }
@@ -64,8 +64,7 @@ impl Options {
 pub(super) fn run(options: &Options, mut server: Server) -> Result<ExitCode, Failure> {
     let Some(number) = options.number() else {
         let name = &options.service;
-        let text =
-            format!("no service is called \"{name}\": it is echo, http, control, or a number");
+        let text = format!("unknown service \"{name}\": use echo, http, control, or a number");
         return Err(Failure::Failed(text));
     };
     let is_http = number == http::NUMBER;
@@ -125,7 +124,7 @@ fn request(options: &Options, body: Vec<u8>) -> Result<Request, Failure> {
     let field = |line: &String| {
         let (name, value) = line
             .split_once(':')
-            .ok_or_else(|| Failure::Failed(format!("\"{line}\" is no field: NAME: VALUE")))?;
+            .ok_or_else(|| Failure::Failed(format!("\"{line}\" is not a field: NAME: VALUE")))?;
         Ok(Field { name: name.trim().to_owned(), value: value.trim().into() })
     };
     Ok(Request {

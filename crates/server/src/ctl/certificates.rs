@@ -13,7 +13,7 @@ use super::{Failure, show};
 /// What `ctl certificates` takes.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -41,19 +41,24 @@ fn write(list: &CertificateList, out: &mut dyn Write) -> io::Result<()> {
     let (first, second) = (width(|of| of.names.join(",").len(), 5), width(|of| of.issuer.len(), 6));
     writeln!(out, "{:<first$}  {:<second$}  {:>9}  FROM", "NAMES", "ISSUER", "DAYS LEFT")?;
     for of in &list.certificates {
-        let left = if of.is_missing {
-            "not yet".to_owned()
-        } else if of.seconds_left < 0 {
-            "expired".to_owned()
-        } else {
-            (of.seconds_left / 86_400).to_string()
-        };
+        let left = days_left(of);
         writeln!(out, "{:<first$}  {:<second$}  {left:>9}  {}", names(of), of.issuer, of.source)?;
     }
     Ok(())
 }
 
-fn as_json(of: &Certificate) -> Value {
+/// How long a certificate is valid.
+pub(super) fn days_left(of: &Certificate) -> String {
+    if of.is_missing {
+        "not yet".to_owned()
+    } else if of.seconds_left < 0 {
+        "expired".to_owned()
+    } else {
+        (of.seconds_left / 86_400).to_string()
+    }
+}
+
+pub(super) fn as_json(of: &Certificate) -> Value {
     json!({
         "names": of.names,
         "issuer": of.issuer,

@@ -81,7 +81,8 @@ fn connect(target: &Target) -> Result<Socket, Failure> {
 
 /// The control socket of a process.
 pub(super) fn control_socket(pid: u32) -> Result<Socket, Failure> {
-    let nobody = || Failure::NoServer(format!("process {pid} is no server that can be asked"));
+    let nobody =
+        || Failure::NoServer(format!("process {pid} is not a server that can be controlled"));
     let stream = local_socket::connect(pid, Purpose::Control)?.ok_or_else(nobody)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     Ok(Socket::Unix(stream))

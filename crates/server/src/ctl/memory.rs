@@ -13,7 +13,7 @@ use super::{Failure, show};
 /// What `ctl memory` takes.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

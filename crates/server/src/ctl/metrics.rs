@@ -14,13 +14,13 @@ use super::{Failure, show};
 /// What `ctl metrics` takes.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// For programs
+    /// Print JSON
     #[arg(long, conflicts_with = "prometheus")]
     json: bool,
     /// Prometheus's text format
     #[arg(long)]
     prometheus: bool,
-    /// Again every second, until interrupted
+    /// Repeat every second
     #[arg(long)]
     watch: bool,
 }

@@ -215,13 +215,17 @@ pub(super) fn label(session: &Session) -> String {
     }
 }
 
-/// Its state, and whether it was asked to end.
+/// Its state in words, the specification's letters beside it, and whether it was asked to end.
 pub(crate) fn state(session: &Session) -> String {
-    if session.asked.is_empty() {
-        session.state.clone()
-    } else {
-        format!("{} {}", session.state, session.asked)
+    let mut text = match session.state.split_once('_') {
+        Some(("p", count)) => format!("processing {count} (p_{count})"),
+        Some(("c", count)) => format!("closing {count} (c_{count})"),
+        _ => session.state.clone(),
+    };
+    if !session.asked.is_empty() {
+        _ = write!(text, " {}", session.asked);
     }
+    text
 }
 
 /// Which deadline is armed, and how long until then.

@@ -68,9 +68,8 @@ struct View {
 pub(super) fn run(server: &mut Server, every: Duration) -> Result<ExitCode, Failure> {
     let mut view = View::new();
     view.take(server.sessions()?);
-    let mut terminal = ratatui::try_init().map_err(|error| {
-        Failure::Failed(format!("this is no terminal for a live view: {error}"))
-    })?;
+    let mut terminal = ratatui::try_init()
+        .map_err(|error| Failure::Failed(format!("a live view needs a terminal: {error}")))?;
     let outcome = follow(server, &mut view, &mut terminal, every);
     ratatui::restore();
     outcome.map(|()| ExitCode::SUCCESS)
@@ -113,7 +112,7 @@ fn told(name: &str, outcome: &Outcome) -> String {
         outcome.sessions.first().map_or_else(String::new, |session| format!(" :{}", session.id));
     match outcome.finding() {
         Finding::Done => format!("{name}{id}: done"),
-        Finding::NothingRuns => format!("{name}{id}: nothing runs there"),
+        Finding::NothingRuns => format!("{name}{id}: no request runs"),
         Finding::NotFound | Finding::Ambiguous => format!("{name}: the session is gone"),
     }
 }
@@ -211,7 +210,7 @@ impl View {
                 }
                 self.is_sure = self.chosen;
                 if let Some(id) = self.chosen {
-                    self.message = format!("f again: end :{id} by force");
+                    self.message = format!("press f again to close :{id} forcefully");
                 }
             }
             _ => {}
@@ -238,7 +237,7 @@ impl View {
         let widths = [
             Constraint::Length(8),
             Constraint::Length(7),
-            Constraint::Length(12),
+            Constraint::Length(18),
             Constraint::Length(22),
             Constraint::Length(8),
             Constraint::Length(27),
@@ -273,7 +272,7 @@ impl View {
             self.sessions.iter().filter(|session| session.state.starts_with(first)).count()
         };
         format!(
-            "{} sessions: {} idle, {} working, {} ending; by {}{}",
+            "{} sessions: {} idle, {} processing, {} closing; sorted by {}{}",
             self.sessions.len(),
             count("idle"),
             count("p_"),

@@ -173,7 +173,9 @@ impl Browser {
     pub(crate) fn press(&mut self, key: &str) {
         let code = match key {
             "Escape" => 27,
+            "ArrowLeft" => 37,
             "ArrowUp" => 38,
+            "ArrowRight" => 39,
             "ArrowDown" => 40,
             _ => 0,
         };

@@ -12,11 +12,13 @@ use std::time::{Duration, SystemTime};
 
 use chromium::Browser;
 use common::serve;
-use sekisho_testkit::{Server, Tree, have};
+use sekisho_testkit::{Server, Tree, eventually, have, run};
 use serde_json::json;
 
 const NAMES: &str = "[...document.querySelectorAll('tbody tr:not([hidden]):not(.u) td:first-child a')]\
                      .map(link => link.textContent).join(' ')";
+
+const SAID: &str = "document.querySelector('#said').textContent";
 
 /// A folder that looks like somebody's, and one where everything is allowed.
 fn start() -> Server {
@@ -50,6 +52,11 @@ fn start() -> Server {
     tree.file("root/all/one.txt", "one");
     tree.file("root/all/taken.txt", "taken");
     tree.file("root/all/folder/inner.txt", "inner");
+    tree.file("root/see/notes.txt", "one <b>line</b>\nand another");
+    tree.file("root/see/dot.svg", "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>");
+    tree.file("root/see/long.log", "x".repeat(300_000));
+    tree.file("root/see/data.bin", "");
+    tree.file("root/see/below/deep/Notes of 2025.txt", "deep");
     serve(
         tree,
         "location /pub/ { autoindex on; autoindex_exact_size off; autoindex_archive zip; }
@@ -60,6 +67,7 @@ fn start() -> Server {
          location /all/ {
              autoindex on; dav_methods PUT DELETE MKCOL MOVE; upload_delete_directories recursive;
          }
+         location /see/ { autoindex on; autoindex_search on; autoindex_archive zip tar; }
          location /form/ { autoindex on; upload_store $document_root$uri; }",
     )
 }
@@ -170,9 +178,16 @@ fn a_person_uploads_and_deletes_files() {
     browser.drop_files("#drop", &files);
     browser.wait("document.querySelectorAll('#jobs li').length === 3");
     browser.wait("seen.some(value => value > 0 && value < 1)");
+    // One bar for all of them, and good news that goes away.
+    browser.wait(
+        "/^[012] of 3 files, [0-9]+ %$/.test(document.querySelector('#all span').textContent)",
+    );
+    assert_good(&mut browser);
     browser.picture("listing-upload");
-    let done = "[...document.querySelectorAll('#jobs li span')].filter(state => state.textContent === 'done')";
-    browser.wait(&format!("{done}.length === 3"));
+    browser.wait(&format!("{SAID} === 'All 3 files are uploaded'"));
+    assert_eq!(browser.eval("document.querySelectorAll('#jobs li').length"), json!(0));
+    assert_eq!(browser.eval("document.querySelector('#all').hidden"), json!(true));
+    browser.wait(&format!("{SAID} === ''"));
     let fast =
         json!({ "offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1 });
     browser.call("Network.emulateNetworkConditions", &fast);
@@ -203,7 +218,7 @@ fn a_person_uploads_and_deletes_files() {
     browser.drop_files("#drop", &[file("old.txt", 5)]);
     browser.wait("document.querySelector('dialog[open]')");
     browser.eval("document.querySelector('dialog button:not([type])').click()");
-    browser.wait(&format!("{done}.length === 4"));
+    browser.wait(&format!("{SAID} === 'The file is uploaded'"));
     assert_eq!(server.tree().text("root/box/old.txt"), "xxxxx");
 
     // Deleting asks first; folders are not offered here.
@@ -245,7 +260,6 @@ fn a_person_uploads_folders_and_renames() {
     let file = |name: &str, bytes: usize| tree.file(name, vec![b'x'; bytes]).display().to_string();
     server.tree().file("root/box/two.txt", "two");
     browser.open(&server.url("/box/"));
-    let done = "[...document.querySelectorAll('#jobs li span')].filter(state => state.textContent === 'done')";
 
     // Several are asked for one by one, or all at once, and before anything is sent.
     let sent = "performance.getEntriesByType('resource').filter(entry => /old|two/.test(entry.name)).length";
@@ -254,7 +268,7 @@ fn a_person_uploads_folders_and_renames() {
     browser.wait("document.querySelector('dialog[open]')");
     assert_eq!(browser.eval(sent), before);
     browser.eval("document.querySelector('dialog [value=\"Replace all\"]').click()");
-    browser.wait(&format!("{done}.length === 3"));
+    browser.wait(&format!("{SAID} === 'All 3 files are uploaded'"));
     assert_eq!(server.tree().text("root/box/old.txt"), "xxxxxxx");
     assert_eq!(server.tree().text("root/box/two.txt"), "xxxxxxx");
 
@@ -263,7 +277,7 @@ fn a_person_uploads_folders_and_renames() {
     tree.file("album/deep/er/2 ü.jpg", "two");
     tree.folder("album/empty");
     browser.drop_files("#drop", &[tree.path("album").display().to_string()]);
-    browser.wait(&format!("{done}.length === 5"));
+    browser.wait(&format!("{SAID} === 'All 2 files are uploaded'"));
     assert_eq!(server.tree().text("root/box/album/1.jpg"), "one");
     assert_eq!(server.tree().text("root/box/album/deep/er/2 ü.jpg"), "two");
     assert!(server.tree().path("root/box/album/empty").is_dir());
@@ -309,6 +323,175 @@ fn a_person_uploads_folders_and_renames() {
     assert!(!server.tree().exists("root/all/renamed"));
 }
 
+/// F4: files are looked at in the page, searched for below, selected, downloaded together and deleted together.
+#[test]
+fn a_person_looks_searches_and_selects() {
+    if !have("chromium") {
+        return;
+    }
+    let server = start();
+    let mut browser = Browser::start();
+    browser.open(&server.url("/see/"));
+    assert_good(&mut browser);
+
+    // A look at text, which is no page; the keys go to the next file.
+    assert_eq!(
+        browser.eval("document.querySelector('[aria-label=\"Preview data.bin\"]')"),
+        json!(null)
+    );
+    browser.eval("document.querySelector('[aria-label=\"Preview long.log\"]').click()");
+    browser.wait(
+        "/the rest is not shown/.test(document.querySelector('dialog[open] pre')?.textContent)",
+    );
+    assert_eq!(
+        browser.eval("document.querySelector('dialog pre').textContent.length > 262144"),
+        json!(true)
+    );
+    browser.press("ArrowRight");
+    browser.wait("/^one <b>line<.b>\\nand another$/.test(document.querySelector('dialog[open] pre')?.textContent)");
+    assert_eq!(browser.eval("document.querySelector('dialog a').textContent"), json!("notes.txt"));
+    assert_good(&mut browser);
+    browser.press("ArrowRight");
+    browser.wait("document.querySelector('dialog img')?.naturalWidth === 9");
+    assert_good(&mut browser);
+    browser.press("Escape");
+    browser.wait("!document.querySelector('dialog')");
+
+    // Enter searches in all folders below.
+    browser.press("/");
+    browser.call("Input.insertText", &json!({ "text": "notes" }));
+    browser.eval("document.querySelector('#filter').form.requestSubmit()");
+    browser.wait("location.search === '?search=notes' && document.readyState === 'complete'");
+    assert_eq!(browser.eval(NAMES), json!("below/deep/Notes of 2025.txt notes.txt"));
+    assert_eq!(browser.eval("document.querySelector('#filter').value"), json!("notes"));
+    assert_good(&mut browser);
+    browser.eval("document.querySelector('[aria-label^=\"Preview below\"]').click()");
+    browser.wait("document.querySelector('dialog pre')?.textContent === 'deep'");
+
+    // Selected files are one download.
+    browser.open(&server.url("/see/"));
+    let click =
+        |name: &str| format!("document.querySelector('[aria-label=\"Select {name}\"]').click()");
+    browser.eval(&click("notes.txt"));
+    browser.eval(&click("below/"));
+    let picked = "document.querySelector('#picked').innerText.replace(/\\s+/g, ' ')";
+    assert_eq!(browser.eval(picked), json!("2 selected Download .zip Download .tar"));
+    assert_good(&mut browser);
+    let folder = server.tree().folder("downloads").display().to_string();
+    let behavior = json!({ "behavior": "allow", "downloadPath": folder });
+    browser.call("Page.setDownloadBehavior", &behavior);
+    browser.eval("[...document.querySelectorAll('#picked button')].find(b => /tar/.test(b.textContent)).click()");
+    let archive = server.tree().path("downloads/see.tar");
+    eventually("the archive is there", common::LONG, || archive.exists());
+    let listed = run("tar", &["-tf", &archive.display().to_string()], common::LONG).stdout;
+    let mut listed: Vec<&str> = listed.lines().collect();
+    listed.sort_unstable();
+    let expected = [
+        "see/",
+        "see/below/",
+        "see/below/deep/",
+        "see/below/deep/Notes of 2025.txt",
+        "see/notes.txt",
+    ];
+    assert_eq!(listed, expected);
+
+    // All of them are deleted by one order, and folders after a second question.
+    browser.open(&server.url("/all/"));
+    browser.eval("document.querySelector('#every').click()");
+    assert_eq!(browser.eval(picked), json!("3 selected Delete"));
+    browser.eval("document.querySelector('[aria-label=\"Select taken.txt\"]').click()");
+    assert_eq!(browser.eval("document.querySelector('#every').indeterminate"), json!(true));
+    browser.eval("document.querySelector('#picked button').click()");
+    for words in ["Delete 2 entries", "will be lost"] {
+        browser
+            .wait(&format!("/{words}/.test(document.querySelector('dialog[open]')?.textContent)"));
+        assert!(server.tree().exists("root/all/folder/inner.txt"));
+        browser.eval("document.querySelector('dialog button:not([type])').click()");
+    }
+    browser.wait(&format!("{NAMES} === 'taken.txt'"));
+    assert_eq!(server.tree().names("root/all"), ["taken.txt"]);
+    assert_eq!(browser.eval(SAID), json!("2 entries deleted"));
+}
+
+/// O7: the status page fits a phone, in light and dark, and has no accessibility errors.
+#[test]
+fn the_status_page_fits_a_phone() {
+    if !have("chromium") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.file("root/a.txt", "a");
+    let server =
+        serve(tree, "location = /status { status page; } location /files/ { alias {root}/; }");
+    let mut client = server.connect();
+    for _ in 0..20 {
+        client.get("/a.txt");
+        client.get("/files/a.txt");
+    }
+    let mut browser = Browser::start();
+    for (width, is_mobile) in [(900, false), (360, true)] {
+        let size =
+            json!({ "width": width, "height": 640, "deviceScaleFactor": 1, "mobile": is_mobile });
+        browser.call("Emulation.setDeviceMetricsOverride", &size);
+        for scheme in ["light", "dark"] {
+            let media =
+                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+            browser.call("Emulation.setEmulatedMedia", &media);
+            browser.open(&server.url("/status"));
+            let is_fitting = "document.scrollingElement.scrollWidth <= innerWidth";
+            assert_eq!(browser.eval(is_fitting), json!(true), "{width}");
+            assert_eq!(browser.eval("document.querySelectorAll('svg polyline').length"), json!(3));
+            assert_good(&mut browser);
+            if width == 900 && scheme == "light" {
+                // Something for the charts.
+                let is_wanted = std::env::var_os("UPDATE_SCREENSHOTS").is_some();
+                for many in [20, 90, 60, 150, 120, 200].into_iter().filter(|_| is_wanted) {
+                    (0..many).for_each(|_| _ = client.get("/files/a.txt"));
+                    browser.eval("window.mark = document.querySelector('main')");
+                    browser.wait("document.querySelector('main') !== window.mark");
+                }
+                browser.picture("status");
+            }
+        }
+    }
+    // It renews itself, until it is paused.
+    browser.eval("window.mark = document.querySelector('main')");
+    browser.wait("document.querySelector('main') !== window.mark");
+    browser.eval("document.querySelector('header button').click()");
+    assert_eq!(
+        browser.eval("document.querySelector('header button').textContent"),
+        json!("Continue")
+    );
+    assert_good(&mut browser);
+}
+
+/// The documents as a site: every page is built, the search finds something, and axe finds no error.
+#[test]
+fn the_site_of_the_documents_is_accessible() {
+    if !have("chromium") || !have("mdbook") {
+        return;
+    }
+    let tree = Tree::new();
+    let root = tree.folder("root").display().to_string();
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let built = run("mdbook", &["build", "--dest-dir", &root, repository], common::LONG);
+    assert_eq!(built.code(), 0, "{}", built.stderr);
+    let server = serve(tree, "");
+    let mut browser = Browser::start();
+    for scheme in ["light", "dark"] {
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        browser.call("Emulation.setEmulatedMedia", &media);
+        for page in ["index", "php", "metrics", "troubleshooting", "control"] {
+            browser.open(&server.url(&format!("/{page}.html")));
+            assert_eq!(browser.accessibility_errors(), Vec::<String>::new(), "{page}, {scheme}");
+        }
+    }
+    browser.open(&server.url("/index.html?search=limit_req"));
+    browser.wait(
+        "document.querySelectorAll('#mdbook-searchresults li, #searchresults li').length > 0",
+    );
+}
+
 /// F4, F5: where forms are taken, a person uploads without a script, and with one more comfortably.
 #[test]
 fn a_plain_form_uploads_too() {
@@ -321,7 +504,6 @@ fn a_plain_form_uploads_too() {
     let file = |name: &str| tree.file(name, name).display().to_string();
     browser.open(&server.url("/form/"));
     browser.drop_files("#drop", &[file("dropped.txt")]);
-    browser.wait("document.querySelector('#jobs span')?.textContent === 'done'");
     browser.wait(&format!("{NAMES} === 'dropped.txt'"));
     assert_good(&mut browser);
 

@@ -293,7 +293,7 @@ fn a_cancel_ends_the_program_in_every_phase() {
         let id = format!(":{}", id.expect("it is listed")["id"]);
         let watch = Stopwatch::start();
         let said = run(BINARY, &["ctl", "--pid", &pid, "session", "cancel", &id], LONG);
-        assert!(said.stdout.contains("1 told to cancel"), "{}: {said:?}", phase.0);
+        assert!(said.stdout.contains("1 cancelled"), "{}: {said:?}", phase.0);
         eventually(phase.0, LONG, || site.processes().len() == 2);
         assert!(watch.elapsed() < Duration::from_secs(3), "{}: {:?}", phase.0, watch.elapsed());
         if phase.2.is_empty() {

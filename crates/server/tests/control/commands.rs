@@ -42,7 +42,7 @@ fn a_running_program_of_an_http_client_is_cancelled_and_the_client_gets_one_answ
     let shown = ctl_ok(&server, &["requests"]);
     assert!(shown.contains("GET /cgi-bin/wait?x=1") && shown.contains("cgi"), "{shown}");
     let text = ctl_ok(&server, &["session", "cancel", &id]);
-    assert!(text.contains("1 told to cancel"), "{text}");
+    assert!(text.contains("1 cancelled"), "{text}");
     let answer = client.read_response();
     assert_eq!(answer.status, 503, "{}", server.log("error.log"));
     eventually("the end of the program", LONG, || !sekisho_testkit::process::exists(running));

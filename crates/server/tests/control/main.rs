@@ -10,6 +10,7 @@ mod commands;
 mod many;
 mod memory;
 mod mistakes;
+mod overview;
 mod services;
 mod strangers;
 mod support;

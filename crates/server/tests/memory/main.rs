@@ -70,8 +70,8 @@ fn half_heads(form: Form) {
     limited.recovers("half heads");
     // O6, O7: an operator sees when it began and when it ended.
     let log = || limited.server.log("error.log");
-    eventually("both lines", LONG, || log().contains("memory is not short any more, after"));
-    assert!(log().contains("newcomers and costly work are refused"), "{}", log());
+    eventually("both lines", LONG, || log().contains("memory is no longer short, after"));
+    assert!(log().contains("new connections and costly work are refused"), "{}", log());
     let (pid, binary) = (limited.server.id().to_string(), common::BINARY);
     let shown = run(binary, &["ctl", "--pid", &pid, "metrics", "--prometheus"], LONG);
     let has = |start: &str, end: &str| {

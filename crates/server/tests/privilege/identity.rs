@@ -63,9 +63,11 @@ fn logs_are_given_to_the_user_where_the_server_made_them() {
     std::fs::rename(server.tree().path("logs/new.log"), moved).expect("moved");
     server.tree().mode("logs", 0o755);
     server.signal(Signal::USR1);
-    eventually("the word", LONG, || server.log("error.log").contains("not all logs were reopened"));
+    eventually("the word", LONG, || {
+        server.log("error.log").contains("some logs could not be reopened")
+    });
     let log = server.log("error.log");
-    assert!(log.contains("for user \"nobody\": its lines go on into the file"), "{log}");
+    assert!(log.contains("for user \"nobody\": logging continues to the file"), "{log}");
     server.connect().get("/a.txt");
     eventually("the line", LONG, || server.log("logs/moved.log").lines().count() == 2);
 }
@@ -135,7 +137,7 @@ fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
         assert_eq!(kept & (1 << given_up), 0, "capability {given_up} of {kept:x}");
     }
     assert_ne!(kept & (1 << 1), 0, "the files of all can be read");
-    eventually("the warning", LONG, || server.log("error.log").contains("the server is root"));
+    eventually("the warning", LONG, || server.log("error.log").contains("the server runs as root"));
 }
 
 /// O8, C13, V45: who the server is changes by a restart alone, and until then root runs no programs.
@@ -152,14 +154,17 @@ fn a_reload_with_another_user_does_not_make_programs_of_root() {
     server.signal(Signal::HUP);
     eventually("the verdict", LONG, || server.log("error.log").contains("reload failed"));
     let log = server.log("error.log");
-    assert!(log.contains("programs would be run by root: a change of \"user\""), "{log}");
+    assert!(log.contains("programs would run as root: a change of \"user\""), "{log}");
     assert_ne!(server.connect().get("/x.cgi").text(), "0\n");
     // Without programs it is used, and said.
     server.rewrite_config(&format!("user nobody;\n{}", site("")));
     server.signal(Signal::HUP);
     eventually("the reload", LONG, || server.log("error.log").contains(" reloaded"));
     let log = server.log("error.log");
-    assert!(log.contains("the server stays root: a change of \"user\" needs a restart"), "{log}");
+    assert!(
+        log.contains("the server keeps running as root: a change of \"user\" needs a restart"),
+        "{log}"
+    );
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
 
@@ -281,7 +286,7 @@ fn a_test_of_the_configuration_looks_at_logs_programs_and_includes_as_the_user()
         (format!("user \"nobody\" cannot write to \"{dir}/old.log\": the log"), 5),
         (format!("user \"nobody\" cannot read \"{dir}/more.conf\": a reload will fail"), 7),
         (format!("user \"nobody\" cannot run \"{dir}/tool\""), 9),
-        ("\"/usr/bin/no-such\" is not there".to_owned(), 10),
+        ("\"/usr/bin/no-such\" does not exist".to_owned(), 10),
     ] {
         let report = said.split("warning: ").find(|report| report.starts_with(&message));
         let place = format!("x.conf:{line}:");
@@ -302,7 +307,7 @@ fn a_test_of_the_configuration_looks_for_users_and_for_programs_of_root() {
         ("user nobody nogroup;", None),
         ("user no-such-user;", Some("there is no user \"no-such-user\"")),
         ("user nobody no-such-group;", Some("there is no group \"no-such-group\"")),
-        ("user root; http { server { cgi on; } }", Some("programs would be run by root")),
+        ("user root; http { server { cgi on; } }", Some("programs would run as root")),
         ("user nobody; http { server { cgi on; } }", None),
         ("http { server { cgi on; } }", None),
         ("user root; cgi_allow_root on; http { server { cgi on; } }", None),

@@ -93,7 +93,7 @@ fn the_log_has_a_line_for_the_start_and_one_for_the_end() {
     server.quit();
     server.wait_exit(LONG);
     let log = server.log("error.log");
-    assert!(log.contains("over: every session came to its end"), "{log}");
+    assert!(log.contains("stopped: every session ended normally"), "{log}");
 }
 
 /// V45, O8: root that serves is told of where it is seen, and with its place.
@@ -107,6 +107,6 @@ fn a_server_that_is_to_be_root_is_warned_of() {
     let tested = run(BINARY, &["-t", "-c", &path], LONG);
     assert_eq!(tested.code(), 0, "{}", tested.stderr);
     for said in [server.stderr(), tested.stderr] {
-        assert!(said.contains("the server will be root") && said.contains(".conf:2"), "{said}");
+        assert!(said.contains("the server will run as root") && said.contains(".conf:2"), "{said}");
     }
 }

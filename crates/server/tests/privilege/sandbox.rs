@@ -38,7 +38,7 @@ fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     assert_eq!(client.get("/a.txt").text(), "hello");
     assert_eq!(client.get("/out").status, 403);
     eventually("the hint", LONG, || {
-        server.log("error.log").contains("(or it lies outside the sandbox)")
+        server.log("error.log").contains("(or it is outside the sandbox)")
     });
     assert_eq!(client.get("/folder/key").status, 403);
     assert_eq!(client.get("/folder/").status, 403);
@@ -68,7 +68,7 @@ fn a_root_that_begins_with_a_variable_is_warned_of_and_the_places_are_told() {
         1 + whole.lines().take_while(|it| !it.contains("/$host")).count()
     );
     let is_told = |said: &str| {
-        said.contains("\"root\" has a variable right behind the first slash")
+        said.contains("\"root\" has a variable right after the first slash")
             && said.contains(&place)
     };
     let tested = run(BINARY, &["-t", "-c", &path], LONG);

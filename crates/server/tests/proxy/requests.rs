@@ -18,10 +18,13 @@ fn echo() -> Backend {
 fn the_target_is_made_by_the_rules_of_nginx() {
     let backend = echo();
     let to = backend.address();
+    let tree = Tree::new();
+    tree.file("root/tried/secret.txt", "<?php source");
     let server = serve(
-        Tree::new(),
+        tree,
         &format!(
             "location / {{ proxy_pass http://{to}; }}
+             location /tried/ {{ try_files $uri =404; proxy_pass http://{to}; }}
              location /name/ {{ proxy_pass http://{to}/remote/; }}
              location /bare {{ proxy_pass http://{to}/; }}
              location /some/path/ {{ proxy_pass http://{to}; }}
@@ -45,12 +48,15 @@ fn the_target_is_made_by_the_rules_of_nginx() {
         ("/var/x?q=1", "/there?q=1"),
         ("/a.php/../b.php?z", "/a.php/../b.php?z"),
         ("/try/not%2fthere?q", "/try/not%2fthere?q"),
+        // A file that `try_files` finds is for the server to run, and not sent.
+        ("/tried/secret.txt?q", "/tried/secret.txt?q"),
     ] {
         let response = client.get(asked);
         assert_eq!(response.status, 200, "{asked}: {}", server.log("error.log"));
         let line = response.text().lines().next().unwrap_or_default().to_owned();
         assert_eq!(line, format!("GET {expected} HTTP/1.1"), "{asked}");
     }
+    assert_eq!(client.get("/tried/other.txt").status, 404);
 }
 
 /// U3: what is about the client's connection goes no further; what `proxy_set_header` says takes the place of the

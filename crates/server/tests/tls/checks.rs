@@ -117,9 +117,9 @@ fn a_key_with_a_password_is_opened() {
         other
     };
     let said = failed(copy(&tree), "");
-    assert!(said.contains("is encrypted: name its password by \"ssl_password_file\""), "{said}");
+    assert!(said.contains("is encrypted: set its password with \"ssl_password_file\""), "{said}");
     let said = failed(copy(&tree), "ssl_password_file {dir}/others;");
-    assert!(said.contains("is opened by no password in"), "{said}");
+    assert!(said.contains("cannot be decrypted with any password in"), "{said}");
     let server = serve(tree, "ssl_password_file {dir}/passwords; return 200 opened;");
     let mut client = Speech::default().connect(server.address(), "a.test").expect("a handshake");
     assert_eq!(client.get("/", "a.test").1, "opened");

@@ -36,9 +36,9 @@ fn why_a_change_was_refused_is_in_the_log() {
         ("PUT", "/d", "", 409, "PUT was refused: the name is taken, by a folder"),
         ("DELETE", "/d/", "", 403, "upload_delete_directories is off"),
         ("MKCOL", "/new", "", 409, "MKCOL was refused: no slash at the end"),
-        ("MOVE", "/a.txt", "Destination: /a.txt\r\n", 403, "the destination is the source"),
-        ("COPY", "/d/", "Destination: /d/f/\r\n", 409, "a folder into itself"),
-        ("POST", "/d/", form, 415, "no name for them as a file"),
+        ("MOVE", "/a.txt", "Destination: /a.txt\r\n", 403, "source and destination are the same"),
+        ("COPY", "/d/", "Destination: /d/f/\r\n", 409, "a folder cannot be put into itself"),
+        ("POST", "/d/", form, 415, "no file name for them"),
     ] {
         let seen = match method {
             "PUT" | "POST" => client.request_with_body(method, target, fields, b"a=b"),

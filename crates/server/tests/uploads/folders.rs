@@ -102,7 +102,7 @@ fn what_another_location_guards_stays_where_it_is() {
     assert_eq!(client.request("DELETE", "/app/free/", "").status, 204);
     assert!(server.tree().exists("root/app/team/secret/x.txt"));
     eventually("the reason is in the log", LONG, || {
-        server.log("error.log").contains("\"secret/\" in it has other rules")
+        server.log("error.log").contains("another location is responsible for \"secret/\" in it")
     });
 }
 

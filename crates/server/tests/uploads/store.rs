@@ -156,7 +156,7 @@ fn what_would_be_run_is_not_stored() {
     // Whoever wonders finds why, once for each.
     eventually("both are in the log", LONG, || {
         let log = server.log("error.log");
-        log.matches("\"x.sh\" is not stored: it would be run as a program").count() == 2
+        log.matches("\"x.sh\" is not stored: it would run as a program").count() == 2
     });
 }
 
@@ -174,7 +174,7 @@ fn what_would_be_run_is_neither_put_nor_moved_there_and_the_log_says_so() {
     assert_eq!(server.tree().names("root/up"), ["a.txt"]);
     let log = server.log("error.log");
     let said = log.lines().filter(|line| {
-        line.contains("[error]") && line.contains("/up/x.sh\" is not stored: it would be run")
+        line.contains("[error]") && line.contains("/up/x.sh\" is not stored: it would run")
     });
     assert_eq!(said.count(), 3, "{log}");
     assert_eq!(log.matches("failed").count(), 0, "and nothing else: {log}");

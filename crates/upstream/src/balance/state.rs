@@ -32,6 +32,19 @@ pub enum Unavailable {
     Full,
 }
 
+impl Unavailable {
+    /// As an operator reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Draining => "draining",
+            Self::Unhealthy => "unhealthy",
+            Self::Failed => "failed",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// What the accounts say, for those who look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snapshot {

@@ -79,7 +79,7 @@ pub(in super::super) fn check(
     let change = ChangedPath { path: key(file), is_tree, changes_folder };
     let tokens: Vec<&[u8]> = tokens.iter().map(Vec::as_slice).collect();
     hold().check(&change, &tokens, now()).map_err(|locked| {
-        let why = format!("a change was refused: \"{}\" is locked", locked.escape_ascii());
+        let why = format!("change refused: \"{}\" is locked", locked.escape_ascii());
         Failure::because(Status::LOCKED, &why)
     })
 }

@@ -201,7 +201,7 @@ impl Growing {
 }
 
 fn over_budget() -> Failure {
-    let why = "PROPFIND was refused: listings and archives hold as much memory as they may";
+    let why = "PROPFIND was refused: listings and archives have reached their memory limit";
     Failure::because(Status::SERVICE_UNAVAILABLE, why).field("Retry-After", b"1")
 }
 

@@ -1,4 +1,5 @@
-//! All files below a folder, one after the other, as its listings would show them.
+//! All files below a folder, one after the other, as its listings would show them: for an archive of them, or for a
+//! search.
 
 use std::os::fd::OwnedFd;
 
@@ -6,17 +7,17 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use sekisho_config::Level;
 
-use super::super::entry::{Entries, Folder, ReadError, Reading};
-use super::super::order::{By, SortOrder};
-use super::super::shared::{Key, Readings, SharedReading};
-use super::super::{ListedFolder, is_lack, joined};
+use super::entry::{Entries, Facts, Folder, ReadError, Reading};
+use super::order::{By, SortOrder};
+use super::shared::{Key, Readings, SharedReading};
+use super::{ListedFolder, is_lack, joined};
 use crate::file_cache;
 
 /// How deep folders are followed, and how many entries there may be in all.
 const DEPTH_MAX: usize = 64;
 const ENTRIES_MAX: usize = 200_000;
 const TOO_MANY: &str = "there are too many files";
-pub(super) const OVER_BUDGET: &str = "listings and archives hold as much memory as they may";
+pub(super) const OVER_BUDGET: &str = "listings and archives have reached their memory limit";
 /// How long the names of folders that are still to be read may be together.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// So many of the names that could not be read are kept for the list at the end of the archive.
@@ -35,18 +36,33 @@ pub(super) enum Step {
     Folder { name: Vec<u8>, modified: i64 },
     /// A file, opened.
     File { name: Vec<u8>, modified: i64, size: u64, descriptor: OwnedFd },
+    /// Something that was searched for, as a path below the place.
+    Found { name: Vec<u8>, is_folder: bool, facts: Facts },
     /// That was all.
     End,
     /// There is more than is sent, or it could not be read.
     Failed(&'static str),
 }
 
+/// What a walk is for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// An archive: files are opened.
+    Archive {
+        /// What everything in the archive is below.
+        top: Vec<u8>,
+        /// The entries of the folder itself that are wanted; all where none is named.
+        wanted: Vec<Vec<u8>>,
+    },
+    /// A search: names that contain all of these words, which are in lower case.
+    Search { words: Vec<String> },
+}
+
 /// A walk through a folder.
 #[derive(Debug)]
 pub(super) struct Walk {
     pub(super) place: ListedFolder,
-    /// What everything in the archive is below.
-    top: Vec<u8>,
+    purpose: Purpose,
     /// Folders that are still to be read, as paths below the place, each with a closing slash.
     waiting: Vec<Vec<u8>>,
     waiting_bytes: usize,
@@ -74,10 +90,10 @@ enum WalkStage {
 }
 
 impl Walk {
-    pub(super) fn new(place: ListedFolder, readings: Readings, top: Vec<u8>) -> Self {
+    pub(super) fn new(place: ListedFolder, readings: Readings, purpose: Purpose) -> Self {
         Self {
             place,
-            top,
+            purpose,
             waiting: vec![Vec::new()],
             waiting_bytes: 0,
             folder: Vec::new(),
@@ -138,22 +154,33 @@ impl Walk {
         let Ok(shared) = shared else { return Step::Failed(OVER_BUDGET) };
         self.stage = WalkStage::Reading(shared);
         self.folder = folder;
-        Step::Folder { name: self.name(b""), modified: stat.st_mtime.max(0) }
+        match &self.purpose {
+            Purpose::Archive { top, .. } => {
+                let name = archived_name(top, &self.folder, b"");
+                Step::Folder { name, modified: stat.st_mtime.max(0) }
+            }
+            Purpose::Search { .. } => Step::Worked,
+        }
     }
 
     fn show(&mut self, mut entries: Box<Entries>) -> Step {
         let is_cut = entries.is_cut();
-        let (name, is_folder) = match entries.next() {
-            Ok(Some((name, is_folder, _))) => (name, is_folder),
+        let (name, is_folder, facts) = match entries.next() {
+            Ok(Some(entry)) => entry,
             Ok(None) if is_cut => return Step::Failed(TOO_MANY),
             Ok(None) => return Step::Worked,
-            Err(_) => return Step::Failed("a file cannot be looked at"),
+            Err(_) => return Step::Failed("the status of a file cannot be read"),
         };
         let mut below = [&self.folder, name].concat();
         self.count += 1;
         if self.count > ENTRIES_MAX {
             return Step::Failed(TOO_MANY);
         }
+        if self.folder.is_empty() && !self.purpose.wants(name) {
+            self.stage = WalkStage::Showing(entries);
+            return Step::Worked;
+        }
+        let is_found = self.purpose.finds(name);
         if is_folder {
             below.push(b'/');
             let depth = below.split(|byte| *byte == b'/').count();
@@ -164,18 +191,32 @@ impl Walk {
             }
             self.waiting_bytes += below.len();
             if depth > DEPTH_MAX {
-                return Step::Failed("folders lie too deep in each other");
+                return Step::Failed("folders are nested too deeply");
             }
             if self.waiting_bytes > WAITING_BYTES_MAX {
                 return Step::Failed(TOO_MANY);
             }
+            let found = is_found.then(|| below[..below.len() - 1].to_vec());
             self.waiting.push(below);
-            return Step::Worked;
+            return match found {
+                Some(name) => Step::Found { name, is_folder, facts },
+                None => Step::Worked,
+            };
         }
-        let archived = self.name(name);
+        let archived = match &self.purpose {
+            Purpose::Archive { top, .. } => archived_name(top, &self.folder, name),
+            Purpose::Search { .. } => Vec::new(),
+        };
         self.stage = WalkStage::Showing(entries);
         if !self.place.is_ours(&below) {
             return Step::Worked;
+        }
+        if matches!(self.purpose, Purpose::Search { .. }) {
+            return if is_found {
+                Step::Found { name: below, is_folder, facts }
+            } else {
+                Step::Worked
+            };
         }
         let path = joined(&self.place.file, &below);
         match file_cache::open(&path, self.place.root_bytes, self.place.symlinks) {
@@ -196,7 +237,7 @@ impl Walk {
 
     /// Notes that the archive lacks something that its listing shows, unless that is gone by now.
     fn leave_out(&mut self, below: &[u8], errno: Errno) {
-        if errno == Errno::NOENT {
+        if errno == Errno::NOENT || matches!(self.purpose, Purpose::Search { .. }) {
             return;
         }
         self.unread.count += 1;
@@ -238,12 +279,31 @@ impl Walk {
                 format_args!("archive of \"{file}\" lacks {count} files and folders in all"),
             );
         }
-        let name = [&self.top, b"/".as_slice(), UNREAD_LIST].concat();
-        Some((name, text.into_bytes()))
+        let Purpose::Archive { top, .. } = &self.purpose else { return None };
+        Some((archived_name(top, b"", UNREAD_LIST), text.into_bytes()))
+    }
+}
+
+impl Purpose {
+    /// Whether an entry of the folder itself is looked at.
+    fn wants(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Archive { wanted, .. } => {
+                wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)
+            }
+            Self::Search { .. } => true,
+        }
     }
 
-    /// The name in the archive of something in the present folder.
-    fn name(&self, name: &[u8]) -> Vec<u8> {
-        [&self.top, b"/".as_slice(), &self.folder, name].concat()
+    /// Whether a name is searched for.
+    fn finds(&self, name: &[u8]) -> bool {
+        let Self::Search { words } = self else { return false };
+        let name = String::from_utf8_lossy(name).to_lowercase();
+        words.iter().all(|word| name.contains(word.as_str()))
     }
+}
+
+/// The name in an archive of something in a folder of it.
+fn archived_name(top: &[u8], folder: &[u8], name: &[u8]) -> Vec<u8> {
+    [top, b"/", folder, name].concat()
 }
