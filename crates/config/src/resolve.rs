@@ -98,6 +98,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     http.zones = scope.zones;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
+    http.names = scope.names;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
         // There is nobody to keep anything for.
@@ -670,7 +671,7 @@ fn collect_own<'n>(nodes: impl IntoIterator<Item = &'n Node>, names: &mut Names)
         match &*node.name.text {
             b"location" | b"server_name" | b"if" => node.args.iter().for_each(add),
             b"rewrite" => node.args.first().into_iter().for_each(add),
-            b"set" => {
+            b"set" | b"auth_request_set" => {
                 if let Some(name) = assigned_in(node, names.is_stream) {
                     let next = AssignedId(names.assigned.len() as u32);
                     names.assigned.entry(name).or_insert(next);

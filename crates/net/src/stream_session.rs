@@ -410,6 +410,7 @@ impl StreamSession {
             age: now.since(self.facts.since),
             status: None,
             is_cancelled: self.is_cancelled,
+            subrequests: Vec::new(),
             upstream: view.map(|view| {
                 let left = view.deadline.map_or(Duration::ZERO, |deadline| deadline.at.since(now));
                 (view, left)

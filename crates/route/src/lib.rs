@@ -24,8 +24,10 @@ pub mod route_state;
 mod same_access;
 mod server_name;
 pub mod stream;
+pub mod subrequest;
 mod table;
 pub mod upstream_facts;
+mod user_id;
 pub mod variable;
 pub mod zone;
 
@@ -43,5 +45,6 @@ pub use route_state::{
     Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Request,
     RequestIdSeed, RouteState, TlsFacts, WallTime,
 };
+pub use subrequest::{AuthAnswer, Picked, SubrequestTarget};
 pub use table::{Machine, Table};
-pub use variable::{Sent, expand, push_variable};
+pub use variable::{Sent, expand, named_variable, push_variable};

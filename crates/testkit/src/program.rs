@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::clock::wait_for;
 use crate::files::Tree;
@@ -49,6 +49,14 @@ impl Background {
     /// Its process.
     pub fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// Asks it to end by a signal, and waits for that. Fails the test when it takes longer than `limit`.
+    #[track_caller]
+    pub fn end_by(&mut self, signal: Signal, limit: Duration) {
+        let _ = kill_process(Pid::from_child(&self.0), signal);
+        let is_over = || self.0.try_wait().is_ok_and(|status| status.is_some());
+        assert!(wait_for(limit, is_over), "it does not end");
     }
 
     /// Waits for its end.

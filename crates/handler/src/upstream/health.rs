@@ -186,7 +186,12 @@ impl GroupChecks {
                 if let Err(error) = exchange.send(cx, &Body::None, context.now()) {
                     return Poll::Ready(Err(format!("sending the request ({error})")));
                 }
-                let happened = match exchange.receive(cx, &mut body, false, context.now()) {
+                let happened = match exchange.receive(
+                    cx,
+                    context.pools(),
+                    (&mut body, false),
+                    context.now(),
+                ) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(error)) => {
                         return Poll::Ready(Err(format!("reading the answer ({error})")));

@@ -528,7 +528,8 @@ impl UpstreamTask {
         let phase = exchange.connection.engine.get().phase();
         let is_paced = self.parts.pass.forward.read_rate > 0;
         let given = out.body.len();
-        match exchange.receive(cx, &mut out.body, is_paced, now) {
+        let pools = &self.parts.pools;
+        match exchange.receive(cx, pools, (&mut out.body, is_paced), now) {
             Poll::Ready(Ok(happened)) => {
                 let before = exchange.received;
                 self.handle(happened, phase, out, now);
