@@ -459,10 +459,10 @@ fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io
     }
     if let ListenAddress::Udp(at) = address {
         // Answers leave from the address that a client has asked.
-        return match at.ip().is_unspecified() {
-            true => sekisho_sys::tell_destination(socket, at.is_ipv6()),
-            false => Ok(()),
-        };
+        if at.ip().is_unspecified() {
+            sekisho_sys::tell_destination(socket, at.is_ipv6())?;
+        }
+        return Ok(());
     }
     socket.listen(options.backlog.unwrap_or(BACKLOG).min(i32::MAX as u32) as i32)
 }

@@ -57,8 +57,9 @@ impl Sticky {
                 }
                 if let Some(template) = same_site {
                     // Anything else would be no attribute.
-                    let is_known = |text: &Box<str>| matches!(&**text, "strict" | "lax" | "none");
-                    settings.same_site = value(template).filter(is_known);
+                    let text = value(template);
+                    settings.same_site =
+                        text.filter(|text| matches!(&**text, "strict" | "lax" | "none"));
                 }
                 Some(settings)
             }
