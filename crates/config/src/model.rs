@@ -13,6 +13,7 @@ mod file_ops;
 mod filters;
 mod heads;
 mod health;
+mod listen;
 mod listing;
 mod logs;
 mod lookup;
@@ -26,7 +27,6 @@ mod template;
 mod tls;
 mod upstream;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +61,7 @@ pub use filters::{
 };
 pub use heads::{HeadLimits, Http2, KeepaliveDisable};
 pub use health::{HealthCheck, MatchRules};
+pub use listen::{Listen, ListenAddress, ListenOptions};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
@@ -169,10 +170,10 @@ pub struct Http {
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.
     pub caches: Vec<CachePath>,
-    /// `health_check`s
-    pub health_checks: Vec<HealthCheck>,
     /// The names that the configuration gives a meaning, for values that are not known before (`ssi`).
     pub names: Names,
+    /// `health_check`s
+    pub health_checks: Vec<HealthCheck>,
 }
 
 /// An index into [`Http::servers`].
@@ -184,62 +185,6 @@ pub struct LocationId(pub u32);
 /// An index into [`Http::maps`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MapId(pub u32);
-
-/// An address that is listened on, with the servers behind it.
-#[derive(Clone, Debug)]
-pub struct Listen {
-    /// Where.
-    pub address: ListenAddress,
-    /// The server for requests whose `Host` names none.
-    pub default_server: ServerId,
-    /// All servers at this address, the default one included, in the order of the file.
-    pub servers: Vec<ServerId>,
-    /// Socket options.
-    pub options: ListenOptions,
-}
-
-/// Socket options of a `listen`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a word of its own in the directive")]
-pub struct ListenOptions {
-    /// `backlog=`
-    pub backlog: Option<u32>,
-    /// `reuseport`: one socket for each worker.
-    pub reuseport: bool,
-    /// `ipv6only=`; nginx's default is on.
-    pub ipv6only: Option<bool>,
-    /// `so_keepalive=on|off` (finer forms are accepted as on).
-    pub so_keepalive: Option<bool>,
-    /// `rcvbuf=`
-    pub rcvbuf: Option<u64>,
-    /// `sndbuf=`
-    pub sndbuf: Option<u64>,
-    /// `deferred`, `deferred=off`: whether a connection is accepted only with its first bytes; ours is on.
-    pub deferred: Option<bool>,
-    /// `fastopen=`
-    pub fastopen: Option<u32>,
-    /// `http2`: as `http2 on` in the servers of this address.
-    pub http2: bool,
-    /// `proxy_protocol`: connections begin with the header of a balancer.
-    pub proxy_protocol: bool,
-    /// `ssl`: connections to this address are encrypted.
-    pub tls: bool,
-    /// `ipc`: sessions at this Unix socket go through shared memory.
-    pub ipc: bool,
-    /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
-    pub mode: Option<u32>,
-}
-
-/// Where to listen.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum ListenAddress {
-    /// TCP over IPv4 or IPv6.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// UDP over IPv4 or IPv6.
-    Udp(SocketAddr),
-}
 
 /// A `server` block.
 #[derive(Debug)]

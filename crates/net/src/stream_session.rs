@@ -402,6 +402,7 @@ impl StreamSession {
         let view = self.server.as_ref().and_then(|server| server.view(deadline, now));
         let name = self.route.client_hello.as_ref().map(|hello| &*hello.server_name);
         Running {
+            subrequests: Vec::new(),
             number: 1,
             request_id: self.request_id.0,
             method: if self.facts.is_udp { "UDP" } else { "TCP" }.to_owned(),
@@ -410,7 +411,6 @@ impl StreamSession {
             age: now.since(self.facts.since),
             status: None,
             is_cancelled: self.is_cancelled,
-            subrequests: Vec::new(),
             upstream: view.map(|view| {
                 let left = view.deadline.map_or(Duration::ZERO, |deadline| deadline.at.since(now));
                 (view, left)

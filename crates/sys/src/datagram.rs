@@ -44,15 +44,16 @@ pub fn receive_datagram(
         let mut to = None;
         let mut beside = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(head) = beside.as_ref() {
-            let data = libc::CMSG_DATA(beside);
+            let bytes = libc::CMSG_DATA(beside);
             match (head.cmsg_level, head.cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let info: libc::in_pktinfo = data.cast::<libc::in_pktinfo>().read_unaligned();
-                    to = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)).into());
+                    let local: libc::in_pktinfo = bytes.cast::<libc::in_pktinfo>().read_unaligned();
+                    to = Some(Ipv4Addr::from(u32::from_be(local.ipi_addr.s_addr)).into());
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let info: libc::in6_pktinfo = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    to = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    let local: libc::in6_pktinfo =
+                        bytes.cast::<libc::in6_pktinfo>().read_unaligned();
+                    to = Some(Ipv6Addr::from(local.ipi6_addr.s6_addr).into());
                 }
                 _ => {}
             }
@@ -104,19 +105,19 @@ pub fn send_datagram(
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = size_of::<Control>() as _;
             let head = libc::CMSG_FIRSTHDR(&raw const message);
-            let data = libc::CMSG_DATA(head);
+            let bytes = libc::CMSG_DATA(head);
             let length = match from {
                 IpAddr::V4(from) => {
                     let mut info: libc::in_pktinfo = zeroed();
                     info.ipi_spec_dst.s_addr = u32::from(from).to_be();
-                    data.cast::<libc::in_pktinfo>().write_unaligned(info);
+                    bytes.cast::<libc::in_pktinfo>().write_unaligned(info);
                     ((*head).cmsg_level, (*head).cmsg_type) = (libc::IPPROTO_IP, libc::IP_PKTINFO);
                     size_of::<libc::in_pktinfo>()
                 }
                 IpAddr::V6(from) => {
                     let mut info: libc::in6_pktinfo = zeroed();
                     info.ipi6_addr.s6_addr = from.octets();
-                    data.cast::<libc::in6_pktinfo>().write_unaligned(info);
+                    bytes.cast::<libc::in6_pktinfo>().write_unaligned(info);
                     let kind = (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO);
                     ((*head).cmsg_level, (*head).cmsg_type) = kind;
                     size_of::<libc::in6_pktinfo>()
