@@ -98,18 +98,6 @@ pub struct Config {
     pub stream: Option<Arc<Config>>,
 }
 
-impl Config {
-    /// Every address that is listened on, of `http` and of `stream`.
-    pub fn listens(&self) -> impl Iterator<Item = &Listen> {
-        self.blocks().flat_map(|config| &config.http.listens)
-    }
-
-    /// This one, and the one of the `stream` block.
-    pub fn blocks(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(self.stream.as_deref())
-    }
-}
-
 /// Settings of the process.
 #[derive(Clone, Debug)]
 pub struct Main {

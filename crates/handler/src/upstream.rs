@@ -50,6 +50,7 @@ use plan::{NoPlan, Source};
 pub use pool::Pools;
 pub use sekisho_upstream::balance::{Snapshot, Unavailable};
 pub use server_side::{ServerSide, SessionCall};
+use sticky::Binding;
 use task::{Stage, UpstreamTask};
 use tls::Secure;
 pub use tls::{UpstreamTlsConfigs, UpstreamTlsProblem};
@@ -108,7 +109,6 @@ pub fn start(
     };
     let key = Key::new(&source, &group, now);
     let selection = key.select(&group);
-    let route = key.route.clone();
     let around = forward.set_body.as_ref().and_then(|template| source.around_body(template));
     let is_passed = forward.pass_request_body && forward.set_body.is_none();
     let has_body = call.has_body && (is_passed || around.is_some());
@@ -134,6 +134,7 @@ pub fn start(
     } else {
         Stage::Ready
     };
+    let binding = Rc::clone(&key.binding);
     let resolving = group.names.is_some().then_some((key, now));
     let bind = forward.bind.as_ref().and_then(|template| source.address(template));
     let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
@@ -167,7 +168,7 @@ pub fn start(
         status: route_state.status,
         is_head: route_state.method == sekisho_http::Method::Head,
         resolving,
-        route,
+        binding,
         stage,
         has_body_ended: !call.has_body,
         keeping: None,
@@ -185,8 +186,8 @@ pub fn start(
 #[derive(Debug)]
 struct Key {
     by: By,
-    /// The server that the client was sent to before; empty where it was to none.
-    route: Vec<u8>,
+    /// What binds the client to a server.
+    binding: Rc<Binding>,
 }
 
 #[derive(Debug)]
@@ -205,8 +206,8 @@ impl Key {
             (_, Some(key)) => By::Text(source.value(key)),
             (_, None) => By::Text(Vec::new()),
         };
-        let route = group.sticky.as_ref().map(|sticky| sticky.route(source, now));
-        Self { by, route: route.unwrap_or_default() }
+        let binding = group.sticky.as_ref().map(|sticky| sticky.binding(source, now));
+        Self { by, binding: Rc::new(binding.unwrap_or_default()) }
     }
 
     fn select(&self, group: &Group) -> Selection {
@@ -214,7 +215,7 @@ impl Key {
             By::Client(client) => group.balancer.begin_for(*client),
             By::Text(text) => group.balancer.begin(text),
         };
-        selection.bind(peer_of(&group.balancer, &self.route));
+        selection.bind(peer_of(&group.balancer, &self.binding.route));
         selection
     }
 }

@@ -22,12 +22,12 @@ pub fn tell_destination(socket: &impl AsFd, is_v6: bool) -> io::Result<()> {
 /// Takes a datagram without waiting: its length, where it came from, and where it came to, if that is told.
 pub fn receive_datagram(
     socket: &impl AsFd,
-    into: &mut [u8],
+    buffer: &mut [u8],
 ) -> io::Result<(usize, Option<SocketAddr>, Option<IpAddr>)> {
     let mut control: Control = [0; 16];
-    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: both are structures of numbers and pointers, for which zero is a value. Every pointer in the message is
-    // to a local, or to `into`, with its length beside it, and all of them outlive the call. Messages beside the
+    // to a local, or to `buffer`, with its length beside it, and all of them outlive the call. Messages beside the
     // datagram are walked as the kernel has written them, within the length that it has set.
     unsafe {
         let mut from: libc::sockaddr_storage = zeroed();

@@ -39,6 +39,8 @@ pub struct PeerSettings {
     pub is_backup: bool,
     /// `down`
     pub is_down: bool,
+    /// `drain`: only clients that are bound to it.
+    pub is_drained: bool,
     /// `route`
     pub route: Option<Box<str>>,
 }
@@ -56,6 +58,7 @@ impl PeerSettings {
             slow_start: None,
             is_backup: false,
             is_down: false,
+            is_drained: false,
             route: None,
         }
     }
@@ -206,8 +209,9 @@ impl Balancer {
         let mut state = self.lock();
         for (index, peer) in self.peers.iter().enumerate() {
             let before = old.peers.iter().position(|other| other.name == peer.name);
-            if let Some(before) = before.and_then(|before| old_state.get(before)) {
-                state[index].inherit(before, peer);
+            let before = before.and_then(|at| old.peers.get(at).zip(old_state.get(at)));
+            if let Some((settings, known)) = before {
+                state[index].inherit(known, settings, peer);
             }
         }
     }

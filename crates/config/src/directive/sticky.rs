@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[active(
 fn sticky(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     let words = d.args().get(1..).unwrap_or_default();
     let sticky = match &*d.arg(0).text {
-        b"cookie" => Sticky::Cookie(cookie(d, words)?),
+        b"cookie" => cookie(d, words, s)?,
         b"route" => {
             let all: Result<Vec<_>, Fault> = words.iter().map(|word| d.template(word, s)).collect();
             Sticky::Route(all?)
@@ -42,13 +42,15 @@ fn invalid(word: &Word) -> Fault {
     Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))
 }
 
-fn cookie(d: &Directive<'_>, words: &[Word]) -> Result<CookieSettings, Fault> {
+fn cookie(d: &Directive<'_>, words: &[Word], s: &Scope<'_>) -> Result<Sticky, Fault> {
     let Some((name, rest)) = words.split_first() else {
         return Err(Fault::new("\"sticky cookie\" needs the name of a cookie"));
     };
     let mut cookie = CookieSettings { name: d.text(name)?.into(), ..CookieSettings::default() };
+    let (mut domain, mut same_site) = (None, None);
     for word in rest {
         let text = d.text(word)?;
+        let template = |said: &str| d.template_of(word, said.as_bytes(), s);
         match text.split_once('=').unwrap_or((text, "")) {
             ("expires", "max") => cookie.expires = Some(Expires::Max),
             ("expires", said) => {
@@ -56,6 +58,8 @@ fn cookie(d: &Directive<'_>, words: &[Word]) -> Result<CookieSettings, Fault> {
                 let seconds = u32::try_from(time.as_secs()).map_err(|_| invalid(word))?;
                 cookie.expires = Some(Expires::Seconds(seconds));
             }
+            ("domain", said) if said.contains('$') => domain = Some(template(said)?),
+            ("samesite", said) if said.contains('$') => same_site = Some(template(said)?),
             ("domain", said) if !said.is_empty() => cookie.domain = Some(said.into()),
             ("path", said) if !said.is_empty() => cookie.path = Some(said.into()),
             ("httponly", "") => cookie.is_http_only = true,
@@ -66,7 +70,7 @@ fn cookie(d: &Directive<'_>, words: &[Word]) -> Result<CookieSettings, Fault> {
             _ => return Err(invalid(word)),
         }
     }
-    Ok(cookie)
+    Ok(Sticky::Cookie { settings: cookie, domain, same_site })
 }
 
 fn learn(d: &Directive<'_>, words: &[Word], s: &Scope<'_>) -> Result<Sticky, Fault> {

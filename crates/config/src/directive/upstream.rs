@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
         UPSTREAMS,
         "address [parameter] ...",
         "",
-        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `route=`, `backup`, `down`, and `resolve` for a name that is looked up while the server runs",
+        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `route=`, `backup`, `down`, `drain`, and `resolve` for a name that is looked up while the server runs",
         server,
     )
     .repeated(),
@@ -170,7 +170,8 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
             "down" if said.is_empty() => peer.is_down = true,
             "resolve" if said.is_empty() => is_resolved = true,
             "route" if !said.is_empty() => peer.route = Some(said.into()),
-            "service" | "drain" => return Err(d.not_built(word)),
+            "drain" if said.is_empty() => peer.is_drained = true,
+            "service" => return Err(d.not_built(word)),
             _ => return Err(invalid()),
         }
     }

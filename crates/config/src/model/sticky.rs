@@ -10,7 +10,14 @@ use super::{Template, UpstreamVariable};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sticky {
     /// `cookie`: the server sets one.
-    Cookie(CookieSettings),
+    Cookie {
+        /// What it is like.
+        settings: CookieSettings,
+        /// `domain` with variables.
+        domain: Option<Template>,
+        /// `samesite` with variables.
+        same_site: Option<Template>,
+    },
     /// `route`: variables say it; the first that is not empty counts.
     Route(Vec<Template>),
     /// `learn`: sessions that servers make are kept in mind.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AssignedId, Bytes, Template};
+use super::{AssignedId, Bytes, Config, Listen, Template};
 
 /// What holds in a server of `stream`, beside what it shares with those of `http`.
 #[derive(Clone, Debug)]
@@ -64,5 +64,17 @@ impl Default for StreamSettings {
             proxy_header_timeout: None,
             handshake_timeout: None,
         }
+    }
+}
+
+impl Config {
+    /// Every address that is listened on, of `http` and of `stream`.
+    pub fn listens(&self) -> impl Iterator<Item = &Listen> {
+        self.blocks().flat_map(|config| &config.http.listens)
+    }
+
+    /// This one, and the one of the `stream` block.
+    pub fn blocks(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.stream.as_deref())
     }
 }

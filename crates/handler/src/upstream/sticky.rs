@@ -2,15 +2,24 @@
 
 use std::sync::Arc;
 
-use sekisho_config::{Sticky as Config, UpstreamVariable};
+use sekisho_config::{Sticky as Config, Template, UpstreamVariable};
 use sekisho_http::upstream::ResponseHead;
 use sekisho_http::{Fields, date};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::PeerSettings;
 use sekisho_upstream::balance::learn::Sessions;
-use sekisho_upstream::balance::sticky::{Expires, cookie, route_of, set_cookie};
+use sekisho_upstream::balance::sticky::{CookieSettings, Expires, cookie, route_of, set_cookie};
 
 use super::plan::Source;
+
+/// What binds the client of one request.
+#[derive(Debug, Default)]
+pub(super) struct Binding {
+    /// The server that it was sent to before; empty where it was to none.
+    pub(super) route: Vec<u8>,
+    /// The cookie that is set for it.
+    cookie: Option<CookieSettings>,
+}
 
 /// What binds the clients of a group to its servers.
 #[derive(Clone, Debug)]
@@ -24,7 +33,7 @@ impl Sticky {
     pub(super) fn new(config: &Config) -> Self {
         let sessions = match config {
             Config::Learn { bytes, timeout, .. } => Some(Arc::new(Sessions::new(*bytes, *timeout))),
-            Config::Cookie(_) | Config::Route(_) => None,
+            Config::Cookie { .. } | Config::Route(_) => None,
         };
         Self { config: config.clone(), sessions }
     }
@@ -34,11 +43,36 @@ impl Sticky {
         self.config == other.config
     }
 
+    /// What binds the client of a request.
+    pub(super) fn binding(&self, source: &Source<'_>, now: Moment) -> Binding {
+        let cookie = match &self.config {
+            Config::Cookie { settings, domain, same_site } => {
+                let mut settings = settings.clone();
+                let value = |template: &Template| {
+                    let text = String::from_utf8_lossy(&source.value(template)).into_owned();
+                    Some(text.into_boxed_str()).filter(|text| !text.is_empty())
+                };
+                if let Some(template) = domain {
+                    settings.domain = value(template);
+                }
+                if let Some(template) = same_site {
+                    // Anything else would be no attribute.
+                    let text = value(template);
+                    settings.same_site =
+                        text.filter(|text| matches!(&**text, "strict" | "lax" | "none"));
+                }
+                Some(settings)
+            }
+            Config::Route(_) | Config::Learn { .. } => None,
+        };
+        Binding { route: self.route(source, now), cookie }
+    }
+
     /// The route that a request came with; empty where it came with none.
-    pub(super) fn route(&self, source: &Source<'_>, now: Moment) -> Vec<u8> {
+    fn route(&self, source: &Source<'_>, now: Moment) -> Vec<u8> {
         let head = source.request.head;
         match &self.config {
-            Config::Cookie(settings) => {
+            Config::Cookie { settings, .. } => {
                 let fields = head.values_like(None, b"cookie");
                 cookie(fields, settings.name.as_bytes()).unwrap_or_default().to_vec()
             }
@@ -54,18 +88,18 @@ impl Sticky {
         }
     }
 
-    /// A server has answered a request that came with this route: its client is bound to it.
+    /// A server has answered a request of this client, who is bound to it.
     pub(super) fn answered(
         &self,
-        had: &[u8],
+        binding: &Binding,
         peer: &PeerSettings,
         answer: &ResponseHead,
         out: &mut Fields,
-        now: Moment,
-        wall_secs: i64,
+        (now, wall_secs): (Moment, i64),
     ) {
         match &self.config {
-            Config::Cookie(settings) => {
+            Config::Cookie { .. } => {
+                let Some(settings) = &binding.cookie else { return };
                 let until = match settings.expires {
                     Some(Expires::Seconds(seconds)) => {
                         let mut text = Vec::new();
@@ -74,10 +108,7 @@ impl Sticky {
                     }
                     _ => None,
                 };
-                let had = Some(had).filter(|had| !had.is_empty());
-                if let Some(value) = set_cookie(settings, had, peer, until.as_deref()) {
-                    out.push("Set-Cookie", &value);
-                }
+                out.push("Set-Cookie", set_cookie(settings, peer, until.as_deref()));
             }
             Config::Route(_) => {}
             Config::Learn { create, .. } => {

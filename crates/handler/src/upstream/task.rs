@@ -30,6 +30,7 @@ use super::plan::Plan;
 use super::pool::Pools;
 use super::resolve::Known;
 use super::spool::Spool;
+use super::sticky::Binding;
 use super::stream::{Connecting, Options, connect};
 use super::tls::Secure;
 use super::words::Words;
@@ -100,8 +101,8 @@ pub(super) struct Parts {
     pub(super) is_head: bool,
     /// Servers of the group are names that are to be looked up first: by what one is chosen then, and since when.
     pub(super) resolving: Option<(Key, Moment)>,
-    /// The server that the client was sent to before (`sticky`); empty where it was to none.
-    pub(super) route: Vec<u8>,
+    /// What binds the client to a server (`sticky`).
+    pub(super) binding: Rc<Binding>,
     pub(super) stage: Stage,
     pub(super) has_body_ended: bool,
     /// What is done for the cache of the location.
@@ -405,12 +406,12 @@ impl UpstreamTask {
                 if let Some(keeping) = &mut self.parts.keeping {
                     keeping.begin(head, self.parts.context.wall_secs());
                 }
-                let Parts { group, context, route, .. } = &self.parts;
+                let Parts { group, context, binding, .. } = &self.parts;
                 if let Some(sticky) = &group.sticky
                     && let Some(peer) = group.balancer.peers().get(*peer)
                 {
-                    let (now, wall) = (context.now(), context.wall_secs());
-                    sticky.answered(route, peer, head, &mut out.fields, now, wall);
+                    let times = (context.now(), context.wall_secs());
+                    sticky.answered(binding, peer, head, &mut out.fields, times);
                 }
                 let status = self.parts.status.unwrap_or(status);
                 out.limit_rate = self.accel.limit_rate;

@@ -34,6 +34,13 @@ fn a_cookie_leads_back() {
         seen.insert(own);
     }
     assert_eq!(seen.len(), 2, "newcomers are sent to both");
+    let lone = two("sticky cookie srv domain=$arg_d samesite=$arg_s;", &a, &b);
+    let response = lone.connect().get("/?d=own.test&s=lax");
+    let cookie = response.field("set-cookie").expect("one is set").to_owned();
+    assert!(cookie.ends_with("; domain=own.test; samesite=lax"), "{cookie}");
+    let response = lone.connect().get("/?s=none;x");
+    let cookie = response.field("set-cookie").expect("one is set").to_owned();
+    assert!(!cookie.contains(';'), "what is no attribute is none: {cookie}");
     let unknown = server.connect().request("GET", "/", "Cookie: srv=none\r\n");
     assert_eq!(unknown.status, 200, "a route that nobody has is as good as none");
 }
@@ -49,6 +56,23 @@ fn a_route_names_the_server() {
         let response = server.connect().request("GET", &format!("/?route={other}"), &fields);
         assert_eq!(response.text(), name, "the first that is said counts");
         assert_eq!(response.field("set-cookie"), None);
+    }
+}
+
+/// `drain`: newcomers are sent elsewhere, those who know it come back.
+#[test]
+fn a_drained_server_keeps_its_clients() {
+    let (a, b) = (Backend::saying("a"), Backend::saying("b"));
+    let config = http(&format!(
+        "upstream app {{ sticky route $arg_route; server {} route=a drain; server {} route=b; }}
+         server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://app; }} }}",
+        a.address(),
+        b.address()
+    ));
+    let server = Server::start_in(Tree::new(), BINARY, &config);
+    for _ in 0..4 {
+        assert_eq!(server.connect().get("/").text(), "b");
+        assert_eq!(server.connect().get("/?route=a").text(), "a");
     }
 }
 

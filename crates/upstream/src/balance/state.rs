@@ -87,7 +87,11 @@ impl PeerState {
             fails: 0,
             checked: None,
             accessed: None,
-            admin: if peer.is_down { Admin::Down } else { Admin::Up },
+            admin: match (peer.is_down, peer.is_drained) {
+                (true, _) => Admin::Down,
+                (false, true) => Admin::Draining,
+                (false, false) => Admin::Up,
+            },
             health: Verdict::Healthy,
             ramp_from: None,
             requests: 0,
@@ -247,7 +251,7 @@ impl PeerState {
 
     /// What outlives a reload: failures, health and counters. Connections stay with the old group, which
     /// sees them end.
-    pub(super) fn inherit(&mut self, old: &Self, peer: &PeerSettings) {
+    pub(super) fn inherit(&mut self, old: &Self, before: &PeerSettings, peer: &PeerSettings) {
         self.fails = old.fails;
         self.checked = old.checked;
         self.accessed = old.accessed;
@@ -255,7 +259,9 @@ impl PeerState {
         self.ramp_from = old.ramp_from;
         self.requests = old.requests;
         self.failures = old.failures;
-        if !peer.is_down && old.admin == Admin::Draining {
+        // What an operator has said holds; what a configuration said that is gone does not.
+        let by_operator = old.admin == Admin::Draining && !before.is_drained;
+        if !peer.is_down && by_operator {
             self.admin = Admin::Draining;
         }
     }

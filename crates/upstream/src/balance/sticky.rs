@@ -57,19 +57,10 @@ pub enum Expires {
     Max,
 }
 
-/// The value of the `Set-Cookie` field for a session that is bound to a server, or `None` when the client
-/// has that cookie already. `until` is the date at which it expires, made by the caller, who has a clock.
-pub fn set_cookie(
-    settings: &CookieSettings,
-    had: Option<&[u8]>,
-    peer: &PeerSettings,
-    until: Option<&str>,
-) -> Option<Vec<u8>> {
+/// The value of the `Set-Cookie` field for a session that is bound to a server. `until` is the date at which it
+/// expires, made by the caller, who has a clock.
+pub fn set_cookie(settings: &CookieSettings, peer: &PeerSettings, until: Option<&str>) -> Vec<u8> {
     let route = route_of(peer);
-    // One with an end must be renewed.
-    if settings.expires.is_none() && had == Some(&*route) {
-        return None;
-    }
     let mut value = Vec::with_capacity(128);
     let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| value.extend_from_slice(part));
     push(&[settings.name.as_bytes(), b"=", &route]);
@@ -98,7 +89,7 @@ pub fn set_cookie(
     if let Some(same_site) = &settings.same_site {
         push(&[b"; samesite=", same_site.as_bytes()]);
     }
-    Some(value)
+    value
 }
 
 #[cfg(test)]
@@ -123,20 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_set_once_unless_it_expires() {
+    fn a_cookie_names_the_server() {
         let mut peer = PeerSettings::new("a:1");
         peer.route = Some("r".into());
         let mut settings = CookieSettings { name: "srv".into(), ..CookieSettings::default() };
-        assert_eq!(set_cookie(&settings, Some(b"r"), &peer, None), None);
-        let set = set_cookie(&settings, Some(b"old"), &peer, None).expect("set");
-        assert_eq!(set, b"srv=r");
+        assert_eq!(set_cookie(&settings, &peer, None), b"srv=r");
         settings.expires = Some(Expires::Seconds(3600));
         settings.domain = Some(".example.com".into());
         settings.path = Some("/".into());
         settings.is_secure = true;
         settings.is_http_only = true;
         settings.same_site = Some("lax".into());
-        let set = set_cookie(&settings, Some(b"r"), &peer, Some("DATE")).expect("set");
+        let set = set_cookie(&settings, &peer, Some("DATE"));
         let expected = "srv=r; expires=DATE; max-age=3600; domain=.example.com; path=/; secure; httponly; \
                         samesite=lax";
         assert_eq!(String::from_utf8_lossy(&set), expected);
