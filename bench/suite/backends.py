@@ -22,9 +22,10 @@ class Certificate:
 
 @dataclasses.dataclass(frozen=True)
 class Backends:
-    """Ports of the backends with 1 KB and 1 MB, and the socket of php-fpm."""
+    """Ports of the backends with 1 KB, with 1 MB and with WebSockets, and the socket of php-fpm."""
     small: int
     big: int
+    sockets: int
     php: pathlib.Path
 
 
@@ -49,8 +50,9 @@ def php_fpm():
 @contextlib.contextmanager
 def running(site):
     """The backends while they run."""
-    here = Backends(servers.free_port(), servers.free_port(), site.base / "php.sock")
-    commands = [[site.programs["backend"], str(port), str(size)] for port, size in [(here.small, 1024), (here.big, 1 << 20)]]
+    here = Backends(servers.free_port(), servers.free_port(), servers.free_port(), site.base / "php.sock")
+    commands = [[site.programs["backend"], str(port), str(size)] for port, size in [
+        (here.small, 1024), (here.big, 1 << 20), (here.sockets, "upgrade")]]
     if php_fpm():
         (site.root / "hello.php").write_text("<?php echo 'hello';")
         settings = site.base / "php-fpm.conf"
@@ -82,7 +84,8 @@ pm.max_children = 4
 def _wait(here):
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        if servers.listens(here.small) and servers.listens(here.big) and (here.php.exists() or not php_fpm()):
+        is_open = all(servers.listens(port) for port in (here.small, here.big, here.sockets))
+        if is_open and (here.php.exists() or not php_fpm()):
             return
         time.sleep(0.01)
     raise RuntimeError("the backends do not listen")

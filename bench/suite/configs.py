@@ -9,7 +9,7 @@ user root;
 cgi_allow_root on;
 worker_processes {plan.workers};
 pid {plan.base}/sekisho.pid;
-events {{ worker_connections 15000; }}
+events {{ worker_connections 19500; }}
 http {{
     access_log {_log(plan, "sekisho")};
     client_max_body_size 1g;
@@ -35,7 +35,7 @@ user root;
 pid {plan.base}/nginx.pid;
 error_log {plan.base}/nginx.err crit;
 worker_rlimit_nofile 20000;
-events {{ worker_connections 15000; }}
+events {{ worker_connections 19500; }}
 http {{
     include /etc/nginx/mime.types;
     access_log {_log(plan, "nginx")};
@@ -89,6 +89,13 @@ def _nginx_servers(plan, http2, locations):
         locations = f"""
         location / {{ proxy_pass http://small; {KEPT} }}
         location /big {{ proxy_pass http://big; {KEPT} }}
+        location /socket {{
+            proxy_pass http://127.0.0.1:{plan.backends.sockets};
+            proxy_http_version 1.1;
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection "upgrade";
+            proxy_read_timeout 300s;
+        }}
         location ~ [.]php$ {{
             fastcgi_pass php;
             fastcgi_keep_conn on;
@@ -263,7 +270,7 @@ def haproxy(plan):
     return f"""
 global
     nbthread 1
-    maxconn 8000
+    maxconn 9100
 defaults
     mode http
     timeout client 300s
@@ -273,9 +280,13 @@ defaults
 frontend front
     bind 127.0.0.1:{plan.port} backlog 4096
     use_backend big if {{ path_beg /big }}
+    use_backend sockets if {{ path_beg /socket }}
     default_backend small
 backend small
     server one 127.0.0.1:{plan.backends.small}
 backend big
     server one 127.0.0.1:{plan.backends.big}
+backend sockets
+    timeout tunnel 300s
+    server one 127.0.0.1:{plan.backends.sockets}
 """

@@ -1,7 +1,7 @@
 """The tables, in Markdown. Everything in the file is generated; what it means stands in docs/benchmarks.md."""
 from . import charts
 from .results import REFERENCE
-from .scenarios import ALL, BY_NAME, RATE
+from .scenarios import ALL, BY_NAME, IDLE_CONNECTIONS, RATE, TUNNELS
 
 SIMPLE = ["traffic", "small", "index", "missing", "close", "medium", "large", "listing", "put"]
 
@@ -9,7 +9,8 @@ SIMPLE = ["traffic", "small", "index", "missing", "close", "medium", "large", "l
 def write(found, path):
     """Writes all tables for which there are numbers."""
     parts = [_about(found), _requests(found, "CPU for one request", SIMPLE),
-             _requests(found, "TLS, HTTP/2, proxying", charts.EDGE), _cgi(found), _latency(found), _idle(found),
+             _requests(found, "TLS, HTTP/2, proxying", charts.EDGE), _cgi(found), _latency(found), _waiting(found, "idle", "Idle connections", IDLE_CONNECTIONS),
+             _waiting(found, "tunnels", "Idle WebSockets through the proxy", TUNNELS),
              _config(found)]
     parts += [_growth(found, scenario) for scenario in ALL if scenario.points]
     parts += [_errors(found), _failures(found)]
@@ -62,12 +63,12 @@ def _latency(found):
                   "From when a request was due, so that a stall counts for all that it delays.")
 
 
-def _idle(found):
+def _waiting(found, name, title, count):
     rows = [
-        [server, _cell(found, "idle", server, "bytes_each", lambda count: f"{count:,.0f}"),
-         f"{found.middle('idle', server, 'cpu_percent'):.1f} %"]
-        for server in found.servers("idle") if found.middle("idle", server, "bytes_each") is not None]
-    return _table("Idle connections", ["server", "bytes for each of 10,000", "CPU while they wait"], rows, "")
+        [server, _cell(found, name, server, "bytes_each", lambda count: f"{count:,.0f}"),
+         f"{found.middle(name, server, 'cpu_percent'):.1f} %"]
+        for server in found.servers(name) if found.middle(name, server, "bytes_each") is not None]
+    return _table(title, ["server", f"bytes for each of {count:,}", "CPU while they wait"], rows, "")
 
 
 def _config(found):

@@ -2,6 +2,7 @@
 at, where it grows with something. Scenarios without points are measured once in a round."""
 import dataclasses
 import os
+import socket
 import subprocess
 import time
 
@@ -9,6 +10,8 @@ from . import backends, load
 from .site import SIZES, VHOSTS, Site
 
 IDLE_CONNECTIONS = 10_000
+# As many as fit into 20,000 descriptors.
+TUNNELS = 9_000
 RATE = 10_000
 CONFIG_RUNS = 3
 
@@ -73,6 +76,37 @@ def proxied(path, connections):
         with backends.running(site) as behind, server.start(backends=behind) as running:
             return load.wrk(running, path, seconds, connections=connections)
     return measure
+
+
+def tunnels(server, site, _seconds, _point):
+    """Memory of WebSockets through the proxy that wait. Each takes two descriptors of the proxy."""
+    request = (b"GET /socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+               b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+    def open_one(port):
+        connection = socket.create_connection(("127.0.0.1", port), 20)
+        connection.sendall(request)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            some = connection.recv(4096)
+            if not some:
+                raise RuntimeError(f"closed after {head[:60]!r}")
+            head += some
+        if b" 101 " not in head:
+            raise RuntimeError(f"answered {head[:60]!r}")
+        return connection
+    with backends.running(site) as behind, server.start(backends=behind) as running:
+        with open_one(running.port):
+            pass  # What is allocated once is no part of a tunnel.
+        before = running.memory_bytes()
+        opened = [open_one(running.port) for _ in range(TUNNELS)]
+        time.sleep(1)
+        grown = running.memory_bytes() - before
+        cpu_before = running.cpu_seconds()
+        time.sleep(2)
+        used = running.cpu_seconds() - cpu_before
+        for connection in opened:
+            connection.close()
+    return {"bytes_each": grown / TUNNELS, "cpu_percent": used / 2 * 100, "errors": 0}
 
 
 PAGES_IN_TURN = [f"/pages/page-{number * 617 % 1000:04d}.html?v={number}" for number in range(5000)]
@@ -195,6 +229,7 @@ ALL = [
     Scenario("proxy", "1 KB from a backend", "proxy", proxied("/x", 64)),
     Scenario("proxybig", "1 MB from a backend", "proxy", proxied("/big", 16)),
     Scenario("fcgi", "php-fpm over FastCGI", "php", proxied("/hello.php", 8)),
+    Scenario("tunnels", f"{TUNNELS:,} idle WebSockets through the proxy", "tunnel", tunnels, figure="bytes_each", rounds=1),
     Scenario("latency", f"latency at {RATE:,} requests a second", "static", latency, figure="p99_us",
              has_floor=True),
     Scenario("connections", "open connections, all in use", "growth", connections,

@@ -50,12 +50,12 @@ class Kind:
 STATIC = {"static", "growth"}
 EDGE = {"traffic", "tls", "proxy"}
 KINDS = [
-    Kind("sekisho", "", frozenset(STATIC | EDGE | {"listing", "cgi", "upload", "idle", "vhosts", "workers", "php"}),
+    Kind("sekisho", "", frozenset(STATIC | EDGE | {"listing", "cgi", "upload", "idle", "vhosts", "workers", "php", "tunnel"}),
          configs.sekisho, lambda program, file: [program, "-c", file],
          lambda program, file: [program, "-t", "-q", "-c", file]),
     Kind("floor", "floor", frozenset({"floor"}), None, None),
     Kind("nginx", "nginx",
-         frozenset(STATIC | EDGE | {"listing", "cgi", "upload", "idle", "vhosts", "workers", "php"}),
+         frozenset(STATIC | EDGE | {"listing", "cgi", "upload", "idle", "vhosts", "workers", "php", "tunnel"}),
          configs.nginx, lambda program, file: [program, "-c", file, "-e", "/dev/null"],
          lambda program, file: [program, "-t", "-q", "-c", file, "-e", "/dev/null"],
          package="nginx-extras"),
@@ -76,7 +76,7 @@ KINDS = [
          environment=lambda base: {"HOME": base, "XDG_DATA_HOME": base, "XDG_CONFIG_HOME": base,
                                    "GOMAXPROCS": "1"},
          package="caddy"),
-    Kind("haproxy", "haproxy", frozenset({"proxy"}), configs.haproxy,
+    Kind("haproxy", "haproxy", frozenset({"proxy", "tunnel"}), configs.haproxy,
          lambda program, file: [program, "-f", file], package="haproxy"),
 ]
 

@@ -1,4 +1,5 @@
-/* A backend that answers every request head with the same bytes: backend PORT BODY_SIZE. Requests have no body. */
+/* A backend that answers every request head with the same bytes: backend PORT BODY_SIZE. Requests have no body. With
+   "upgrade" for the size it switches to WebSocket (for the key of RFC 6455's example), and says nothing more. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -56,7 +57,10 @@ int main(int count, char **arguments) {
     if (count != 3) return 2;
     size_t body = strtoul(arguments[2], NULL, 10);
     answer = malloc(body + 256);
-    int head = sprintf(answer, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", body);
+    int head = strcmp(arguments[2], "upgrade")
+        ? sprintf(answer, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", body)
+        : sprintf(answer, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                          "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n");
     memset(answer + head, 'b', body);
     answer_size = head + body;
     int on = 1, listener = socket(AF_INET, SOCK_STREAM, 0), epoll = epoll_create1(0);

@@ -72,6 +72,7 @@ pub struct Pools {
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     work: RefCell<Vec<Box<Work>>>,
     plans: RefCell<Vec<Plan>>,
+    inputs: RefCell<Vec<Vec<u8>>>,
     names: RefCell<HostNames>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
@@ -84,6 +85,7 @@ impl Pools {
             groups: RefCell::default(),
             work: RefCell::default(),
             plans: RefCell::default(),
+            inputs: RefCell::default(),
             names: RefCell::default(),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
@@ -124,6 +126,18 @@ impl Pools {
         if kept.len() < WORK_MAX && bytes <= KEEP_BYTES {
             work.clear();
             kept.push(work);
+        }
+    }
+
+    /// Memory to read into; it may have none yet.
+    pub(super) fn borrow_input(&self) -> Vec<u8> {
+        self.inputs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back_input(&self, input: Vec<u8>) {
+        let mut kept = self.inputs.borrow_mut();
+        if kept.len() < WORK_MAX && (1..=KEEP_BYTES).contains(&input.capacity()) {
+            kept.push(input);
         }
     }
 
