@@ -121,7 +121,10 @@ impl Exchange {
         let table = accepted.bound_site.site.table();
         let request = request_view(&self.head, &accepted, self.arrival, facts, link, now);
         let filtering = Filtering { table, request: &request, route: &self.route };
-        let mut body = Body { task: self.task.take(), length };
+        // Where only the head is wanted, nothing is put around the task that gives it.
+        let is_head = self.head.method() == Method::Head;
+        let mut own = self.task.take();
+        let mut body = Body { task: if is_head { None } else { own.take() }, length };
         let mut is_changed = false;
         if let Some(wanted) = filtering.wanted(status, length, &mut self.fields) {
             let requester = || -> Rc<dyn Requests> {
@@ -136,7 +139,7 @@ impl Exchange {
         let compression = Compression { table, request: &request, route: &self.route };
         let Body { mut task, length } = body;
         is_changed |= compression.apply_to_task(status, length, &mut task, &mut self.fields);
-        self.task = task;
+        self.task = task.or(own);
         is_changed
     }
 
@@ -149,12 +152,16 @@ impl Exchange {
         length: Option<u64>,
         now: Moment,
     ) -> Result<Option<Selected>, Status> {
-        let Some(accepted) = self.accepted.clone() else { return Ok(None) };
+        let Some(accepted) = &self.accepted else { return Ok(None) };
         let settings = &accepted.bound_site.site.location(self.route.location).settings;
         let size = settings.filters.as_deref().and_then(|filters| filters.slice);
         let slice = size.zip(self.route.slice_start.get());
         let slice = slice.filter(|_| status == Status::PARTIAL_CONTENT);
         let is_forced = settings.pass.as_deref().is_some_and(|pass| pass.forward.force_ranges);
+        if slice.is_none() && !is_forced {
+            return Ok(None);
+        }
+        let accepted = accepted.clone();
         let facts = link.facts();
         let selected = if let Some((size, start)) = slice {
             let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
@@ -163,7 +170,11 @@ impl Exchange {
             let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
             let selected = filter::select(&request, length, true, &mut self.fields);
             let part = Part::new(selected.range.clone());
+            let is_head = self.head.method() == Method::Head;
             self.task = self.task.take().map(|task| -> Box<dyn Task> {
+                if is_head {
+                    return task;
+                }
                 Box::new(FilterTask::new(task, Some(length), Box::new(part)))
             });
             selected
@@ -201,6 +212,9 @@ impl Exchange {
             method: self.route.method,
             slice_start: None,
         };
+        if self.head.method() == Method::Head {
+            return Ok(sliced.selected);
+        }
         let first = (sliced.first.start, sliced.first.end);
         self.task = self.task.take().map(|task| -> Box<dyn Task> {
             let task = SliceTask::new(task, requester, sliced.slices, target, first);

@@ -137,6 +137,35 @@ fn parts_are_cut_here_where_a_server_cannot() {
     assert_eq!((whole.status, whole.field("accept-ranges")), (200, Some("bytes")));
 }
 
+/// The head alone is that of the whole, and nothing within is asked for.
+#[test]
+fn the_head_alone_asks_for_nothing_else() {
+    let backend = Backend::start(|connection| {
+        while let Some(head) = connection.request() {
+            assert!(head.starts_with("HEAD "), "{head}");
+            let fields = "Content-Type: text/html\r\nETag: \"x\"\r\nContent-Length: 10\r\n";
+            connection.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
+        }
+    });
+    let to = backend.address();
+    let server = Server::start(
+        BINARY,
+        &site(&format!(
+            "proxy_force_ranges on; ssi on; sub_filter a b; add_after_body /after;
+             location / {{ proxy_pass http://{to}; }}"
+        )),
+    );
+    let mut client = server.connect();
+    for _ in 0..3 {
+        let head = client.request("HEAD", "/a", "Range: bytes=1-2\r\n");
+        assert_eq!(
+            (head.status, head.field("content-length"), head.field("etag")),
+            (200, None, None)
+        );
+    }
+    assert!(backend.heads().iter().all(|head| head.starts_with("HEAD /a ")));
+}
+
 #[test]
 fn a_random_file_of_a_folder_is_served() {
     let tree = Tree::new();
