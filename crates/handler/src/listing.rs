@@ -127,23 +127,20 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
         return refuse(Status::SERVICE_UNAVAILABLE, fields);
     }
     let is_head = call.method == Method::Head;
+    let busy = |status, fields: &mut Fields| {
+        fields.push("Retry-After", "1");
+        refuse(status, fields)
+    };
     if let Some(kind) = archive {
-        let place = ListedFolder::of(call);
-        let Some(share) = memory::listings().begin(archive::BUFFER_BYTES) else {
-            fields.push("Retry-After", "1");
-            return refuse(place.over_budget("archive"), fields);
+        return match pack(call, kind, &cache.readings, status) {
+            Ok(task) => Listed::Task(Box::new(task)),
+            Err(status) => busy(status, fields),
         };
-        let readings = cache.readings.clone();
-        let task = ArchiveTask::new(kind, call.query, place, readings, share, status, is_head);
-        return Listed::Task(Box::new(task));
     }
     if let Some(words) = words {
         return match search(call, form, words, &cache.readings, status) {
             Ok(task) => Listed::Task(Box::new(task)),
-            Err(status) => {
-                fields.push("Retry-After", "1");
-                refuse(status, fields)
-            }
+            Err(status) => busy(status, fields),
         };
     }
     match read(call, &form, &cache.readings) {
@@ -206,6 +203,20 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
             refuse(ListedFolder::of(call).failure(error), fields)
         }
     }
+}
+
+/// Begins an archive of the folder.
+fn pack(
+    call: &Call<'_>,
+    kind: Kind,
+    readings: &Readings,
+    status: Status,
+) -> Result<ArchiveTask, Status> {
+    let place = ListedFolder::of(call);
+    let share = memory::listings().begin(archive::BUFFER_BYTES);
+    let Some(share) = share else { return Err(place.over_budget("archive")) };
+    let is_head = call.method == Method::Head;
+    Ok(ArchiveTask::new(kind, call.query, place, readings.clone(), share, status, is_head))
 }
 
 /// Begins a search below the folder.

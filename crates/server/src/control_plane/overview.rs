@@ -17,7 +17,7 @@ const RATES_MAX: usize = 60;
 /// Two looks are at least so far apart to give a rate of their own.
 const LOOK_EVERY_MIN: Duration = Duration::from_secs(1);
 /// After a longer time without a look, earlier rates are of no interest.
-const LOOK_EVERY_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY_MAX: Duration = Duration::from_mins(1);
 /// So many locations are shown.
 const LOCATIONS_MAX: usize = 10;
 

@@ -144,7 +144,8 @@ fn table(title: &str, head: &[&str], rows: &[Vec<String>], out: &mut String) {
 /// The rates between looks at the page, as small charts.
 fn charts(overview: &Overview, out: &mut String) {
     type Of = fn(&Rates) -> u64;
-    let kinds: [(&str, Of, fn(u64) -> String); 3] = [
+    type Shown = fn(u64) -> String;
+    let kinds: [(&str, Of, Shown); 3] = [
         ("requests per second", |rates| rates.requests, overview_text::per_second),
         ("errors (5xx) per second", |rates| rates.errors, overview_text::per_second),
         ("sent per second", |rates| rates.sent_bytes, |rate| show::bytes(rate / 1000)),
