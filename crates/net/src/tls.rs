@@ -22,6 +22,7 @@ use crate::site::{OpenError, Site};
 use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
+use load::Speaks;
 
 /// HTTP/2 as clients ask for it.
 pub(crate) const ALPN_HTTP2: &str = "h2";
@@ -50,9 +51,9 @@ impl std::error::Error for TlsProblem {}
 /// Reads every file that TLS needs and says what is wrong with them: for `-t`, a start and a reload.
 pub fn check(config: &Config) -> Vec<TlsProblem> {
     let mut problems: Vec<TlsProblem> = Vec::new();
-    for server in secured_servers(config).into_iter().flatten() {
+    for server in config.blocks().flat_map(secured_servers).flatten() {
         let mut found = Vec::new();
-        if let Err(problem) = load::server(server, false, &mut found) {
+        if let Err(problem) = load::server(server, Speaks::Http1, &mut found) {
             found.push(problem);
         }
         for problem in found {
@@ -61,8 +62,10 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
             }
         }
     }
-    if let Err(problem) = UpstreamTlsConfigs::load(config) {
-        problems.push(upstream_problem_of(problem));
+    for block in config.blocks() {
+        if let Err(problem) = UpstreamTlsConfigs::load(block) {
+            problems.push(upstream_problem_of(problem));
+        }
     }
     problems
 }
@@ -138,7 +141,14 @@ pub(crate) fn load(
             || http.listens.iter().any(|listen| {
                 listen.options.tls && listen.options.http2 && listen.servers.contains(&id)
             });
-        let tls = load::server(server, speaks_http2, &mut Vec::new())?;
+        let is_stream = config.http.locations.get(server.root.0 as usize);
+        let is_stream = is_stream.is_some_and(|root| root.settings.stream.is_some());
+        let speaks = match (is_stream, speaks_http2) {
+            (true, _) => Speaks::Anything,
+            (false, true) => Speaks::Http2,
+            (false, false) => Speaks::Http1,
+        };
+        let tls = load::server(server, speaks, &mut Vec::new())?;
         Ok(Some(Arc::new(ServerTls { serial, ..tls })))
     };
     secured_servers(config).into_iter().enumerate().map(one).collect()

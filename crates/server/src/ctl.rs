@@ -1,6 +1,7 @@
 //! `sekisho ctl`: sees and controls a running server, over the native protocol and its service `control`.
 //! Tables for people, JSON for scripts, and an exit status that says what went wrong.
 
+mod cache;
 mod call;
 mod certificates;
 mod connect;
@@ -86,6 +87,11 @@ enum Command {
     Memory(memory::Options),
     /// List the certificates in use
     Certificates(certificates::Options),
+    /// See to the caches of answers
+    Cache {
+        #[command(subcommand)]
+        command: cache::Command,
+    },
     /// Call a service
     Call(call::Options),
     /// Show all sessions, live
@@ -283,6 +289,7 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
         Command::Metrics(options) => metrics::run(options, &mut server),
         Command::Memory(options) => memory::run(options, &mut server),
         Command::Certificates(options) => certificates::run(options, &mut server),
+        Command::Cache { command } => cache::run(command, &mut server),
         Command::Call(options) => call::run(options, server),
         Command::Top { every } => top::run(&mut server, *every),
     }

@@ -2,7 +2,7 @@
 
 use sekisho_http::Status as Code;
 
-use super::{HTTP, LEVELS, Row, active, nothing, set};
+use super::{HTTP, HTTP_STREAM, LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{ConnectionLimit, Level as Severity, Rate, RateLimit, Zone, ZoneId, ZoneKind};
 use crate::parse::Word;
@@ -56,12 +56,12 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether rates are only counted and not limited",
+        "Whether rates are only counted and not limited and not limited",
         |l, d, _| set(&mut l.guards.rate_bound.is_dry_run, d.flag()),
     ),
     active(
         "limit_conn_zone",
-        HTTP,
+        HTTP_STREAM,
         "key zone=name:size",
         "",
         "A zone that counts running requests for each value of the key; about 8,000 keys per megabyte",
@@ -76,6 +76,7 @@ pub(super) const ROWS: &[Row] = &[
         "The maximum number of running requests of one key",
         limit_conn,
     )
+    .in_stream()
     .repeated(),
     active("limit_conn_status", LEVELS, "code", "503", "The status for refused requests", |l, d, _| {
         set(&mut l.guards.connection_bound.status, status(d))
@@ -87,7 +88,8 @@ pub(super) const ROWS: &[Row] = &[
         "error",
         "How refusals are logged",
         |l, d, _| set(&mut l.guards.connection_bound.level, log_level(d)),
-    ),
+    )
+    .in_stream(),
     active(
         "limit_conn_dry_run",
         LEVELS,
@@ -95,7 +97,8 @@ pub(super) const ROWS: &[Row] = &[
         "off",
         "Whether requests are only counted and not refused",
         |l, d, _| set(&mut l.guards.connection_bound.is_dry_run, d.flag()),
-    ),
+    )
+    .in_stream(),
 ];
 
 /// Reads `limit_req_zone` or `limit_conn_zone`, which are known before anything else of `http`.

@@ -24,10 +24,20 @@ use crate::clock::unix_time;
 /// A record's own bytes, which rustls counts with what it holds.
 const RECORD_OVERHEAD: usize = 5;
 
+/// What is spoken within TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Speaks {
+    Http1,
+    /// And HTTP/1 as well.
+    Http2,
+    /// What is passed on as it is: nothing is agreed on.
+    Anything,
+}
+
 /// What this server needs. Warnings go to `found`.
 pub(super) fn server(
     server: &Server,
-    speaks_http2: bool,
+    speaks: Speaks,
     found: &mut Vec<TlsProblem>,
 ) -> Result<ServerTls, TlsProblem> {
     let tls = &*server.tls;
@@ -60,11 +70,12 @@ pub(super) fn server(
     let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
-    config.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"]
-        .into_iter()
-        .skip(usize::from(!speaks_http2))
-        .map(<[u8]>::to_vec)
-        .collect();
+    let protocols: &[&[u8]] = match speaks {
+        Speaks::Http2 => &[b"h2", b"http/1.1", b"http/1.0"],
+        Speaks::Http1 => &[b"http/1.1", b"http/1.0"],
+        Speaks::Anything => &[],
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     if is_checked_by_handshake(server) {
         config.alpn_protocols.push(acme::ALPN_ACME.as_bytes().to_vec());
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sekisho_config::{LocationId, LocationMatch, ServerName};
 use sekisho_endpoint::control::{LocationCount, Metrics, Overview, Rates, Sample, UpstreamServer};
+use sekisho_handler::upstream::{Snapshot, Unavailable};
 use sekisho_net::Site;
 
 use super::host::Host;
@@ -87,22 +88,16 @@ pub(super) async fn gather(host: &Host) -> Overview {
         history.look(Totals { uptime, requests, errors: responses[3], sent_bytes });
         history.rates.iter().copied().collect()
     };
-    let (mut locations, mut upstreams) = (Vec::new(), Vec::new());
+    let mut locations = Vec::new();
     if let Some(site) = host.site() {
         locations = busiest(&site, stats.locations.of(site.serial()));
-        for group in site.groups() {
-            for view in group.servers(host.now()) {
-                upstreams.push(UpstreamServer {
-                    group: group.name().to_owned(),
-                    server: view.server,
-                    state: view.state.to_owned(),
-                    running: view.running,
-                    requests: view.requests,
-                    failures: view.failures,
-                });
-            }
-        }
     }
+    let upstream = |(_, group, server, seen): (_, String, std::sync::Arc<str>, Snapshot)| {
+        let state = state(seen).to_owned();
+        let (running, requests, failures) = (seen.connections, seen.requests, seen.failures);
+        UpstreamServer { group, server: server.to_string(), state, running, requests, failures }
+    };
+    let upstreams = host.upstream_servers().into_iter().map(upstream).collect();
     Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_millis: uptime.as_millis() as u64,
@@ -121,6 +116,18 @@ pub(super) async fn gather(host: &Host) -> Overview {
         locations,
         upstreams,
         certificates: host.certificates(),
+    }
+}
+
+/// Whether requests are passed to a server: `up`, or why not.
+fn state(seen: Snapshot) -> &'static str {
+    match seen.unavailable {
+        None => "up",
+        Some(Unavailable::Down) => "down",
+        Some(Unavailable::Draining) => "draining",
+        Some(Unavailable::Unhealthy) => "unhealthy",
+        Some(Unavailable::Failed) => "failed",
+        Some(Unavailable::Full) => "full",
     }
 }
 
