@@ -106,10 +106,6 @@ pub enum Listed {
 pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     let refuse =
         |status, fields: &mut Fields| Listed::Reply(answer::page(status, call.product, fields));
-    let refuse_for_now = |status, fields: &mut Fields| {
-        fields.push("Retry-After", "1");
-        refuse(status, fields)
-    };
     let settings = call.settings;
     let Ok(form) = Form::of(settings.listing.format, call.head, call.query) else {
         return refuse(Status::BAD_REQUEST, fields);
@@ -127,22 +123,24 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
     }
     // What is made anew takes memory.
     if memory::is_short() {
-        return refuse_for_now(Status::SERVICE_UNAVAILABLE, fields);
+        fields.push("Retry-After", "1");
+        return refuse(Status::SERVICE_UNAVAILABLE, fields);
     }
     let is_head = call.method == Method::Head;
+    let busy = |status, fields: &mut Fields| {
+        fields.push("Retry-After", "1");
+        refuse(status, fields)
+    };
     if let Some(kind) = archive {
-        let place = ListedFolder::of(call);
-        let Some(share) = memory::listings().begin(archive::BUFFER_BYTES) else {
-            return refuse_for_now(place.over_budget("archive"), fields);
+        return match pack(call, kind, &cache.readings, status) {
+            Ok(task) => Listed::Task(Box::new(task)),
+            Err(status) => busy(status, fields),
         };
-        let readings = cache.readings.clone();
-        let task = ArchiveTask::new(kind, call.query, place, readings, share, status, is_head);
-        return Listed::Task(Box::new(task));
     }
     if let Some(words) = words {
         return match search(call, form, words, &cache.readings, status) {
             Ok(task) => Listed::Task(Box::new(task)),
-            Err(status) => refuse_for_now(status, fields),
+            Err(status) => busy(status, fields),
         };
     }
     match read(call, &form, &cache.readings) {
@@ -163,7 +161,8 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
             let is_kept = name.is_some() && !cache::is_racy(&stat, call.wall_secs);
             let is_task = !is_kept && reading.count() > AT_ONCE_UNKEPT_MAX;
             if is_task && reading.account().is_err() {
-                return refuse_for_now(place.over_budget("listing"), fields);
+                fields.push("Retry-After", "1");
+                return refuse(place.over_budget("listing"), fields);
             }
             let mut entries = Entries::of(Arc::new(reading.finish()));
             if is_task {
@@ -204,6 +203,20 @@ pub fn list(call: &Call<'_>, cache: &mut Cache, fields: &mut Fields) -> Listed {
             refuse(ListedFolder::of(call).failure(error), fields)
         }
     }
+}
+
+/// Begins an archive of the folder.
+fn pack(
+    call: &Call<'_>,
+    kind: Kind,
+    readings: &Readings,
+    status: Status,
+) -> Result<ArchiveTask, Status> {
+    let place = ListedFolder::of(call);
+    let share = memory::listings().begin(archive::BUFFER_BYTES);
+    let Some(share) = share else { return Err(place.over_budget("archive")) };
+    let is_head = call.method == Method::Head;
+    Ok(ArchiveTask::new(kind, call.query, place, readings.clone(), share, status, is_head))
 }
 
 /// Begins a search below the folder.

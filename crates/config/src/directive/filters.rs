@@ -27,7 +27,7 @@ pub(super) const SUBREQUESTS: &[Row] = &[
         LEVELS,
         "$variable value",
         "",
-        "Gives a variable a value when `auth_request` has its answer; the value sees that request",
+        "Sets a variable when `auth_request` has its answer; the value sees that request",
         |l, d, s| {
             let pair = (assignee(d, s)?, d.template(d.arg(1), s)?);
             l.filters.own.auth_sets.push(pair);

@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         LEVELS,
         "on|off",
         "off",
-        "Whether rates are only counted and not limited",
+        "Whether rates are only counted and not limited and not limited",
         |l, d, _| set(&mut l.guards.rate_bound.is_dry_run, d.flag()),
     ),
     active(

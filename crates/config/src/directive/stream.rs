@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         STREAM_SERVER,
         "$variable value",
         "",
-        "Gives a variable a value, before the connection is passed on",
+        "Sets a variable, before the connection is passed on",
         |l, d, s| {
             let word = d.arg(0);
             let invalid = || Fault::at(word, format!("invalid variable name \"{}\"", word.shown()));
@@ -209,7 +209,7 @@ pub(super) const ROWS: &[Row] = &[
         STREAM_LEVELS,
         "address|off",
         "",
-        "The address that connections to servers come from",
+        "The local address of connections to servers",
         |l, d, s| {
             let word = d.arg(0);
             l.forward(Family::Proxy).bind =
@@ -222,7 +222,7 @@ pub(super) const ROWS: &[Row] = &[
         STREAM_LEVELS,
         "on|off",
         "",
-        "Whether the system watches over connections to servers (SO_KEEPALIVE)",
+        "Whether TCP keep-alive is used for connections to servers (SO_KEEPALIVE)",
         |l, d, _| set(&mut l.forward(Family::Proxy).socket_keepalive, d.flag()),
     ),
     active(

@@ -14,7 +14,7 @@ macro_rules! rows {
                 $places,
                 "on|off",
                 "off",
-                "Whether a server is told in the handshake by which name it is asked (SNI)",
+                "Whether the name of the server is sent in the handshake (SNI)",
                 |l, d, _| set(&mut Arc::make_mut(&mut l.forward($family).tls).sends_name, d.flag()),
             ),
             active(
@@ -39,7 +39,7 @@ macro_rules! rows {
                 $places,
                 "on|off",
                 "off",
-                "Whether the certificate of a server must be one that is trusted",
+                "Whether the certificate of a server is verified",
                 |l, d, _| set(&mut Arc::make_mut(&mut l.forward($family).tls).verify, d.flag()),
             ),
             active(
@@ -47,7 +47,7 @@ macro_rules! rows {
                 $places,
                 "file",
                 "",
-                "Whose certificates are trusted",
+                "The certificates of trusted authorities",
                 |l, d, s| {
                     let path = s.path_beside_main(&d.arg(0).text);
                     Arc::make_mut(&mut l.forward($family).tls).trusted = Some(path);
@@ -59,7 +59,7 @@ macro_rules! rows {
                 $places,
                 "file",
                 "",
-                "The certificate that servers know this one by",
+                "The client certificate for servers",
                 |l, d, s| {
                     let path = s.path_beside_main(&d.arg(0).text);
                     Arc::make_mut(&mut l.forward($family).tls).certificate = Some(path);
@@ -83,14 +83,14 @@ macro_rules! rows {
                 $places,
                 "on|off",
                 "on",
-                "Whether handshakes with a server build on earlier ones",
+                "Whether TLS sessions with servers are resumed",
                 |l, d, _| {
                     set(&mut Arc::make_mut(&mut l.forward($family).tls).reuses_sessions, d.flag())
                 },
             ),
-            silent(concat!($prefix, "_ssl_protocols"), $places, "version ...", "TLS 1.2 and 1.3 are spoken"),
-            silent(concat!($prefix, "_ssl_ciphers"), $places, "ciphers", "Only ciphers that are sound are used"),
-            silent(concat!($prefix, "_ssl_verify_depth"), $places, "number", "Chains have the length that they need"),
+            silent(concat!($prefix, "_ssl_protocols"), $places, "version ...", "TLS 1.2 and 1.3 are supported"),
+            silent(concat!($prefix, "_ssl_ciphers"), $places, "ciphers", "Only secure cipher suites are used"),
+            silent(concat!($prefix, "_ssl_verify_depth"), $places, "number", "The length of chains is not limited"),
             silent(concat!($prefix, "_ssl_conf_command"), $places, "name value", "OpenSSL is not used"),
         ]
     };

@@ -43,6 +43,12 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -s
 for name in example.org server ecdsa rsa internal; do
     install -m 0640 -g sekisho "$key" "/etc/sekisho/$name.key" && cp "$certificate" "/etc/sekisho/$name.pem"
 done
+grep -ohE 'ssl_certificate +/[^; ]+' "$work/page/page.sh" | sed 's/.* //' | while read -r file; do
+    [ -e "$file" ] || { mkdir -p "${file%/*}" && cp "$certificate" "$file"; }
+done
+grep -ohE 'ssl_certificate_key +/[^; ]+' "$work/page/page.sh" | sed 's/.* //' | while read -r file; do
+    [ -e "$file" ] || { mkdir -p "${file%/*}" && install -m 0640 -g sekisho "$key" "$file"; }
+done
 cp "$certificate" /etc/sekisho/clients-ca.pem
 : > "$work/index.txt"
 echo 01 > "$work/crlnumber"
