@@ -8,6 +8,7 @@ mod change;
 mod checks;
 mod clients;
 mod ends;
+mod goaway;
 mod proxied;
 mod serving;
 mod support;
