@@ -65,7 +65,7 @@ pub use rewrite::{
     Rewriting, Script, Step, Then,
 };
 pub use template::{ConnectionState, Part, Template, TlsVariable, UpstreamVariable, Variable};
-pub use tls::{Tls, TlsVersions, VerifyClient};
+pub use tls::{Stapling, Tls, TlsVersions, VerifyClient};
 pub use upstream::{
     CookieName, CookieRule, Destination, Family, Forward, Param, Pass, PassTo, Rename,
     UpstreamGroup, UpstreamId, UpstreamPlace, UpstreamServer, UpstreamTls,

@@ -17,7 +17,7 @@ use sekisho_route::{LineFormat, Machine, Table};
 
 use crate::log_files;
 use crate::protocol::Policies;
-use crate::tls::{self, InUse, ServerTls, TlsProblem};
+use crate::tls::{self, InUse, ServerTls, Staple, TlsProblem};
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -199,6 +199,11 @@ impl Site {
     /// The certificates that are shown to clients.
     pub fn certificates(&self) -> Vec<InUse> {
         tls::in_use(self.config(), &self.tls)
+    }
+
+    /// The certificates whose OCSP responses are fetched.
+    pub fn staples(&self) -> Vec<Arc<Staple>> {
+        tls::staples(&self.tls)
     }
 
     /// A location's `access_log`s, in their order.

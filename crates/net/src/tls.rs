@@ -4,8 +4,11 @@
 pub mod acme;
 pub mod certificate;
 mod client;
+mod der;
 mod encrypted_key;
 mod load;
+pub mod ocsp;
+mod staple;
 mod tickets;
 
 use std::path::PathBuf;
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use rustls::crypto::SupportedKxGroup;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
-use sekisho_config::{Config, Server, ServerId};
+use sekisho_config::{Config, Resolver, Server, ServerId};
 use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
 use sekisho_route::TlsFacts;
 
@@ -22,6 +25,7 @@ use crate::site::{OpenError, Site};
 use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
+pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.
 pub(crate) const ALPN_HTTP2: &str = "h2";
@@ -52,7 +56,7 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
     let mut problems: Vec<TlsProblem> = Vec::new();
     for server in secured_servers(config).into_iter().flatten() {
         let mut found = Vec::new();
-        if let Err(problem) = load::server(server, false, &mut found) {
+        if let Err(problem) = load::server(server, resolver_of(config, server), false, &mut found) {
             found.push(problem);
         }
         for problem in found {
@@ -86,6 +90,11 @@ fn secured_servers(config: &Config) -> Vec<Option<&Server>> {
     };
     let one = |(at, server)| is_secured(at).then_some(server);
     http.servers.iter().enumerate().map(one).collect()
+}
+
+/// Who is asked for the addresses of names that a server needs.
+fn resolver_of<'a>(config: &'a Config, server: &Server) -> &'a Arc<Resolver> {
+    &config.http.locations[server.root.0 as usize].settings.resolver
 }
 
 /// A server's TLS, ready to be used.
@@ -125,6 +134,17 @@ pub(crate) fn in_use(config: &Config, tls: &[Option<Arc<ServerTls>>]) -> Vec<InU
     all
 }
 
+/// The certificates of a site whose OCSP responses are fetched, each once.
+pub(crate) fn staples(tls: &[Option<Arc<ServerTls>>]) -> Vec<Arc<Staple>> {
+    let mut all: Vec<Arc<Staple>> = Vec::new();
+    for staple in tls.iter().flatten().flat_map(|tls| tls.pairs.staples()) {
+        if !all.iter().any(|known| Arc::ptr_eq(known, staple)) {
+            all.push(Arc::clone(staple));
+        }
+    }
+    all
+}
+
 /// Makes those of a configuration ready, by server.
 pub(crate) fn load(
     config: &Config,
@@ -138,7 +158,8 @@ pub(crate) fn load(
             || http.listens.iter().any(|listen| {
                 listen.options.tls && listen.options.http2 && listen.servers.contains(&id)
             });
-        let tls = load::server(server, speaks_http2, &mut Vec::new())?;
+        let resolver = resolver_of(config, server);
+        let tls = load::server(server, resolver, speaks_http2, &mut Vec::new())?;
         Ok(Some(Arc::new(ServerTls { serial, ..tls })))
     };
     secured_servers(config).into_iter().enumerate().map(one).collect()

@@ -243,23 +243,48 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "ssl_stapling",
+        HTTP_SERVER,
+        "on|off",
+        "off",
+        "Sends an OCSP response with the certificate, fetched from the responder that the certificate names",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).stapling.is_on, d.flag()),
+    ),
+    active(
         "ssl_stapling_file",
         HTTP_SERVER,
         "file",
         "",
-        "An OCSP response (DER) that is sent with the certificate",
+        "The OCSP response (DER) that `ssl_stapling` sends; nobody is asked then",
         |l, d, s| {
-            Arc::make_mut(&mut l.tls).staple = Some(s.path_beside_main(&d.arg(0).text));
+            let path = s.path_beside_main(&d.arg(0).text);
+            Arc::make_mut(&mut l.tls).stapling.file = Some(path);
             Ok(())
         },
     ),
-    warned(
-        "ssl_stapling",
+    active(
+        "ssl_stapling_responder",
+        HTTP_SERVER,
+        "url",
+        "",
+        "The OCSP responder that is asked in place of the one that the certificate names; `http://` only",
+        |l, d, _| {
+            let url = d.text(d.arg(0))?;
+            if !url.starts_with("http://") {
+                return Err(d.invalid(d.arg(0), "must begin with \"http://\""));
+            }
+            Arc::make_mut(&mut l.tls).stapling.responder = Some(url.to_owned());
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_stapling_verify",
         HTTP_SERVER,
         "on|off",
-        "OCSP responses are not fetched: use `ssl_stapling_file`",
+        "off",
+        "Sends only OCSP responses that are signed by the issuer of the certificate or by one that it has authorized",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).stapling.verifies, d.flag()),
     ),
-    warned("ssl_stapling_verify", HTTP_SERVER, "on|off", "OCSP responses are sent as they are"),
     warned("ssl_dhparam", HTTP_SERVER, "file", "there is no key exchange over finite fields"),
     warned("ssl_engine", MAIN, "device", "keys are read from files"),
 ];

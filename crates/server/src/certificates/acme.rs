@@ -425,10 +425,10 @@ fn request(wanted: &AcmeCertificate, key: &KeyPair) -> Result<Vec<u8>, rcgen::Er
     Ok(params.serialize_request(key)?.der().to_vec())
 }
 
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     unix_time().as_secs() as i64
 }
 
-fn chance() -> u64 {
+pub(super) fn chance() -> u64 {
     RandomState::new().hash_one(0)
 }

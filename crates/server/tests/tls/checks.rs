@@ -1,4 +1,4 @@
-//! What scanners look for, asked by OpenSSL: versions, suites, renegotiation, resumption, staples, encrypted keys.
+//! What scanners look for, asked by OpenSSL: versions, suites, renegotiation, resumption, encrypted keys.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::common::BINARY;
 use crate::support::{Speech, can_make_certificates, certificate, openssl, serve, site};
 
 /// What `openssl s_client` says, and whether it was content.
-fn s_client(server: &Server, arguments: &[&str], input: &str) -> (bool, String) {
+pub(crate) fn s_client(server: &Server, arguments: &[&str], input: &str) -> (bool, String) {
     let mut child = Command::new("openssl")
         .args(["s_client", "-servername", "a.test", "-connect"])
         .arg(server.address().to_string())

@@ -19,7 +19,7 @@ use crate::support::Speech;
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) answered: AtomicUsize,
-    /// Refused by GOAWAY or REFUSED_STREAM: not processed, and asked for again.
+    /// Refused by GOAWAY or `REFUSED_STREAM`: not processed, and asked for again.
     pub(crate) refused: AtomicUsize,
     pub(crate) connections: AtomicUsize,
 }

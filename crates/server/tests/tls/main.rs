@@ -11,5 +11,6 @@ mod ends;
 mod goaway;
 mod proxied;
 mod serving;
+mod staples;
 mod support;
 mod under_load;
