@@ -19,7 +19,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 use sekisho_config::{Config, Resolver, Server, ServerId};
 use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
-use sekisho_route::TlsFacts;
+use sekisho_route::{Offered, TlsFacts};
 
 use crate::site::{OpenError, Site};
 use acme::ALPN_ACME;
@@ -95,6 +95,28 @@ fn secured_servers(config: &Config) -> Vec<Option<&Server>> {
 /// Who is asked for the addresses of names that a server needs.
 fn resolver_of<'a>(config: &'a Config, server: &Server) -> &'a Arc<Resolver> {
     &config.http.locations[server.root.0 as usize].settings.resolver
+}
+
+/// What is known of a handshake beside its keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hello {
+    /// The client's name for us.
+    pub(crate) server_name: String,
+    /// What the client has offered.
+    pub(crate) offered: Option<Box<Offered>>,
+    /// The session's number in our hello, in hexadecimal digits.
+    pub(crate) session_id: String,
+}
+
+impl Hello {
+    /// That of facts which are found out anew.
+    pub(crate) fn of(facts: &TlsFacts) -> Self {
+        Self {
+            server_name: facts.server_name.clone(),
+            offered: facts.offered.clone(),
+            session_id: facts.session_id.clone(),
+        }
+    }
 }
 
 /// A server's TLS, ready to be used.
@@ -183,8 +205,8 @@ impl Chooser {
 }
 
 impl ServerTls {
-    /// What a handshake came to.
-    pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, server_name: String) -> TlsFacts {
+    /// What a handshake came to, or comes to where early data is there before its end.
+    pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, hello: Hello) -> TlsFacts {
         let alpn = match keys.alpn_protocol() {
             Some(b"h2") => ALPN_HTTP2,
             Some(b"http/1.1") => "http/1.1",
@@ -194,6 +216,8 @@ impl ServerTls {
         };
         let cipher = keys.negotiated_cipher_suite().map_or("", |suite| cipher_name(suite.suite()));
         let group = keys.negotiated_key_exchange_group().map(SupportedKxGroup::name);
+        let is_resumed = keys.handshake_kind() == Some(HandshakeKind::Resumed);
+        let is_tls13 = keys.protocol_version() == Some(ProtocolVersion::TLSv1_3);
         let client = self.client.as_ref().and_then(|check| check.judge(keys.peer_certificates()));
         TlsFacts {
             protocol: match keys.protocol_version() {
@@ -203,8 +227,12 @@ impl ServerTls {
             },
             cipher,
             curve: group.and_then(curve_name).unwrap_or_default(),
-            server_name,
-            is_resumed: keys.handshake_kind() == Some(HandshakeKind::Resumed),
+            server_name: hello.server_name,
+            is_resumed,
+            is_early: keys.is_handshaking(),
+            // In TLS 1.3 what is echoed there says nothing.
+            session_id: if is_tls13 { String::new() } else { hello.session_id },
+            offered: hello.offered.filter(|_| !is_resumed),
             alpn,
             judged_under: self.serial,
             client,

@@ -234,13 +234,8 @@ pub(super) const ROWS: &[Row] = &[
         HTTP_SERVER,
         "on|off",
         "off",
-        "TLS 1.3 early data: only `off` is supported",
-        |_, d, _| {
-            if d.flag()? {
-                return Err(d.not_built(d.arg(0)));
-            }
-            Ok(())
-        },
+        "Takes requests that come with the first bytes of a resumed TLS 1.3 session; such a session is resumed once",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).early_data, d.flag()),
     ),
     active(
         "ssl_stapling",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// What a server says about TLS. Files are named, not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a directive of its own")]
 pub struct Tls {
     /// `ssl_certificate`, in the order of the file.
     pub certificates: Vec<PathBuf>,
@@ -46,6 +47,8 @@ pub struct Tls {
     pub rejects: bool,
     /// `ssl_buffer_size`: how much plaintext a record may hold.
     pub record_bytes: usize,
+    /// `ssl_early_data`
+    pub early_data: bool,
     /// `ssl_stapling…`
     pub stapling: Stapling,
 }
@@ -109,6 +112,7 @@ impl Default for Tls {
             crl: None,
             rejects: false,
             record_bytes: 0,
+            early_data: false,
             stapling: Stapling::default(),
         }
     }

@@ -18,6 +18,10 @@ pub struct Certificate {
     pub issuer: String,
     /// The same.
     pub subject: String,
+    /// Issuer and subject as OpenSSL's `X509_NAME_oneline` writes them.
+    pub issuer_legacy: String,
+    /// The same.
+    pub subject_legacy: String,
     /// When it is valid, in seconds since 1970.
     pub from: i64,
     /// Until when.
@@ -81,6 +85,8 @@ impl Certificate {
             serial,
             issuer,
             subject,
+            issuer_legacy: legacy_name(issuer_der).unwrap_or_default(),
+            subject_legacy: legacy_name(subject_der).unwrap_or_default(),
             from,
             to,
             serial_bytes: value.to_vec(),
@@ -209,6 +215,30 @@ fn name(mut parts: Reader<'_>) -> Option<String> {
     Some(shown.join(","))
 }
 
+/// `/C=…/O=…/CN=…`: the first part first; what is not ASCII as `\\xHH`.
+fn legacy_name(der: &[u8]) -> Option<String> {
+    let mut parts = Reader(der).expect(SEQUENCE)?;
+    let mut shown = String::new();
+    while !parts.0.is_empty() {
+        let mut set = parts.expect(SET)?;
+        while !set.0.is_empty() {
+            let mut pair = set.expect(SEQUENCE)?;
+            let kind = attribute(pair.expect(OID)?.0);
+            let (_, value) = pair.next()?;
+            shown.push('/');
+            shown.push_str(&kind);
+            shown.push('=');
+            for byte in value {
+                match byte {
+                    0x20..0x7f => shown.push(char::from(*byte)),
+                    _ => _ = write!(shown, "\\x{byte:02X}"),
+                }
+            }
+        }
+    }
+    Some(shown)
+}
+
 /// The short name of an attribute, or its number.
 fn attribute(oid: &[u8]) -> String {
     let known = match oid {
@@ -299,6 +329,8 @@ mod tests {
         assert_eq!(shown.serial, "0F00A1");
         assert_eq!(shown.subject, "OU=R,O=Acme\\, Inc.,C=DE");
         assert_eq!(shown.issuer, shown.subject);
+        assert_eq!(shown.subject_legacy, "/C=DE/O=Acme, Inc./OU=R");
+        assert_eq!(shown.issuer_legacy, shown.subject_legacy);
         assert_eq!(date(shown.from), "Nov 16 06:35:29 2026 GMT");
         assert_eq!(date(shown.to), "Nov 13 06:35:29 2036 GMT");
         assert_eq!(fingerprint(&der), "7d7098fdb5bfdc7d606eee6f3791fb4cb31a1b18");

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
-};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, InconsistentKeys, ServerConfig, SignatureAlgorithm};
@@ -22,6 +20,10 @@ use super::staple::Staple;
 use super::{InUse, ServerTls, TlsProblem, encrypted_key, ocsp, tickets};
 use crate::clock::unix_time;
 
+/// For so many sessions there is room with `ssl_early_data`, at least.
+const EARLY_SESSIONS: usize = 20_480;
+/// How much may come before the handshake is over, as with nginx.
+const EARLY_BYTES_MAX: u32 = 16 << 10;
 /// A record's own bytes, which rustls counts with what it holds.
 const RECORD_OVERHEAD: usize = 5;
 
@@ -75,11 +77,17 @@ pub(super) fn server(
     // Sessions and tickets belong to one server block with its settings: what was agreed on with one is never
     // resumed with another (S4).
     let identity = identity(server);
-    config.session_storage = match tls.sessions_max {
+    let most = if tls.early_data { tls.sessions_max.max(EARLY_SESSIONS) } else { tls.sessions_max };
+    config.session_storage = match most {
         0 => Arc::new(NoServerSessionStorage {}),
-        most => tickets::sessions(&identity, || ServerSessionMemoryCache::new(most)),
+        most => tickets::sessions(&identity, most, tls.session_timeout),
     };
-    if tls.tickets {
+    if tls.early_data {
+        // What is resumed with early data must be known here and be used up by it: no ticket that says all by
+        // itself, which could be used twice (RFC 8446 §8.1). Answers may leave before the handshake is over.
+        config.max_early_data_size = EARLY_BYTES_MAX;
+        config.send_half_rtt_data = true;
+    } else if tls.tickets {
         config.ticketer = tickets::ticketer(&identity, tls)?;
     } else if tls.sessions_max == 0 {
         config.send_tls13_tickets = 0;
@@ -91,7 +99,7 @@ pub(super) fn server(
 fn identity(server: &Server) -> String {
     let tls = &server.tls;
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?} {}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {} {} {:?}",
         server.names.first(),
         tls.certificates,
         tls.verify,
@@ -99,6 +107,8 @@ fn identity(server: &Server) -> String {
         tls.trusted_certificate,
         tls.crl,
         tls.sessions_max,
+        tls.early_data,
+        tls.session_timeout,
     )
 }
 

@@ -12,13 +12,13 @@ use std::task::{Poll, ready};
 use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 use sekisho_http::ProxyHeader;
-use sekisho_route::TlsFacts;
+use sekisho_route::{Offered, TlsFacts};
 
-use records::{Records, Taken, Waiting, complete_records, encode, seal};
+use records::{Records, Taken, Waiting, complete_records, encode, seal, session_id};
 
 use super::{Capabilities, Ready, Secured, Socket, Transport};
 use crate::session::Token;
-use crate::tls::{Chooser, ServerTls};
+use crate::tls::{Chooser, Hello, ServerTls};
 
 /// Where rustls takes plaintext.
 type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
@@ -73,8 +73,8 @@ pub struct TlsStream {
     output: Waiting,
     /// How much plaintext stands in the output whose sender has not been told that it left.
     encrypted: usize,
-    /// The client's name for us, until the handshake is over.
-    server_name: String,
+    /// What was said in the clear, until the handshake is over.
+    hello: Hello,
     facts: Option<Arc<TlsFacts>>,
     has_peer_closed: bool,
     has_sent_close: bool,
@@ -97,7 +97,7 @@ impl TlsStream {
             plain: Waiting::default(),
             output: Waiting::default(),
             encrypted: 0,
-            server_name: String::new(),
+            hello: Hello::default(),
             facts: None,
             has_peer_closed: false,
             has_sent_close: false,
@@ -122,6 +122,7 @@ impl TlsStream {
             self.take_hello()?;
         }
         let mut count = self.take_plain(into);
+        let mut is_early = false;
         while self.plain.is_empty() && (count < into.len() || self.facts.is_none()) {
             let State::Keys(keys, _) = &mut self.state else { break };
             let records = Records {
@@ -131,6 +132,11 @@ impl TlsStream {
             };
             match records.take_one(keys, &mut into[count..]) {
                 Ok(Taken::Plain(taken)) => count += taken,
+                Ok(Taken::Early(taken)) => {
+                    count += taken;
+                    is_early = true;
+                    break;
+                }
                 Ok(Taken::Other) => {}
                 Ok(Taken::Nothing) => break,
                 Ok(Taken::Close) => {
@@ -143,7 +149,7 @@ impl TlsStream {
                 }
             }
         }
-        self.note_keys();
+        self.note_keys(is_early);
         Ok(count)
     }
 
@@ -175,8 +181,14 @@ impl TlsStream {
             match acceptor.accept() {
                 Ok(Some(accepted)) => {
                     let hello = accepted.client_hello();
-                    hello.server_name().unwrap_or_default().clone_into(&mut self.server_name);
-                    let chosen = chooser.choose(&self.server_name);
+                    let groups = hello.named_groups().unwrap_or_default();
+                    let name = hello.server_name().unwrap_or_default();
+                    name.clone_into(&mut self.hello.server_name);
+                    self.hello.offered = Some(Box::new(Offered {
+                        ciphers: hello.cipher_suites().iter().map(|it| u16::from(*it)).collect(),
+                        groups: groups.iter().map(|it| u16::from(*it)).collect(),
+                    }));
+                    let chosen = chooser.choose(&self.hello.server_name);
                     self.state = State::Failed;
                     let Some(server) = chosen else {
                         // As OpenSSL words it for nginx: the name is not known.
@@ -201,13 +213,22 @@ impl TlsStream {
         Ok(())
     }
 
-    /// The handshake may be over: then what it came to is known.
-    fn note_keys(&mut self) {
-        if self.facts.is_none()
-            && let State::Keys(keys, server) = &self.state
-            && !keys.is_handshaking()
-        {
-            self.facts = Some(Arc::new(server.facts(keys, std::mem::take(&mut self.server_name))));
+    /// The handshake may be over, or early data be there: then what it came to is known.
+    fn note_keys(&mut self, is_early: bool) {
+        if self.facts.as_ref().is_some_and(|facts| !facts.is_early) {
+            return;
+        }
+        let State::Keys(keys, server) = &self.state else { return };
+        if self.facts.is_none() && self.hello.session_id.is_empty() {
+            self.hello.session_id = session_id(self.output.left()).unwrap_or_default();
+        }
+        let is_over = !keys.is_handshaking();
+        if is_over || (is_early && self.facts.is_none()) {
+            let hello = match &self.facts {
+                Some(facts) => Hello::of(facts),
+                None => std::mem::take(&mut self.hello),
+            };
+            self.facts = Some(Arc::new(server.facts(keys, hello)));
         }
     }
 
@@ -296,7 +317,7 @@ impl TlsStream {
                 output: &mut self.output,
             };
             match records.take_one(keys, &mut [])? {
-                Taken::Plain(_) | Taken::Other => {}
+                Taken::Plain(_) | Taken::Early(_) | Taken::Other => {}
                 // It has closed its side; ours is open.
                 Taken::Close => self.has_peer_closed = true,
                 Taken::Nothing => break,
@@ -462,7 +483,7 @@ impl Transport for TlsStream {
         if let State::Keys(keys, _) = &self.state
             && let Some(server) = chooser.choose(&facts.server_name)
         {
-            self.facts = Some(Arc::new(server.facts(keys, facts.server_name.clone())));
+            self.facts = Some(Arc::new(server.facts(keys, Hello::of(facts))));
         }
     }
 
