@@ -60,8 +60,8 @@ impl Link {
     }
 
     /// Whether more may be put into the output before it leaves.
-    pub(crate) fn has_room(&self) -> bool {
-        self.buffers.as_ref().is_none_or(|buffers| buffers.has_room())
+    pub(crate) fn has_room(&self, is_blocked: bool) -> bool {
+        self.buffers.as_ref().is_none_or(|buffers| buffers.has_room(is_blocked))
     }
 
     /// What decisions and variables want to know of the connection.
