@@ -11,6 +11,9 @@ const RETRY_MAX: Duration = Duration::from_hours(6);
 /// No longer is waited in one go: clocks are set, and authorities change their minds.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_hours(6);
 
+/// How soon after a renewal an authority's suggestion counts again.
+const SUGGESTION_PAUSE_SECS: i64 = 3600;
+
 /// How often a responder is asked anew, at most and at least.
 const REFRESH_MIN: Duration = Duration::from_secs(5);
 const REFRESH_MAX: Duration = Duration::from_hours(1);
@@ -33,6 +36,15 @@ pub(super) fn renew_at(from: i64, to: i64) -> i64 {
 pub(super) fn within(start: i64, end: i64, chance: u64) -> i64 {
     let length = end.saturating_sub(start).max(0) as u64;
     start.saturating_add((chance % (length + 1)) as i64)
+}
+
+/// When to renew where an authority suggests a moment: then, but after a renewal not again within an hour for its
+/// suggestion alone. One that always wants another certificate at once would never be left alone.
+pub(super) fn suggested(moment: i64, by_dates: i64, renewed: Option<i64>) -> i64 {
+    match renewed {
+        Some(at) => moment.max(at.saturating_add(SUGGESTION_PAUSE_SECS).min(by_dates)),
+        None => moment,
+    }
 }
 
 /// How long until the next attempt after so many failures: twice as long each time, a fifth of it by chance, so
@@ -75,6 +87,20 @@ mod tests {
             assert!((100..=110).contains(&within(100, 110, chance)), "{chance}");
         }
         assert_eq!(within(100, 90, 7), 100);
+    }
+
+    #[test]
+    fn a_suggestion_counts_once_in_an_hour() {
+        for (moment, by_dates, renewed, expected) in [
+            (5, 90_000, None, 5),
+            (5, 90_000, Some(100), 3700),
+            // Its dates count all the same.
+            (5, 2000, Some(100), 2000),
+            (50_000, 90_000, Some(100), 50_000),
+            (95_000, 90_000, Some(100), 95_000),
+        ] {
+            assert_eq!(suggested(moment, by_dates, renewed), expected, "{moment} {renewed:?}");
+        }
     }
 
     #[test]
