@@ -6,6 +6,7 @@ pub mod certificate;
 mod client;
 mod der;
 mod encrypted_key;
+pub(crate) mod hello;
 mod load;
 pub mod ocsp;
 mod staple;

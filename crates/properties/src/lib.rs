@@ -40,6 +40,7 @@ pub mod request_head;
 pub mod resolver;
 pub mod ring;
 pub mod site;
+pub mod tls_hello;
 pub mod upstream_cgi;
 pub mod upstream_events;
 pub mod upstream_http1;
@@ -56,7 +57,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 31] = [
+pub const ALL: [Property; 32] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -88,4 +89,5 @@ pub const ALL: [Property; 31] = [
     Property { name: "cache_entry", check: cache_entry::check },
     Property { name: "resolver", check: resolver::check },
     Property { name: "proxy_header", check: proxy_header::check },
+    Property { name: "tls_hello", check: tls_hello::check },
 ];

@@ -153,4 +153,5 @@ replays! {
     a_cache_entry_is_whole_or_none "cache_entry",
     a_name_server_answers_what_was_asked "resolver",
     a_balancer_names_one_client "proxy_header",
+    a_hello_is_the_same_however_cut "tls_hello", // V32
 }

@@ -9,15 +9,16 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 use sekisho_http::ProxyHeader;
-use sekisho_route::{Offered, TlsFacts};
+use sekisho_route::TlsFacts;
 
 use records::{Records, Taken, Waiting, complete_records, encode, seal, session_id};
 
 use super::{Capabilities, Ready, Secured, Socket, Transport};
 use crate::session::Token;
+use crate::tls::hello::{Peek, peek};
 use crate::tls::{Chooser, Hello, ServerTls};
 
 /// Where rustls takes plaintext.
@@ -157,60 +158,42 @@ impl TlsStream {
     fn take_hello(&mut self) -> io::Result<()> {
         let State::Hello(chooser, seen) = &mut self.state else { return Ok(()) };
         let input = self.input.left();
-        let Some(first) = input.first() else { return Ok(()) };
-        if *first != HANDSHAKE_RECORD && *first < 0x80 {
-            self.state = State::Clear;
-            std::mem::swap(&mut self.plain, &mut self.input);
-            return Ok(());
-        }
         // Looked at only with a further record, so that who stalls holds nothing but what it has sent.
         let records = complete_records(input);
-        if records == *seen {
+        let is_handshake = input.first().is_some_and(|first| *first == HANDSHAKE_RECORD);
+        if records == *seen && (is_handshake || input.is_empty()) {
             return Ok(());
         }
         *seen = records;
         if records > HELLO_RECORDS_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut acceptor = Acceptor::default();
-        let mut left = input;
-        while !left.is_empty() {
-            if acceptor.read_tls(&mut left)? == 0 {
-                return Err(io::ErrorKind::InvalidData.into());
+        match peek(input) {
+            Peek::More => Ok(()),
+            Peek::Clear => {
+                self.state = State::Clear;
+                std::mem::swap(&mut self.plain, &mut self.input);
+                Ok(())
             }
-            match acceptor.accept() {
-                Ok(Some(accepted)) => {
-                    let hello = accepted.client_hello();
-                    let groups = hello.named_groups().unwrap_or_default();
-                    let name = hello.server_name().unwrap_or_default();
-                    name.clone_into(&mut self.hello.server_name);
-                    self.hello.offered = Some(Box::new(Offered {
-                        ciphers: hello.cipher_suites().iter().map(|it| u16::from(*it)).collect(),
-                        groups: groups.iter().map(|it| u16::from(*it)).collect(),
-                    }));
-                    let chosen = chooser.choose(&self.hello.server_name);
-                    self.state = State::Failed;
-                    let Some(server) = chosen else {
-                        // As OpenSSL words it for nginx: the name is not known.
-                        self.send_last(&[21, 3, 3, 0, 2, 2, 112]);
-                        let rejected = "handshake rejected";
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, rejected));
-                    };
-                    let keys = UnbufferedServerConnection::new(Arc::clone(&server.config));
-                    self.state = State::Keys(keys.map_err(failed)?, server);
-                    return Ok(());
-                }
-                Ok(None) => {}
-                Err((error, mut alert)) => {
-                    let mut bytes = Vec::new();
-                    let _ = alert.write_all(&mut bytes);
-                    self.state = State::Failed;
-                    self.send_last(&bytes);
-                    return Err(failed(error));
-                }
+            Peek::Hello(name, offered) => {
+                let chosen = chooser.choose(&name);
+                (self.hello.server_name, self.hello.offered) = (name, Some(offered));
+                self.state = State::Failed;
+                let Some(server) = chosen else {
+                    // As OpenSSL words it for nginx: the name is not known.
+                    self.send_last(&[21, 3, 3, 0, 2, 2, 112]);
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "handshake rejected"));
+                };
+                let keys = UnbufferedServerConnection::new(Arc::clone(&server.config));
+                self.state = State::Keys(keys.map_err(failed)?, server);
+                Ok(())
+            }
+            Peek::Odd(alert, error) => {
+                self.state = State::Failed;
+                self.send_last(&alert);
+                Err(failed(error))
             }
         }
-        Ok(())
     }
 
     /// The handshake may be over, or early data be there: then what it came to is known.
