@@ -48,10 +48,13 @@ http {{
     keepalive_requests 1000000;
     keepalive_timeout 1h; client_header_timeout 1h; send_timeout 1h; cgi_read_timeout 1h; cgi_timeout 1h;
     root {dir}/root;
+    upstream behind {{ server 127.0.0.1:{backend}; keepalive 8; keepalive_timeout 1h; }}
+    proxy_connect_timeout 1h; proxy_read_timeout 1h; proxy_send_timeout 1h;
     server {{
         listen 127.0.0.1:{port};
         access_log off;
         location /cgi-bin/ {{ cgi on; }}
+        location /proxied/ {{ proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ""; }}
     }}
     server {{ listen 127.0.0.1:{logged}; access_log {dir}/access.log combined buffer=2m flush=1h; }}
 }}
@@ -121,6 +124,7 @@ def count_all(binary, names):
     with tempfile.TemporaryDirectory(prefix="sekisho-budget-") as folder:
         folder = pathlib.Path(folder)
         make_files(folder / "root")
+        Site.compile("backend", folder / "backend")
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             runs = {name: pool.submit(run_at_last, binary.resolve(), folder, name) for name in names}
             return {name: run.result() for name, run in runs.items()}
@@ -152,8 +156,9 @@ def run(binary, folder, name):
     number, drive = PATHS[name]
     folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     (folder / "root").symlink_to(folder.parent / "root")
-    port, logged = free_port(), free_port()
-    (folder / "conf").write_text(CONFIG.format(dir=folder, port=port, logged=logged))
+    port, logged, backend_port = free_port(), free_port(), free_port()
+    (folder / "conf").write_text(CONFIG.format(dir=folder, port=port, logged=logged, backend=backend_port))
+    backend = subprocess.Popen([folder.parent / "backend", str(backend_port), "1024"])
     out = folder / "callgrind"
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", str(binary),
                "-p", str(folder), "-c", str(folder / "conf")]
@@ -172,8 +177,9 @@ def run(binary, folder, name):
         log = folder / "error.log"
         raise RuntimeError(f"{name}: {error}\n{log.read_text()[-500:] if log.exists() else ''}") from error
     finally:
-        server.kill()
-        server.wait()
+        for process in (server, backend):
+            process.kill()
+            process.wait()
 
 
 def dump(server, out, number):
@@ -306,6 +312,7 @@ PATHS = {
     "range (206)": (500, kept_alive(differing("/small.html", "Range: bytes=100-199\r\n"), 206)),
     "100 KiB file": (200, kept_alive(differing("/medium.bin"))),
     "new connection": (300, new_connections),
+    "proxied": (300, kept_alive(differing("/proxied/"))),
     "CGI program": (50, kept_alive(lambda _: head("/cgi-bin/hello.cgi"))),
     "native echo": (300, native),
 }

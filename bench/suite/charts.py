@@ -13,6 +13,7 @@ HEADING = 64
 NAME_WIDTH = 58
 # Several times as long as the others: they stand in the tables, where they hide nothing.
 SLOW = {"apache", "caddy"}
+EDGE = ["tls", "handshake", "bulk", "h2", "h2many", "h2traffic", "proxy", "proxybig", "fcgi"]
 SLOW_WORDS = "Apache and Caddy are in the tables."
 MARKS = {"sekisho": "circle", "nginx": "square", "h2o": "diamond", "lighttpd": "up", "floor": "down"}
 
@@ -28,7 +29,7 @@ class Panel:
 def write(found, folder):
     """Draws what was measured; what was not is not drawn."""
     makers = {
-        "requests.svg": requests, "latency.svg": latency, "connections.svg": connections,
+        "requests.svg": requests, "edge.svg": edge, "latency.svg": latency, "connections.svg": connections,
         "sizes.svg": sizes, "memory.svg": memory, "many.svg": many,
     }
     for name, make in makers.items():
@@ -40,11 +41,18 @@ def write(found, folder):
 
 def requests(found):
     """CPU of each server for one request, scenario by scenario."""
-    names = ["small", "index", "missing", "close", "medium", "large", "listing", "put", "cgi"]
+    names = ["traffic", "small", "index", "missing", "close", "medium", "large", "put", "cgi"]
     panels = [panel for name in names if (panel := _panel(found, name))]
     return _bars(panels, "What a request costs",
                  "Server CPU for one request on one core, and × of nginx; less is better. CGI: a second, more "
                  "is better. Apache, Caddy: in the tables.", columns=3)
+
+
+def edge(found):
+    """The same for what faces the internet, and what stands behind."""
+    panels = [panel for name in EDGE if (panel := _panel(found, name))]
+    return _bars(panels, "TLS, HTTP/2 and proxying",
+                 "Server CPU for one request on one core, and × of nginx; less is better. FastCGI: without PHP's own.", columns=3)
 
 
 def latency(found):

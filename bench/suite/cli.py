@@ -6,6 +6,7 @@
     bench/run --redraw                     tables and charts again from the last results
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import shutil
@@ -20,6 +21,7 @@ from .site import Site
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 OUT = PROJECT / "docs" / "benchmarks"
+CONGESTION = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 QUICK = {"rounds": 1, "seconds": 1}
 
 
@@ -30,7 +32,7 @@ def main():
         found = results.Results.load(out / "results.json")
         found.about["remark"] = options.remark or found.about.get("remark")
     else:
-        missing = [tool for tool in ["wrk", "curl", "cc", "taskset"] if not shutil.which(tool)]
+        missing = [tool for tool in ["wrk", "h2load", "openssl", "curl", "cc", "taskset"] if not shutil.which(tool)]
         if missing:
             print(f"needed and not installed: {', '.join(missing)}", file=sys.stderr)
             return 1
@@ -77,7 +79,7 @@ def measure(options):
     # Servers are on the first CPU, we and what we start on the last one.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="sekisho-bench-") as base:
+    with cubic(), tempfile.TemporaryDirectory(prefix="sekisho-bench-") as base:
         os.chmod(base, 0o777)
         site = Site(base)
         found = servers.find(names, binary.resolve(), site, say)
@@ -86,6 +88,21 @@ def measure(options):
     measured.about["took_s"] = round(time.monotonic() - begun)
     say(f"measured in {measured.about['took_s']} s")
     return measured
+
+
+@contextlib.contextmanager
+def cubic():
+    """BBR paces by timers even on loopback: every server gets cubic while this runs, where that is allowed."""
+    before = CONGESTION.read_text()
+    try:
+        CONGESTION.write_text("cubic")
+    except OSError as error:
+        say(f"congestion control stays {before.strip()}: {error}")
+    try:
+        yield
+    finally:
+        if CONGESTION.read_text() != before:
+            CONGESTION.write_text(before)
 
 
 def build():

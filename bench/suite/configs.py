@@ -1,5 +1,5 @@
 """The configuration of each server: one text for each, with what the others have as well. Every server
-keeps files open where it can, writes no access log, and never ends a connection by count."""
+keeps files open where it can, writes an access log only where the scenario says so, and never ends a connection by count."""
 from .site import PARTS
 
 
@@ -9,13 +9,14 @@ user root;
 cgi_allow_root on;
 worker_processes {plan.workers};
 pid {plan.base}/sekisho.pid;
-events {{ worker_connections 15000; }}
+events {{ worker_connections 19500; }}
 http {{
-    access_log off;
+    access_log {_log(plan, "sekisho")};
     client_max_body_size 1g;
     keepalive_requests 100000000;
     keepalive_timeout 300s;
-    {_nginx_servers(plan, f'''
+    {_upstreams(plan)}
+    {_nginx_servers(plan, "http2 on; ", f'''
         location /listing/ {{ autoindex on; }}
         location /upload/ {{ dav_methods PUT DELETE; }}
         location /cgi-bin/ {{ cgi on; }}''')}
@@ -34,10 +35,10 @@ user root;
 pid {plan.base}/nginx.pid;
 error_log {plan.base}/nginx.err crit;
 worker_rlimit_nofile 20000;
-events {{ worker_connections 15000; }}
+events {{ worker_connections 19500; }}
 http {{
     include /etc/nginx/mime.types;
-    access_log off;
+    access_log {_log(plan, "nginx")};
     sendfile on;
     tcp_nopush on;
     keepalive_requests 100000000;
@@ -47,7 +48,8 @@ http {{
     server_names_hash_max_size 8192;
     server_names_hash_bucket_size 128;
 {temporary}
-    {_nginx_servers(plan, f'''
+    {_upstreams(plan)}
+    {_nginx_servers(plan, "", f'''
         location /listing/ {{ autoindex on; }}
         location /upload/ {{ dav_methods PUT DELETE; }}
         location /cgi-bin/ {{
@@ -59,9 +61,48 @@ http {{
 """
 
 
-def _nginx_servers(plan, locations):
-    """One server, or as many as `plan` has: in the language that nginx and Sekisho share."""
-    listen = f"listen 127.0.0.1:{plan.port} backlog=4096;"
+def _log(plan, name):
+    return f"{plan.base}/{name}.access" if plan.has_log else "off"
+
+
+def _upstreams(plan):
+    """The backends, where the scenario has them."""
+    if not plan.backends:
+        return ""
+    backends = plan.backends
+    return f"""upstream small {{ server 127.0.0.1:{backends.small}; keepalive 64; }}
+    upstream big {{ server 127.0.0.1:{backends.big}; keepalive 64; }}
+    upstream php {{ server unix:{backends.php}; keepalive 4; }}"""
+
+
+KEPT = 'proxy_http_version 1.1; proxy_set_header Connection "";'
+
+
+def _nginx_servers(plan, http2, locations):
+    """One server, or as many as `plan` has: in the language that nginx and Sekisho share. nginx 1.22 has no `http2 on`."""
+    word = "" if not plan.certificate else " ssl" if http2 else " ssl http2"
+    listen = f"listen 127.0.0.1:{plan.port}{word} backlog=4096;"
+    if plan.certificate:
+        listen += (f" {http2}ssl_certificate {plan.certificate.chain}; ssl_certificate_key {plan.certificate.key};"
+                   " ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:bench:10m;")
+    if plan.backends:
+        locations = f"""
+        location / {{ proxy_pass http://small; {KEPT} }}
+        location /big {{ proxy_pass http://big; {KEPT} }}
+        location /socket {{
+            proxy_pass http://127.0.0.1:{plan.backends.sockets};
+            proxy_http_version 1.1;
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection "upgrade";
+            proxy_read_timeout 300s;
+        }}
+        location ~ [.]php$ {{
+            fastcgi_pass php;
+            fastcgi_keep_conn on;
+            fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+            fastcgi_param REQUEST_METHOD $request_method;
+            fastcgi_param QUERY_STRING $query_string;
+        }}"""
     if not plan.vhosts:
         return f"server {{\n        {listen}\n        root {plan.root};{locations}\n    }}"
     parts = "".join(f"\n        location /part-{number}/ {{ }}" for number in range(PARTS))
@@ -81,8 +122,24 @@ def lighttpd(plan):
     vhosts = "".join(
         f'$HTTP["host"] == "{vhost(number)}" {{ server.document-root = "{plan.root}" }}\n'
         for number in range(plan.vhosts or 0))
+    modules, more = ["dirlisting", "cgi", "webdav", "staticfile"], ""
+    if plan.has_log:
+        modules.append("accesslog")
+        more += f'accesslog.filename = "{plan.base}/lighttpd.access"\n'
+    if plan.certificate:
+        modules.append("openssl")
+        more += f'ssl.engine = "enable"\nssl.pemfile = "{plan.certificate.both}"\n'
+    if plan.backends:
+        modules += ["proxy", "fastcgi"]
+        to = lambda port: f'proxy.server = ( "" => (( "host" => "127.0.0.1", "port" => {port} )) )'  # noqa: E731
+        more += f"""$HTTP["url"] =~ "^/big" {{ {to(plan.backends.big)} }}
+else $HTTP["url"] =~ "[.]php$" {{
+    fastcgi.server = ( ".php" => (( "socket" => "{plan.backends.php}", "broken-scriptfilename" => "enable" )) )
+}}
+else {{ {to(plan.backends.small)} }}
+"""
     return f"""
-server.modules = ( "mod_dirlisting", "mod_cgi", "mod_webdav", "mod_staticfile" )
+server.modules = ( {", ".join(f'"mod_{name}"' for name in modules)} )
 server.document-root = "{plan.root}"
 server.port = {plan.port}
 server.bind = "127.0.0.1"
@@ -97,7 +154,7 @@ mimetype.assign = ( ".html" => "text/html", ".txt" => "text/plain", "" => "appli
 cgi.assign = ( ".cgi" => "" )
 $HTTP["url"] =~ "^/listing/" {{ dir-listing.activate = "enable" }}
 $HTTP["url"] =~ "^/upload/" {{ webdav.activate = "enable" }}
-{vhosts}"""
+{more}{vhosts}"""
 
 
 def apache(plan):
@@ -170,6 +227,14 @@ def h2o(plan):
             for number in range(PARTS))
         hosts = "".join(
             f"  \"{vhost(number)}:{plan.port}\":\n    paths:\n{paths}" for number in range(plan.vhosts))
+    elif plan.backends:
+        hosts = f"""  default:
+    paths:
+      /big:
+        proxy.reverse.url: http://127.0.0.1:{plan.backends.big}/
+      /:
+        proxy.reverse.url: http://127.0.0.1:{plan.backends.small}/
+"""
     else:
         hosts = f"""  default:
     paths:
@@ -179,15 +244,49 @@ def h2o(plan):
       /:
         file.dir: {plan.root}
 """
+    tls = f"""
+  ssl:
+    certificate-file: {plan.certificate.chain}
+    key-file: {plan.certificate.key}
+    minimum-version: TLSv1.2""" if plan.certificate else ""
+    log = f"\naccess-log: {plan.base}/h2o.access" if plan.has_log else ""
     return f"""
 num-threads: {plan.workers}
 max-connections: 15000
 http1-request-timeout: 300
+http2-idle-timeout: 300
+proxy.timeout.keepalive: 300000{log}
 listen:
   host: 127.0.0.1
-  port: {plan.port}
+  port: {plan.port}{tls}
 user: root
 hosts:
 {hosts}"""
 
 
+
+
+def haproxy(plan):
+    return f"""
+global
+    nbthread 1
+    maxconn 9100
+defaults
+    mode http
+    timeout client 300s
+    timeout server 300s
+    timeout connect 5s
+    http-reuse always
+frontend front
+    bind 127.0.0.1:{plan.port} backlog 4096
+    use_backend big if {{ path_beg /big }}
+    use_backend sockets if {{ path_beg /socket }}
+    default_backend small
+backend small
+    server one 127.0.0.1:{plan.backends.small}
+backend big
+    server one 127.0.0.1:{plan.backends.big}
+backend sockets
+    timeout tunnel 300s
+    server one 127.0.0.1:{plan.backends.sockets}
+"""

@@ -2,13 +2,16 @@
 at, where it grows with something. Scenarios without points are measured once in a round."""
 import dataclasses
 import os
+import socket
 import subprocess
 import time
 
-from . import load
+from . import backends, load
 from .site import SIZES, VHOSTS, Site
 
 IDLE_CONNECTIONS = 10_000
+# As many as fit into 20,000 descriptors.
+TUNNELS = 9_000
 RATE = 10_000
 CONFIG_RUNS = 3
 
@@ -38,6 +41,75 @@ def requests(path, **options):
         with server.start() as running:
             return load.wrk(running, path, seconds, **options)
     return measure
+
+
+def traffic(server, site, seconds, _point):
+    """A thousand pages, no two heads alike, the access log on."""
+    with server.start(has_log=True) as running:
+        return load.wrk(running, "/", seconds, options=["-s", load.traffic_script(site)], may_fail=True)
+
+
+def tls(path, **options):
+    """Requests over HTTP/1.1 and TLS 1.3."""
+    def measure(server, site, seconds, _point):
+        with server.start(certificate=backends.certificate(site)) as running:
+            return load.wrk(running, path, seconds, scheme="https", **options)
+    return measure
+
+
+def bulk(server, site, seconds, _point):
+    with server.start(certificate=backends.certificate(site)) as running:
+        return load.curl(running, Site.sized(SIZES["100 MB"]), seconds, ["-k", "--http1.1"], scheme="https")
+
+
+def http2(paths, connections, streams, has_log=False):
+    """Requests over HTTP/2 and TLS."""
+    def measure(server, site, seconds, _point):
+        with server.start(certificate=backends.certificate(site), has_log=has_log) as running:
+            return load.h2load(running, paths, seconds, connections, streams, site)
+    return measure
+
+
+def proxied(path, connections):
+    """Requests that go on to a backend over kept connections."""
+    def measure(server, site, seconds, _point):
+        with backends.running(site) as behind, server.start(backends=behind) as running:
+            return load.wrk(running, path, seconds, connections=connections)
+    return measure
+
+
+def tunnels(server, site, _seconds, _point):
+    """Memory of WebSockets through the proxy that wait. Each takes two descriptors of the proxy."""
+    request = (b"GET /socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+               b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+    def open_one(port):
+        connection = socket.create_connection(("127.0.0.1", port), 20)
+        connection.sendall(request)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            some = connection.recv(4096)
+            if not some:
+                raise RuntimeError(f"closed after {head[:60]!r}")
+            head += some
+        if b" 101 " not in head:
+            raise RuntimeError(f"answered {head[:60]!r}")
+        return connection
+    with backends.running(site) as behind, server.start(backends=behind) as running:
+        with open_one(running.port):
+            pass  # What is allocated once is no part of a tunnel.
+        before = running.memory_bytes()
+        opened = [open_one(running.port) for _ in range(TUNNELS)]
+        time.sleep(1)
+        grown = running.memory_bytes() - before
+        cpu_before = running.cpu_seconds()
+        time.sleep(2)
+        used = running.cpu_seconds() - cpu_before
+        for connection in opened:
+            connection.close()
+    return {"bytes_each": grown / TUNNELS, "cpu_percent": used / 2 * 100, "errors": 0}
+
+
+PAGES_IN_TURN = [f"/pages/page-{number * 617 % 1000:04d}.html?v={number}" for number in range(5000)]
 
 
 def large(server, _site, seconds, _point):
@@ -135,6 +207,7 @@ def config(server, _site, _seconds, _point):
 
 
 ALL = [
+    Scenario("traffic", "1,000 pages, varied heads, access log", "traffic", traffic),
     Scenario("small", "small file (1 KiB), kept alive", "static", requests("/small.html"), has_floor=True),
     Scenario("index", "index of a folder", "static", requests("/")),
     Scenario("missing", "missing file (404)", "static", requests("/no-such-file", may_fail=True)),
@@ -146,6 +219,17 @@ ALL = [
     Scenario("put", "PUT of 100 MB", "upload", put),
     Scenario("cgi", "CGI program", "cgi", cgi, figure="rate", is_rate=True, has_floor=True),
     Scenario("idle", "10,000 idle connections", "idle", idle, figure="bytes_each", rounds=1),
+    Scenario("tls", "small file over TLS 1.3", "tls", tls("/small.html")),
+    Scenario("handshake", "new TLS connection for each request", "tls",
+             tls("/small.html", connections=16, options=["-H", "Connection: close"])),
+    Scenario("bulk", "100 MB over TLS", "tls", bulk),
+    Scenario("h2", "HTTP/2, 16 connections of 16 streams", "tls", http2(["/small.html"], 16, 16)),
+    Scenario("h2many", "HTTP/2, 1 connection of 100 streams", "tls", http2(["/small.html"], 1, 100)),
+    Scenario("h2traffic", "HTTP/2, 1,000 pages, access log", "tls", http2(PAGES_IN_TURN, 16, 16, has_log=True)),
+    Scenario("proxy", "1 KB from a backend", "proxy", proxied("/x", 64)),
+    Scenario("proxybig", "1 MB from a backend", "proxy", proxied("/big", 16)),
+    Scenario("fcgi", "php-fpm over FastCGI", "php", proxied("/hello.php", 8)),
+    Scenario("tunnels", f"{TUNNELS:,} idle WebSockets through the proxy", "tunnel", tunnels, figure="bytes_each", rounds=1),
     Scenario("latency", f"latency at {RATE:,} requests a second", "static", latency, figure="p99_us",
              has_floor=True),
     Scenario("connections", "open connections, all in use", "growth", connections,

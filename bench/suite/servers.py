@@ -25,6 +25,10 @@ class Plan:
     port: int
     workers: int = 1
     vhosts: int = 0
+    has_log: bool = False
+    # A `backends.Certificate` for TLS, `backends.Backends` to proxy to.
+    certificate: object = None
+    backends: object = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,24 +48,25 @@ class Kind:
 
 
 STATIC = {"static", "growth"}
+EDGE = {"traffic", "tls", "proxy"}
 KINDS = [
-    Kind("sekisho", "", frozenset(STATIC | {"listing", "cgi", "upload", "idle", "vhosts", "workers"}),
+    Kind("sekisho", "", frozenset(STATIC | EDGE | {"listing", "cgi", "upload", "idle", "vhosts", "workers", "php", "tunnel"}),
          configs.sekisho, lambda program, file: [program, "-c", file],
          lambda program, file: [program, "-t", "-q", "-c", file]),
     Kind("floor", "floor", frozenset({"floor"}), None, None),
     Kind("nginx", "nginx",
-         frozenset(STATIC | {"listing", "cgi", "upload", "idle", "vhosts", "workers"}),
+         frozenset(STATIC | EDGE | {"listing", "cgi", "upload", "idle", "vhosts", "workers", "php", "tunnel"}),
          configs.nginx, lambda program, file: [program, "-c", file, "-e", "/dev/null"],
          lambda program, file: [program, "-t", "-q", "-c", file, "-e", "/dev/null"],
          package="nginx-extras"),
-    Kind("h2o", "h2o", frozenset(STATIC | {"listing", "idle", "vhosts", "workers"}),
+    Kind("h2o", "h2o", frozenset(STATIC | EDGE | {"listing", "idle", "vhosts", "workers"}),
          configs.h2o, lambda program, file: [program, "-c", file],
          lambda program, file: [program, "-t", "-c", file], package="h2o"),
     Kind("lighttpd", "lighttpd",
-         frozenset(STATIC | {"listing", "cgi", "upload", "idle", "vhosts"}),
+         frozenset(STATIC | EDGE | {"listing", "cgi", "upload", "idle", "vhosts", "php"}),
          configs.lighttpd, lambda program, file: [program, "-D", "-f", file],
          lambda program, file: [program, "-tt", "-f", file],
-         package="lighttpd lighttpd-mod-webdav"),
+         package="lighttpd lighttpd-mod-webdav lighttpd-mod-openssl"),
     Kind("apache", "apache2", frozenset({"static", "listing", "cgi", "upload"}),
          configs.apache, lambda program, file: [program, "-D", "FOREGROUND", "-f", file],
          package="apache2"),
@@ -71,6 +76,8 @@ KINDS = [
          environment=lambda base: {"HOME": base, "XDG_DATA_HOME": base, "XDG_CONFIG_HOME": base,
                                    "GOMAXPROCS": "1"},
          package="caddy"),
+    Kind("haproxy", "haproxy", frozenset({"proxy", "tunnel"}), configs.haproxy,
+         lambda program, file: [program, "-f", file], package="haproxy"),
 ]
 
 
@@ -115,21 +122,21 @@ class Installed:
         lines = (run.stdout + run.stderr).strip().splitlines()
         return lines[0] if lines else ""
 
-    def write_config(self, workers=1, vhosts=0):
+    def write_config(self, **choices):
         """Its configuration in a file; with the port that stands in it."""
         port = free_port()
-        plan = Plan(self.site.base, self.site.root, port, workers, vhosts)
+        plan = Plan(self.site.base, self.site.root, port, **choices)
         path = self.site.base / f"{self.name}.conf"
         path.write_text(self.kind.config(plan))
         return str(path), port
 
-    def start(self, workers=1, vhosts=0):
+    def start(self, workers=1, **choices):
         """Starts it; it serves when this returns."""
         cpus = ",".join(str(cpu) for cpu in range(workers))
         if self.name == "floor":
             port = free_port()
             return Running(self, [self.program, str(port)], port, cpus, [])
-        path, port = self.write_config(workers, vhosts)
+        path, port = self.write_config(workers=workers, **choices)
         helpers = [self._fcgiwrap()] if self.name == "nginx" and shutil.which("fcgiwrap") else []
         return Running(self, self.kind.command(self.program, path), port, cpus, helpers)
 
@@ -164,11 +171,9 @@ class Running:
         while time.monotonic() < end:
             if self.processes[-1].poll() is not None:
                 raise RuntimeError(f"{self.name} ended: {self.complaints.read_text()[-300:].strip()}")
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 0.2).close()
+            if listens(self.port):
                 return
-            except OSError:
-                time.sleep(0.001)
+            time.sleep(0.001)
         raise RuntimeError(f"{self.name} does not listen")
 
     def cpu_seconds(self):
@@ -198,6 +203,15 @@ class Running:
 
     def __exit__(self, *_):
         self.stop()
+
+
+def listens(port):
+    """Whether a connection is taken there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 0.2).close()
+        return True
+    except OSError:
+        return False
 
 
 def free_port():

@@ -9,6 +9,8 @@ NATIVE = pathlib.Path(__file__).parent / "native"
 PARTS = 10
 VHOSTS = 1000
 LISTING_ENTRIES = 1000
+# The pages of `traffic`: from 200 bytes to 40 KB, most of them small.
+PAGES = 1000
 # The sizes of `files grow`, by the name of their file.
 SIZES = {
     "0 B": 0, "1 KB": 1 << 10, "10 KB": 10 << 10, "100 KB": 100 << 10,
@@ -23,7 +25,7 @@ class Site:
         self.base = pathlib.Path(base)
         self.root = self.base / "root"
         self.cgi = self.root / "cgi-bin"
-        for folder in [self.cgi, self.root / "listing", self.root / "upload", self.root / "size"]:
+        for folder in [self.cgi, self.root / "listing", self.root / "upload", self.root / "size", self.root / "pages"]:
             folder.mkdir(parents=True)
         (self.root / "index.html").write_text("<h1>hello</h1>\n")
         (self.root / "small.html").write_bytes(b"x" * 1024)
@@ -38,8 +40,11 @@ class Site:
             shutil.copy(self.root / "small.html", part)
         for number in range(LISTING_ENTRIES):
             (self.root / "listing" / f"file-{number:04d}.txt").write_text(str(number))
+        for number in range(PAGES):
+            size = int(200 * 200 ** (number * 0.618 % 1))
+            (self.root / "pages" / f"page-{number:04d}.html").write_bytes(b"p" * size)
         self.programs = {}
-        for name in ["floor", "load", "spawn"]:
+        for name in ["floor", "load", "spawn", "backend"]:
             self.programs[name] = str(self.compile(name, self.base / name))
         self.compile("hello", self.cgi / "hello.cgi", "-static")
         # Servers that give up root must still get at it.

@@ -8,7 +8,7 @@ use crate::source::{self, Source, is_name_byte};
 use crate::{Complaints, licence, lock, read, shape};
 
 /// The rooms behind the wall, by the names of their folders.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "lifecycle",
     "http",
     "http1",
@@ -19,6 +19,7 @@ const PURE: [&str; 11] = [
     "route",
     "gateway",
     "upstream",
+    "filter",
     "webdav",
 ];
 /// A room that drives the shell and must not reach out by itself: what happens in it follows from a seed.

@@ -10,6 +10,7 @@ mod compression;
 mod endpoint;
 mod file_ops;
 mod files;
+mod filters;
 mod forward;
 mod gateway;
 mod heads;
@@ -260,6 +261,9 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Rates and places", limits::ROWS),
     ("Response heads", heads::ROWS),
     ("Compression", compression::ROWS),
+    ("Requests within a request", filters::SUBREQUESTS),
+    ("Filters of bodies", filters::BODIES),
+    ("Cookies that tell clients apart", filters::USERID),
     ("Connections, bodies and deadlines", manners::ROWS),
     ("TLS", tls::ROWS),
     ("Automatic certificates", acme::ROWS),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use sekisho_http::Status;
 
 use crate::model::{
-    Access, AddressRule, Bound, ConnectionLimit, Level as Severity, Limits, Links, PasswordRule,
-    RateLimit, Referers, Settings, Signature, Template, UserFile,
+    Access, AddressRule, AuthRequest, Bound, ConnectionLimit, Level as Severity, Limits, Links,
+    PasswordRule, RateLimit, Referers, Settings, Signature, Template, UserFile,
 };
 
 /// Access, links and limits before they are put together. Lists that a level says itself take the place of
@@ -86,7 +86,7 @@ impl Guards {
     }
 
     /// Puts everything together.
-    pub fn finish(&mut self, settings: &mut Settings) {
+    pub fn finish(&mut self, settings: &mut Settings, auth_request: Option<AuthRequest>) {
         let own = std::mem::take(&mut self.own);
         if !own.rules.is_empty() {
             self.rules = own.rules.into();
@@ -100,18 +100,20 @@ impl Guards {
         if !own.connections.is_empty() {
             self.connections = own.connections.into();
         }
-        share(&mut settings.access, self.access());
+        share(&mut settings.access, self.access(auth_request));
         settings.links = self.links().map(Arc::new);
         share(&mut settings.limits, self.limits());
     }
 
-    fn access(&self) -> Option<Access> {
+    fn access(&self, auth_request: Option<AuthRequest>) -> Option<Access> {
         let realm = self.realm.as_ref().zip(self.user_file.as_ref());
         let password = realm
             .map(|(realm, file)| PasswordRule { realm: Arc::clone(realm), file: Arc::clone(file) });
-        (!self.rules.is_empty() || password.is_some()).then(|| Access {
+        let is_any = !self.rules.is_empty() || password.is_some() || auth_request.is_some();
+        is_any.then(|| Access {
             rules: Arc::clone(&self.rules),
             password,
+            auth_request: auth_request.map(Arc::new),
             is_any_enough: self.is_any_enough,
             delay: self.auth_delay,
         })

@@ -126,6 +126,36 @@ const ROWS: &[(&str, &str, Rule)] = &[
     ("gzip_disable", "x", I),
     ("gzip_vary", "off", I),
     ("gzip_static", "on", I),
+    ("gunzip", "on", I),
+    ("add_before_body", "/x", I),
+    ("add_after_body", "/x", I),
+    ("addition_types", "a/b", I),
+    ("sub_filter", "x y", I),
+    ("sub_filter_once", "off", I),
+    ("sub_filter_types", "a/b", I),
+    ("sub_filter_last_modified", "on", I),
+    ("ssi", "on", I),
+    ("ssi_types", "a/b", I),
+    ("ssi_silent_errors", "on", I),
+    ("ssi_value_length", "7", I),
+    ("ssi_last_modified", "on", I),
+    ("slice", "7", I),
+    ("random_index", "on", I),
+    ("userid", "on", I),
+    ("userid_name", "x", I),
+    ("userid_domain", "x", I),
+    ("userid_path", "/x", I),
+    ("userid_expires", "7s", I),
+    ("userid_flags", "secure", I),
+    ("userid_mark", "x", I),
+    ("userid_p3p", "x", I),
+    ("userid_service", "7", I),
+    ("auth_request", "/x", I),
+    ("auth_request_set", "$x y", I),
+    ("mirror", "/x", I),
+    ("mirror_request_body", "off", I),
+    ("log_subrequest", "on", I),
+    ("subrequest_output_buffer_size", "7", I),
     ("access_log", "off", I),
     // Ours, and modules of others: as nginx would.
     ("allow_methods", "GET", I),
@@ -185,17 +215,7 @@ const ROWS: &[(&str, &str, Rule)] = &[
 ];
 
 /// Families that are checked where they are built.
-const OTHERS: &[&str] = &[
-    "proxy_",
-    "fastcgi_",
-    "uwsgi_",
-    "scgi_",
-    "grpc_",
-    "memcached_",
-    "ssl_",
-    "auth_request",
-    "mirror",
-];
+const OTHERS: &[&str] = &["proxy_", "fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_", "ssl_"];
 
 /// What another directive of the family needs to show in the settings at all.
 fn companions(name: &str) -> &'static str {
@@ -208,6 +228,12 @@ fn companions(name: &str) -> &'static str {
         "auth_basic" => "auth_basic_user_file y;",
         "auth_basic_user_file" => "auth_basic y;",
         "source_charset" => "charset b;",
+        "addition_types" => "add_after_body /y;",
+        "auth_request_set" => "auth_request /y;",
+        "mirror_request_body" => "mirror /y;",
+        "sub_filter_once" | "sub_filter_types" | "sub_filter_last_modified" => "sub_filter x z;",
+        name if name.starts_with("ssi_") => "ssi on;",
+        name if name.starts_with("userid_") => "userid on;",
         "secure_link" => "secure_link_md5 y;",
         "secure_link_md5" => "secure_link y;",
         "limit_req_status" | "limit_req_log_level" | "limit_req_dry_run" => "limit_req zone=rate;",

@@ -14,6 +14,7 @@ use blank::blank_settings;
 
 use crate::charset::CharsetMap;
 use crate::directive::{Context, Row};
+use crate::filters::FilterParts;
 use crate::guards::Guards;
 use crate::listen::ListenLine;
 use crate::model::{
@@ -449,6 +450,8 @@ pub struct Level {
     pub cgi: CgiParts,
     /// What holds for access, links and limits.
     pub guards: Guards,
+    /// What holds for filters and requests within requests.
+    pub filters: FilterParts,
     /// What holds for uploads and changes.
     pub file_ops: FileOpParts,
     /// How clients behind proxies are told apart.
@@ -502,6 +505,7 @@ impl Level {
                 rest: Cgi::default(),
             },
             guards: Guards::blank(),
+            filters: FilterParts::default(),
             file_ops: FileOpParts::default(),
             real_ip: RealIp {
                 from: Arc::default(),
@@ -542,6 +546,7 @@ impl Level {
             source_charset: self.source_charset.clone(),
             cgi: CgiParts { is_pass_own: false, ..self.cgi.clone() },
             guards: self.guards.handed_down(),
+            filters: self.filters.handed_down(),
             file_ops: self.file_ops.clone(),
             real_ip: self.real_ip.clone(),
             tls: Arc::clone(&self.tls),
@@ -605,7 +610,8 @@ impl Level {
         };
         settings.open_file_cache = self.cache.put_together();
         settings.cgi = self.cgi.put_together();
-        self.guards.finish(settings);
+        self.filters.finish(settings);
+        self.guards.finish(settings, self.filters.auth_request());
         settings.file_ops = self.file_ops.put_together();
         settings.pass = self.pass.clone().map(|(family, to)| {
             let location = match &self.matches {

@@ -19,6 +19,7 @@ pub mod value;
 mod charset;
 mod cipher;
 mod expression;
+mod filters;
 mod guards;
 #[cfg(test)]
 mod inheritance;

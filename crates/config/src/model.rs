@@ -10,6 +10,7 @@ mod compression;
 mod endpoint;
 mod expires;
 mod file_ops;
+mod filters;
 mod heads;
 mod listing;
 mod logs;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use sekisho_http::{Method, Status};
 
 use crate::expression::Expression;
+use crate::template::Names;
 
 pub use access::{
     Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
@@ -49,6 +51,10 @@ pub use expires::Expires;
 pub use file_ops::{
     Conflict, DeleteDirectories, ExtMethods, FileOps, Methods, Origins, Permissions, Sync,
     UnfinishedMax,
+};
+pub use filters::{
+    Addition, AuthRequest, Filters, MediaTypes, Mirrors, Ssi, Substitutions, UserId, UserIdExpires,
+    UserIdMode,
 };
 pub use heads::{HeadLimits, Http2, KeepaliveDisable};
 pub use listing::{Archives, Listing, ListingFormat};
@@ -152,6 +158,8 @@ pub struct Http {
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.
     pub caches: Vec<CachePath>,
+    /// The names that the configuration gives a meaning, for values that are not known before (`ssi`).
+    pub names: Names,
 }
 
 /// An index into [`Http::servers`].
@@ -394,6 +402,14 @@ pub struct Settings {
     pub server_tokens: ServerTokens,
     /// `gzip`, `brotli`, `zstd` and their companions.
     pub compression: Arc<Compression>,
+    /// `gunzip`, `sub_filter`, `ssi` and the like; `None` where there are none.
+    pub filters: Option<Arc<Filters>>,
+    /// `mirror`; `None` where there are none.
+    pub mirrors: Option<Arc<Mirrors>>,
+    /// `subrequest_output_buffer_size`
+    pub subrequest_bytes_max: usize,
+    /// `random_index`
+    pub random_index: bool,
 
     // Manners.
     /// `client_max_body_size`; `None` for 0 (no limit).
@@ -452,7 +468,9 @@ pub struct Settings {
     pub log_not_found: bool,
     /// `open_log_file_cache`; `None` for off.
     pub log_file_cache: Option<LogFileCache>,
-    /// `log_subrequest` and friends are accepted and ignored.
+    /// `log_subrequest`
+    pub log_subrequest: bool,
+    /// `reset_timedout_connection`
     pub reset_timedout_connection: bool,
 }
 

@@ -85,6 +85,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     http.zones = scope.zones;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
+    http.names = scope.names;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
         // There is nobody to keep anything for.
@@ -640,7 +641,7 @@ fn collect_own(nodes: &[Node], names: &mut Names) {
         match &*node.name.text {
             b"location" | b"server_name" | b"if" => node.args.iter().for_each(add),
             b"rewrite" => node.args.first().into_iter().for_each(add),
-            b"set" => {
+            b"set" | b"auth_request_set" => {
                 if let Some(name) = node.args.first().and_then(assigned_name) {
                     let next = AssignedId(names.assigned.len() as u32);
                     names.assigned.entry(name).or_insert(next);

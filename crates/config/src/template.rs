@@ -167,6 +167,8 @@ const KNOWN: &[(&str, Variable)] = {
         ("connections_writing", V::Connections(C::Writing)),
         ("content_length", V::ContentLength),
         ("content_type", V::ContentType),
+        ("date_gmt", V::DateGmt),
+        ("date_local", V::DateLocal),
         ("document_root", V::DocumentRoot),
         ("document_uri", V::DocumentUri),
         ("gzip_ratio", V::GzipRatio),
@@ -213,6 +215,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("server_name", V::ServerName),
         ("server_port", V::ServerPort),
         ("server_protocol", V::ServerProtocol),
+        ("slice_range", V::SliceRange),
         ("status", V::Status),
         ("ssl_alpn_protocol", V::Tls(T::Alpn)),
         ("ssl_cipher", V::Tls(T::Cipher)),
@@ -239,6 +242,8 @@ const KNOWN: &[(&str, Variable)] = {
         ("ssl_session_reused", V::Tls(T::SessionReused)),
         ("time_iso8601", V::TimeIso8601),
         ("time_local", V::TimeLocal),
+        ("uid_got", V::UidGot),
+        ("uid_set", V::UidSet),
         ("uri", V::Uri),
         ("fastcgi_path_info", V::Upstream(U::FastCgiPathInfo)),
         ("fastcgi_script_name", V::Upstream(U::FastCgiScriptName)),
@@ -258,16 +263,8 @@ const KNOWN: &[(&str, Variable)] = {
 };
 
 /// Variables that nginx has and we do not.
-const NOT_BUILT: &[&str] = &[
-    "ancient_browser",
-    "date_gmt",
-    "date_local",
-    "limit_rate",
-    "memcached_key",
-    "modern_browser",
-    "msie",
-    "slice_range",
-];
+const NOT_BUILT: &[&str] =
+    &["ancient_browser", "limit_rate", "memcached_key", "modern_browser", "msie"];
 const NOT_BUILT_PREFIXES: &[&str] = &[
     "geoip_",
     "jwt_",

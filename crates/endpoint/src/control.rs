@@ -224,6 +224,29 @@ pub struct Request {
     /// How long until then.
     #[prost(uint64, tag = "14")]
     pub upstream_deadline_millis: u64,
+    /// HTTP: the requests within it that run, outer ones before those within them.
+    #[prost(message, repeated, tag = "15")]
+    pub subrequests: Vec<Subrequest>,
+}
+
+/// A request within a request.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Subrequest {
+    /// What it asks for.
+    #[prost(string, tag = "1")]
+    pub path: String,
+    /// Who works on it.
+    #[prost(string, tag = "2")]
+    pub handler: String,
+    /// How long ago it began.
+    #[prost(uint64, tag = "3")]
+    pub age_millis: u64,
+    /// The status of its answer, once that has begun; zero before.
+    #[prost(uint32, tag = "4")]
+    pub status: u32,
+    /// In how many requests it stands, from 1.
+    #[prost(uint32, tag = "5")]
+    pub depth: u32,
 }
 
 /// What came of an order for one session.

@@ -263,6 +263,25 @@ impl BodyFile {
         Ok(Self { file: Some(file), bytes: 0, temporary, name })
     }
 
+    /// How long it is.
+    pub const fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether there is nothing in it.
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Reads from a place: to be called where it may take its time.
+    pub fn read_at(&self, at: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut bytes = vec![0; bytes_max];
+        let count = file.read_at(&mut bytes, at)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
     /// Its name, where it has one.
     pub const fn name(&self) -> Option<&Arc<Path>> {
         self.name.as_ref()

@@ -26,6 +26,8 @@ pub struct Role {
     pub coding: Option<Coding>,
     /// Whether `If-Range` holds, where that does not follow from the file.
     pub if_range: Option<bool>,
+    /// Whether its bytes are changed on their way: then there are no ranges of them.
+    pub is_filtered: bool,
 }
 
 /// Answers with a file.
@@ -44,6 +46,7 @@ pub fn reply(
     // Where texts are recoded, a range is one of the recoded text: only what is in memory has it at hand.
     let has_ranges =
         settings.recode.as_ref().is_none_or(|to| to.keeps_length && file.content().is_some());
+    let has_ranges = has_ranges && !role.is_filtered;
     let ranges_max = if has_ranges { settings.max_ranges.unwrap_or(RANGES_MAX) } else { 0 };
     let ranges_max = ranges_max.min(RANGES_MAX);
     if let Some(status) = role.fixed {

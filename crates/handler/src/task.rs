@@ -11,6 +11,7 @@ use std::time::Duration;
 use sekisho_http::{Fields, Status};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::RouteState;
 use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
@@ -64,6 +65,21 @@ pub struct UpstreamView {
     pub age: Duration,
     /// Until when something must happen.
     pub deadline: Option<Deadline>,
+}
+
+/// A request within a request, for those who look on.
+#[derive(Clone, Debug)]
+pub struct SubrequestView {
+    /// What it asks for.
+    pub path: String,
+    /// Who works on it.
+    pub handler: &'static str,
+    /// How long it has run.
+    pub age: Duration,
+    /// Its status, once its answer has begun.
+    pub status: Option<u16>,
+    /// In how many others it stands, from 1.
+    pub depth: u8,
 }
 
 /// How body bytes get from the socket to where they belong.
@@ -146,6 +162,16 @@ pub trait Task: std::fmt::Debug {
     /// The server that is asked at present, where one is.
     fn upstream_view(&self, _now: Moment) -> Option<UpstreamView> {
         None
+    }
+
+    /// The requests within this one that run at present.
+    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
+        let _ = (views, now);
+    }
+
+    /// What it has found out for the decision that is made again; called once, after [`Progress::Again`].
+    fn conclude(&mut self, route_state: &mut RouteState) {
+        let _ = route_state;
     }
 
     /// The request's body, where it has gathered it.

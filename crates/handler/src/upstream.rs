@@ -132,28 +132,27 @@ pub fn start(
         (None, true) => Body::Stream(call.body_bytes.map_or(Length::Unknown, Length::Known)),
         (None, false) => Body::None,
     };
-    let changes = Rc::new(Changes::new(&source, &pass));
+    let changes = Changes::new(&source, forward).map(Rc::new);
     let stage = if has_body && !is_streamed {
-        Stage::Gathering(RequestBody::of(settings, call.body_bytes))
+        Stage::Gathering(Box::new(RequestBody::of(settings, call.body_bytes)))
     } else {
         Stage::Ready
     };
     let resolving = group.names.is_some().then_some((key, now));
-    let bind = forward.bind.as_ref().and_then(|template| {
-        let text = String::from_utf8(source.value(template)).ok()?;
-        let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
-        address.or_else(|_| text.parse()).ok()
-    });
+    let bind = forward.bind.as_ref().and_then(|template| source.address(template));
     let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
     let is_steadfast = forward.ignore_client_abort;
-    let view = cache::View {
-        pass: Arc::clone(&pass),
-        changes: Rc::clone(&changes),
-        error_pages: Arc::clone(&settings.error_pages),
-        status: route_state.status,
-        is_head: route_state.method == sekisho_http::Method::Head,
-    };
-    let own_context = Rc::clone(&context);
+    let cached = question.map(|question| {
+        let view = cache::View {
+            pass: Arc::clone(&pass),
+            origin: plan.origin.clone(),
+            changes: changes.clone(),
+            error_pages: Arc::clone(&settings.error_pages),
+            status: route_state.status,
+            is_head: route_state.method == sekisho_http::Method::Head,
+        };
+        (question, Rc::clone(&context), view)
+    });
     let task = UpstreamTask::new(task::Parts {
         bind,
         manner,
@@ -176,8 +175,10 @@ pub fn start(
         has_body_ended: !call.has_body,
         keeping: None,
     });
-    Ok(match question {
-        Some(question) => Box::new(cache::CachedTask::new(question, own_context, view, task)),
+    Ok(match cached {
+        Some((question, context, view)) => {
+            Box::new(cache::CachedTask::new(question, context, view, task))
+        }
         None if is_steadfast => Box::new(alone::Steadfast::new(task)),
         None => Box::new(task),
     })

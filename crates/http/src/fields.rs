@@ -27,8 +27,8 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
 
 /// Puts the fields of a request that are for the upstream as well into `out`: none that is about the
 /// connection to the client, whether by its name or by a `Connection` field (U3). Neither `Host` nor
-/// `Content-Length`, which are said anew.
-pub fn push_end_to_end(head: &Head, out: &mut Fields) {
+/// `Content-Length`, which are said anew, and none for which something else is said.
+pub fn push_end_to_end(head: &Head, out: &mut Fields, is_replaced: impl Fn(&[u8]) -> bool) {
     let has_connection = head.known(Known::Connection).is_some();
     for (name, value) in head.fields() {
         let is_said_anew =
@@ -39,7 +39,7 @@ pub fn push_end_to_end(head: &Head, out: &mut Fields) {
                 .any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
         };
         let is_ours = is_hop_by_hop(name) || (has_connection && is_nominated());
-        if !is_said_anew && !is_ours {
+        if !is_said_anew && !is_ours && !is_replaced(name) {
             out.push(name, value);
         }
     }
@@ -108,6 +108,16 @@ impl Fields {
         let value = self.lines.len().saturating_sub(before) as u32;
         self.lines.extend_from_slice(LINE_END);
         self.lengths.push(Lengths { name: name.len() as u32, value });
+    }
+
+    /// Adds a pair whose value `write` appends, unless it appends nothing.
+    pub fn push_unless_empty(&mut self, name: impl AsRef<[u8]>, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.lines.len();
+        self.push_with(name, write);
+        if self.lengths.last().is_some_and(|added| added.value == 0) {
+            self.lengths.pop();
+            self.lines.truncate(before);
+        }
     }
 
     /// Adds a pair whose value is a number.
@@ -250,6 +260,7 @@ mod tests {
             ("Connection", "close, X-Hop"),
             ("x-hop", "1"),
             ("X-End", "2"),
+            ("X-Replaced", "3"),
             ("Keep-Alive", "5"),
             ("TE", "trailers"),
             ("Upgrade", "websocket"),
@@ -261,8 +272,16 @@ mod tests {
             head.push(name.as_bytes(), value.as_bytes());
         }
         let mut out = Fields::default();
-        push_end_to_end(&head, &mut out);
+        push_end_to_end(&head, &mut out, |name| name == b"X-Replaced");
         assert_eq!(out, [("X-End", "2"), ("Accept", "*/*")].into_iter().collect());
+    }
+
+    #[test]
+    fn a_value_that_comes_to_nothing_adds_no_pair() {
+        let mut pairs: Fields = [("A", "1")].into_iter().collect();
+        pairs.push_unless_empty("b", |_| {});
+        pairs.push_unless_empty("c", |out| out.extend_from_slice(b"2"));
+        assert_eq!(pairs, [("A", "1"), ("c", "2")].into_iter().collect());
     }
 
     #[test]

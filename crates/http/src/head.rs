@@ -172,7 +172,7 @@ struct Field {
 }
 
 /// A request head. Cleared and filled again for each request, so its storage is allocated once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Head {
     bytes: Vec<u8>,
     method: Method,

@@ -253,3 +253,55 @@ const fn hex_value(digit: u8) -> u8 {
         _ => (digit | 0x20) - b'a' + 10,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunked(input: &[u8]) -> Result<Decoded, Cause> {
+        Decoder::Chunked(Chunked::new()).advance(input, u64::MAX)
+    }
+
+    /// H13: the bounds are these, to the byte.
+    #[test]
+    fn extensions_and_trailers_are_bounded_to_the_byte() {
+        assert_eq!((EXTENSION_BYTES_MAX, TRAILER_BYTES_MAX), (4096, 8192));
+        let extended = |bytes: usize| format!("0;{}\r\n\r\n", "e".repeat(bytes - 1));
+        let trailing = |bytes: usize| format!("0\r\nt:{}\r\n\r\n", "v".repeat(bytes - 2));
+        assert_eq!(chunked(extended(4096).as_bytes()).map(|it| it.state), Ok(Progress::End));
+        assert_eq!(chunked(extended(4097).as_bytes()), Err(Cause::ChunkExtensionsTooLong));
+        assert_eq!(chunked(extended(5000).as_bytes()), Err(Cause::ChunkExtensionsTooLong));
+        assert_eq!(chunked(trailing(8192).as_bytes()).map(|it| it.state), Ok(Progress::End));
+        assert_eq!(chunked(trailing(8193).as_bytes()), Err(Cause::TrailersTooLong));
+        assert_eq!(chunked(trailing(9000).as_bytes()), Err(Cause::TrailersTooLong));
+    }
+
+    /// A body that may grow no further says so only when there is more of it.
+    #[test]
+    fn a_body_beyond_its_limit_is_seen_when_more_comes() {
+        let mut length = Decoder::Length(5);
+        assert_eq!(length.advance(b"ab", 2).map(|it| it.state), Ok(Progress::More));
+        assert_eq!(length.advance(b"", 0).map(|it| it.state), Ok(Progress::More));
+        assert_eq!(length.advance(b"c", 0).map(|it| it.state), Ok(Progress::Over));
+    }
+
+    /// The caller gets the trailer section apart, once, where it asks for it, and nowhere else.
+    #[test]
+    fn decoding_stops_before_the_trailers_where_that_is_asked_for() {
+        let input = b"3\r\nabc\r\n0\r\nT: v\r\nU: w\r\n\r\n";
+        let stops = |mut decoder: Decoder| {
+            let (mut at, mut stops) = (0, Vec::new());
+            loop {
+                let step = decoder.advance(&input[at..], u64::MAX).expect("it is well formed");
+                at += step.taken;
+                if step.state == Progress::End {
+                    return (stops, at);
+                }
+                stops.push((at, decoder.is_in_trailers()));
+            }
+        };
+        let all = input.len();
+        assert_eq!(stops(Decoder::Chunked(Chunked::new())), (vec![(6, false)], all));
+        assert_eq!(stops(Decoder::chunked_with_trailers()), (vec![(6, false), (11, true)], all));
+    }
+}

@@ -1,10 +1,13 @@
 //! One request's way from its head to its answer: the router decides, the handler of the action that was
 //! decided on gives a reply, or starts a task, or has the decision wait.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::StatusForm;
+use sekisho_config::{LocationId, StatusForm};
+use sekisho_handler::limits::ConnectionPermit;
 use sekisho_handler::listing::Listed;
 use sekisho_handler::password::PasswordQuery;
 use sekisho_handler::wait::{Delay, PasswordTask};
@@ -14,7 +17,7 @@ use sekisho_handler::{
 use sekisho_http::{Fields, Method, Refusal, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
 use sekisho_route::{
-    Action, Census, ConnectionFacts, Handover, Request, RouteState, Wait, if_range_replaced,
+    Action, Census, ConnectionFacts, Handover, Request, RouteState, Table, Wait, if_range_replaced,
     media_type,
 };
 
@@ -25,9 +28,13 @@ use crate::observe::{Asked, Fact};
 use crate::request_log::{Trouble, write_entries};
 use crate::route_view::RouteView;
 use crate::site;
+use crate::subrequest::RequestTree;
+use crate::subrequest::auth::AuthTask;
+use crate::subrequest::mirror::{self, MirroredTask};
+use crate::subrequest::random_file::RandomFileTask;
 use crate::user_agent;
 use crate::work::WorkerContext;
-use crate::worker::BoundSite;
+use crate::worker::{BoundSite, Worker};
 
 /// What is to be answered.
 #[derive(Debug)]
@@ -56,7 +63,7 @@ impl RouteInput {
     }
 
     /// The same, seen from before the decision had to wait.
-    fn seen(&self, waited: Waited) -> Waited {
+    pub(crate) fn seen(&self, waited: Waited) -> Waited {
         match self {
             Self::Request => Waited { is_request: true, has_failed: false },
             Self::Failed(_) => Waited { is_request: false, has_failed: true },
@@ -67,16 +74,78 @@ impl RouteInput {
 }
 
 /// What the router said.
-struct Decided {
-    action: Action<Rc<OpenFile>>,
+pub(crate) struct Decided {
+    pub(crate) action: Action<Rc<OpenFile>>,
     /// Why the first look at a file came to nothing.
-    looked: Option<rustix::io::Errno>,
+    pub(crate) looked: Option<rustix::io::Errno>,
     /// What a password waits for.
-    question: Option<PasswordQuery>,
+    pub(crate) question: Option<PasswordQuery>,
+}
+
+/// What the router is asked with.
+pub(crate) struct Deciding<'a> {
+    pub(crate) worker: &'a Rc<Worker>,
+    pub(crate) bound_site: &'a Rc<BoundSite>,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) route: &'a mut RouteState,
+    pub(crate) failed_path: &'a mut Vec<u8>,
+    pub(crate) permits: &'a mut Vec<ConnectionPermit>,
+    pub(crate) client: Option<SocketAddr>,
+    pub(crate) now: Moment,
+}
+
+impl Deciding<'_> {
+    /// Asks the router about this.
+    pub(crate) fn decide(self, input: &RouteInput) -> Decided {
+        self.ask(|table, request, route, view| match input {
+            RouteInput::Request => table.decide(request, route, view),
+            RouteInput::Again => table.resume(request, route, view),
+            RouteInput::Refused(Refusal { status, .. }) | RouteInput::Failed(status) => {
+                table.decide_error(*status, request, route, view)
+            }
+            RouteInput::Instead(how, target) => {
+                table.redirect_internally(*how, target, request, route, view)
+            }
+        })
+    }
+
+    /// Asks the router, with the view of files that it needs.
+    pub(crate) fn ask(
+        self,
+        ask: impl FnOnce(
+            &Table,
+            &Request<'_>,
+            &mut RouteState,
+            &mut RouteView<'_>,
+        ) -> Action<Rc<OpenFile>>,
+    ) -> Decided {
+        let Self { worker, bound_site, request, route, failed_path, permits, client, now } = self;
+        let mut files = worker.files.borrow_mut();
+        failed_path.clear();
+        let mut view = RouteView {
+            view: View { cache: &mut files, now, wall_secs: request.wall.unix_secs },
+            errno: None,
+            path: failed_path,
+            worker,
+            bound_site,
+            request,
+            permits,
+            question: None,
+            client,
+        };
+        let action = ask(bound_site.site.table(), request, route, &mut view);
+        let (looked, question) = (view.errno, view.question.take());
+        if !files.is_empty() {
+            worker.sweep_files_later();
+        }
+        drop(files);
+        write_entries(worker, bound_site, request, route, now);
+        Decided { action, looked, question }
+    }
 }
 
 /// What the handler of an action has made of it.
-enum Started {
+pub(crate) enum Started {
     /// The answer is there; and how long the file is that it is about.
     Reply(Reply, Option<u64>),
     /// A handler works on it, and takes the request's body.
@@ -90,16 +159,16 @@ enum Started {
 }
 
 /// What the handlers are started with.
-struct Starting<'a> {
-    link: &'a Link,
-    accepted: &'a Accepted,
-    request: &'a Request<'a>,
-    route: &'a RouteState,
-    asked: Waited,
+pub(crate) struct Starting<'a> {
+    pub(crate) worker: &'a Rc<Worker>,
+    pub(crate) accepted: &'a Accepted,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) route: &'a RouteState,
+    pub(crate) asked: Waited,
     /// Whether body bytes follow, and how many, if that is known.
-    body: (bool, Option<u64>),
-    question: Option<PasswordQuery>,
-    now: Moment,
+    pub(crate) body: (bool, Option<u64>),
+    pub(crate) question: Option<PasswordQuery>,
+    pub(crate) now: Moment,
 }
 
 impl Exchange {
@@ -125,7 +194,18 @@ impl Exchange {
         let facts = link.facts();
         let asked = input.seen(self.waited);
         link.tell(self.id, || Fact::Asked(input.told(), self.head.target()), now);
-        let Decided { action, looked, question } = self.decide(link, &accepted, &facts, input, now);
+        let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+        let deciding = Deciding {
+            worker: &link.worker,
+            bound_site,
+            request: &request,
+            route: &mut self.route,
+            failed_path: &mut self.failed_path,
+            permits: &mut self.permits,
+            client: facts.remote,
+            now,
+        };
+        let Decided { action, looked, question } = deciding.decide(input);
         let location = self.route.location;
         link.protocol.set_policy(self.id, bound_site.site.policy(location));
         let not_kept = bound_site.site.location(location).settings.keepalive_disable;
@@ -149,8 +229,9 @@ impl Exchange {
         }
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let (accepted, route) = (&accepted, &self.route);
+        let worker = &link.worker;
         let starting =
-            Starting { link, accepted, request: &request, route, asked, body, question, now };
+            Starting { worker, accepted, request: &request, route, asked, body, question, now };
         #[cfg(feature = "simulation")]
         let started = starting.simulate(input, action, &mut self.fields, &mut self.outbox.fields);
         #[cfg(not(feature = "simulation"))]
@@ -162,8 +243,11 @@ impl Exchange {
                 }
                 let status = reply.status;
                 let looked = looked.map(|errno| (errno, self.failed_path.as_slice()));
-                let trouble = Trouble { link, accepted, request: &request, route: &self.route };
+                let trouble = Trouble { worker, accepted, request: &request, route: &self.route };
                 trouble.note(status, input, looked, now);
+                if !self.route.mirrored.is_empty() {
+                    self.start_copies(link, &facts, now);
+                }
                 self.send_reply(link, &facts, reply, file_bytes, now);
                 None
             }
@@ -174,7 +258,7 @@ impl Exchange {
                 if let Err(refusal) = self.take_body(link, max, now) {
                     return Some(RouteInput::Refused(refusal));
                 }
-                self.task = Some(task);
+                self.task = Some(self.mirrored(task, link, &facts, now));
                 None
             }
             Started::Wait(task) => {
@@ -192,6 +276,55 @@ impl Exchange {
         }
     }
 
+    /// Starts the copies of this request that `mirror` asks for: at once, or when the handler has its body.
+    fn mirrored(
+        &mut self,
+        task: Box<dyn Task>,
+        link: &Link,
+        facts: &ConnectionFacts,
+        now: Moment,
+    ) -> Box<dyn Task> {
+        if self.route.mirrored.is_empty() {
+            return task;
+        }
+        let (has_body, body_bytes) = link.protocol.request_body(self.id);
+        let Some(accepted) = &self.accepted else { return task };
+        let site = Arc::clone(&accepted.bound_site.site);
+        let wants_body = |id: &LocationId| {
+            site.location(*id).settings.mirrors.as_ref().is_some_and(|mirrors| mirrors.with_body)
+        };
+        if !has_body || !self.route.mirrored.iter().any(wants_body) {
+            self.start_copies(link, facts, now);
+            return task;
+        }
+        let Some(tree) = self.tree(link, facts, now) else { return task };
+        let locations = std::mem::take(&mut self.route.mirrored);
+        let settings = &site.location(self.route.location).settings;
+        Box::new(MirroredTask::new(task, settings, body_bytes, tree, &self.route, locations))
+    }
+
+    fn start_copies(&mut self, link: &Link, facts: &ConnectionFacts, now: Moment) {
+        let locations = std::mem::take(&mut self.route.mirrored);
+        if let Some(tree) = self.tree(link, facts, now) {
+            mirror::start(&tree, &self.route, &locations);
+        }
+    }
+
+    /// What this request shares with those within it.
+    pub(crate) fn tree(
+        &mut self,
+        link: &Link,
+        facts: &ConnectionFacts,
+        now: Moment,
+    ) -> Option<Rc<RequestTree>> {
+        if self.tree.is_none() {
+            let accepted = self.accepted.as_ref()?;
+            let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
+            self.tree = Some(RequestTree::new(&link.worker, accepted, &request));
+        }
+        self.tree.clone()
+    }
+
     /// The body is wanted, or at least its end (H6).
     fn take_body(&self, link: &mut Link, max: Option<u64>, now: Moment) -> Result<(), Refusal> {
         let (protocol, buffers) = link.parts();
@@ -202,50 +335,6 @@ impl Exchange {
             link.tell(self.id, || Fact::BodyWanted { is_continued }, now);
         }
         taken
-    }
-
-    /// Asks the router.
-    fn decide(
-        &mut self,
-        link: &Link,
-        accepted: &Accepted,
-        facts: &ConnectionFacts,
-        input: &RouteInput,
-        now: Moment,
-    ) -> Decided {
-        let (worker, bound_site) = (&link.worker, &accepted.bound_site);
-        let request = request_view(&self.head, accepted, self.arrival, facts, link, now);
-        let (table, route) = (bound_site.site.table(), &mut self.route);
-        let mut files = worker.files.borrow_mut();
-        self.failed_path.clear();
-        let mut view = RouteView {
-            view: View { cache: &mut files, now, wall_secs: request.wall.unix_secs },
-            errno: None,
-            path: &mut self.failed_path,
-            worker,
-            bound_site,
-            request: &request,
-            permits: &mut self.permits,
-            question: None,
-            client: facts.remote,
-        };
-        let action = match input {
-            RouteInput::Request => table.decide(&request, route, &mut view),
-            RouteInput::Again => table.resume(&request, route, &mut view),
-            RouteInput::Refused(Refusal { status, .. }) | RouteInput::Failed(status) => {
-                table.decide_error(*status, &request, route, &mut view)
-            }
-            RouteInput::Instead(how, target) => {
-                table.redirect_internally(*how, target, &request, route, &mut view)
-            }
-        };
-        let (looked, question) = (view.errno, view.question.take());
-        if !files.is_empty() {
-            worker.sweep_files_later();
-        }
-        drop(files);
-        write_entries(worker, bound_site, &request, route, now);
-        Decided { action, looked, question }
     }
 }
 
@@ -268,11 +357,11 @@ impl Starting<'_> {
         task_fields: &mut Fields,
     ) -> Started {
         use crate::simulation::Start;
-        let Some(seam) = self.link.worker.simulation.get() else {
+        let Some(seam) = self.worker.simulation.get() else {
             return self.start(action, fields, task_fields);
         };
         let target = self.request.head.target();
-        match seam.script.start(self.link.id, input.told(), target, fields) {
+        match seam.script.start(self.request.connection.id, input.told(), target, fields) {
             Start::Reply(reply) => Started::Reply(reply, None),
             Start::Task(task) => Started::Task(task),
         }
@@ -280,7 +369,7 @@ impl Starting<'_> {
 
     /// Hands the action to its handler: the one place that knows who does what. Fields of a reply go to
     /// `fields`, those that a task or its failure gives to `task_fields`.
-    fn start(
+    pub(crate) fn start(
         mut self,
         action: Action<Rc<OpenFile>>,
         fields: &mut Fields,
@@ -297,9 +386,16 @@ impl Starting<'_> {
                 let size = file.size();
                 let media_type = media_type(table, route);
                 let if_range = if_range_replaced(table, request, route);
-                let role =
-                    static_file::Role { fixed: route.status, coding: route.coding, if_range };
                 let media_type = media_type.as_bytes();
+                let filters = settings.filters.as_deref();
+                let role = static_file::Role {
+                    // Conditions and ranges are those of the client's own request.
+                    fixed: route.status.or(route.is_subrequest.then_some(Status::OK)),
+                    coding: route.coding,
+                    if_range,
+                    is_filtered: filters
+                        .is_some_and(|filters| filters.change(media_type, size > 0)),
+                };
                 let head = request.head;
                 let made =
                     static_file::reply(&file, head, settings, media_type, role, product, fields);
@@ -330,9 +426,9 @@ impl Starting<'_> {
             Action::Pass => started(self.pass()),
             Action::FileOp(file_op) => started(self.file_operation(&file_op, task_fields)),
             Action::Status(StatusForm::Counts) => {
-                let counters = &self.link.worker.shared.counters;
+                let counters = &self.worker.shared.counters;
                 let text = status_page::counts(
-                    self.link.connections(),
+                    request.census.map(Census::connections).unwrap_or_default(),
                     counters.accepted.load(Ordering::Relaxed),
                     counters.requests.load(Ordering::Relaxed),
                 );
@@ -340,7 +436,7 @@ impl Starting<'_> {
             }
             Action::Status(form) => {
                 let is_head = route.method == Method::Head;
-                let asked = self.link.worker.shared.status.get();
+                let asked = self.worker.shared.status.get();
                 started(status_page::start(asked, form, is_head, now))
             }
             Action::Wait(wait) => self.wait(wait),
@@ -350,10 +446,10 @@ impl Starting<'_> {
 
     fn context(&self) -> WorkerContext {
         WorkerContext {
-            worker: Rc::clone(&self.link.worker),
+            worker: Rc::clone(self.worker),
             bound_site: Rc::clone(&self.accepted.bound_site),
             location: self.route.location,
-            connection: self.link.id,
+            connection: self.request.connection.id,
             remote: self.route.client(self.request.connection),
             request_id: self.accepted.request_id,
         }
@@ -385,7 +481,7 @@ impl Starting<'_> {
             groups: self.accepted.bound_site.site.groups(),
             caches: self.accepted.bound_site.site.caches(),
             tls: self.accepted.bound_site.site.upstream_tls(),
-            pools: &self.link.worker.upstreams,
+            pools: &self.worker.upstreams,
             has_body: is_asked && self.body.0,
             body_bytes: self.body.1.filter(|_| is_asked),
         };
@@ -421,13 +517,27 @@ impl Starting<'_> {
             (Wait::For(length), _) => Ok(Delay::until(self.now + length)),
             (Wait::Password, Some(question)) => {
                 let remote = self.request.connection.remote.map(|remote| remote.ip());
-                let (hashers, context) =
-                    (&self.link.worker.shared.hashers, Rc::new(self.context()));
+                let (hashers, context) = (&self.worker.shared.hashers, Rc::new(self.context()));
                 PasswordTask::start(hashers, question, remote, context, self.now)
             }
             (Wait::Password, None) => Err(Status::INTERNAL_SERVER_ERROR),
+            (Wait::Auth, _) => self.ask_for_permission(),
+            (Wait::RandomFile, _) => RandomFileTask::start(self.route, self.accepted.request_id.0),
         };
         started.map_or_else(Started::Failed, Started::Wait)
+    }
+}
+
+impl Starting<'_> {
+    fn ask_for_permission(&self) -> Result<Box<dyn Task>, Status> {
+        let settings = &self.accepted.bound_site.site.location(self.route.location).settings;
+        let access = match settings.limit_except.as_deref() {
+            Some(limit) if !limit.methods.contains(&self.route.method) => limit.access.as_deref(),
+            _ => settings.access.as_deref(),
+        };
+        let rule = access.and_then(|access| access.auth_request.as_ref());
+        let rule = rule.ok_or(Status::INTERNAL_SERVER_ERROR)?;
+        AuthTask::start(self.worker, self.accepted, self.request, self.route, rule)
     }
 }
 

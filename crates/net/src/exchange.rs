@@ -14,6 +14,7 @@ use sekisho_route::{RequestIdSeed, RouteState};
 
 use crate::buffers::KEEP_BYTES;
 use crate::pace::Pace;
+use crate::subrequest::RequestTree;
 use crate::worker::BoundSite;
 
 /// A request in work.
@@ -68,6 +69,8 @@ pub(crate) struct Exchange {
     pub(crate) is_task_held: bool,
     /// An operator wants it to end.
     pub(crate) is_cancelled: bool,
+    /// What it shares with requests within it, where there are any.
+    pub(crate) tree: Option<Rc<RequestTree>>,
     /// It has its one ending: logged, and nothing more is done for it.
     pub(crate) is_over: bool,
 }
@@ -130,6 +133,7 @@ impl Default for Exchange {
             awaits_room: false,
             is_task_held: false,
             is_cancelled: false,
+            tree: None,
             is_over: false,
         }
     }
@@ -145,6 +149,7 @@ impl Exchange {
         self.status = CLIENT_CLOSED;
         (self.head_bytes, self.body_bytes, self.plain_bytes) = (0, 0, None);
         self.trailers = None;
+        self.tree = None;
         self.pace = None;
         self.pieces.clear();
         self.piece_sent = 0;

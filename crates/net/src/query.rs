@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sekisho_config::ListenAddress;
-use sekisho_handler::UpstreamView;
+use sekisho_handler::{SubrequestView, UpstreamView};
 use sekisho_lifecycle::cancel::Cause;
 use sekisho_lifecycle::{Deadline, Moment, Session};
 use sekisho_route::RequestIdSeed;
@@ -129,6 +129,8 @@ pub struct Running {
     pub is_cancelled: bool,
     /// The server that it was passed to, and how long until that one's deadline.
     pub upstream: Option<(UpstreamView, Duration)>,
+    /// The requests within it that run, outer ones before those within them.
+    pub subrequests: Vec<SubrequestView>,
 }
 
 /// What a worker has counted.
@@ -308,7 +310,12 @@ impl Exchange {
             bytes[..end].escape_ascii().to_string()
         };
         let RequestIdSeed(request_id) = accepted.request_id;
+        let mut subrequests = Vec::new();
+        if let Some(task) = &self.task {
+            task.describe_subrequests(&mut subrequests, now);
+        }
         Some(Running {
+            subrequests,
             number: protocol.number(self.id),
             request_id,
             method: shown(self.head.method_name()),

@@ -18,6 +18,14 @@ pub(crate) enum Recoded {
     Short,
 }
 
+/// How a response is recoded whose body is made piece by piece, where it is.
+pub(crate) fn wanted<'s>(settings: &'s Settings, fields: &Fields) -> Option<&'s Arc<Recode>> {
+    let charset = settings.charset.as_ref()?;
+    let media_type = fields.get("content-type").unwrap_or_default();
+    let is_named = media_type.ends_with(charset.as_bytes());
+    settings.recode.as_ref().filter(|_| is_named && !fields.has("content-encoding"))
+}
+
 /// Recodes a reply, where its location wants that and its head names the charset.
 pub(crate) fn apply(reply: Reply, settings: &Settings, fields: &Fields) -> Recoded {
     let (Some(recode), Some(charset)) = (&settings.recode, &settings.charset) else {

@@ -96,7 +96,7 @@ pub(crate) fn write_entries(
 
 /// Whose answer went wrong.
 pub(crate) struct Trouble<'a> {
-    pub(crate) link: &'a Link,
+    pub(crate) worker: &'a Worker,
     pub(crate) accepted: &'a Accepted,
     pub(crate) request: &'a Request<'a>,
     pub(crate) route: &'a RouteState,
@@ -121,8 +121,8 @@ impl Trouble<'_> {
         if refusal.is_none() && !status.is_error() {
             return;
         }
-        let Self { link, request, .. } = self;
-        let (worker, site) = (&link.worker, &self.accepted.bound_site.site);
+        let Self { worker, request, .. } = self;
+        let site = &self.accepted.bound_site.site;
         let logger = site.error_logger(self.route.location);
         let level = if refusal.is_some() { Level::Info } else { Level::Error };
         if !logger.wants(level) {

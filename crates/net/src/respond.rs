@@ -3,20 +3,26 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use sekisho_config::Bytes;
+use sekisho_config::{Bytes, Level};
+use sekisho_handler::filter::{FilterTask, Part, Requests, SliceTask};
 use sekisho_handler::{FileTask, Piece, Reply, Task, answer};
 use sekisho_http::fields::is_field_value;
 use sekisho_http::{BodyLength, Method, Response, Sends, Status};
 use sekisho_lifecycle::{CloseReason, Moment};
-use sekisho_route::{ConnectionFacts, Sent, added_fields, added_trailers, expand, has_trailers};
+use sekisho_route::{
+    ConnectionFacts, Sent, SubrequestTarget, added_fields, added_trailers, expand, has_trailers,
+};
 
 use crate::compress::{Compression, Outgoing};
+use crate::dispatch::RouteInput;
 use crate::exchange::Exchange;
+use crate::filter::{self, Body, Filtering, Selected};
 use crate::link::{Link, request_view};
 use crate::observe::Fact;
 use crate::pace::Pace;
 use crate::recode::{self, Recoded};
 use crate::site;
+use crate::subrequest::{RequestTree, Requester};
 use crate::worker::BoundSite;
 
 impl Exchange {
@@ -54,6 +60,12 @@ impl Exchange {
         added_fields(table, &request, &self.route, status, modified, &mut self.fields);
         let compression = Compression { table, request: &request, route: &self.route };
         let settings = &table.location(self.route.location).settings;
+        let filtering = Filtering { table, request: &request, route: &self.route };
+        if settings.filters.is_some()
+            && filtering.wanted(reply.status, Some(reply.len()), &mut self.fields).is_some()
+        {
+            return self.send_filtered(link, facts, reply, now);
+        }
         let reply = match recode::apply(reply, settings, &self.fields) {
             Recoded::Reply(reply) => reply,
             Recoded::Stream(status, task) => {
@@ -74,6 +86,127 @@ impl Exchange {
             }
             Outgoing::Stream(status, task) => self.send_stream(link, status, task, now),
         }
+    }
+
+    /// The same for a reply whose body goes through filters.
+    fn send_filtered(
+        &mut self,
+        link: &mut Link,
+        facts: &ConnectionFacts,
+        reply: Reply,
+        now: Moment,
+    ) {
+        let (status, length) = (reply.status, Some(reply.len()));
+        let task: Box<dyn Task> =
+            Box::new(FileTask::new(reply.piece.into_iter().chain(reply.body)));
+        self.task = Some(task);
+        self.filter(link, facts, status, length, true, now);
+        let task = self.task.take().filter(|_| self.head.method() != Method::Head);
+        self.send_stream(link, status, task, now);
+    }
+
+    /// Puts filters and compression around the body that the task makes, of which only the head has come; whether
+    /// it is changed, and so of no known length.
+    fn filter(
+        &mut self,
+        link: &Link,
+        facts: &ConnectionFacts,
+        status: Status,
+        length: Option<u64>,
+        is_own: bool,
+        now: Moment,
+    ) -> bool {
+        let tree = self.tree(link, facts, now);
+        let (Some(accepted), Some(tree)) = (self.accepted.clone(), tree) else { return false };
+        let table = accepted.bound_site.site.table();
+        let request = request_view(&self.head, &accepted, self.arrival, facts, link, now);
+        let filtering = Filtering { table, request: &request, route: &self.route };
+        let mut body = Body { task: self.task.take(), length };
+        let mut is_changed = false;
+        if let Some(wanted) = filtering.wanted(status, length, &mut self.fields) {
+            let requester = || -> Rc<dyn Requests> {
+                let route = Rc::new(self.route.clone());
+                Rc::new(Requester { tree: Rc::clone(&tree), route, depth: 0 })
+            };
+            let settings = &table.location(self.route.location).settings;
+            let recode = if is_own { recode::wanted(settings, &self.fields) } else { None };
+            filtering.apply(wanted, &mut body, &mut self.fields, recode, requester);
+            is_changed = true;
+        }
+        let compression = Compression { table, request: &request, route: &self.route };
+        let Body { mut task, length } = body;
+        is_changed |= compression.apply_to_task(status, length, &mut task, &mut self.fields);
+        self.task = task;
+        is_changed
+    }
+
+    /// The head of a slice has come, or one of which parts are cut here (`proxy_force_ranges`): it becomes that of what
+    /// the client gets. `None` where it stays what it is; what is wrong with it is the other server's fault.
+    fn select_part(
+        &mut self,
+        link: &Link,
+        status: Status,
+        length: Option<u64>,
+        now: Moment,
+    ) -> Result<Option<Selected>, Status> {
+        let Some(accepted) = self.accepted.clone() else { return Ok(None) };
+        let settings = &accepted.bound_site.site.location(self.route.location).settings;
+        let size = settings.filters.as_deref().and_then(|filters| filters.slice);
+        let slice = size.zip(self.route.slice_start.get());
+        let slice = slice.filter(|_| status == Status::PARTIAL_CONTENT);
+        let is_forced = settings.pass.as_deref().is_some_and(|pass| pass.forward.force_ranges);
+        let facts = link.facts();
+        let selected = if let Some((size, start)) = slice {
+            let Some(tree) = self.tree(link, &facts, now) else { return Ok(None) };
+            self.slice(&tree, (start, size.get()), now)?
+        } else if let Some(length) = length.filter(|_| is_forced && status == Status::OK) {
+            let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
+            let selected = filter::select(&request, length, true, &mut self.fields);
+            let part = Part::new(selected.range.clone());
+            self.task = self.task.take().map(|task| -> Box<dyn Task> {
+                Box::new(FilterTask::new(task, Some(length), Box::new(part)))
+            });
+            selected
+        } else {
+            return Ok(None);
+        };
+        match selected.status {
+            status @ (Status::PRECONDITION_FAILED | Status::RANGE_NOT_SATISFIABLE) => {
+                self.outbox.fields.clear();
+                if let Some(range) = self.fields.get("content-range") {
+                    self.outbox.fields.push("Content-Range", range);
+                }
+                Err(status)
+            }
+            _ => Ok(Some(selected)),
+        }
+    }
+
+    fn slice(
+        &mut self,
+        tree: &Rc<RequestTree>,
+        slice: (u64, u64),
+        now: Moment,
+    ) -> Result<Selected, Status> {
+        let request = tree.view(now);
+        let route = Rc::new(self.route.clone());
+        let requester = Rc::new(Requester { tree: Rc::clone(tree), route, depth: 0 });
+        let sliced = filter::slice(&request, slice, &mut self.fields).map_err(|wrong| {
+            requester.report(Level::Error, format_args!("{wrong}"));
+            Status::BAD_GATEWAY
+        })?;
+        let target = SubrequestTarget {
+            path: self.route.path.clone(),
+            query: self.route.query.clone(),
+            method: self.route.method,
+            slice_start: None,
+        };
+        let first = (sliced.first.start, sliced.first.end);
+        self.task = self.task.take().map(|task| -> Box<dyn Task> {
+            let task = SliceTask::new(task, requester, sliced.slices, target, first);
+            Box::new(if sliced.is_first_wanted { task } else { task.without_first() })
+        });
+        Ok(sliced.selected)
     }
 
     /// Frames a reply; what is in memory goes into the batch, the rest waits its turn behind it.
@@ -154,10 +287,27 @@ impl Exchange {
             self.route.limit_rate = Some(rate);
         }
         self.begin_task_fields(&bound_site, link, now);
+        let (mut status, mut length) = (status, length);
+        match self.select_part(link, status, length, now) {
+            Ok(None) => {}
+            Ok(Some(Selected { status: selected, range })) => {
+                (status, length) = (selected, Some(range.end - range.start));
+            }
+            Err(status) => {
+                self.drop_task();
+                return self.answer(link, RouteInput::Failed(status), now);
+            }
+        }
         let facts = link.facts();
         let request = request_view(&self.head, &accepted, self.arrival, &facts, link, now);
         let table = bound_site.site.table();
         added_fields(table, &request, &self.route, status, None, &mut self.fields);
+        if table.location(self.route.location).settings.filters.is_some() {
+            let is_changed = self.filter(link, &facts, status, length, false, now);
+            let length = BodyLength::of(length.filter(|_| !is_changed));
+            self.send_head(link, status, length, now);
+            return;
+        }
         let compression = Compression { table, request: &request, route: &self.route };
         let is_compressed =
             compression.apply_to_task(status, length, &mut self.task, &mut self.fields);

@@ -223,7 +223,12 @@ impl Exchange {
             Progress::Fail(status) => RouteInput::Failed(status),
             Progress::Redirect(target) => RouteInput::Instead(Handover::Location, target),
             Progress::HandOver(target) => RouteInput::Instead(Handover::Accel, target),
-            Progress::Again => RouteInput::Again,
+            Progress::Again => {
+                if let Some(task) = &mut self.task {
+                    task.conclude(&mut self.route);
+                }
+                RouteInput::Again
+            }
         };
         self.drop_task();
         self.answer(link, input, now);

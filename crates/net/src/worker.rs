@@ -39,6 +39,7 @@ use crate::request_stats::RequestStats;
 use crate::scheduler::Scheduler;
 use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
+use crate::subrequest::mirror::Copies;
 
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
@@ -191,6 +192,8 @@ pub struct Worker {
     pub password_cache: RefCell<PasswordCache>,
     /// Programs that go on without their client.
     pub runs: Runs,
+    /// Copies of requests that go on alone (`mirror`).
+    pub(crate) copies: Copies,
     /// Connections to other servers.
     pub(crate) upstreams: Rc<Pools>,
     /// What the requests here came to.
@@ -289,6 +292,7 @@ impl Worker {
             sessions_max: Cell::new(usize::MAX),
             password_cache: RefCell::default(),
             runs: Runs::default(),
+            copies: Copies::default(),
             upstreams: Pools::new(random_seed() as u64),
             stats: RefCell::default(),
             shared,
@@ -351,6 +355,7 @@ impl Worker {
             self.heartbeat.turn();
             if self.shutdown.get() == ShutdownRequest::Force {
                 self.runs.force();
+                self.copies.force();
             }
             if self.is_over() {
                 break Ok(());
@@ -365,7 +370,8 @@ impl Worker {
 
     fn is_over(&self) -> bool {
         let may_wait = self.emptying.get() > 0;
-        let is_empty = self.sessions.borrow().is_empty() && self.runs.alone() == 0;
+        let is_alone = self.runs.alone() > 0 || self.copies.count() > 0;
+        let is_empty = self.sessions.borrow().is_empty() && !is_alone;
         self.shutdown.get() > ShutdownRequest::Continue && !may_wait && is_empty
     }
 

@@ -40,6 +40,9 @@ pub mod request_head;
 pub mod resolver;
 pub mod ring;
 pub mod site;
+pub mod slices;
+pub mod ssi;
+pub mod substitute;
 pub mod tls_hello;
 pub mod upstream_cgi;
 pub mod upstream_events;
@@ -57,7 +60,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 32] = [
+pub const ALL: [Property; 35] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -89,5 +92,8 @@ pub const ALL: [Property; 32] = [
     Property { name: "cache_entry", check: cache_entry::check },
     Property { name: "resolver", check: resolver::check },
     Property { name: "proxy_header", check: proxy_header::check },
+    Property { name: "substitute", check: substitute::check },
+    Property { name: "ssi", check: ssi::check },
+    Property { name: "slices", check: slices::check },
     Property { name: "tls_hello", check: tls_hello::check },
 ];

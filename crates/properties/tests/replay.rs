@@ -153,5 +153,8 @@ replays! {
     a_cache_entry_is_whole_or_none "cache_entry",
     a_name_server_answers_what_was_asked "resolver",
     a_balancer_names_one_client "proxy_header",
+    text_is_replaced_however_it_is_cut "substitute",
+    a_page_comes_to_the_same_however_it_is_cut "ssi",
+    slices_come_to_what_was_asked_for "slices",
     a_hello_is_the_same_however_cut "tls_hello", // V32
 }

@@ -96,6 +96,10 @@ pub enum Wait {
     Password,
     /// So much time.
     For(Duration),
+    /// The location that `auth_request` names: its answer is put into the route state.
+    Auth,
+    /// A file of the folder `route_state.file`, chosen by chance (`random_index`).
+    RandomFile,
 }
 
 /// `$limit_req_status` and `$limit_conn_status`
@@ -121,7 +125,7 @@ impl LimitStatus {
 }
 
 /// What is remembered of a request's progress through the access checks, so that nothing is counted twice.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AccessProgress {
     /// What `limit_req` came to; asked once for a request.
     pub(crate) rate: Option<LimitStatus>,

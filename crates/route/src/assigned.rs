@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// The values of an exchange.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Assignments {
     text: Vec<u8>,
     /// By variable; shorter than the list of variables where the last ones are not set.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sekisho_config::{Matched, Pattern};
 
 /// The captures of an exchange, in the order of the matches.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Captures {
     text: Vec<u8>,
     /// Groups 1, 2, … of each match; `None` for one that took no part.
@@ -19,7 +19,7 @@ pub(crate) struct Captures {
     numbered: Option<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Match {
     pattern: Arc<Pattern>,
     groups: Range<usize>,

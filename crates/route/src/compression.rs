@@ -71,6 +71,12 @@ pub(crate) fn takes_coding(compression: &Compression, coding: Coding, head: &Hea
         && !compression.disable.iter().any(|word| is_disabled(word, head))
 }
 
+/// Whether this client takes gzip.
+pub fn takes_gzip(compression: &Compression, head: &Head) -> bool {
+    Accepted::of(head).iter().any(|coding| coding == Coding::Gzip)
+        && takes_coding(compression, Coding::Gzip, head)
+}
+
 fn is_disabled(word: &NoGzipFor, head: &Head) -> bool {
     let agent = head.known(Known::UserAgent).unwrap_or_default();
     match word {

@@ -9,6 +9,7 @@ mod neighbour;
 mod origin;
 mod program;
 mod rewrite;
+mod subrequest;
 
 use std::cell::Cell;
 use std::mem;
@@ -333,7 +334,10 @@ impl<'a, F: Files> Decision<'a, F> {
             let look = self.look_for_candidate(candidate, &mut value);
             self.route_state.value = value;
             match look {
-                Look::File(file) if !candidate.is_dir => return self.found_file(file),
+                Look::File(file) if !candidate.is_dir => {
+                    self.note_mirrors();
+                    return self.found_file(file);
+                }
                 Look::Directory if candidate.is_dir => return self.content(),
                 Look::Failed => return Next::Fail(Status::INTERNAL_SERVER_ERROR),
                 Look::File(_) | Look::Directory | Look::Missing | Look::Denied => {}
@@ -387,8 +391,9 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 
     /// Programs, file operations, files and directories.
-    fn content(&mut self) -> Next<F::File> {
+    pub(crate) fn content(&mut self) -> Next<F::File> {
         let settings = self.settings();
+        self.note_mirrors();
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
         if settings.pass.is_some() && !self.is_limited(settings) {
@@ -440,6 +445,12 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn file_or_directory(&mut self, mapped: Mapped) -> Next<F::File> {
         if self.route_state.path.last() == Some(&b'/') {
+            if self.settings().random_index
+                && mapped.is_safe
+                && let Some(next) = self.random_file()
+            {
+                return next;
+            }
             return self.index(mapped);
         }
         match self.look_at_file(mapped) {

@@ -1,6 +1,8 @@
 //! Fields that the configuration adds to an answer: `add_header`, `expires`, and the media type. It
 //! must never let a value split the response.
 
+use std::cell::Cell;
+
 use sekisho_config::{Expires, LocationId, Template};
 use sekisho_http::fields::is_field_value;
 use sekisho_http::{Fields, Known, Status, date};
@@ -8,7 +10,7 @@ use sekisho_http::{Fields, Known, Status, date};
 use crate::redirect;
 use crate::route_state::{Request, RouteState};
 use crate::table::Table;
-use crate::variable::{Sent, expand};
+use crate::variable::{NESTED_MAX, Scope, Sent, expand};
 
 /// Adds `Expires`, `Cache-Control`, `WWW-Authenticate` and the `add_header`s. A value that is
 /// empty, or has a control byte in it, adds nothing. `modified` is the answer's `Last-Modified`.
@@ -53,6 +55,12 @@ pub fn added_fields(
     if route_state.access_progress.is_challenged {
         push_challenge(&route_state.access_progress.realm, out);
     }
+    if let Some(auth) = route_state.auth.as_deref().filter(|_| status == Status::UNAUTHORIZED) {
+        // What the location said that was asked for permission.
+        for challenge in auth.challenges.iter().filter(|value| is_field_value(value)) {
+            out.push("WWW-Authenticate", challenge);
+        }
+    }
     for field in settings.add_headers.iter().filter(|field| is_good || field.always) {
         let mut expanded = Vec::new();
         let value = if let Some(literal) = field.value.as_literal() {
@@ -69,6 +77,18 @@ pub fn added_fields(
             out.push(&*field.name, value);
         }
     }
+    if settings.filters.as_deref().is_some_and(|filters| filters.user_id.is_some()) {
+        scope(table, request, route_state, &Cell::new(NESTED_MAX)).push_user_id(out);
+    }
+}
+
+fn scope<'a>(
+    table: &'a Table,
+    request: &'a Request<'a>,
+    route_state: &'a RouteState,
+    nested: &'a Cell<u16>,
+) -> Scope<'a> {
+    Scope { table, request, route_state, sent: None, captures: &route_state.captures, nested }
 }
 
 /// Whether an answer of this status has trailers.

@@ -23,8 +23,10 @@ mod redirect;
 pub mod route_state;
 mod same_access;
 mod server_name;
+pub mod subrequest;
 mod table;
 pub mod upstream_facts;
+mod user_id;
 pub mod variable;
 pub mod zone;
 
@@ -42,5 +44,6 @@ pub use route_state::{
     Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Offered, Request,
     RequestIdSeed, RouteState, TlsFacts, WallTime,
 };
+pub use subrequest::{AuthAnswer, Picked, SubrequestTarget};
 pub use table::{Machine, Table};
-pub use variable::{Sent, expand, push_variable};
+pub use variable::{Sent, expand, named_variable, push_variable};

@@ -15,7 +15,7 @@ pub struct LogEntry {
 const LOG_ENTRIES_MAX: usize = 1000;
 
 /// The remarks of an exchange.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LogEntries {
     lines: Vec<LogEntry>,
     /// Variables whose use without a value has been remarked on.

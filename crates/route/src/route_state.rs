@@ -1,6 +1,6 @@
 //! What is known about a request when it comes, and what the decision fills in for the steps after it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::assigned::Assignments;
 use crate::body_facts::BodyFacts;
 use crate::capture::Captures;
 use crate::log_entry::{LogEntries, LogEntry};
+use crate::subrequest::{AuthAnswer, Picked};
 use crate::upstream_facts::UpstreamFacts;
 
 /// What is known about a request and its connection, for decisions and variables.
@@ -187,7 +188,7 @@ pub struct WallTime {
 
 /// What the decision fills and later steps (fields, log) read. Used again for the next request: its
 /// storage stays, so that an ordinary decision allocates nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct RouteState {
     /// The chosen server.
@@ -256,6 +257,16 @@ pub struct RouteState {
     pub(crate) is_error_page: bool,
     /// Internal redirects so far.
     pub(crate) redirects: u8,
+    /// Whether it is a request within a request: access is checked for the request around it.
+    pub is_subrequest: bool,
+    /// What `auth_request` was answered.
+    pub auth: Option<Box<AuthAnswer>>,
+    /// The locations with a `mirror` that were passed, and not acted upon.
+    pub mirrored: Vec<LocationId>,
+    /// What `random_index` found.
+    pub picked: Picked,
+    /// Where the slice begins that `$slice_range` was asked for.
+    pub slice_start: Cell<Option<u64>>,
     /// Room for a value that is being expanded.
     pub(crate) value: Vec<u8>,
 }
@@ -296,6 +307,11 @@ impl Default for RouteState {
             is_internal: false,
             is_error_page: false,
             redirects: 0,
+            is_subrequest: false,
+            auth: None,
+            mirrored: Vec::new(),
+            picked: Picked::NotAsked,
+            slice_start: Cell::new(None),
             value: Vec::new(),
         }
     }
@@ -342,6 +358,11 @@ impl RouteState {
         self.is_internal = false;
         self.is_error_page = false;
         self.redirects = 0;
+        self.is_subrequest = false;
+        self.auth = None;
+        self.mirrored.clear();
+        self.picked = Picked::NotAsked;
+        self.slice_start.set(None);
     }
 
     /// Whether [`decide`](crate::Table::decide) or `choose_server` has filled it.

@@ -1,6 +1,7 @@
 //! Variables and the values they stand in. Nothing is remembered between two expansions and nothing
 //! outside the arguments is asked.
 
+mod named;
 mod tls;
 mod upstream;
 
@@ -12,8 +13,12 @@ use std::os::unix::ffi::OsStrExt;
 use sekisho_config::{
     AssignedId, ConnectionState, Map, MapId, Part, ServerName, Settings, Template, Variable,
 };
+use sekisho_filter::slice;
+use sekisho_filter::time_format::{self, Zone};
 use sekisho_http::{Fields, Head, Known, ProxyAddresses, Status, Version, date, target};
 use sekisho_lifecycle::Moment;
+
+pub use named::named_variable;
 
 use crate::access_checks::LimitStatus;
 use crate::address::push_ip;
@@ -21,7 +26,7 @@ use crate::capture::Captures;
 use crate::credentials;
 use crate::log::{push_time_iso8601, push_time_local};
 use crate::path_mapping;
-use crate::route_state::{Census, ConnectionFacts, Request, RouteState};
+use crate::route_state::{Census, ConnectionFacts, Request, RouteState, WallTime};
 use crate::table::Table;
 
 /// What is known after the answer was sent, for logs.
@@ -166,6 +171,8 @@ impl Scope<'_> {
             V::ContentLength => put(head.known(Known::ContentLength).unwrap_or_default()),
             V::ContentType => put(head.known(Known::ContentType).unwrap_or_default()),
             V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
+            V::DateGmt => push_date(*wall, Zone::Gmt, out),
+            V::DateLocal => push_date(*wall, Zone::Local(wall.utc_offset_secs), out),
             // There is no view of symbolic links here: the real path is taken to be the given one.
             V::DocumentRoot | V::RealpathRoot => path_mapping::write_root(self, out),
             V::DocumentUri | V::Uri => put(&route_state.path),
@@ -246,7 +253,9 @@ impl Scope<'_> {
             V::RequestId => push_request_id(request_id.0, out),
             V::RequestLength => push_number(sent.request_bytes, out),
             V::RequestMethod => put(match route_state.method.name() {
-                Some(name) if route_state.method != head.method() => name.as_bytes(),
+                Some(name) if route_state.method != head.method() && !route_state.is_subrequest => {
+                    name.as_bytes()
+                }
                 _ => head.method_name(),
             }),
             V::GzipRatio => push_ratio(sent.plain_bytes, sent.body_bytes, out),
@@ -279,6 +288,7 @@ impl Scope<'_> {
                 _ => b"",
             }),
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
+            V::SliceRange => self.push_slice_range(out),
             V::Split(at) => {
                 if let Some(split) = self.table.config().http.splits.get(*at as usize) {
                     let mut source = Vec::new();
@@ -291,7 +301,27 @@ impl Scope<'_> {
             V::Upstream(variable) => self.push_upstream(variable, out),
             V::TimeIso8601 => push_time_iso8601(*wall, out),
             V::TimeLocal => push_time_local(*wall, out),
+            V::UidGot => self.push_uid_got(out),
+            V::UidSet => self.push_uid_set(out),
         }
+    }
+
+    /// `$slice_range`: what another server is asked for. Whoever asks for it wants slices.
+    fn push_slice_range(&self, out: &mut Vec<u8>) {
+        let size = self.settings().filters.as_deref().and_then(|filters| filters.slice);
+        let Some(size) = size else { return };
+        let kept = &self.route_state.slice_start;
+        let start = match kept.get() {
+            None if self.route_state.is_subrequest => return,
+            None => {
+                let head = self.request.head;
+                let has_condition = head.known(Known::IfRange).is_some();
+                slice::first_start(head.known(Known::Range), has_condition, size.get())
+            }
+            Some(start) => start,
+        };
+        kept.set(Some(start));
+        slice::push_range(start, size.get(), out);
     }
 
     /// `$status`
@@ -339,7 +369,7 @@ impl Scope<'_> {
         }
     }
 
-    fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
         let pairs = self.request.head.all_known(Known::Cookie);
         pairs.flat_map(|line| line.split(|byte| *byte == b';')).find_map(|pair| {
             let pair = pair.trim_ascii();
@@ -480,6 +510,11 @@ pub(crate) fn push_seconds(secs: u64, millis: u32, out: &mut Vec<u8>) {
     out.push(b'.');
     out.push(b'0' + (millis / 100 % 10) as u8);
     date::push_two((millis % 100) as u8, out);
+}
+
+/// `$date_gmt`, `$date_local`
+fn push_date(wall: WallTime, zone: Zone, out: &mut Vec<u8>) {
+    time_format::write(wall.unix_secs, zone, b"%A, %d-%b-%Y %H:%M:%S %Z", out);
 }
 
 /// From a moment on, as seconds with milliseconds.

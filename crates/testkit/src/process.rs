@@ -68,6 +68,16 @@ fn descendants(pid: u32) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Whether every thread of a process sleeps: nothing that it was given to do is still to be done. One that waits for a
+/// CPU does not sleep, however busy the machine is.
+pub fn is_idle(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let line = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        line.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['S', 'Z', 'T', 't']))
+    })
+}
+
 /// The sockets that listen on this port, as links of `/proc/PID/fd` name them.
 fn listening_sockets(port: u16) -> Vec<String> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
@@ -122,6 +132,15 @@ mod tests {
     fn a_stat_line_is_read_from_behind_the_name() {
         let line = "42 (a (b) c) S 7 42 42 0 -1 4194304 100 0 0 0 31 11 0 0 20 0 1 0 100 1 1";
         assert_eq!(parse_stat(line), Some(Stat { parent: 7, cpu_ticks: 42 }));
+    }
+
+    #[test]
+    fn a_process_that_sleeps_is_idle_and_one_that_computes_is_not() {
+        assert!(!is_idle(process::id()), "this thread runs");
+        let mut child = process::Command::new("sleep").arg("60").spawn().expect("sleep is there");
+        assert!(crate::wait_for(std::time::Duration::from_secs(10), || is_idle(child.id())));
+        let _ = child.kill();
+        let _ = child.wait();
     }
 
     #[test]

@@ -13,13 +13,13 @@ use std::{process, thread};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::client::Client;
-use crate::clock::wait_for;
+use crate::clock::{Stopwatch, wait_for};
 use crate::files::Tree;
 use crate::process as proc;
 
-/// A log in which nothing has come for this long is taken for written, and how often that is looked at.
-const LOG_QUIET: Duration = Duration::from_millis(20);
-const LOG_LOOKS: u32 = 50;
+/// How often a log is looked at, and how long at most.
+const LOG_LOOK: Duration = Duration::from_millis(10);
+const LOG_LIMIT: Duration = Duration::from_secs(5);
 /// How long a server may take until it listens.
 const START_LIMIT: Duration = Duration::from_mins(1);
 /// `{port}` and `{port2}` to `{port4}` stand for ports of a test's own.
@@ -157,18 +157,19 @@ impl Server {
     }
 
     /// What a log below `{dir}` holds so far; nothing when it is not there. Lines are written by a thread of
-    /// the server's own, after the answer: it is waited for until none have come for a moment.
+    /// the server's own, after the answer: it is waited for until all threads sleep and nothing has come meanwhile.
     pub fn log(&self, relative: &str) -> String {
-        let mut found = self.tree.text(relative);
-        for _ in 0..LOG_LOOKS {
-            crate::pause(LOG_QUIET);
-            let now = self.tree.text(relative);
-            if now.len() == found.len() {
-                break;
+        let watch = Stopwatch::start();
+        loop {
+            let found = self.tree.text(relative);
+            crate::pause(LOG_LOOK);
+            let is_idle = proc::is_idle(self.id());
+            if is_idle && self.tree.text(relative).len() == found.len()
+                || watch.elapsed() > LOG_LIMIT
+            {
+                return found;
             }
-            found = now;
         }
-        found
     }
 
     /// The server's process.

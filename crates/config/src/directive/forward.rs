@@ -182,11 +182,7 @@ macro_rules! rows {
                 "on|off",
                 "off",
                 "Whether `Accept-Ranges` of a server counts for nothing: parts are cut here",
-                |_, d, _| {
-                    // Parts of an answer are the server's to cut; where it does, they pass as they are.
-                    let word = d.arg(0);
-                    if d.flag()? { Err(d.not_built(word)) } else { Ok(()) }
-                },
+                |l, d, _| set(&mut l.forward($family).force_ranges, d.flag()),
             ),
             active(
                 concat!($prefix, "_limit_rate"),

@@ -170,7 +170,7 @@ fn begins_an_address(text: &[u8]) -> bool {
     [&b"http://"[..], b"https://", b"$scheme"].iter().any(|start| text.starts_with(start))
 }
 
-fn assignee(d: &Directive<'_>, s: &Scope<'_>) -> Result<Assignee, Fault> {
+pub(super) fn assignee(d: &Directive<'_>, s: &Scope<'_>) -> Result<Assignee, Fault> {
     let word = d.arg(0);
     let invalid = || Fault::at(word, format!("invalid variable name \"{}\"", word.shown()));
     let text = d.text(word)?;

@@ -55,12 +55,10 @@ pub(super) const ROWS: &[Row] = &[
     silent("postpone_output", LEVELS, "size", "Small pieces are joined in any case"),
     silent("read_ahead", LEVELS, "size", "Reading ahead is left to the kernel"),
     silent("client_body_in_single_buffer", LEVELS, "on|off", "There is no body variable"),
-    silent("log_subrequest", LEVELS, "on|off", "There are no subrequests"),
     silent("msie_padding", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("msie_refresh", LEVELS, "on|off", "The browsers it is for are gone"),
     silent("referer_hash_max_size", SERVER_LOCATION, "size", "Tables size themselves"),
     silent("referer_hash_bucket_size", SERVER_LOCATION, "size", "Tables size themselves"),
-    silent("subrequest_output_buffer_size", LEVELS, "size", "There are no subrequests"),
     // With a warning.
     warned("worker_cpu_affinity", MAIN, "auto|mask [mask] ...", "The kernel places the workers"),
     warned("worker_priority", MAIN, "number", "Use nice(1)"),
@@ -72,7 +70,6 @@ pub(super) const ROWS: &[Row] = &[
     warned("aio_write", LEVELS, "on|off", "Files are written as the server sees fit"),
     warned("directio", LEVELS, "size|off", "Files are read through the page cache"),
     warned("directio_alignment", LEVELS, "size", "Files are read through the page cache"),
-    warned("gunzip", LEVELS, "on|off", "Nothing is decompressed"),
     warned(
         "lingering_close",
         LEVELS,

@@ -50,6 +50,10 @@ pub(super) fn blank_settings() -> Settings {
         max_ranges: None,
         server_tokens: ServerTokens::Off,
         compression: Arc::default(),
+        filters: None,
+        mirrors: None,
+        subrequest_bytes_max: 0,
+        random_index: false,
         client_max_body_size: None,
         client_body_buffer_size: 0,
         client_body_in_file_only: InFileOnly::Off,
@@ -78,6 +82,7 @@ pub(super) fn blank_settings() -> Settings {
         error_logs: Arc::default(),
         log_not_found: false,
         log_file_cache: None,
+        log_subrequest: false,
         reset_timedout_connection: false,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sekisho_http::{Method, Status};
 
-use super::{Level, Pattern, Template};
+use super::{AuthRequest, Level, Pattern, Template};
 
 /// Who is let in: `allow`, `deny`, `auth_basic` and their companions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -15,7 +15,9 @@ pub struct Access {
     pub rules: Arc<[AddressRule]>,
     /// `auth_basic` with its `auth_basic_user_file`.
     pub password: Option<PasswordRule>,
-    /// `satisfy any`: one of the two is enough.
+    /// `auth_request`
+    pub auth_request: Option<Arc<AuthRequest>>,
+    /// `satisfy any`: one of them is enough.
     pub is_any_enough: bool,
     /// `auth_delay`: how long a refusal for want of a password waits.
     pub delay: Option<Duration>,

@@ -58,6 +58,8 @@ pub enum Variable {
     ContentType,
     /// `$cookie_name`
     Cookie(String),
+    DateGmt,
+    DateLocal,
     DocumentRoot,
     DocumentUri,
     /// The variable of a `geo`: its index.
@@ -116,6 +118,7 @@ pub enum Variable {
     ServerName,
     ServerPort,
     ServerProtocol,
+    SliceRange,
     /// The variable of a `split_clients`: its index.
     Split(u32),
     Status,
@@ -123,6 +126,8 @@ pub enum Variable {
     Tls(TlsVariable),
     TimeIso8601,
     TimeLocal,
+    UidGot,
+    UidSet,
     /// `$upstream_name`, `$proxy_name`, `$fastcgi_name`
     Upstream(UpstreamVariable),
     Uri,

@@ -206,6 +206,8 @@ pub struct Forward {
     pub temp_file_bytes_max: u64,
     /// `_request_buffering`
     pub request_buffering: bool,
+    /// `proxy_force_ranges`: parts of an answer are cut here.
+    pub force_ranges: bool,
     /// `_intercept_errors`
     pub intercept_errors: bool,
     /// `_ignore_client_abort`
@@ -268,6 +270,7 @@ impl Default for Forward {
             buffer_size: 0,
             buffers_bytes: 0,
             temp_file_bytes_max: 0,
+            force_ranges: false,
             request_buffering: false,
             intercept_errors: false,
             ignore_client_abort: false,

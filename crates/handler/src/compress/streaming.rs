@@ -20,7 +20,7 @@ use sekisho_route::body_facts::BodyFacts;
 use sekisho_route::upstream_facts::UpstreamFacts;
 
 use super::{Compressor, Encoder, PIECES};
-use crate::task::{Outbox, Progress, Task, UpstreamView, rest};
+use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView, rest};
 
 /// How much of a file one piece has.
 pub(super) const PIECE_BYTES: usize = 128 * 1024;
@@ -324,6 +324,12 @@ impl Task for CompressTask {
         match &self.source {
             Source::Task(task) => task.upstream_view(now),
             Source::File(..) | Source::Bytes(..) => None,
+        }
+    }
+
+    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
+        if let Source::Task(task) = &self.source {
+            task.describe_subrequests(views, now);
         }
     }
 

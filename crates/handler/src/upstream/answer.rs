@@ -9,7 +9,6 @@ use sekisho_config::{
 };
 use sekisho_http::upstream::{Pairs, ResponseHead};
 use sekisho_http::{Fields, Status};
-use sekisho_route::push_origin;
 use sekisho_upstream::fields::Accel;
 use sekisho_upstream::rewrite::{CookieFlags, refresh, replace_domain, replace_prefix, set_cookie};
 
@@ -28,6 +27,8 @@ const KEPT_AT_HANDOVER: [&str; 6] = [
 /// What is done with a place that an answer names.
 #[derive(Debug)]
 enum Renamed {
+    /// `proxy_redirect default`: follows from the location alone.
+    Default,
     Text(Vec<u8>, Vec<u8>),
     Pattern(Arc<sekisho_config::Pattern>, Vec<Filled>),
 }
@@ -46,10 +47,8 @@ enum FlagsFor {
 }
 
 /// How an answer is changed. Made with the request: its variables are the request's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Changes {
-    /// What goes before a path that `proxy_redirect` makes (`absolute_redirect`).
-    origin: Vec<u8>,
     redirects: Vec<Renamed>,
     cookie_domains: Vec<Renamed>,
     cookie_paths: Vec<Renamed>,
@@ -57,36 +56,31 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn new(source: &Source<'_>, pass: &Pass) -> Self {
-        let forward = &pass.forward;
-        let rename =
-            |list: &[Rename]| list.iter().filter_map(|one| renamed(source, pass, one)).collect();
+    /// `None` if nothing changes but what `proxy_redirect default` says, as most locations have it.
+    pub(super) fn new(source: &Source<'_>, forward: &Forward) -> Option<Self> {
+        let is_usual = forward.redirects.iter().all(|one| matches!(one, Rename::Default))
+            && forward.cookie_domains.is_empty()
+            && forward.cookie_paths.is_empty()
+            && forward.cookie_flags.is_empty();
+        if is_usual {
+            return None;
+        }
+        let rename = |list: &[Rename]| list.iter().map(|one| renamed(source, one)).collect();
         let cookie_flags = forward.cookie_flags.iter().map(|rule| match &rule.name {
             CookieName::Text(name) => FlagsFor::Text(source.value(name), flags(source, rule)),
             CookieName::Pattern(pattern) => {
                 FlagsFor::Pattern(Arc::clone(pattern), flags(source, rule))
             }
         });
-        let mut origin = Vec::new();
-        if !forward.redirects.is_empty() {
-            push_origin(source.table, source.request, source.route_state, &mut origin);
-        }
-        Self {
-            origin,
+        Some(Self {
             redirects: rename(&forward.redirects),
             cookie_domains: rename(&forward.cookie_domains),
             cookie_paths: rename(&forward.cookie_paths),
             cookie_flags: cookie_flags.collect(),
-        }
+        })
     }
 
-    /// As in nginx, a place that was changed into a path becomes an address.
-    fn location(&self, value: &[u8]) -> Option<Vec<u8>> {
-        let new = apply(&self.redirects, value, replace_prefix)?;
-        Some(if new.starts_with(b"/") { [&*self.origin, &*new].concat() } else { new })
-    }
-
-    fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
+    fn cookie(&self, pass: &Pass, value: &[u8]) -> Option<Vec<u8>> {
         if self.cookie_domains.is_empty()
             && self.cookie_paths.is_empty()
             && self.cookie_flags.is_empty()
@@ -101,8 +95,8 @@ impl Changes {
         });
         set_cookie(
             value,
-            |domain| apply(&self.cookie_domains, domain, replace_domain),
-            |path| apply(&self.cookie_paths, path, replace_prefix),
+            |domain| apply(pass, &self.cookie_domains, domain, replace_domain),
+            |path| apply(pass, &self.cookie_paths, path, replace_prefix),
             flags.unwrap_or_default(),
         )
     }
@@ -117,26 +111,26 @@ fn flags(source: &Source<'_>, rule: &CookieRule) -> CookieFlags {
     flags
 }
 
-fn renamed(source: &Source<'_>, pass: &Pass, rename: &Rename) -> Option<Renamed> {
-    Some(match rename {
-        Rename::Default => {
-            let PassTo::Named(Destination { host, uri, is_tls, .. }) = &pass.to else {
-                return None;
-            };
-            let scheme: &[u8] = if *is_tls { b"https://" } else { b"http://" };
-            let from = match uri {
-                Some(uri) => [scheme, host.as_bytes(), uri].concat(),
-                None => [scheme, host.as_bytes(), b"/"].concat(),
-            };
-            // As in nginx: without a URI, what stands behind the host stays as it is.
-            let to = if uri.is_some() { &pass.location } else { &b"/"[..] };
-            Renamed::Text(from, to.to_vec())
-        }
+/// `proxy_redirect default`: where the server says its own address, the location stands for it.
+fn renamed_by_default(pass: &Pass, value: &[u8], replace: Replace) -> Option<Vec<u8>> {
+    let PassTo::Named(Destination { host, uri, is_tls, .. }) = &pass.to else { return None };
+    let scheme: &[u8] = if *is_tls { b"https://" } else { b"http://" };
+    // As in nginx: without a URI, what stands behind the host stays as it is.
+    let (from, to): (&[u8], &[u8]) = match uri {
+        Some(uri) => (uri, &pass.location),
+        None => (b"/", b"/"),
+    };
+    replace(value, &[scheme, host.as_bytes(), from].concat(), to)
+}
+
+fn renamed(source: &Source<'_>, rename: &Rename) -> Renamed {
+    match rename {
+        Rename::Default => Renamed::Default,
         Rename::Text(from, to) => Renamed::Text(source.value(from), source.value(to)),
         Rename::Pattern(pattern, to) => {
             Renamed::Pattern(Arc::clone(pattern), filled(source, to, &pattern.regex))
         }
-    })
+    }
 }
 
 fn filled(source: &Source<'_>, template: &Template, regex: &Expression) -> Vec<Filled> {
@@ -157,8 +151,9 @@ fn filled(source: &Source<'_>, template: &Template, regex: &Expression) -> Vec<F
 type Replace = fn(&[u8], &[u8], &[u8]) -> Option<Vec<u8>>;
 
 /// The first rule that fits.
-fn apply(rules: &[Renamed], value: &[u8], replace: Replace) -> Option<Vec<u8>> {
+fn apply(pass: &Pass, rules: &[Renamed], value: &[u8], replace: Replace) -> Option<Vec<u8>> {
     rules.iter().find_map(|rule| match rule {
+        Renamed::Default => renamed_by_default(pass, value, replace),
         Renamed::Text(from, to) => replace(value, from, to),
         Renamed::Pattern(pattern, to) => {
             let mut groups = Vec::new();
@@ -194,13 +189,29 @@ pub(super) enum Answer {
 
 /// What the head of an answer means for the client.
 pub(super) struct Reading<'a> {
-    pub(super) forward: &'a Forward,
-    pub(super) changes: &'a Changes,
+    pub(super) pass: &'a Pass,
+    /// What goes before a path that `proxy_redirect` makes (`absolute_redirect`).
+    pub(super) origin: &'a [u8],
+    pub(super) changes: Option<&'a Changes>,
     pub(super) error_pages: &'a [ErrorPage],
     pub(super) is_head: bool,
 }
 
 impl Reading<'_> {
+    fn redirect(&self, value: &[u8]) -> Option<Vec<u8>> {
+        match self.changes {
+            Some(changes) => apply(self.pass, &changes.redirects, value, replace_prefix),
+            None if self.pass.forward.redirects.is_empty() => None,
+            None => renamed_by_default(self.pass, value, replace_prefix),
+        }
+    }
+
+    /// As in nginx, a place that was changed into a path becomes an address.
+    fn location(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let new = self.redirect(value)?;
+        Some(if new.starts_with(b"/") { [self.origin, &*new].concat() } else { new })
+    }
+
     /// Reads a head; fields go to `fields`, what is asked of us to `accel`.
     pub(super) fn read(
         &self,
@@ -208,7 +219,7 @@ impl Reading<'_> {
         fields: &mut Fields,
         accel: &mut Accel,
     ) -> Answer {
-        let Self { forward, changes, .. } = self;
+        let forward = &self.pass.forward;
         if has_accel(&head.fields) {
             *accel = Accel::parse(&head.fields, forward.ignored);
         }
@@ -234,11 +245,13 @@ impl Reading<'_> {
         }
         for (name, value) in head.fields.iter().filter(|(name, _)| forward.visible.has(name)) {
             let new = match name.len() {
-                8 if name.eq_ignore_ascii_case(b"location") => changes.location(value),
+                8 if name.eq_ignore_ascii_case(b"location") => self.location(value),
                 7 if name.eq_ignore_ascii_case(b"refresh") => {
-                    refresh(value, |url| apply(&changes.redirects, url, replace_prefix))
+                    refresh(value, |url| self.redirect(url))
                 }
-                10 if name.eq_ignore_ascii_case(b"set-cookie") => changes.cookie(value),
+                10 if name.eq_ignore_ascii_case(b"set-cookie") => {
+                    self.changes.and_then(|changes| changes.cookie(self.pass, value))
+                }
                 12 if name.eq_ignore_ascii_case(b"content-type") => {
                     accel.charset.as_deref().and_then(|charset| with_charset(value, charset))
                 }

@@ -78,7 +78,8 @@ pub(super) fn question(call: &Call<'_>, source: &Source<'_>, plan: &mut Plan) ->
     let is_head = method == Method::Head;
     let is_converted = is_head && pass.family == Family::Proxy && caching.convert_head;
     if is_converted {
-        plan.method = b"GET".to_vec();
+        plan.method.clear();
+        plan.method.extend_from_slice(b"GET");
     }
     let says = |templates: &[Template]| {
         templates.iter().any(|one| !matches!(source.value(one).as_slice(), b"" | b"0"))
@@ -86,7 +87,7 @@ pub(super) fn question(call: &Call<'_>, source: &Source<'_>, plan: &mut Plan) ->
     let key = source.value(&caching.key);
     let head = call.request.head;
     let mut fields = Pairs::default();
-    push_end_to_end(head, &mut fields);
+    push_end_to_end(head, &mut fields, |_| false);
     let rules = Rules {
         method,
         is_authorized: head.known(Known::Authorization).is_some(),

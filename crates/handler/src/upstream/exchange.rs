@@ -10,7 +10,7 @@ use sekisho_upstream::keepalive::Usage;
 
 use super::body::Body;
 use super::engine::Engine;
-use super::pool::{Connection, INPUT_BYTES, Work};
+use super::pool::{Connection, INPUT_BYTES, Pools, Work};
 use super::stream::Stream;
 
 /// How much of a request body waits to leave.
@@ -169,12 +169,13 @@ impl Exchange {
         }
     }
 
-    /// The next thing that happens on the receiving side. Body bytes that need not be looked at go to `to`.
+    /// The next thing that happens on the receiving side. Body bytes that need not be looked at go to `to`. While nothing
+    /// comes, no buffer is held.
     pub(super) fn receive(
         &mut self,
         cx: &mut Context<'_>,
-        to: &mut Vec<u8>,
-        is_paced: bool,
+        pools: &Pools,
+        (to, is_paced): (&mut Vec<u8>, bool),
         now: Moment,
     ) -> Poll<io::Result<Happened>> {
         let Work { scratch, input, taken, .. } = &mut *self.work;
@@ -198,6 +199,12 @@ impl Exchange {
                 None => Poll::Pending,
             };
         }
+        if self.connection.stream.poll_readable(cx).is_pending() {
+            if input.is_empty() {
+                pools.give_back_input(std::mem::take(input));
+            }
+            return Poll::Pending;
+        }
         let direct = engine.direct_body();
         let is_direct = input.is_empty() && direct >= DIRECT_MIN && !is_paced;
         let read = if is_direct {
@@ -208,6 +215,9 @@ impl Exchange {
             if *taken > 0 {
                 input.drain(..*taken);
                 *taken = 0;
+            }
+            if input.capacity() == 0 {
+                *input = pools.borrow_input();
             }
             input.reserve(INPUT_BYTES);
             self.connection.stream.read(cx, input)

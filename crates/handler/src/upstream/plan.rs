@@ -1,5 +1,6 @@
 //! What is sent to a server, made once for a request: every try sends the same.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sekisho_config::{
@@ -9,7 +10,7 @@ use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
 use sekisho_http::upstream::{Pairs, push_end_to_end};
 use sekisho_http::{Status, Version};
-use sekisho_route::{Request, RouteState, Table, expand};
+use sekisho_route::{Request, RouteState, Table, expand, push_origin};
 use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
 use super::group::{Group, declared};
@@ -26,6 +27,30 @@ pub(super) struct Plan {
     pub(super) is_tls: bool,
     /// `$proxy_host`: the name that a certificate must have.
     pub(super) host: Vec<u8>,
+    /// What goes before a path that `proxy_redirect` makes.
+    pub(super) origin: Vec<u8>,
+}
+
+impl Plan {
+    /// Nothing of the request before is left.
+    pub(super) fn clear(&mut self) {
+        let Self { method, target, version, pairs, is_tls, host, origin } = self;
+        for text in [method, target, host, origin] {
+            text.clear();
+        }
+        pairs.clear();
+        (*version, *is_tls) = (None, false);
+    }
+
+    /// The memory that it holds.
+    pub(super) fn capacity(&self) -> usize {
+        let Self { method, target, pairs, host, origin, .. } = self;
+        method.capacity()
+            + target.capacity()
+            + pairs.capacity()
+            + host.capacity()
+            + origin.capacity()
+    }
 }
 
 /// What a plan is made from.
@@ -54,6 +79,13 @@ impl Source<'_> {
         }
     }
 
+    /// An address, with a port or without; `None` where the value is none.
+    pub(super) fn address(&self, template: &Template) -> Option<SocketAddr> {
+        let text = String::from_utf8(self.value(template)).ok()?;
+        let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
+        address.or_else(|_| text.parse()).ok()
+    }
+
     /// What stands before, between and after `$request_body` in a `proxy_set_body`, where it is there: the body itself
     /// is not known before it has come.
     pub(super) fn around_body(&self, template: &Template) -> Option<Vec<Vec<u8>>> {
@@ -72,7 +104,7 @@ impl Source<'_> {
         groups: &[Arc<Group>],
         pools: &Pools,
     ) -> Result<(Arc<Group>, Plan), NoPlan> {
-        let mut plan = Plan::default();
+        let mut plan = pools.borrow_plan();
         let mut computed = Vec::new();
         let (group, uri, is_computed) = match &pass.to {
             PassTo::Named(to) => {
@@ -93,21 +125,23 @@ impl Source<'_> {
         };
         let RouteState { method, .. } = *self.route_state;
         let head = self.request.head;
-        let name = match (&pass.forward.method, method.name()) {
+        match (&pass.forward.method, method.name()) {
             (Some(template), _) => {
-                let mut name = self.value(template);
-                name.make_ascii_uppercase();
-                name
+                self.push_value(template, &mut plan.method);
+                plan.method.make_ascii_uppercase();
             }
             // An `error_page` asks with GET.
-            (None, Some(name)) if method != head.method() => name.as_bytes().to_vec(),
-            (None, _) => head.method_name().to_vec(),
-        };
-        plan.method = name;
+            (None, Some(name)) if method != head.method() => {
+                plan.method.extend_from_slice(name.as_bytes());
+            }
+            (None, _) => plan.method.extend_from_slice(head.method_name()),
+        }
+        if !pass.forward.redirects.is_empty() {
+            push_origin(self.table, self.request, self.route_state, &mut plan.origin);
+        }
         match pass.family {
             Family::Proxy => {
-                let uri = uri.map(<[u8]>::to_vec);
-                self.target(pass, uri.as_deref(), is_computed, &mut plan.target);
+                self.target(pass, uri, is_computed, &mut plan.target);
                 self.fields(&pass.forward, &mut plan);
                 plan.version = Some(pass.forward.http_version);
             }
@@ -144,39 +178,29 @@ impl Source<'_> {
             forward.set_headers.iter().any(|(set, _)| name.eq_ignore_ascii_case(set.as_bytes()))
         };
         if !is_set(b"host") {
-            let host = std::mem::take(&mut plan.host);
-            plan.pairs.push(b"Host", &host);
-            plan.host = host;
+            plan.pairs.push(b"Host", &plan.host);
         }
         for (name, value) in forward.set_headers.iter() {
             if value.as_literal() == Some(b"") {
                 continue;
             }
             // Nothing is put beside a value that comes to nothing.
-            let value = self.value(value);
-            if !value.is_empty() {
-                plan.pairs.push(name.as_bytes(), &value);
-            }
+            plan.pairs.push_unless_empty(name.as_bytes(), |out| self.push_value(value, out));
         }
         if !forward.pass_request_headers {
             return;
         }
-        if forward.set_headers.is_empty() {
-            push_end_to_end(self.request.head, &mut plan.pairs);
-            return;
-        }
-        let mut own = Pairs::default();
-        push_end_to_end(self.request.head, &mut own);
-        for (name, value) in own.iter().filter(|(name, _)| !is_set(name)) {
-            plan.pairs.push(name, value);
-        }
+        push_end_to_end(self.request.head, &mut plan.pairs, is_set);
     }
 
     fn params(&self, forward: &Forward, out: &mut Pairs) {
         for param in forward.params.iter() {
-            let value = self.value(&param.value);
-            if !(param.is_optional && value.is_empty()) {
-                out.push(param.name.as_bytes(), &value);
+            if param.is_optional {
+                out.push_unless_empty(param.name.as_bytes(), |out| {
+                    self.push_value(&param.value, out);
+                });
+            } else {
+                out.push_with(param.name.as_bytes(), |out| self.push_value(&param.value, out));
             }
         }
         if forward.pass_request_headers {

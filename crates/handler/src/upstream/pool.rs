@@ -13,6 +13,7 @@ use sekisho_upstream::keepalive::{self, Usage};
 
 use super::engine::Engine;
 use super::group::Group;
+use super::plan::Plan;
 use super::resolve::{HostNames, Names};
 use super::stream::Stream;
 
@@ -70,6 +71,8 @@ pub struct Pools {
     groups: RefCell<HashMap<PoolKey, GroupPool>>,
     #[expect(clippy::vec_box, reason = "they are handed out and taken back as boxes")]
     work: RefCell<Vec<Box<Work>>>,
+    plans: RefCell<Vec<Plan>>,
+    inputs: RefCell<Vec<Vec<u8>>>,
     names: RefCell<HostNames>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
@@ -81,6 +84,8 @@ impl Pools {
         Rc::new(Self {
             groups: RefCell::default(),
             work: RefCell::default(),
+            plans: RefCell::default(),
+            inputs: RefCell::default(),
             names: RefCell::default(),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
@@ -121,6 +126,30 @@ impl Pools {
         if kept.len() < WORK_MAX && bytes <= KEEP_BYTES {
             work.clear();
             kept.push(work);
+        }
+    }
+
+    /// Memory to read into; it may have none yet.
+    pub(super) fn borrow_input(&self) -> Vec<u8> {
+        self.inputs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back_input(&self, input: Vec<u8>) {
+        let mut kept = self.inputs.borrow_mut();
+        if kept.len() < WORK_MAX && (1..=KEEP_BYTES).contains(&input.capacity()) {
+            kept.push(input);
+        }
+    }
+
+    pub(super) fn borrow_plan(&self) -> Plan {
+        self.plans.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back_plan(&self, mut plan: Plan) {
+        let mut kept = self.plans.borrow_mut();
+        if kept.len() < WORK_MAX && plan.capacity() <= KEEP_BYTES {
+            plan.clear();
+            kept.push(plan);
         }
     }
 

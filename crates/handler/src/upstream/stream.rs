@@ -102,6 +102,15 @@ impl Stream {
         }
     }
 
+    /// Whether something may be there to read. What is encrypted is looked at by reading.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            // An error is found by reading.
+            Self::Plain(socket) => socket.poll_ready(cx, true).map(|_| ()),
+            Self::Tls(_) => Poll::Ready(()),
+        }
+    }
+
     /// Sends what can leave now.
     pub(super) fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {

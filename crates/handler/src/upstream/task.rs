@@ -50,7 +50,7 @@ const HAND_ON_BYTES: usize = 128 * 1024;
 /// ```
 pub(super) enum Stage {
     /// The body is gathered; nobody is asked yet.
-    Gathering(RequestBody),
+    Gathering(Box<RequestBody>),
     /// Nobody has been asked.
     Ready,
     /// A connection is being made.
@@ -93,7 +93,7 @@ pub(super) struct Parts {
     pub(super) around: Option<Vec<Vec<u8>>>,
     /// `client_body_buffer_size`
     pub(super) body_memory: usize,
-    pub(super) changes: Rc<Changes>,
+    pub(super) changes: Option<Rc<Changes>>,
     pub(super) error_pages: Arc<[ErrorPage]>,
     /// The status that an `error_page` wants.
     pub(super) status: Option<Status>,
@@ -390,8 +390,9 @@ impl UpstreamTask {
         }
         let Stage::Exchanging(_, exchange) = &self.parts.stage else { return };
         let reading = Reading {
-            forward: &self.parts.pass.forward,
-            changes: &self.parts.changes,
+            pass: &self.parts.pass,
+            origin: &self.parts.plan.origin,
+            changes: self.parts.changes.as_deref(),
             error_pages: &self.parts.error_pages,
             is_head: self.parts.is_head,
         };
@@ -517,7 +518,8 @@ impl UpstreamTask {
         let phase = exchange.connection.engine.get().phase();
         let is_paced = self.parts.pass.forward.read_rate > 0;
         let given = out.body.len();
-        match exchange.receive(cx, &mut out.body, is_paced, now) {
+        let pools = &self.parts.pools;
+        match exchange.receive(cx, pools, (&mut out.body, is_paced), now) {
             Poll::Ready(Ok(happened)) => {
                 let before = exchange.received;
                 self.handle(happened, phase, out, now);
@@ -679,5 +681,6 @@ impl Drop for UpstreamTask {
         let now = self.parts.context.now();
         self.parts.machine.abandoned(&self.parts.group.balancer, now);
         self.leave();
+        self.parts.pools.give_back_plan(std::mem::take(&mut self.parts.plan));
     }
 }

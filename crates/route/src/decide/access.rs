@@ -41,6 +41,10 @@ impl<F: Files> Decision<'_, F> {
         {
             return next;
         }
+        if self.route_state.is_subrequest {
+            // Who asks has been let in already, and the request around it decides what is asked for.
+            return self.behind_access_checks();
+        }
         let access = match settings.limit_except.as_deref() {
             Some(limit) if !limit.methods.contains(&self.meant_method()) => limit.access.as_deref(),
             _ => settings.access.as_deref(),
@@ -62,43 +66,92 @@ impl<F: Files> Decision<'_, F> {
     fn access(&mut self, access: &Access) -> Option<Next<F::File>> {
         let client = self.route_state.client(self.request.connection).map(|client| client.ip());
         let rule = access.rules.iter().find(|rule| rule.who.is_meant(client));
-        let is_denied = match (rule.map(|rule| rule.allows), access.is_any_enough) {
-            (Some(true), true) => {
-                self.route_state.access_progress.is_challenged = false;
-                return None;
-            }
+        // What one check refuses another may allow, where any is enough.
+        let mut refused = None;
+        match (rule.map(|rule| rule.allows), access.is_any_enough) {
+            (Some(true), true) => return self.let_in(),
             (Some(false), false) => return Some(self.forbid()),
-            (allows, _) => allows == Some(false),
-        };
-        let asked = match &access.password {
-            Some(rule) => self.ask_password(rule),
-            None => PasswordCheck::No,
-        };
-        match asked {
-            PasswordCheck::No if is_denied => Some(self.forbid()),
-            PasswordCheck::No => None,
-            PasswordCheck::Right => {
-                self.route_state.access_progress.is_challenged = false;
-                None
-            }
-            PasswordCheck::Refused => Some(match access.delay {
-                Some(delay) => {
-                    let message = format_args!("delaying unauthorized request");
-                    self.files.report(self.route_state.location, Level::Info, message);
-                    self.route_state.access_progress.refusal = Some(Status::UNAUTHORIZED);
-                    Next::Done(Action::Wait(Wait::For(delay)))
+            (Some(false), true) => refused = Some(Status::FORBIDDEN),
+            (Some(true), false) | (None, _) => {}
+        }
+        if let Some(rule) = &access.password {
+            match self.ask_password(rule) {
+                PasswordCheck::No => {}
+                PasswordCheck::Right if access.is_any_enough => return self.let_in(),
+                PasswordCheck::Right => self.route_state.access_progress.is_challenged = false,
+                PasswordCheck::Refused if access.is_any_enough && access.auth_request.is_some() => {
+                    refused = Some(Status::UNAUTHORIZED);
                 }
-                None => Next::Fail(Status::UNAUTHORIZED),
-            }),
-            PasswordCheck::Fail(status) => Some(Next::Fail(status)),
-            PasswordCheck::Later => {
-                let waits = &mut self.route_state.access_progress.waits;
-                *waits = waits.saturating_add(1);
-                Some(if *waits > WAITS_MAX {
-                    Next::Fail(Status::INTERNAL_SERVER_ERROR)
-                } else {
-                    Next::Done(Action::Wait(Wait::Password))
-                })
+                PasswordCheck::Refused => return Some(self.refuse(Status::UNAUTHORIZED, access)),
+                PasswordCheck::Fail(status) => return Some(Next::Fail(status)),
+                PasswordCheck::Later => return Some(self.wait_for_password()),
+            }
+        }
+        if access.auth_request.is_some() {
+            match self.asked_elsewhere() {
+                None => return Some(Next::Done(Action::Wait(Wait::Auth))),
+                Some(Ok(())) if access.is_any_enough => return self.let_in(),
+                Some(Ok(())) => {}
+                Some(Err(status @ (Status::UNAUTHORIZED | Status::FORBIDDEN)))
+                    if access.is_any_enough =>
+                {
+                    refused = refused.filter(|it| *it == Status::UNAUTHORIZED).or(Some(status));
+                }
+                Some(Err(status)) => return Some(self.refuse(status, access)),
+            }
+        }
+        match refused {
+            None => None,
+            Some(Status::FORBIDDEN) => Some(self.forbid()),
+            Some(status) => Some(self.refuse(status, access)),
+        }
+    }
+
+    fn let_in(&mut self) -> Option<Next<F::File>> {
+        self.route_state.access_progress.is_challenged = false;
+        if let Some(auth) = &mut self.route_state.auth {
+            auth.challenges.clear();
+        }
+        None
+    }
+
+    fn refuse(&mut self, status: Status, access: &Access) -> Next<F::File> {
+        match access.delay.filter(|_| status == Status::UNAUTHORIZED) {
+            Some(delay) => {
+                let message = format_args!("delaying unauthorized request");
+                self.files.report(self.route_state.location, Level::Info, message);
+                self.route_state.access_progress.refusal = Some(status);
+                Next::Done(Action::Wait(Wait::For(delay)))
+            }
+            None => Next::Fail(status),
+        }
+    }
+
+    fn wait_for_password(&mut self) -> Next<F::File> {
+        let waits = &mut self.route_state.access_progress.waits;
+        *waits = waits.saturating_add(1);
+        if *waits > WAITS_MAX {
+            Next::Fail(Status::INTERNAL_SERVER_ERROR)
+        } else {
+            Next::Done(Action::Wait(Wait::Password))
+        }
+    }
+
+    /// What `auth_request` came to; `None` where it has not been asked for this location.
+    fn asked_elsewhere(&mut self) -> Option<Result<(), Status>> {
+        let (location, redirects) = (self.route_state.location, self.route_state.redirects);
+        let answer = self.route_state.auth.as_deref()?;
+        if !answer.is_for(location, redirects) {
+            return None;
+        }
+        match answer.status {
+            status if (200..300).contains(&status.code()) => Some(Ok(())),
+            status @ (Status::UNAUTHORIZED | Status::FORBIDDEN) => Some(Err(status)),
+            status => {
+                let code = status.code();
+                let message = format_args!("auth request unexpected status: {code}");
+                self.files.report(location, Level::Error, message);
+                Some(Err(Status::INTERNAL_SERVER_ERROR))
             }
         }
     }

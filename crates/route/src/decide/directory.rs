@@ -101,6 +101,7 @@ impl<F: Files> Decision<'_, F> {
         path.extend_from_slice(value);
         let location = self.find_location();
         if location == self.route_state.location
+            && self.settings().mirrors.is_none()
             && self.settings().try_files.is_none()
             && self.table.is_place_fixed(location)
             && !self.table.has_script(location)

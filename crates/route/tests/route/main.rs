@@ -18,6 +18,7 @@ mod property;
 mod redirect;
 mod rewrite;
 mod server_name;
+mod subrequest;
 mod support;
 mod variable;
 mod zone;

@@ -13,7 +13,7 @@ use sekisho_http::{Fields, Head, Status, Version};
 use sekisho_lifecycle::Moment;
 use sekisho_route::{
     Action, ConnectionFacts, FileOp, Files, Handover, Kind, Look, Request, RequestIdSeed,
-    RouteState, Seen, Store, Table, Wait, WallTime,
+    RouteState, Seen, Store, SubrequestTarget, Table, Wait, WallTime,
 };
 
 use crate::access_checks::FakeAccessChecks;
@@ -249,6 +249,11 @@ fn settings() -> Settings {
         if_modified_since: IfModifiedSince::Exact,
         max_ranges: None,
         server_tokens: ServerTokens::On,
+        filters: None,
+        mirrors: None,
+        subrequest_bytes_max: 8192,
+        random_index: false,
+        log_subrequest: false,
         compression: Arc::default(),
         client_max_body_size: None,
         client_body_buffer_size: 16384,
@@ -534,6 +539,19 @@ impl Asked {
         self.outcome(&action)
     }
 
+    /// What a request within this one comes to.
+    pub(crate) fn decide_subrequest(
+        &mut self,
+        target: &SubrequestTarget,
+        outer: &RouteState,
+        table: &Table,
+    ) -> String {
+        let request = request(&self.head, &self.connection);
+        let (route_state, files) = (&mut self.route_state, &mut self.files);
+        let action = table.decide_subrequest(target, outer, &request, route_state, files);
+        self.outcome(&action)
+    }
+
     pub(crate) fn decide_error(&mut self, code: u16, table: &Table) -> String {
         let request = request(&self.head, &self.connection);
         let (route_state, files) = (&mut self.route_state, &mut self.files);
@@ -578,6 +596,8 @@ impl Asked {
             Action::Options => format!("options {}", route_state.allow.escape_ascii()),
             Action::Close => "close".into(),
             Action::Wait(Wait::Password) => "wait for a password".into(),
+            Action::Wait(Wait::Auth) => "wait for permission".into(),
+            Action::Wait(Wait::RandomFile) => "wait for a file".into(),
             Action::Wait(Wait::For(length)) => format!("wait {}ms", length.as_millis()),
         }
     }

@@ -121,6 +121,14 @@ fn shown(view: SessionView, worker: &str) -> control::Session {
             request_id: format!("{:032x}", running.request_id),
             ..control::Request::default()
         };
+        let subrequests = running.subrequests.into_iter().map(|view| control::Subrequest {
+            path: view.path,
+            handler: view.handler.to_owned(),
+            age_millis: millis(view.age),
+            status: view.status.map_or(0, u32::from),
+            depth: u32::from(view.depth),
+        });
+        request.subrequests = subrequests.collect();
         if let Some((view, left)) = running.upstream {
             request.upstream = view.server.to_string();
             request.upstream_try = u32::try_from(view.attempt).unwrap_or(u32::MAX);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use sekisho_endpoint::control::{Request, Session};
+use sekisho_endpoint::control::{Request, Session, Subrequest};
 use serde_json::{Value, json};
 
 /// A table of sessions.
@@ -99,6 +99,19 @@ pub(super) fn session(session: &Session, out: &mut dyn Write) -> io::Result<()> 
             _ = write!(text, ", id {}", request.request_id);
         }
         lines.push(("running", text));
+        for inner in &request.subrequests {
+            let indent = "  ".repeat(inner.depth.min(50) as usize);
+            let mut text = format!(
+                "{indent}{} by {}, for {}",
+                inner.path,
+                inner.handler,
+                age(inner.age_millis)
+            );
+            if inner.status != 0 {
+                _ = write!(text, ", answered with {}", inner.status);
+            }
+            lines.push(("within", text));
+        }
     }
     for (name, value) in lines {
         writeln!(out, "{name:<12} {}", tame(&value))?;
@@ -175,6 +188,17 @@ fn request_json(request: &Request) -> Value {
         "cancelled": some(&request.cancelled),
         "request_id": some(&request.request_id),
         "upstream": upstream,
+        "subrequests": request.subrequests.iter().map(subrequest_json).collect::<Vec<_>>(),
+    })
+}
+
+fn subrequest_json(inner: &Subrequest) -> Value {
+    json!({
+        "path": inner.path,
+        "handler": inner.handler,
+        "status": (inner.status != 0).then_some(inner.status),
+        "age_ms": inner.age_millis,
+        "depth": inner.depth,
     })
 }
 

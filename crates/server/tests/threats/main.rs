@@ -9,6 +9,7 @@ mod background_load;
 mod common;
 
 mod bombs;
+mod pairs;
 mod paths;
 mod requests;
 mod smuggling;

@@ -168,6 +168,50 @@ const HEADS: &[&[u8]] = &[
     b"POST /n/first HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
 ];
 
+/// Chunked bodies whose end is not where another parser sees it.
+const CHUNKS: &[&[u8]] = &[
+    b"0_2e\r\n\r\n",
+    b"0x2f\r\n",
+    b"0X2f\r\n",
+    b"+2f\r\n",
+    b"-2f\r\n",
+    b"2f \r\n",
+    b" 2f\r\n",
+    b"2f\t;a\r\n",
+    b"2f\x0b\r\n",
+    b"2f\0\r\n",
+    b"2f,\r\n",
+    b"2fthese-bytes-nobody-looks-at\r\n",
+    b"2f\n",
+    b"2f\r",
+    b"5\r\r;abcd\r\n",
+    b"5;a=b\r\rhello\r\n0\r\n\r\n",
+    b"5;a=b\nhello\r\n0\r\n\r\n",
+    b"5;\0\r\nhello\r\n0\r\n\r\n",
+    b"1\r0\n",
+    b"5\r\nhello\n0\r\n\r\n",
+    b"5\r\nhello0\r\n\r\n",
+    b"5\r\nhelloXX0\r\n\r\n",
+    b"5\r\nhello\r\n\r\n0\r\n\r\n",
+    b"5\r\nhello\r\r0\r\n\r\n",
+    b"\r\n\r\n",
+    b"\r\n0\r\n\r\n",
+    b";a=b\r\n\r\n",
+    b"Z\r\nZZ\r\nZZZ\r\n\r\n",
+    b"INVALID!!!\r\n",
+    b"100000000000000002f\r\n",
+    b"ffffffffffffffff0\r\n",
+    b"\xef\xbc\x95\r\nhello\r\n0\r\n\r\n",
+    b"0\n\r\n",
+    b"0\r\n\n",
+    b"0\r\nXX",
+    b"0\r\n\rX",
+    b"0\r\nX : y\r\n\r\n",
+    b"0\r\nX\r\n\r\n",
+    b"0\r\n X: y\r\n\r\n",
+    b"0\r\nX: y\rZ\r\n\r\n",
+];
+
 /// H9, V1: a hundred and twenty heads that somebody reads in two ways.
 #[test]
 fn a_head_of_two_readings_is_refused_with_all_that_follows() {
@@ -186,49 +230,7 @@ fn a_head_of_two_readings_is_refused_with_all_that_follows() {
 #[test]
 fn a_chunk_of_two_readings_ends_the_connection() {
     let server = start();
-    let bodies: &[&[u8]] = &[
-        b"0_2e\r\n\r\n",
-        b"0x2f\r\n",
-        b"0X2f\r\n",
-        b"+2f\r\n",
-        b"-2f\r\n",
-        b"2f \r\n",
-        b" 2f\r\n",
-        b"2f\t;a\r\n",
-        b"2f\x0b\r\n",
-        b"2f\0\r\n",
-        b"2f,\r\n",
-        b"2fthese-bytes-nobody-looks-at\r\n",
-        b"2f\n",
-        b"2f\r",
-        b"5\r\r;abcd\r\n",
-        b"5;a=b\r\rhello\r\n0\r\n\r\n",
-        b"5;a=b\nhello\r\n0\r\n\r\n",
-        b"5;\0\r\nhello\r\n0\r\n\r\n",
-        b"1\r0\n",
-        b"5\r\nhello\n0\r\n\r\n",
-        b"5\r\nhello0\r\n\r\n",
-        b"5\r\nhelloXX0\r\n\r\n",
-        b"5\r\nhello\r\n\r\n0\r\n\r\n",
-        b"5\r\nhello\r\r0\r\n\r\n",
-        b"\r\n\r\n",
-        b"\r\n0\r\n\r\n",
-        b";a=b\r\n\r\n",
-        b"Z\r\nZZ\r\nZZZ\r\n\r\n",
-        b"INVALID!!!\r\n",
-        b"100000000000000002f\r\n",
-        b"ffffffffffffffff0\r\n",
-        b"\xef\xbc\x95\r\nhello\r\n0\r\n\r\n",
-        b"0\n\r\n",
-        b"0\r\n\n",
-        b"0\r\nXX",
-        b"0\r\n\rX",
-        b"0\r\nX : y\r\n\r\n",
-        b"0\r\nX\r\n\r\n",
-        b"0\r\n X: y\r\n\r\n",
-        b"0\r\nX: y\rZ\r\n\r\n",
-    ];
-    for body in bodies {
+    for body in CHUNKS {
         let head = format!("POST /n/first HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n");
         let mut client = server.connect();
         client.send([head.as_bytes(), body, SMUGGLED.as_bytes()].concat());
@@ -239,13 +241,11 @@ fn a_chunk_of_two_readings_ends_the_connection() {
     }
 }
 
-/// V1, V2, V33: what has one reading only is read so, whatever it holds and however the method is called.
-#[test]
-fn what_looks_like_a_request_within_a_body_is_none() {
-    let server = start();
+/// Fields and bodies that have one reading, and hold what looks like another request.
+fn hidden_requests() -> [String; 13] {
     let length = SMUGGLED.len();
     let chunk = format!("{length:x}\r\n{SMUGGLED}\r\n0\r\n");
-    let bodies = [
+    [
         format!("Content-Length: {length}\r\n\r\n{SMUGGLED}"),
         // A leading zero does not make it octal.
         format!("Content-Length: 0{length}\r\n\r\n{SMUGGLED}"),
@@ -262,10 +262,54 @@ fn what_looks_like_a_request_within_a_body_is_none() {
         ),
         "Content-Length: 0\r\nUser: \u{85}admin\u{a0}\r\n\r\n".to_owned(),
         format!("Content-Length: {length}\r\nX: y\n\n{SMUGGLED}"),
-    ];
+    ]
+}
+
+/// What a client may send to have a request of its own making hidden in another: each is the bytes of one connection.
+/// The first request asks for `/n/first`; what is hidden asks for `/n/smuggled`.
+pub(crate) fn corpus() -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let post = format!("POST /n/first HTTP/1.1\r\n{HOST}");
+    for fields in FIELDS {
+        all.push([post.as_bytes(), fields, b"\r\n\r\n", SMUGGLED.as_bytes()].concat());
+    }
+    for head in HEADS {
+        all.push([head, SMUGGLED.as_bytes()].concat());
+    }
+    let chunked = format!("{post}Transfer-Encoding: chunked\r\n\r\n");
+    for body in CHUNKS {
+        all.push([chunked.as_bytes(), body, SMUGGLED.as_bytes()].concat());
+    }
+    for method in ["GET", "POST", "DELETE"] {
+        for rest in hidden_requests() {
+            all.push(format!("{method} /n/first HTTP/1.1\r\n{HOST}{rest}").into_bytes());
+        }
+    }
+    // Fields that one server takes out before the next one, and hop-by-hop fields that name what frames.
+    for fields in [
+        "Connection: content-length",
+        "Connection: transfer-encoding",
+        "Connection: close, host",
+        "Connection: X-Forwarded-For, keep-alive",
+        "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__",
+        "Expect: 100-continue",
+        "Trailer: Content-Length",
+        "TE: trailers, chunked",
+    ] {
+        for rest in hidden_requests() {
+            all.push(format!("{post}{fields}\r\n{rest}").into_bytes());
+        }
+    }
+    all
+}
+
+/// V1, V2, V33: what has one reading only is read so, whatever it holds and however the method is called.
+#[test]
+fn what_looks_like_a_request_within_a_body_is_none() {
+    let server = start();
     for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
         let mut client = server.connect();
-        for body in &bodies {
+        for body in &hidden_requests() {
             let next = format!("GET /n/next HTTP/1.1\r\n{HOST}\r\n");
             client.send(format!("{method} /n/first HTTP/1.1\r\n{HOST}{body}{next}"));
             let first = client.try_read_response(method == "HEAD");

@@ -26,7 +26,8 @@ const PIECE_BYTES: usize = 128 * 1024;
 #[derive(Clone, Debug)]
 pub(in crate::upstream) struct View {
     pub(in crate::upstream) pass: Arc<Pass>,
-    pub(in crate::upstream) changes: Rc<Changes>,
+    pub(in crate::upstream) origin: Vec<u8>,
+    pub(in crate::upstream) changes: Option<Rc<Changes>>,
     pub(in crate::upstream) error_pages: Arc<[ErrorPage]>,
     /// The status that an `error_page` wants.
     pub(in crate::upstream) status: Option<Status>,
@@ -113,8 +114,9 @@ impl Serving {
     fn head(&mut self, view: &View, asked: &Asked, out: &mut Outbox, wall_secs: i64) -> Progress {
         let entry = &self.kept.entry;
         let reading = Reading {
-            forward: &view.pass.forward,
-            changes: &view.changes,
+            pass: &view.pass,
+            origin: &view.origin,
+            changes: view.changes.as_deref(),
             error_pages: &view.error_pages,
             is_head: view.is_head,
         };

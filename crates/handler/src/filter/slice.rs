@@ -1,0 +1,162 @@
+//! A response that is put together of slices (`slice`), each asked for when the one before is complete.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use sekisho_config::Level;
+use sekisho_filter::slice::Slices;
+use sekisho_http::{Fields, Status};
+use sekisho_lifecycle::cancel::Cause;
+use sekisho_lifecycle::{Deadline, Moment};
+use sekisho_route::SubrequestTarget;
+use sekisho_route::body_facts::BodyFacts;
+use sekisho_route::upstream_facts::UpstreamFacts;
+
+use super::{Requests, Wish, delegate_to_source};
+use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView};
+
+/// The slices of a resource that a client gets. The head of the first one has been given.
+#[derive(Debug)]
+pub struct SliceTask {
+    /// The present slice.
+    source: Box<dyn Task>,
+    requests: Rc<dyn Requests>,
+    slices: Slices,
+    /// What each slice asks for.
+    target: SubrequestTarget,
+    /// Where the next byte of the present slice stands, and where it ends.
+    at: u64,
+    end: u64,
+    /// Whether the present slice is passed over.
+    is_passed_over: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// The head of the present slice has not come.
+    Head,
+    Body,
+    Complete,
+    Broken,
+}
+
+impl SliceTask {
+    /// Begins with the first slice, whose bytes are `at..end` of the whole.
+    pub fn new(
+        source: Box<dyn Task>,
+        requests: Rc<dyn Requests>,
+        slices: Slices,
+        target: SubrequestTarget,
+        (at, end): (u64, u64),
+    ) -> Self {
+        let (is_passed_over, stage) = (false, Stage::Body);
+        Self { source, requests, slices, target, at, end, is_passed_over, stage }
+    }
+
+    /// The same, where the first slice has to be asked for again in its turn.
+    #[must_use]
+    pub fn without_first(self) -> Self {
+        Self { is_passed_over: true, ..self }
+    }
+
+    /// The head of a slice has come.
+    fn judge(&mut self, status: Status, fields: &Fields) -> Stage {
+        if status != Status::PARTIAL_CONTENT {
+            let code = status.code();
+            let message = format_args!("unexpected status code {code} in slice response");
+            self.requests.report(Level::Error, message);
+            return Stage::Broken;
+        }
+        match self.slices.check(fields.get("content-range"), fields.get("etag")) {
+            Ok((range, _)) => {
+                (self.at, self.end) = (range.start, range.end);
+                Stage::Body
+            }
+            Err(wrong) => {
+                self.requests.report(Level::Error, format_args!("{wrong}"));
+                Stage::Broken
+            }
+        }
+    }
+
+    /// The present slice is complete.
+    fn next(&mut self) -> Stage {
+        if self.at != self.end {
+            return Stage::Broken;
+        }
+        self.is_passed_over = false;
+        let Some(start) = self.slices.next_start() else { return Stage::Complete };
+        let target = SubrequestTarget { slice_start: Some(start), ..self.target.clone() };
+        match self.requests.start(Wish::body_of(target)) {
+            Some(task) => {
+                self.source = task;
+                Stage::Head
+            }
+            None => Stage::Broken,
+        }
+    }
+}
+
+impl Task for SliceTask {
+    delegate_to_source!();
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outbox, now: Moment) -> Poll<Progress> {
+        loop {
+            match self.stage {
+                Stage::Complete => return Poll::Ready(Progress::Done),
+                Stage::Broken => return Poll::Ready(Progress::Break),
+                Stage::Head | Stage::Body => {}
+            }
+            match self.source.poll(cx, out, now) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Progress::Head(status, _)) if self.stage == Stage::Head => {
+                    self.stage = self.judge(status, &out.fields);
+                    out.fields.clear();
+                }
+                Poll::Ready(Progress::Body) if self.stage == Stage::Body => {
+                    let wanted = self.slices.wanted_of(self.at, out.body.len());
+                    self.at += out.body.len() as u64;
+                    if self.at > self.end {
+                        self.stage = Stage::Broken;
+                        out.body.clear();
+                        continue;
+                    }
+                    if self.is_passed_over {
+                        out.body.clear();
+                        continue;
+                    }
+                    out.body.truncate(wanted.end);
+                    out.body.drain(..wanted.start);
+                    if !out.body.is_empty() {
+                        return Poll::Ready(Progress::Body);
+                    }
+                }
+                Poll::Ready(Progress::Done) if self.stage == Stage::Body => {
+                    self.stage = self.next();
+                }
+                Poll::Ready(_) => self.stage = Stage::Broken,
+            }
+        }
+    }
+
+    fn hold(&mut self, is_held: bool, now: Moment) {
+        self.source.hold(is_held, now);
+    }
+
+    fn absorb(&mut self, cx: &mut Context<'_>, now: Moment) {
+        self.source.absorb(cx, now);
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.source.next_deadline()
+    }
+
+    fn describe_subrequests(&self, views: &mut Vec<SubrequestView>, now: Moment) {
+        self.source.describe_subrequests(views, now);
+    }
+
+    fn cancel(&mut self, cause: Cause, now: Moment) {
+        self.source.cancel(cause, now);
+    }
+}
