@@ -8,13 +8,14 @@ use crate::Complaints;
 use crate::lock::Package;
 
 /// What may be linked into a program under MIT or Apache-2.0. The same list stands in `deny.toml`.
-const ALLOWED: [&str; 11] = [
+const ALLOWED: [&str; 12] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "BSL-1.0",
+    "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
     "Unicode-3.0",

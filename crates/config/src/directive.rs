@@ -14,6 +14,7 @@ mod filters;
 mod forward;
 mod gateway;
 mod heads;
+pub(crate) mod health;
 mod http2;
 pub(crate) mod limits;
 mod listing;
@@ -27,9 +28,12 @@ mod real_ip;
 mod resolver;
 pub(crate) mod rewrite;
 mod status;
+mod sticky;
+mod stream;
 mod tls;
 mod unneeded;
 mod upstream;
+mod upstream_tls;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -61,11 +65,17 @@ pub enum Context {
     ServerIf,
     /// `if` within a `location`
     LocationIf,
+    /// `stream`
+    Stream,
+    /// `server` within `stream`
+    StreamServer,
+    /// `upstream` within `stream`
+    StreamUpstream,
 }
 
 impl Context {
     /// Every kind, the outermost first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Main,
         Self::Events,
         Self::Endpoint,
@@ -77,6 +87,9 @@ impl Context {
         Self::Location,
         Self::LocationIf,
         Self::LimitExcept,
+        Self::Stream,
+        Self::StreamUpstream,
+        Self::StreamServer,
     ];
 
     /// As the block is called.
@@ -93,6 +106,9 @@ impl Context {
             Self::LimitExcept => "limit_except",
             Self::ServerIf => "if in server",
             Self::LocationIf => "if in location",
+            Self::Stream => "stream",
+            Self::StreamServer => "server in stream",
+            Self::StreamUpstream => "upstream in stream",
         }
     }
 }
@@ -110,6 +126,10 @@ impl Contexts {
             at += 1;
         }
         Self(bits)
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Whether this context is one of them.
@@ -136,6 +156,14 @@ const HTTP: Contexts = Contexts::of(&[Context::Http]);
 const SERVER: Contexts = Contexts::of(&[Context::Server]);
 const LOCATION: Contexts = Contexts::of(&[Context::Location]);
 const UPSTREAM: Contexts = Contexts::of(&[Context::Upstream]);
+const STREAM: Contexts = Contexts::of(&[Context::Stream]);
+const STREAM_SERVER: Contexts = Contexts::of(&[Context::StreamServer]);
+/// Where most settings of `stream` may stand.
+const STREAM_LEVELS: Contexts = Contexts::of(&[Context::Stream, Context::StreamServer]);
+/// Both kinds of groups.
+const UPSTREAMS: Contexts = Contexts::of(&[Context::Upstream, Context::StreamUpstream]);
+/// What a block of servers defines for all of them.
+const HTTP_STREAM: Contexts = Contexts::of(&[Context::Http, Context::Stream]);
 /// Where requests are passed to another server.
 const LOCATION_IF: Contexts = Contexts::of(&[Context::Location, Context::LocationIf]);
 const HTTP_SERVER: Contexts = Contexts::of(&[Context::Http, Context::Server]);
@@ -226,6 +254,11 @@ impl Row {
         Self { repeats: false, ..self }
     }
 
+    /// The same, and in `stream` and its servers too.
+    const fn in_stream(self) -> Self {
+        Self { contexts: self.contexts.and(STREAM_LEVELS), ..self }
+    }
+
     const fn with_body(self, body: Body) -> Self {
         Self { body, ..self }
     }
@@ -242,9 +275,12 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("Uploads and changes", file_ops::ROWS),
     ("CGI programs", cgi::ROWS),
     ("Groups of servers", upstream::ROWS),
+    ("Clients that come back", sticky::ROWS),
+    ("Checks of servers", health::ROWS),
     ("Names", resolver::ROWS),
     ("Proxying", proxy::ROWS),
     ("Proxying: servers, time and buffers", forward::PROXY),
+    ("Proxying: TLS to servers", upstream_tls::PROXY),
     ("Proxying: caches", cache::PROXY),
     ("Proxying: caches and HEAD", cache::CONVERT_HEAD),
     ("FastCGI", gateway::FASTCGI),
@@ -255,7 +291,9 @@ pub const GROUPS: &[(&str, &[Row])] = &[
     ("SCGI: caches", cache::SCGI),
     ("uwsgi", gateway::UWSGI),
     ("uwsgi: servers, time and buffers", forward::UWSGI),
+    ("uwsgi: TLS to servers", upstream_tls::UWSGI),
     ("uwsgi: caches", cache::UWSGI),
+    ("TCP and UDP", stream::ROWS),
     ("Access", access::ROWS),
     ("Clients behind proxies", real_ip::ROWS),
     ("Rates and places", limits::ROWS),

@@ -215,7 +215,8 @@ const ROWS: &[(&str, &str, Rule)] = &[
 ];
 
 /// Families that are checked where they are built.
-const OTHERS: &[&str] = &["proxy_", "fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_", "ssl_"];
+const OTHERS: &[&str] =
+    &["proxy_", "fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_", "ssl_", "health_check"];
 
 /// What another directive of the family needs to show in the settings at all.
 fn companions(name: &str) -> &'static str {

@@ -20,8 +20,8 @@ use crate::listen::ListenLine;
 use crate::model::{
     AccessLog, AcmeIssuer, AcmeKey, AddHeader, CachePath, Cgi, CgiExtension, CgiPass, ErrorLog,
     ErrorPage, Family, FileCache, FileOps, Forward, HeadLimits, Http2, LocationMatch, LogFormat,
-    Main, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName, Settings, Step,
-    Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
+    Main, MatchRules, Pass, PassTo, PathMapping, Programs, RealIp, RealIpSource, ServerName,
+    Settings, Step, StreamSettings, Symlinks, Template, Tls, Types, UpstreamGroup, Zone,
 };
 use crate::parse::{Node, Word};
 use crate::report::{Report, Reports, SourceFile, Span};
@@ -206,6 +206,10 @@ pub struct Scope<'a> {
     pub caches: Vec<CachePath>,
     /// `charset_map`s.
     pub charset_maps: Vec<CharsetMap>,
+    /// The names of groups that have a `zone`.
+    pub zoned: HashSet<String>,
+    /// `match` blocks.
+    pub matches: Vec<Arc<MatchRules>>,
     /// Settings of the process.
     pub main: Main,
     /// Named locations that are referred to: where, which, and at what level.
@@ -427,6 +431,23 @@ pub struct AcmeWish {
     pub key: AcmeKey,
 }
 
+/// `health_check` before its group and its `match` are looked up.
+#[derive(Debug)]
+pub struct HealthWish {
+    /// When and how often.
+    pub settings: sekisho_upstream::health::Settings,
+    /// `persistent`
+    pub is_persistent: bool,
+    /// `uri`
+    pub uri: Box<[u8]>,
+    /// `port`
+    pub port: Option<u16>,
+    /// `match`
+    pub rules: Option<Box<str>>,
+    /// Where it stands.
+    pub span: Span,
+}
+
 /// A level.
 #[derive(Debug)]
 pub struct Level {
@@ -462,6 +483,10 @@ pub struct Level {
     pub forwards: [Arc<Forward>; 4],
     /// Whom requests are passed to.
     pub pass: Option<(Family, PassTo)>,
+    /// What holds in `stream`.
+    pub stream: StreamSettings,
+    /// `health_check`
+    pub health: Option<HealthWish>,
     /// The group, within an `upstream`.
     pub group: Option<Box<UpstreamGroup>>,
     /// What it says itself.
@@ -515,6 +540,8 @@ impl Level {
             tls: Arc::default(),
             forwards: Default::default(),
             pass: None,
+            stream: StreamSettings::default(),
+            health: None,
             group: None,
             own: Own::default(),
             seen: HashMap::new(),
@@ -552,6 +579,8 @@ impl Level {
             tls: Arc::clone(&self.tls),
             forwards: self.forwards.clone(),
             pass,
+            stream: self.stream.clone(),
+            health: None,
             group: None,
             own: Own::default(),
             seen: HashMap::new(),
@@ -621,6 +650,8 @@ impl Level {
             let forward = Arc::clone(&self.forwards[family as usize]);
             Arc::new(Pass { family, to, location: location.into(), forward })
         });
+        settings.stream =
+            (self.context == Context::StreamServer).then(|| Arc::new(self.stream.clone()));
         let has_proxies = !self.real_ip.from.is_empty();
         settings.real_ip = has_proxies.then(|| Arc::new(self.real_ip.clone()));
         self.own = Own {

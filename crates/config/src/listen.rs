@@ -44,6 +44,48 @@ pub fn listen(args: &[&[u8]]) -> Result<ListenLine, BadListen> {
     Ok(line)
 }
 
+/// Reads the arguments of a `listen` in `stream`: there is no port where none is said, and `udp` is for datagrams.
+pub fn stream_listen(args: &[&[u8]]) -> Result<ListenLine, BadListen> {
+    let address = args.first().copied().unwrap_or_default();
+    let text = std::str::from_utf8(address).unwrap_or_default();
+    let behind = text.rsplit_once(']').map_or(text, |(_, behind)| behind);
+    let has_port =
+        behind.contains(':') || text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    if !has_port && !text.starts_with("unix:") {
+        return Err((0, format!("no port in \"{text}\" of the \"listen\" directive")));
+    }
+    let at = |wanted: &[u8]| args.iter().position(|arg| *arg == wanted).unwrap_or(0);
+    let is_udp = at(b"udp") > 0;
+    let (places, rest): (Vec<usize>, Vec<&[u8]>) =
+        args.iter().copied().enumerate().filter(|(at, arg)| *at == 0 || *arg != b"udp").unzip();
+    if let Some(name) = [&b"http2"[..], b"quic"].into_iter().find(|name| args.contains(name)) {
+        let shown = String::from_utf8_lossy(name);
+        return Err((at(name), format!("invalid parameter \"{shown}\"")));
+    }
+    let mut line = listen(&rest).map_err(|(at, reason)| (places[at], reason))?;
+    if !is_udp {
+        return Ok(line);
+    }
+    for address in &mut line.addresses {
+        match address {
+            ListenAddress::Tcp(at) => *address = ListenAddress::Udp(*at),
+            _ => return Err((0, "\"udp\" is for IP addresses".to_owned())),
+        }
+    }
+    let options = &line.options;
+    let wrong = [
+        (options.tls, "ssl"),
+        (options.proxy_protocol, "proxy_protocol"),
+        (options.backlog.is_some(), "backlog"),
+        (options.so_keepalive.is_some(), "so_keepalive"),
+        (options.fastopen.is_some(), "fastopen"),
+    ];
+    if let Some((_, name)) = wrong.into_iter().find(|(is_said, _)| *is_said) {
+        return Err((at(b"udp"), format!("\"{name}\" parameter is incompatible with \"udp\"")));
+    }
+    Ok(line)
+}
+
 /// The addresses that a word means.
 pub fn addresses(word: &[u8]) -> Result<Vec<ListenAddress>, String> {
     if let Some(path) = word.strip_prefix(b"unix:") {
@@ -215,6 +257,7 @@ mod tests {
                     .map(|address| match address {
                         ListenAddress::Tcp(address) => address.to_string(),
                         ListenAddress::Unix(path) => path.display().to_string(),
+                        ListenAddress::Udp(address) => format!("udp {address}"),
                     })
                     .collect();
                 addresses.join(" ")

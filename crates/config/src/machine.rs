@@ -1,6 +1,8 @@
 //! What the machine has to say to a configuration that is right in itself: whether there is such a user, whether
 //! it is root, and whether programs would be run by root.
 
+use std::sync::Arc;
+
 use crate::model::{Config, UpstreamPlace};
 use crate::parse::{Node, Tree};
 use crate::report::{Report, Reports};
@@ -63,7 +65,10 @@ pub(crate) fn find_upstreams(
     reports: &mut Reports,
 ) -> bool {
     let mut is_fine = true;
-    for server in config.http.upstreams.iter_mut().flat_map(|group| &mut group.servers) {
+    let stream = config.stream.as_mut().and_then(Arc::get_mut);
+    let stream = stream.into_iter().flat_map(|stream| &mut stream.http.upstreams);
+    let groups = config.http.upstreams.iter_mut().chain(stream);
+    for server in groups.flat_map(|group| &mut group.servers) {
         if server.is_resolved {
             continue;
         }

@@ -11,14 +11,14 @@ use crate::report::Report;
 use crate::template::{is_name, is_taken};
 
 /// The name of the variable that a `map`, `geo` or `split_clients` makes.
-pub(crate) fn map_name(d: &Directive<'_>) -> Result<String, Fault> {
+pub(crate) fn map_name(d: &Directive<'_>, is_stream: bool) -> Result<String, Fault> {
     let word = d.args().last().unwrap_or(&d.node.name);
     let name = d.text(word)?.strip_prefix('$').unwrap_or_default().to_ascii_lowercase();
     if !is_name(&name) {
         return Err(Fault::at(word, format!("invalid variable name \"{}\"", word.shown()))
             .help(format!("a {} makes a variable: \"$name\"", d.row.name)));
     }
-    if is_taken(&name) {
+    if is_taken(&name, is_stream) {
         return Err(Fault::at(word, format!("the duplicate \"{name}\" variable"))
             .note("the server itself gives this variable its value".to_owned()));
     }

@@ -12,6 +12,8 @@ mod expires;
 mod file_ops;
 mod filters;
 mod heads;
+mod health;
+mod listen;
 mod listing;
 mod logs;
 mod lookup;
@@ -19,11 +21,12 @@ mod privilege;
 mod real_ip;
 mod resolver;
 mod rewrite;
+mod sticky;
+mod stream;
 mod template;
 mod tls;
 mod upstream;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +60,8 @@ pub use filters::{
     UserIdMode,
 };
 pub use heads::{HeadLimits, Http2, KeepaliveDisable};
+pub use health::{HealthCheck, MatchRules};
+pub use listen::{Listen, ListenAddress, ListenOptions};
 pub use listing::{Archives, Listing, ListingFormat};
 pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
@@ -70,7 +75,11 @@ pub use rewrite::{
     Assigned, AssignedId, Assignee, Branch, Condition, FileTest, Replacement, Return, Rewrite,
     Rewriting, Script, Step, Then,
 };
-pub use template::{ConnectionState, Part, Template, TlsVariable, UpstreamVariable, Variable};
+pub use sticky::Sticky;
+pub use stream::StreamSettings;
+pub use template::{
+    ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
+};
 pub use tls::{Stapling, Tls, TlsVersions, VerifyClient};
 pub use upstream::{
     CookieName, CookieRule, Destination, Family, Forward, Param, Pass, PassTo, Rename,
@@ -84,10 +93,25 @@ pub struct Config {
     pub main: Main,
     /// The `http` block; empty when there is none.
     pub http: Http,
+    /// The `stream` block as a configuration of its own: what `http` holds there are its servers, addresses, maps,
+    /// zones and groups. Each server has one location, its root, whose settings have [`Settings::stream`].
+    pub stream: Option<Arc<Config>>,
+}
+
+impl Config {
+    /// Every address that is listened on, of `http` and of `stream`.
+    pub fn listens(&self) -> impl Iterator<Item = &Listen> {
+        self.blocks().flat_map(|config| &config.http.listens)
+    }
+
+    /// This one, and the one of the `stream` block.
+    pub fn blocks(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.stream.as_deref())
+    }
 }
 
 /// Settings of the process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Main {
     /// `worker_processes`
     pub worker_processes: Workers,
@@ -160,6 +184,8 @@ pub struct Http {
     pub caches: Vec<CachePath>,
     /// The names that the configuration gives a meaning, for values that are not known before (`ssi`).
     pub names: Names,
+    /// `health_check`s
+    pub health_checks: Vec<HealthCheck>,
 }
 
 /// An index into [`Http::servers`].
@@ -171,60 +197,6 @@ pub struct LocationId(pub u32);
 /// An index into [`Http::maps`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MapId(pub u32);
-
-/// An address that is listened on, with the servers behind it.
-#[derive(Clone, Debug)]
-pub struct Listen {
-    /// Where.
-    pub address: ListenAddress,
-    /// The server for requests whose `Host` names none.
-    pub default_server: ServerId,
-    /// All servers at this address, the default one included, in the order of the file.
-    pub servers: Vec<ServerId>,
-    /// Socket options.
-    pub options: ListenOptions,
-}
-
-/// Socket options of a `listen`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a word of its own in the directive")]
-pub struct ListenOptions {
-    /// `backlog=`
-    pub backlog: Option<u32>,
-    /// `reuseport`: one socket for each worker.
-    pub reuseport: bool,
-    /// `ipv6only=`; nginx's default is on.
-    pub ipv6only: Option<bool>,
-    /// `so_keepalive=on|off` (finer forms are accepted as on).
-    pub so_keepalive: Option<bool>,
-    /// `rcvbuf=`
-    pub rcvbuf: Option<u64>,
-    /// `sndbuf=`
-    pub sndbuf: Option<u64>,
-    /// `deferred`, `deferred=off`: whether a connection is accepted only with its first bytes; ours is on.
-    pub deferred: Option<bool>,
-    /// `fastopen=`
-    pub fastopen: Option<u32>,
-    /// `http2`: as `http2 on` in the servers of this address.
-    pub http2: bool,
-    /// `proxy_protocol`: connections begin with the header of a balancer.
-    pub proxy_protocol: bool,
-    /// `ssl`: connections to this address are encrypted.
-    pub tls: bool,
-    /// `ipc`: sessions at this Unix socket go through shared memory.
-    pub ipc: bool,
-    /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
-    pub mode: Option<u32>,
-}
-
-/// Where to listen.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum ListenAddress {
-    /// TCP over IPv4 or IPv6.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
 
 /// A `server` block.
 #[derive(Debug)]
@@ -342,6 +314,8 @@ pub struct Settings {
     pub file_ops: Option<Arc<FileOps>>,
     /// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` (a location's own): another server answers.
     pub pass: Option<Arc<Pass>>,
+    /// What a server of `stream` does; `None` in `http`.
+    pub stream: Option<Arc<StreamSettings>>,
     /// `resolver`, `resolver_timeout`: who is asked for names while the server runs.
     pub resolver: Arc<Resolver>,
     /// `status`, `stub_status`: the answer is how the server is.

@@ -25,13 +25,15 @@ pub fn markdown() -> String {
         }
     }
     out.push_str("\n## Variables\n\n");
-    let names: Vec<_> = known_names().map(|name| format!("`${name}`")).collect();
+    let names: Vec<_> = known_names(false).map(|name| format!("`${name}`")).collect();
     _ = writeln!(
         out,
         "{}; `$arg_NAME`, `$cookie_NAME`, `$http_NAME`, `$sent_http_NAME`; `$1` to `$9` and named groups of regular \
          expressions; what `set`, `map`, `geo` and `split_clients` define.",
         names.join(", ")
     );
+    let names: Vec<_> = known_names(true).map(|name| format!("`${name}`")).collect();
+    _ = writeln!(out, "\nIn `stream`: {}.", names.join(", "));
     out
 }
 

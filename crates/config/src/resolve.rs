@@ -1,8 +1,10 @@
 //! The tree becomes typed, immutable values: every directive is checked against the table and applied to
 //! its level; levels inherit from `http` to `server` to `location`. All errors are found in one run.
 
+mod checks;
 mod listens;
 mod locations;
+mod stream;
 mod tls;
 
 use std::collections::{HashMap, HashSet};
@@ -10,7 +12,7 @@ use std::sync::Arc;
 
 use crate::charset::charset_map;
 use crate::directive::rewrite::assigned_name;
-use crate::directive::{self, Body, Context, Row, Status, cache, limits, logs};
+use crate::directive::{self, Body, Context, Row, Status, cache, health, limits, logs};
 use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
@@ -41,6 +43,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         upstreams: Vec::new(),
         caches: Vec::new(),
         charset_maps: Vec::new(),
+        matches: Vec::new(),
+        zoned: HashSet::new(),
         main: blank_main(),
         named_uses: Vec::new(),
         warned: HashSet::new(),
@@ -49,6 +53,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     let mut walk = Walk {
         scope,
         http: Http::default(),
+        stream: None,
         listens: listens::Listens::default(),
         issuers: Vec::new(),
         named: Vec::new(),
@@ -57,8 +62,15 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     if !tree.is_cut {
         walk.check_named_uses();
     }
-    let Walk { scope, mut http, listens, .. } = walk;
+    let Walk { scope, mut http, stream, listens, .. } = walk;
     let listens = listens.finish();
+    for listen in stream.iter().flat_map(|stream| &stream.listens) {
+        if listens.iter().any(|other| other.address == listen.address) {
+            let address = listens::shown(&listen.address);
+            let message = format!("\"http\" and \"stream\" both listen on {address}");
+            scope.reports.push(Report::error(scope.files, None, message));
+        }
+    }
     for (address, _) in &scope.main.endpoint.listens {
         if listens.iter().any(|listen| listen.address == *address) {
             let address = listens::shown(address);
@@ -78,7 +90,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     }
     http.listens = listens;
     let has_endpoint = !scope.main.endpoint.listens.is_empty();
-    if http.listens.is_empty() && !has_endpoint && !tree.is_cut {
+    let has_stream = stream.as_ref().is_some_and(|stream| !stream.listens.is_empty());
+    if http.listens.is_empty() && !has_endpoint && !has_stream && !tree.is_cut {
         let message = "there is no server: nobody is listened to";
         scope.reports.push(Report::warning(scope.files, None, message));
     }
@@ -91,13 +104,17 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         // There is nobody to keep anything for.
         Arc::make_mut(only).reserved = 0;
     }
-    Some(Config { main: scope.main, http })
+    let stream = stream.map(|stream| Arc::new(stream::config_of(&scope.main, stream)));
+    Some(Config { main: scope.main, http, stream })
 }
 
 /// The walk over the tree.
 struct Walk<'a> {
     scope: Scope<'a>,
+    /// The block that is being read: `http`, or `stream` in its place.
     http: Http,
+    /// `stream`, once it has been read.
+    stream: Option<Http>,
     listens: listens::Listens,
     /// `acme_issuer`s.
     issuers: Vec<Arc<AcmeIssuer>>,
@@ -110,7 +127,9 @@ type Inner<'n> = (&'static Row, &'n Node);
 
 impl Walk<'_> {
     fn all(&mut self, nodes: &[Node]) {
-        self.collect_names(nodes);
+        let of_http = |node: &&Node| &*node.name.text == b"http";
+        let http = nodes.iter().filter(of_http).filter_map(|node| node.body.as_ref()).flatten();
+        self.collect_names(&http.collect::<Vec<_>>());
         let mut base = self.defaults();
         base.finish();
         let mut main = base.child(Context::Main, LocationMatch::Server);
@@ -132,6 +151,7 @@ impl Walk<'_> {
                     self.fill(&mut events, body);
                 }
                 Body::Block(Context::Endpoint) => self.endpoint(&main, node),
+                Body::Block(Context::Stream) => self.stream(&main, node),
                 _ => self.http(&main, body),
             }
         }
@@ -154,7 +174,7 @@ impl Walk<'_> {
             self.issuer(&level, node);
         }
         for (_, node) in blocks.iter().filter(|(row, _)| is(row, Context::Upstream)) {
-            self.upstream(&level, node);
+            self.upstream(&level, node, Context::Upstream);
         }
         let is_server = |row: &Row| !is(row, Context::Acme) && !is(row, Context::Upstream);
         for (_, node) in blocks.into_iter().filter(|(row, _)| is_server(row)) {
@@ -166,9 +186,9 @@ impl Walk<'_> {
     }
 
     /// A group of servers. Wherever it stands, every server may name it.
-    fn upstream(&mut self, http: &Level, node: &Node) {
+    fn upstream(&mut self, http: &Level, node: &Node, context: Context) {
         let Some(word) = node.args.first() else { return };
-        let mut level = http.child(Context::Upstream, LocationMatch::Server);
+        let mut level = http.child(context, LocationMatch::Server);
         level.group = Some(Box::new(UpstreamGroup {
             name: word.shown(),
             is_declared: true,
@@ -176,10 +196,14 @@ impl Walk<'_> {
             method: sekisho_upstream::Method::RoundRobin,
             key: None,
             keepalive: sekisho_upstream::keepalive::Settings::default(),
+            sticky: None,
             resolver: Arc::default(),
         }));
         self.fill(&mut level, node.body.as_deref().unwrap_or_default());
-        let Some(mut group) = level.group else { return };
+        let Some(mut group) = level.group.take() else { return };
+        if level.says("zone") {
+            self.scope.zoned.insert(group.name.clone());
+        }
         group.resolver = Arc::clone(&level.settings.resolver);
         if group.resolver.servers.is_empty()
             && let Some(server) = group.servers.iter().find(|server| server.is_resolved)
@@ -412,17 +436,12 @@ impl Walk<'_> {
     }
 
     /// What may be referred to before it is defined: maps, named groups, log formats.
-    fn collect_names(&mut self, nodes: &[Node]) {
-        collect_own(nodes, &mut self.scope.names);
-        let http: Vec<&Node> = nodes
-            .iter()
-            .filter(|node| &*node.name.text == b"http")
-            .filter_map(|node| node.body.as_ref())
-            .flatten()
-            .collect();
+    fn collect_names(&mut self, nodes: &[&Node]) {
+        collect_own(nodes.iter().copied(), &mut self.scope.names);
+        let is_stream = self.scope.names.is_stream;
         let found = |name: &'static str| {
             let row = directive::by_name(name.as_bytes()).first().copied();
-            let wanted = http.iter().copied().filter(move |node| {
+            let wanted = nodes.iter().copied().filter(move |node| {
                 *node.name.text == *name.as_bytes()
                     && row.is_some_and(|row| row.takes(node.args.len()))
                     && node.body.is_some() == row.is_some_and(|row| row.body == Body::Entries)
@@ -454,13 +473,19 @@ impl Walk<'_> {
             }
         }
         let (combined, _) = parse_bytes(logs::COMBINED.as_bytes());
-        for node in &combined.nodes {
+        for node in combined.nodes.iter().filter(|_| !is_stream) {
             if let Some(row) = directive::by_name(b"log_format").first() {
                 self.name_format(&Directive { row, node, is_default: true });
             }
         }
         for directive in found("log_format") {
             self.name_format(&directive);
+        }
+        for directive in found("match") {
+            match health::rules(&directive) {
+                Ok(rules) => self.scope.matches.push(Arc::new(rules)),
+                Err(fault) => self.fault(directive.node, fault),
+            }
         }
         for directive in found("charset_map") {
             match charset_map(&directive) {
@@ -471,7 +496,7 @@ impl Walk<'_> {
     }
 
     fn name_map<'n>(&mut self, directive: Directive<'n>, maps: &mut Vec<(Directive<'n>, String)>) {
-        match map_name(&directive) {
+        match map_name(&directive, self.scope.names.is_stream) {
             Ok(name) => {
                 let id = MapId(maps.len() as u32);
                 if self.scope.names.maps.insert(name.clone(), id).is_some() {
@@ -494,7 +519,7 @@ impl Walk<'_> {
     ) -> Vec<(Directive<'n>, String)> {
         let mut named: Vec<(Directive<'n>, String)> = Vec::new();
         for directive in directives {
-            match map_name(&directive) {
+            match map_name(&directive, self.scope.names.is_stream) {
                 Ok(name) if template::defined(&name, &self.scope.names).is_some() => {
                     let span = directive.args().last().map_or(directive.node.name.span, |w| w.span);
                     self.error(span, format!("the duplicate \"{name}\" variable"));
@@ -630,8 +655,13 @@ fn assigned(names: &Names) -> Vec<Assigned> {
     own.collect()
 }
 
+/// The variable that a `set` makes.
+fn assigned_in(node: &Node, is_stream: bool) -> Option<String> {
+    assigned_name(node.args.first()?, is_stream)
+}
+
 /// Every named group of every regular expression and every variable that is `set`, wherever they stand.
-fn collect_own(nodes: &[Node], names: &mut Names) {
+fn collect_own<'n>(nodes: impl IntoIterator<Item = &'n Node>, names: &mut Names) {
     // Blocks are nested within a bound.
     for node in nodes {
         let mut add = |word: &Word| {
@@ -642,7 +672,7 @@ fn collect_own(nodes: &[Node], names: &mut Names) {
             b"location" | b"server_name" | b"if" => node.args.iter().for_each(add),
             b"rewrite" => node.args.first().into_iter().for_each(add),
             b"set" | b"auth_request_set" => {
-                if let Some(name) = node.args.first().and_then(assigned_name) {
+                if let Some(name) = assigned_in(node, names.is_stream) {
                     let next = AssignedId(names.assigned.len() as u32);
                     names.assigned.entry(name).or_insert(next);
                 }

@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::model::{
-    AssignedId, ConnectionState, MapId, Part, Template, TlsVariable, UpstreamVariable, Variable,
+    AssignedId, ConnectionState, MapId, Part, PrereadVariable, Template, TlsVariable,
+    UpstreamVariable, Variable,
 };
 use crate::report::did_you_mean;
 
@@ -19,6 +20,8 @@ pub struct Names {
     pub captures: HashSet<String>,
     /// The variables that a `set` gives a value; each may be one of the others too.
     pub assigned: HashMap<String, AssignedId>,
+    /// Whether they are those of `stream`, where the server's own variables are others.
+    pub is_stream: bool,
 }
 
 /// Why a value is not a template.
@@ -78,7 +81,7 @@ pub fn variable(name: &str, names: &Names) -> Result<Variable, BadTemplate> {
     if let [digit @ b'1'..=b'9'] = name.as_bytes() {
         return Ok(Variable::Capture(digit - b'0'));
     }
-    if let Some((_, known)) = KNOWN.iter().find(|(known, _)| *known == name) {
+    if let Some((_, known)) = own(names.is_stream).find(|(known, _)| *known == name) {
         return Ok(known.clone());
     }
     if let Some(id) = names.assigned.get(&name) {
@@ -98,6 +101,9 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
     }
     if names.captures.contains(name) {
         return Some(Variable::NamedCapture(name.to_owned()));
+    }
+    if names.is_stream {
+        return None;
     }
     let field = |rest: &str| rest.replace('_', "-");
     let by_prefix = [
@@ -126,7 +132,7 @@ fn unknown(name: &str, names: &Names) -> BadTemplate {
     let own = names.maps.keys().chain(&names.captures).chain(names.assigned.keys());
     let own = own.chain(names.lookups.keys());
     let own = own.map(String::as_str);
-    let known = KNOWN.iter().map(|(known, _)| *known).chain(own);
+    let known = self::own(names.is_stream).map(|(known, _)| *known).chain(own);
     let help = did_you_mean(name, known).map(|help| help.replacen('"', "\"$", 1));
     BadTemplate { message: format!("unknown \"{name}\" variable"), help }
 }
@@ -136,8 +142,16 @@ fn shown(text: &[u8]) -> String {
 }
 
 /// Whether the server itself gives this name a meaning, so that nothing else may.
-pub fn is_taken(name: &str) -> bool {
-    KNOWN.iter().any(|(known, _)| *known == name) || NOT_BUILT.contains(&name)
+pub fn is_taken(name: &str, is_stream: bool) -> bool {
+    own(is_stream).any(|(known, _)| *known == name) || (!is_stream && NOT_BUILT.contains(&name))
+}
+
+/// The server's own variables.
+fn own(is_stream: bool) -> impl Iterator<Item = &'static (&'static str, Variable)> {
+    let more = if is_stream { KNOWN_IN_STREAM } else { &[] };
+    let is_here =
+        move |(name, _): &&(&'static str, Variable)| !is_stream || KNOWN_EVERYWHERE.contains(name);
+    KNOWN.iter().filter(is_here).chain(more)
 }
 
 /// Whether a variable may be called so.
@@ -147,8 +161,8 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// Every variable with a name of its own, for the reference.
-pub fn known_names() -> impl Iterator<Item = &'static str> {
-    KNOWN.iter().map(|(name, _)| *name)
+pub fn known_names(is_stream: bool) -> impl Iterator<Item = &'static str> {
+    own(is_stream).map(|(name, _)| *name)
 }
 
 const KNOWN: &[(&str, Variable)] = {
@@ -262,6 +276,68 @@ const KNOWN: &[(&str, Variable)] = {
     ]
 };
 
+/// Those of them that mean the same in `stream`.
+const KNOWN_EVERYWHERE: &[&str] = &[
+    "binary_remote_addr",
+    "bytes_sent",
+    "connection",
+    "hostname",
+    "limit_conn_status",
+    "msec",
+    "nginx_version",
+    "pid",
+    "proxy_protocol_addr",
+    "proxy_protocol_port",
+    "proxy_protocol_server_addr",
+    "proxy_protocol_server_port",
+    "realip_remote_addr",
+    "realip_remote_port",
+    "remote_addr",
+    "remote_port",
+    "server_addr",
+    "server_name",
+    "server_port",
+    "ssl_alpn_protocol",
+    "ssl_cipher",
+    "ssl_client_cert",
+    "ssl_client_fingerprint",
+    "ssl_client_i_dn",
+    "ssl_client_raw_cert",
+    "ssl_client_s_dn",
+    "ssl_client_serial",
+    "ssl_client_v_end",
+    "ssl_client_v_remain",
+    "ssl_client_v_start",
+    "ssl_client_verify",
+    "ssl_curve",
+    "ssl_protocol",
+    "ssl_server_name",
+    "ssl_session_reused",
+    "status",
+    "time_iso8601",
+    "time_local",
+    "upstream_addr",
+    "upstream_bytes_received",
+    "upstream_bytes_sent",
+    "upstream_connect_time",
+];
+
+/// Those that `stream` has beside them.
+const KNOWN_IN_STREAM: &[(&str, Variable)] = {
+    use {PrereadVariable as P, UpstreamVariable as U, Variable as V};
+    &[
+        // The whole of a session is what a request is in `http`.
+        ("bytes_received", V::RequestLength),
+        ("protocol", V::Protocol),
+        ("session_time", V::RequestTime),
+        ("ssl_preread_alpn_protocols", V::Preread(P::AlpnProtocols)),
+        ("ssl_preread_protocol", V::Preread(P::Protocol)),
+        ("ssl_preread_server_name", V::Preread(P::ServerName)),
+        ("upstream_first_byte_time", V::Upstream(U::HeaderTime)),
+        ("upstream_session_time", V::Upstream(U::ResponseTime)),
+    ]
+};
+
 /// Variables that nginx has and we do not.
 const NOT_BUILT: &[&str] =
     &["ancient_browser", "limit_rate", "memcached_key", "modern_browser", "msie"];
@@ -290,6 +366,7 @@ mod tests {
                 ("own".to_owned(), AssignedId(0)),
                 ("http_own".to_owned(), AssignedId(1)),
             ]),
+            is_stream: false,
         };
         match template(text.as_bytes(), &names) {
             Ok(template) => template

@@ -54,6 +54,7 @@ impl Scope<'_> {
             method: sekisho_upstream::Method::RoundRobin,
             key: None,
             keepalive: sekisho_upstream::keepalive::Settings::default(),
+            sticky: None,
             resolver: std::sync::Arc::default(),
         });
         Ok(UpstreamId(self.upstreams.len() as u32 - 1))

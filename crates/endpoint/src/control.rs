@@ -13,7 +13,7 @@ pub const NUMBER: u32 = 1;
 #[derive(Clone, PartialEq, Message)]
 pub struct ControlRequest {
     /// One of these.
-    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub what: Option<What>,
 }
 
@@ -47,6 +47,9 @@ pub enum What {
     /// Which certificates are shown to clients: [`CertificateList`].
     #[prost(message, tag = "9")]
     ListCertificates(ListCertificates),
+    /// Entries of caches shall be deleted: [`Purged`].
+    #[prost(message, tag = "10")]
+    PurgeCache(PurgeCache),
 }
 
 /// Every session.
@@ -382,6 +385,28 @@ pub struct MemoryEntry {
     /// How many bytes together.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
+}
+
+/// Entries of caches that shall be deleted.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PurgeCache {
+    /// The name of the cache (`keys_zone`); empty for every cache.
+    #[prost(string, tag = "1")]
+    pub zone: String,
+    /// What `proxy_cache_key` came to; all variants of it are meant. Empty for every entry.
+    #[prost(bytes = "vec", tag = "2")]
+    pub key: Vec<u8>,
+}
+
+/// What was deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Purged {
+    /// How many caches were looked through.
+    #[prost(uint64, tag = "1")]
+    pub caches: u64,
+    /// How many entries were deleted.
+    #[prost(uint64, tag = "2")]
+    pub entries: u64,
 }
 
 /// Which certificates are shown to clients.

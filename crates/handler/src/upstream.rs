@@ -10,10 +10,13 @@ mod dns;
 mod engine;
 mod exchange;
 mod group;
+mod health;
 mod plan;
 mod pool;
 mod resolve;
+mod server_side;
 mod spool;
+mod sticky;
 mod stream;
 mod task;
 mod tls;
@@ -32,6 +35,7 @@ use sekisho_lifecycle::Moment;
 use sekisho_route::{Request, RouteState, Table};
 use sekisho_upstream::Method;
 use sekisho_upstream::balance::Selection;
+use sekisho_upstream::balance::sticky::peer_of;
 use sekisho_upstream::request::{Rules, UpstreamRequest};
 
 use crate::cgi::HandlerContext;
@@ -41,8 +45,11 @@ use answer::Changes;
 use body::Body;
 pub use cache::{Cache, Caches};
 pub use group::{Group, Groups};
+pub use health::{CheckContext, Checks};
 use plan::{NoPlan, Source};
 pub use pool::Pools;
+pub use sekisho_upstream::balance::{Snapshot, Unavailable};
+pub use server_side::{ServerSide, SessionCall};
 use task::{Stage, UpstreamTask};
 use tls::Secure;
 pub use tls::{AnyCertificate, UpstreamTlsConfigs, UpstreamTlsProblem};
@@ -105,14 +112,9 @@ pub fn start(
     } else {
         None
     };
-    let key = match (group.method, &group.key) {
-        (Method::IpHash, _) => {
-            Key::Client(route_state.client(request.connection).map(|client| client.ip()))
-        }
-        (_, Some(key)) => Key::Text(source.value(key)),
-        (_, None) => Key::Text(Vec::new()),
-    };
+    let key = Key::new(&source, &group, now);
     let selection = key.select(&group);
+    let route = key.route.clone();
     let around = forward.set_body.as_ref().and_then(|template| source.around_body(template));
     let is_passed = forward.pass_request_body && forward.set_body.is_none();
     let has_body = call.has_body && (is_passed || around.is_some());
@@ -171,6 +173,7 @@ pub fn start(
         status: route_state.status,
         is_head: route_state.method == sekisho_http::Method::Head,
         resolving,
+        route,
         stage,
         has_body_ended: !call.has_body,
         keeping: None,
@@ -186,17 +189,39 @@ pub fn start(
 
 /// By what a server is chosen.
 #[derive(Debug)]
-enum Key {
+struct Key {
+    by: By,
+    /// The server that the client was sent to before; empty where it was to none.
+    route: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum By {
     Client(Option<IpAddr>),
     Text(Vec<u8>),
 }
 
 impl Key {
+    fn new(source: &Source<'_>, group: &Group, now: Moment) -> Self {
+        let Source { request, route_state, .. } = *source;
+        let by = match (group.method, &group.key) {
+            (Method::IpHash, _) => {
+                By::Client(route_state.client(request.connection).map(|client| client.ip()))
+            }
+            (_, Some(key)) => By::Text(source.value(key)),
+            (_, None) => By::Text(Vec::new()),
+        };
+        let route = group.sticky.as_ref().map(|sticky| sticky.route(source, now));
+        Self { by, route: route.unwrap_or_default() }
+    }
+
     fn select(&self, group: &Group) -> Selection {
-        match self {
-            Self::Client(client) => group.balancer.begin_for(*client),
-            Self::Text(text) => group.balancer.begin(text),
-        }
+        let mut selection = match &self.by {
+            By::Client(client) => group.balancer.begin_for(*client),
+            By::Text(text) => group.balancer.begin(text),
+        };
+        selection.bind(peer_of(&group.balancer, &self.route));
+        selection
     }
 }
 

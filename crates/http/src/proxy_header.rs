@@ -68,6 +68,21 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
     }
 }
 
+/// The header of version 1 that says this to a server.
+pub fn write(addresses: Option<ProxyAddresses>) -> String {
+    match addresses {
+        Some(ProxyAddresses { source, destination })
+            if source.is_ipv4() == destination.is_ipv4() =>
+        {
+            let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
+            let (from, to) = (source.ip(), destination.ip());
+            let (from_port, to_port) = (source.port(), destination.port());
+            format!("PROXY {family} {from} {to} {from_port} {to_port}\r\n")
+        }
+        _ => "PROXY UNKNOWN\r\n".to_owned(),
+    }
+}
+
 fn version_1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeader> {
     const START: &[u8] = b"PROXY ";
     let common = bytes.len().min(START.len());
@@ -76,7 +91,16 @@ fn version_1(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
     }
     let looked_at = &bytes[..bytes.len().min(V1_BYTES_MAX)];
     let Some(end) = looked_at.windows(2).position(|pair| pair == b"\r\n") else {
-        return if bytes.len() < V1_BYTES_MAX { Ok(None) } else { Err(BadProxyHeader::TooLong) };
+        let said = bytes.get(START.len()..).unwrap_or_default();
+        let may_be = |family: &&[u8]| {
+            let common = said.len().min(family.len());
+            said[..common] == family[..common]
+        };
+        return match [&b"TCP4 "[..], b"TCP6 ", b"UNKNOWN"].iter().any(may_be) {
+            false => Err(BadProxyHeader::Malformed),
+            true if bytes.len() < V1_BYTES_MAX => Ok(None),
+            true => Err(BadProxyHeader::TooLong),
+        };
     };
     let line = std::str::from_utf8(&bytes[START.len()..end]);
     let line = line.map_err(|_| BadProxyHeader::Malformed)?;

@@ -67,7 +67,7 @@ impl Link {
     /// What decisions and variables want to know of the connection.
     pub(crate) fn facts(&self) -> ConnectionFacts {
         let port = match &self.listener_context.address {
-            ListenAddress::Tcp(address) => address.port(),
+            ListenAddress::Tcp(address) | ListenAddress::Udp(address) => address.port(),
             ListenAddress::Unix(_) => 0,
         };
         let sessions = self.worker.sessions.borrow();
@@ -83,6 +83,7 @@ impl Link {
             is_tls: self.tls.is_some(),
             tls: self.tls.clone(),
             is_clear_by_mistake: self.is_clear_by_mistake,
+            is_udp: false,
         }
     }
 

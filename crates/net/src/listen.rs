@@ -1,5 +1,7 @@
 //! Bind, accept, connection limits.
 
+pub(crate) mod udp;
+
 use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +23,7 @@ use crate::connection::Connection;
 use crate::handshake;
 use crate::panic_report::Vital;
 use crate::socket_file;
+use crate::stream_session::StreamSession;
 use crate::tls::Chooser;
 use crate::transport::{Socket as ClientSocket, Stream, TlsStream};
 use crate::worker::{ListenerContext, Worker};
@@ -137,6 +140,7 @@ impl std::fmt::Display for Shown<'_> {
         match self.0 {
             ListenAddress::Tcp(address) => write!(f, "{address}"),
             ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Udp(address) => write!(f, "udp:{address}"),
         }
     }
 }
@@ -188,8 +192,9 @@ impl Sockets {
         let mut listeners = Vec::new();
         for Opened { address, sockets, is_narrow, .. } in &self.open {
             let count = sockets.len();
-            let is_mine =
-                |at: usize| if count < workers { index % count } else { index } == at % workers;
+            // Datagrams of one client must come to one worker: a socket for them is not shared.
+            let is_shared = count < workers && !matches!(address, ListenAddress::Udp(_));
+            let is_mine = |at: usize| if is_shared { index % count } else { index } == at % workers;
             for (_, socket) in sockets.iter().enumerate().filter(|(at, _)| is_mine(*at)) {
                 listeners.push(Listener {
                     address: address.clone(),
@@ -217,8 +222,10 @@ impl Sockets {
     /// The addresses, with the ports that were found for port 0.
     pub fn addresses(&self) -> Vec<ListenAddress> {
         let found = |opened: &Opened| opened.sockets.first()?.local_addr().ok()?.as_socket();
-        let address = |opened: &Opened| {
-            found(opened).map_or_else(|| opened.address.clone(), ListenAddress::Tcp)
+        let address = |opened: &Opened| match (&opened.address, found(opened)) {
+            (ListenAddress::Tcp(_), Some(at)) => ListenAddress::Tcp(at),
+            (ListenAddress::Udp(_), Some(at)) => ListenAddress::Udp(at),
+            (address, _) => address.clone(),
         };
         self.open.iter().map(address).collect()
     }
@@ -242,7 +249,8 @@ impl Sockets {
                     // Someone else may have removed it; then it is gone, which was the aim.
                     let _ = std::fs::remove_file(path);
                 }
-                (_, Holder::Manager) => {}
+                // Nobody waits in a socket for datagrams.
+                (ListenAddress::Udp(_), _) | (_, Holder::Manager) => {}
             }
         }
     }
@@ -318,10 +326,15 @@ const NO_SYN: [SockFilter; 5] = [
 /// A listening stream socket that somebody else has opened; `None` for any other descriptor.
 pub fn address_of(socket: &OwnedFd) -> Option<ListenAddress> {
     let socket = SockRef::from(socket);
+    let address = socket.local_addr().ok()?;
+    if socket.r#type().ok()? == Type::DGRAM {
+        return address
+            .as_socket()
+            .map(|at| ListenAddress::Udp(SocketAddr::new(at.ip(), at.port())));
+    }
     if !socket.is_listener().ok()? {
         return None;
     }
-    let address = socket.local_addr().ok()?;
     match (address.as_socket(), address.as_pathname()) {
         // Scope and flow are no part of what a configuration says.
         (Some(at), _) => Some(ListenAddress::Tcp(SocketAddr::new(at.ip(), at.port()))),
@@ -336,7 +349,7 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
     let holder = known.map_or(Holder::We, |opened| opened.holder);
     for socket in kept {
         if holder == Holder::We {
-            if listen.options.reuseport && matches!(listen.address, ListenAddress::Tcp(_)) {
+            if listen.options.reuseport && !matches!(listen.address, ListenAddress::Unix(_)) {
                 // Others may be bound beside it only if it says so itself.
                 socket.set_reuse_port(true)?;
             }
@@ -394,6 +407,17 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             socket.bind(&SockAddr::from(*at))?;
             socket
         }
+        ListenAddress::Udp(at) => {
+            let socket = Socket::new(Domain::for_address(*at), Type::DGRAM, Some(Protocol::UDP))?;
+            if options.reuseport {
+                socket.set_reuse_port(true)?;
+            }
+            if at.is_ipv6() {
+                socket.set_only_v6(options.ipv6only.unwrap_or(true))?;
+            }
+            socket.bind(&SockAddr::from(*at))?;
+            socket
+        }
         ListenAddress::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             socket_file::remove_stale(path)?;
@@ -432,6 +456,13 @@ fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io
     }
     if let Some(bytes) = options.sndbuf {
         socket.set_send_buffer_size(bytes as usize)?;
+    }
+    if let ListenAddress::Udp(at) = address {
+        // Answers leave from the address that a client has asked.
+        if at.ip().is_unspecified() {
+            sekisho_sys::tell_destination(socket, at.is_ipv6())?;
+        }
+        return Ok(());
     }
     socket.listen(options.backlog.unwrap_or(BACKLOG).min(i32::MAX as u32) as i32)
 }
@@ -506,6 +537,9 @@ pub(crate) async fn empty(
     listener_context: Rc<ListenerContext>,
     acceptor: Rc<Acceptor>,
 ) {
+    if matches!(listener_context.address, ListenAddress::Udp(_)) {
+        return;
+    }
     let begun = worker.clock.now();
     let last = tokio::time::sleep(LAST_HANDSHAKES);
     let mut last = std::pin::pin!(last);
@@ -544,6 +578,13 @@ async fn accept_one(
                 _ => socket.local_ip(),
             };
             let stream = secured(listener_context, socket, local);
+            worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            if listener_context.bound_site().site.is_stream() {
+                let (worker, context) = (Rc::clone(worker), Rc::clone(listener_context));
+                let session =
+                    StreamSession::of_stream(Rc::clone(&worker), context, stream, remote, local);
+                return worker.begin_stream(session);
+            }
             let connection = Connection::new(
                 Rc::clone(worker),
                 Rc::clone(listener_context),
@@ -551,7 +592,6 @@ async fn accept_one(
                 remote,
                 local,
             );
-            worker.shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
             worker.begin(connection);
         }
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {

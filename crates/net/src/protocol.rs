@@ -76,6 +76,10 @@ pub enum ProtocolKind {
     Http1,
     /// HTTP/2.
     Http2,
+    /// A connection that is passed on as it is.
+    Tcp,
+    /// Datagrams that are passed on as they are.
+    Udp,
 }
 
 impl ProtocolKind {
@@ -84,6 +88,8 @@ impl ProtocolKind {
         match self {
             Self::Http1 => "http1",
             Self::Http2 => "http2",
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
         }
     }
 }

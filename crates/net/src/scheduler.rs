@@ -8,20 +8,21 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::panic_report::{self, Vital};
 use crate::session::{Key, Token};
+use crate::stream_session::StreamSession;
 use crate::transport::{Ready, Transport};
 use crate::wake::{SessionWaker, WakeQueue};
 use crate::worker::Worker;
@@ -30,6 +31,57 @@ use crate::worker::Worker;
 const EVENTS_MAX: usize = 256;
 /// So many connections are worth the time that it takes to give their memory back.
 const MANY: usize = 1024;
+/// What has the turns of a session.
+#[derive(Debug)]
+pub(crate) enum Driven {
+    /// Requests of HTTP.
+    Http(Box<Connection>),
+    /// A session of `stream`.
+    Stream(Box<StreamSession>),
+}
+
+impl Driven {
+    /// The connection, where it is one of HTTP.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn http(&self) -> Option<&Connection> {
+        match self {
+            Self::Http(connection) => Some(connection),
+            Self::Stream(_) => None,
+        }
+    }
+
+    /// The waker that it has kept for as long as somebody may wake it.
+    fn kept_waker(&mut self) -> Option<&mut Option<SessionWaker>> {
+        match self {
+            Self::Http(connection) => {
+                connection.link.buffers.as_mut().map(|buffers| &mut buffers.session_waker)
+            }
+            Self::Stream(session) => Some(&mut session.session_waker),
+        }
+    }
+
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Http(connection) => connection.go_on(cx),
+            Self::Stream(session) => session.go_on(cx),
+        }
+    }
+
+    fn give_up_after_panic(&mut self) {
+        match self {
+            Self::Http(connection) => connection.give_up_after_panic(),
+            Self::Stream(session) => session.give_up_after_panic(),
+        }
+    }
+
+    fn abandon(self) {
+        match self {
+            Self::Http(connection) => connection.abandon(),
+            Self::Stream(session) => drop(session),
+        }
+    }
+}
+
 /// The sessions' connections, and what calls them.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
@@ -37,7 +89,7 @@ pub(crate) struct Scheduler {
     epoll: Receiver,
     wake_queue: Arc<WakeQueue>,
     /// By place; `None` for one that has its turn, too.
-    pub(crate) connections: RefCell<Vec<Option<Box<Connection>>>>,
+    pub(crate) connections: RefCell<Vec<Option<Driven>>>,
     /// A waker that no session uses.
     spare: RefCell<Option<SessionWaker>>,
 }
@@ -59,23 +111,40 @@ impl Scheduler {
         transport.watch(self.epoll.as_fd(), token)
     }
 
+    /// The same for a socket that belongs to a session beside its transport.
+    pub(crate) fn watch_socket(&self, socket: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        let changes = EventFlags::IN | EventFlags::ET;
+        Ok(epoll::add(self.epoll.as_fd(), socket, EventData::new_u64(token.bits()), changes)?)
+    }
+
     /// What the connections hold in memory, without their buffers.
     pub(crate) fn memory_bytes(&self) -> usize {
         let connections = self.connections.borrow();
-        let own = connections.capacity() * size_of::<Option<Box<Connection>>>();
-        let each = |connection: &Connection| {
+        let own = connections.capacity() * size_of::<Option<Driven>>();
+        let each = |driven: &Driven| {
+            let connection = match driven {
+                Driven::Http(connection) => connection,
+                Driven::Stream(session) => return session.memory_bytes().0,
+            };
             let beside =
                 connection.link.protocol.memory_bytes() + connection.transport.memory_bytes();
             size_of::<Connection>() + beside
         };
-        own + connections.iter().flatten().map(|connection| each(connection)).sum::<usize>()
+        own + connections.iter().flatten().map(each).sum::<usize>()
     }
 
     /// How many connections have buffers, and what these hold in memory.
     pub(crate) fn buffer_memory_usage(&self) -> (usize, usize) {
         let connections = self.connections.borrow();
         let all = connections.iter().flatten();
-        all.fold((0, 0), |(count, bytes), connection| {
+        all.fold((0, 0), |(count, bytes), driven| {
+            let connection = match driven {
+                Driven::Http(connection) => connection,
+                Driven::Stream(session) => {
+                    let (_, held) = session.memory_bytes();
+                    return (count + usize::from(held > 0), bytes + held);
+                }
+            };
             let buffers = connection.link.buffers.as_ref().map_or(0, |it| it.memory_bytes());
             let exchanges = connection.exchanges.iter().map(Exchange::memory_bytes).sum::<usize>();
             let held = buffers + exchanges;
@@ -96,7 +165,7 @@ impl Scheduler {
         self.spare.take().unwrap_or_else(|| SessionWaker::new(&self.wake_queue))
     }
 
-    fn put(&self, key: Key, connection: Box<Connection>) {
+    fn put(&self, key: Key, connection: Driven) {
         let mut connections = self.connections.borrow_mut();
         if connections.len() <= key.index() {
             connections.resize_with(key.index() + 1, || None);
@@ -104,7 +173,7 @@ impl Scheduler {
         connections[key.index()] = Some(connection);
     }
 
-    fn take(&self, key: Key) -> Option<Box<Connection>> {
+    fn take(&self, key: Key) -> Option<Driven> {
         self.connections.borrow_mut().get_mut(key.index())?.take()
     }
 
@@ -197,15 +266,24 @@ impl Worker {
         self.heartbeat.turn();
         self.heap.note_activity();
         let token = self.sessions.borrow().token(connection.link.key);
-        self.give_turn(Box::new(connection), token);
+        self.give_turn(Driven::Http(Box::new(connection)), token);
         // It may have been answered already, and no round need follow.
         self.access_log.hand_over();
     }
 
+    /// The same for a session of `stream`.
+    pub(crate) fn begin_stream(self: &Rc<Self>, mut session: StreamSession) {
+        self.heartbeat.turn();
+        self.heap.note_activity();
+        let token = self.sessions.borrow().token(session.key());
+        session.begin();
+        self.give_turn(Driven::Stream(Box::new(session)), token);
+        self.access_log.hand_over();
+    }
+
     /// One turn of a connection, up to where it must wait, or to its end.
-    fn give_turn(&self, mut connection: Box<Connection>, token: Token) {
-        let held =
-            connection.link.buffers.as_mut().and_then(|buffers| buffers.session_waker.take());
+    fn give_turn(&self, mut connection: Driven, token: Token) {
+        let held = connection.kept_waker().and_then(Option::take);
         let session_waker = held.unwrap_or_else(|| self.scheduler.session_waker());
         session_waker.hold(token);
         let mut cx = Context::from_waker(session_waker.waker());
@@ -217,8 +295,8 @@ impl Worker {
             true
         });
         panic_report::note_turn(false);
-        match &mut connection.link.buffers {
-            Some(buffers) if !is_over => buffers.session_waker = Some(session_waker),
+        match connection.kept_waker() {
+            Some(place) if !is_over => *place = Some(session_waker),
             _ => *self.scheduler.spare.borrow_mut() = Some(session_waker),
         }
         if !is_over {

@@ -118,6 +118,7 @@ impl SimulatedWorker {
             address,
             shutdown: Cell::new(ShutdownRequest::Continue),
             bound_site: RefCell::new(bound),
+            datagram_sessions: RefCell::default(),
         });
         let flag = || {
             let flag = Arc::new(Flag::default());
@@ -158,7 +159,7 @@ impl SimulatedWorker {
         note: impl FnOnce(u64, Token),
     ) {
         let local = match &self.listener.address {
-            ListenAddress::Tcp(address) => Some(address.ip()),
+            ListenAddress::Tcp(address) | ListenAddress::Udp(address) => Some(address.ip()),
             ListenAddress::Unix(_) => None,
         };
         let connection = Connection::new(
@@ -243,6 +244,7 @@ impl SimulatedWorker {
     pub fn session(&self, token: Token) -> Option<SessionView> {
         let connections = self.worker.scheduler.connections.borrow();
         let connection = connections.get(token.key().index())?.as_ref()?;
+        let connection = connection.http()?;
         let link = &connection.link;
         if Token::new(link.key, link.id) != token {
             return None;

@@ -11,7 +11,7 @@ use sekisho_config::{
     LogTarget, RealIp, ServerTokens, Settings, SyslogServer, Template,
 };
 use sekisho_handler::limits::{SharedZone, Zones};
-use sekisho_handler::upstream::{Cache, Group, Groups, UpstreamTlsConfigs};
+use sekisho_handler::upstream::{Cache, Checks, Group, Groups, UpstreamTlsConfigs};
 use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
 use sekisho_route::{LineFormat, Machine, Table};
 
@@ -40,12 +40,16 @@ pub struct Site {
     zones: Vec<Arc<SharedZone>>,
     groups: Vec<Arc<Group>>,
     caches: Vec<Arc<Cache>>,
+    checks: Arc<Checks>,
     upstream_tls: UpstreamTlsConfigs,
     /// By server, where it has TLS.
     tls: Vec<Option<Arc<ServerTls>>>,
     /// Opens files of access logs whose paths have variables.
     logs: Arc<Logs>,
     log_files: Mutex<log_files::Files>,
+    /// The `stream` block, as a site of its own.
+    stream: Option<Arc<Self>>,
+    is_stream: bool,
     /// The error log of the main context.
     pub log: ErrorLogger,
     /// What the configuration and all that was made of it holds in memory, as the allocator told while it
@@ -62,7 +66,32 @@ impl Site {
         groups: &Groups,
         machine: Machine,
     ) -> Result<Self, OpenError> {
+        let stream = match &config.stream {
+            Some(stream) => {
+                let stream = Arc::clone(stream);
+                let upstreams = groups.of_stream(&stream.http.upstreams);
+                let machine = machine.clone();
+                Some(Arc::new(Self::open(stream, logs, zones, upstreams, Vec::new(), machine)?))
+            }
+            None => None,
+        };
+        let caches = groups.caches.of(&config.http.caches);
+        let upstreams = groups.of(&config.http.upstreams);
+        let http = Self::open(config, logs, zones, upstreams, caches, machine)?;
+        Ok(Self { stream, ..http })
+    }
+
+    /// The same for one block of servers.
+    fn open(
+        config: Arc<Config>,
+        logs: &Arc<Logs>,
+        zones: &Zones,
+        groups: Vec<Arc<Group>>,
+        caches: Vec<Arc<Cache>>,
+        machine: Machine,
+    ) -> Result<Self, OpenError> {
         let http = &config.http;
+        let is_stream = http.locations.iter().any(|it| it.settings.stream.is_some());
         let mut policies: Vec<Policies> = Vec::with_capacity(http.locations.len());
         let mut distinct: Vec<Policies> = Vec::new();
         let mut access_logs = Vec::with_capacity(http.locations.len());
@@ -91,9 +120,8 @@ impl Site {
         }
         let log = logger(logs, &config.main.error_logs)?;
         let zones = zones.of(&http.zones);
-        let caches = groups.caches.of(&http.caches);
-        let groups = groups.of(&http.upstreams);
         let upstream_tls = UpstreamTlsConfigs::load(&config).map_err(tls::upstream_problem)?;
+        let checks = Arc::new(Checks::new(&http.health_checks, &groups, &upstream_tls));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
         let table = Arc::new(Table::new(config).with_machine(machine));
@@ -106,8 +134,11 @@ impl Site {
             zones,
             groups,
             caches,
+            checks,
             upstream_tls,
             tls,
+            stream: None,
+            is_stream,
             log,
             logs: Arc::clone(logs),
             log_files: Mutex::default(),
@@ -133,6 +164,16 @@ impl Site {
     /// The configuration.
     pub fn config(&self) -> &Config {
         self.table.config()
+    }
+
+    /// The `stream` block, if there is one.
+    pub fn stream(&self) -> Option<&Arc<Self>> {
+        self.stream.as_ref()
+    }
+
+    /// Whether it is one: its connections are passed on as they are.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.is_stream
     }
 
     /// Where this address stands in the configuration.
@@ -198,7 +239,13 @@ impl Site {
 
     /// The certificates that are shown to clients.
     pub fn certificates(&self) -> Vec<InUse> {
-        tls::in_use(self.config(), &self.tls)
+        let mut all = tls::in_use(self.config(), &self.tls);
+        for one in self.stream.iter().flat_map(|stream| stream.certificates()) {
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+        all
     }
 
     /// The certificates whose OCSP responses are fetched.
@@ -226,8 +273,13 @@ impl Site {
         &self.error_loggers[location.0 as usize]
     }
 
+    /// Checks of their servers.
+    pub(crate) fn checks(&self) -> &Arc<Checks> {
+        &self.checks
+    }
+
     /// Groups of servers that requests are passed to.
-    pub(crate) fn groups(&self) -> &[Arc<Group>] {
+    pub fn groups(&self) -> &[Arc<Group>] {
         &self.groups
     }
 

@@ -26,6 +26,7 @@ use crate::site::{OpenError, Site};
 use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
+use load::Speaks;
 pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.
@@ -55,9 +56,13 @@ impl std::error::Error for TlsProblem {}
 /// Reads every file that TLS needs and says what is wrong with them: for `-t`, a start and a reload.
 pub fn check(config: &Config) -> Vec<TlsProblem> {
     let mut problems: Vec<TlsProblem> = Vec::new();
-    for server in secured_servers(config).into_iter().flatten() {
+    let servers = config.blocks().flat_map(|block| {
+        secured_servers(block).into_iter().flatten().map(move |server| (block, server))
+    });
+    for (block, server) in servers {
         let mut found = Vec::new();
-        if let Err(problem) = load::server(server, resolver_of(config, server), false, &mut found) {
+        let resolver = resolver_of(block, server);
+        if let Err(problem) = load::server(server, resolver, Speaks::Http1, &mut found) {
             found.push(problem);
         }
         for problem in found {
@@ -66,8 +71,10 @@ pub fn check(config: &Config) -> Vec<TlsProblem> {
             }
         }
     }
-    if let Err(problem) = UpstreamTlsConfigs::load(config) {
-        problems.push(upstream_problem_of(problem));
+    for block in config.blocks() {
+        if let Err(problem) = UpstreamTlsConfigs::load(block) {
+            problems.push(upstream_problem_of(problem));
+        }
     }
     problems
 }
@@ -181,8 +188,15 @@ pub(crate) fn load(
             || http.listens.iter().any(|listen| {
                 listen.options.tls && listen.options.http2 && listen.servers.contains(&id)
             });
+        let is_stream = config.http.locations.get(server.root.0 as usize);
+        let is_stream = is_stream.is_some_and(|root| root.settings.stream.is_some());
+        let speaks = match (is_stream, speaks_http2) {
+            (true, _) => Speaks::Anything,
+            (false, true) => Speaks::Http2,
+            (false, false) => Speaks::Http1,
+        };
         let resolver = resolver_of(config, server);
-        let tls = load::server(server, resolver, speaks_http2, &mut Vec::new())?;
+        let tls = load::server(server, resolver, speaks, &mut Vec::new())?;
         Ok(Some(Arc::new(ServerTls { serial, ..tls })))
     };
     secured_servers(config).into_iter().enumerate().map(one).collect()

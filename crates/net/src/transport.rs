@@ -30,6 +30,8 @@ use crate::tls::Chooser;
 pub struct Capabilities {
     /// [`Transport::send_file`]: bytes of a file leave without being read.
     pub send_file: bool,
+    /// [`Transport::splice_in`] and [`Transport::splice_out`]: bytes pass without being read.
+    pub splice: bool,
 }
 
 /// What a transport is ready for.
@@ -138,6 +140,18 @@ pub trait Transport: std::fmt::Debug {
         count: usize,
     ) -> Poll<io::Result<usize>> {
         let _ = (file, offset, count);
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Moves what has come into an empty pipe; zero is the end. Only with [`Capabilities::splice`].
+    fn splice_in(&mut self, pipe: BorrowedFd<'_>, count: usize) -> Poll<io::Result<usize>> {
+        let _ = (pipe, count);
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Sends what is in a pipe, which is not empty. Only with [`Capabilities::splice`].
+    fn splice_out(&mut self, pipe: BorrowedFd<'_>, count: usize) -> Poll<io::Result<usize>> {
+        let _ = (pipe, count);
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 

@@ -39,6 +39,7 @@ use crate::request_stats::RequestStats;
 use crate::scheduler::Scheduler;
 use crate::session::{Sessions, ShutdownRequest};
 use crate::site::Site;
+use crate::stream_session::{DatagramSessions, Pipes};
 use crate::subrequest::mirror::Copies;
 
 /// How many sets of buffers a worker keeps for later.
@@ -103,6 +104,8 @@ pub struct ListenerContext {
     /// The shutdown that was requested of the sessions that come in here from now on.
     pub shutdown: Cell<ShutdownRequest>,
     pub(crate) bound_site: RefCell<Rc<BoundSite>>,
+    /// Who sends datagrams here.
+    pub(crate) datagram_sessions: DatagramSessions,
 }
 
 /// A site, and which of its addresses is meant.
@@ -119,7 +122,12 @@ pub struct BoundSite {
 
 impl BoundSite {
     pub(crate) fn new(site: &Arc<Site>, address: &ListenAddress) -> Option<Self> {
-        let listen = site.listen_index(address)?;
+        let (site, listen) = if let Some(listen) = site.listen_index(address) {
+            (site, listen)
+        } else {
+            let stream = site.stream()?;
+            (stream, stream.listen_index(address)?)
+        };
         let listens = &site.config().http.listens;
         let particular = listens.iter().enumerate().filter_map(|(index, other)| {
             listen::covers(address, &other.address).map(|particular| (particular, index))
@@ -138,7 +146,7 @@ impl ListenerContext {
     /// Whether only this machine can reach it.
     pub fn is_local(&self) -> bool {
         match &self.address {
-            ListenAddress::Tcp(address) => address.ip().is_loopback(),
+            ListenAddress::Tcp(address) | ListenAddress::Udp(address) => address.ip().is_loopback(),
             ListenAddress::Unix(_) => true,
         }
     }
@@ -196,6 +204,10 @@ pub struct Worker {
     pub(crate) copies: Copies,
     /// Connections to other servers.
     pub(crate) upstreams: Rc<Pools>,
+    /// Makes the checks of servers that are due.
+    pub(crate) checking: RefCell<Option<JoinHandle<()>>>,
+    /// Pipes between sockets.
+    pub(crate) pipes: Pipes,
     /// What the requests here came to.
     pub stats: RefCell<RequestStats>,
     /// What all workers share.
@@ -294,6 +306,8 @@ impl Worker {
             runs: Runs::default(),
             copies: Copies::default(),
             upstreams: Pools::new(random_seed() as u64),
+            checking: RefCell::default(),
+            pipes: Pipes::default(),
             stats: RefCell::default(),
             shared,
             request_id: Cell::new(random_seed()),
@@ -376,6 +390,7 @@ impl Worker {
     }
 
     pub(crate) fn request_shutdown_of_all(&self, shutdown: ShutdownRequest) {
+        self.stop_checks();
         self.shutdown.set(self.shutdown.get().max(shutdown));
         self.sessions.borrow_mut().request_shutdown_of_all(shutdown);
     }
@@ -390,6 +405,7 @@ impl Worker {
         self.sessions_max.set(site.config().main.worker_connections.max(1));
         *self.files.borrow_mut() = FileCache::new(site.file_cache());
         *self.listings.borrow_mut() = listing::Cache::default();
+        self.check_servers(site);
         self.heap.note_activity();
         for mut open_listener in std::mem::take(open_listeners) {
             let place =
@@ -421,6 +437,7 @@ impl Worker {
                     address: listener.address.clone(),
                     shutdown: Cell::new(ShutdownRequest::Continue),
                     bound_site: RefCell::new(Rc::clone(&bound_site)),
+                    datagram_sessions: DatagramSessions::default(),
                 });
                 open_listeners.push(OpenListener { listener_context, sockets: Vec::new() });
                 open_listeners.len() - 1
@@ -437,8 +454,13 @@ impl Worker {
         let (cookie, listener_context) =
             (listener.cookie, Rc::clone(&open_listener.listener_context));
         let acceptor = Rc::new(Acceptor::new(listener));
-        let accepting = listen::accept(Rc::clone(self), listener_context, Rc::clone(&acceptor));
-        let accepting = tokio::task::spawn_local(accepting);
+        let is_udp = matches!(listener_context.address, ListenAddress::Udp(_));
+        let (worker, own) = (Rc::clone(self), Rc::clone(&acceptor));
+        let accepting = if is_udp {
+            tokio::task::spawn_local(listen::udp::receive(worker, listener_context, own))
+        } else {
+            tokio::task::spawn_local(listen::accept(worker, listener_context, own))
+        };
         open_listener.sockets.push((cookie, acceptor, accepting));
     }
 

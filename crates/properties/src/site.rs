@@ -36,6 +36,7 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         tls: None,
         proxied: None,
         is_clear_by_mistake: false,
+        is_udp: false,
     };
     // Which address is asked and which files there are follow from the target, so that one input is one story.
     // One address more than there are: whoever asks for it gets an error.

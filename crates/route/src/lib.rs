@@ -23,6 +23,7 @@ mod redirect;
 pub mod route_state;
 mod same_access;
 mod server_name;
+pub mod stream;
 pub mod subrequest;
 mod table;
 pub mod upstream_facts;

@@ -13,6 +13,7 @@ use crate::assigned::Assignments;
 use crate::body_facts::BodyFacts;
 use crate::capture::Captures;
 use crate::log_entry::{LogEntries, LogEntry};
+use crate::stream::ClientHello;
 use crate::subrequest::{AuthAnswer, Picked};
 use crate::upstream_facts::UpstreamFacts;
 
@@ -98,6 +99,8 @@ pub struct ConnectionFacts {
     pub tls: Option<Arc<TlsFacts>>,
     /// It is in the clear where it was to be encrypted (497).
     pub is_clear_by_mistake: bool,
+    /// It is made of datagrams: `$protocol`.
+    pub is_udp: bool,
 }
 
 /// What is known about an encrypted connection.
@@ -241,6 +244,8 @@ pub struct RouteState {
     pub is_moved: bool,
     /// The request's body, as far as it was gathered.
     pub body: BodyFacts,
+    /// What the handshake says that is passed on as it is: `$ssl_preread_…`.
+    pub client_hello: Option<Box<ClientHello>>,
     /// Which servers were asked, where another one answers.
     pub upstream: UpstreamFacts,
     /// The last path that could be used, while a script makes another.
@@ -299,6 +304,7 @@ impl Default for RouteState {
             is_rewritten: false,
             is_moved: false,
             body: BodyFacts::default(),
+            client_hello: None,
             upstream: UpstreamFacts::default(),
             last_path: Vec::new(),
             access_progress: AccessProgress::default(),
@@ -351,6 +357,7 @@ impl RouteState {
         self.is_rewritten = false;
         self.is_moved = false;
         self.body = BodyFacts::default();
+        self.client_hello = None;
         self.upstream.clear();
         self.access_progress.clear();
         self.is_routed = false;

@@ -120,8 +120,17 @@ impl Table {
     /// Which server has this name at a listen address; its default one where none has. For a name that was
     /// asked for before any request (SNI).
     pub fn server_named(&self, listen: usize, name: &[u8]) -> Option<ServerId> {
-        let names = self.names.get(listen)?;
-        Some(names.find(&name.to_ascii_lowercase(), &mut Captures::default()))
+        self.find_named(listen, &name.to_ascii_lowercase(), &mut Captures::default())
+    }
+
+    /// The same for a name in lower case, with what its expression has captured.
+    pub(crate) fn find_named(
+        &self,
+        listen: usize,
+        name: &[u8],
+        captures: &mut Captures,
+    ) -> Option<ServerId> {
+        Some(self.names.get(listen)?.find(name, captures))
     }
 
     /// Drops fields with odd names as the server says that the request is for (`ignore_invalid_headers`,

@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 
 use sekisho_config::{
-    AssignedId, ConnectionState, Map, MapId, Part, ServerName, Settings, Template, Variable,
+    AssignedId, ConnectionState, Map, MapId, Part, PrereadVariable, ServerName, Settings, Template,
+    Variable,
 };
 use sekisho_filter::slice;
 use sekisho_filter::time_format::{self, Zone};
@@ -222,6 +223,15 @@ impl Scope<'_> {
                 let file = route_state.body.file.as_deref().map(|file| file.as_os_str().as_bytes());
                 put(file.unwrap_or_default());
             }
+            V::Preread(what) => {
+                let hello = route_state.client_hello.as_deref();
+                put(hello.map_or(b"", |hello| match what {
+                    PrereadVariable::ServerName => &hello.server_name,
+                    PrereadVariable::AlpnProtocols => &hello.alpn_protocols,
+                    PrereadVariable::Protocol => hello.protocol.as_bytes(),
+                }));
+            }
+            V::Protocol => put(if connection.is_udp { b"UDP" } else { b"TCP" }),
             V::Pipe => put(if self.request.is_pipelined { b"p" } else { b"." }),
             V::RemoteAddr => push_address(route_state.client(connection), out),
             V::RemotePort => push_port(route_state.client(connection), out),

@@ -1,6 +1,7 @@
 //! `sekisho ctl`: sees and controls a running server, over the native protocol and its service `control`.
 //! Tables for people, JSON for scripts, and an exit status that says what went wrong.
 
+mod cache;
 mod call;
 mod certificates;
 mod connect;
@@ -83,6 +84,11 @@ enum Command {
     Memory(memory::Options),
     /// List the certificates that are shown to clients
     Certificates(certificates::Options),
+    /// See to the caches of answers
+    Cache {
+        #[command(subcommand)]
+        command: cache::Command,
+    },
     /// Call a service
     Call(call::Options),
     /// A live view of all sessions
@@ -280,6 +286,7 @@ fn act(ctl: &Ctl) -> Result<ExitCode, Failure> {
         Command::Metrics(options) => metrics::run(options, &mut server),
         Command::Memory(options) => memory::run(options, &mut server),
         Command::Certificates(options) => certificates::run(options, &mut server),
+        Command::Cache { command } => cache::run(command, &mut server),
         Command::Call(options) => call::run(options, server),
         Command::Top { every } => top::run(&mut server, *every),
     }

@@ -200,6 +200,9 @@ fn write_offer(offer: &Offer) -> Option<Vec<(Vec<u8>, BorrowedFd<'_>)>> {
         let mut line = format!("listen {holder} ").into_bytes();
         match address {
             ListenAddress::Tcp(address) => line.extend_from_slice(address.to_string().as_bytes()),
+            ListenAddress::Udp(address) => {
+                line.extend_from_slice(format!("udp:{address}").as_bytes());
+            }
             // As it is: it need not be UTF-8.
             ListenAddress::Unix(path) => {
                 line.extend_from_slice(b"unix:");
@@ -313,9 +316,13 @@ fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn parse_address(text: &[u8]) -> Option<ListenAddress> {
-    match text.strip_prefix(b"unix:") {
-        Some(rest) => Some(ListenAddress::Unix(path(rest))),
-        None => std::str::from_utf8(text).ok()?.parse().ok().map(ListenAddress::Tcp),
+    let address = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+    if let Some(rest) = text.strip_prefix(b"unix:") {
+        return Some(ListenAddress::Unix(path(rest)));
+    }
+    match text.strip_prefix(b"udp:") {
+        Some(rest) => address(rest).map(ListenAddress::Udp),
+        None => address(text).map(ListenAddress::Tcp),
     }
 }
 

@@ -48,7 +48,7 @@ const WORKER_DESCRIPTORS: usize = 12;
 /// Refuses a number of workers that cannot all be started: one line instead of one for each of them.
 pub(crate) fn check_worker_count(config: &Config) -> Result<(), Problem> {
     let count = worker_count(config);
-    let needed = count.saturating_mul(WORKER_DESCRIPTORS + config.http.listens.len());
+    let needed = count.saturating_mul(WORKER_DESCRIPTORS + config.listens().count());
     match rustix::process::getrlimit(Resource::Nofile).current {
         Some(limit) if needed as u64 > limit => Err(Problem::new(format_args!(
             "{count} workers need about {needed} file descriptors and the limit is {limit}: start fewer \
@@ -65,7 +65,7 @@ pub(crate) fn inherited(
     config: &Config,
 ) -> Result<(Sockets, Vec<String>), Problem> {
     let (inherited, complaints) = if from_predecessor.is_empty() {
-        let mut listens = config.http.listens.clone();
+        let mut listens: Vec<Listen> = config.listens().cloned().collect();
         listens.extend(control_plane::listens(&config.main.endpoint));
         service_manager::inherited(&listens)
             .map_err(|error| Problem::new(format_args!("LISTEN_FDS: {error}")))?

@@ -134,7 +134,8 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
         }
     };
     config.main.error_logs.iter().for_each(|it| log(&it.target));
-    for settings in config.http.locations.iter().map(|it| &it.settings) {
+    let locations = config.blocks().flat_map(|block| &block.http.locations);
+    for settings in locations.map(|it| &it.settings) {
         settings.error_logs.iter().for_each(|it| log(&it.target));
         for access_log in settings.access_logs.iter() {
             if let AccessTarget::Fixed(target) = &access_log.target {
@@ -149,7 +150,8 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
         all.extend(programs(cgi));
     }
     all.extend(outcome.files.iter().map(|(path, _)| (Need::Reload, path.clone())));
-    let certificates = config.http.servers.iter().flat_map(|server| server.tls.files());
+    let servers = config.blocks().flat_map(|block| &block.http.servers);
+    let certificates = servers.flat_map(|server| server.tls.files());
     all.extend(certificates.map(|path| (Need::Certificate, path.clone())));
     all
 }

@@ -118,13 +118,15 @@ fn kept(config: &Config, is_root: bool) -> CapabilitySet {
         let programs = config.main.privilege.programs_as_root;
         return if programs { OF_ROOT | OF_PROGRAMS_OF_ROOT } else { OF_ROOT };
     }
-    let http = config.http.listens.iter().map(|listen| &listen.address);
+    let servers = config.listens().map(|listen| &listen.address);
     let endpoint = config.main.endpoint.listens.iter().map(|(address, _)| address);
     let is_privileged = |address: &ListenAddress| match address {
-        ListenAddress::Tcp(at) => (1..FIRST_FREE_PORT).contains(&at.port()),
+        ListenAddress::Tcp(at) | ListenAddress::Udp(at) => {
+            (1..FIRST_FREE_PORT).contains(&at.port())
+        }
         ListenAddress::Unix(_) => false,
     };
-    if http.chain(endpoint).any(is_privileged) {
+    if servers.chain(endpoint).any(is_privileged) {
         CapabilitySet::NET_BIND_SERVICE
     } else {
         CapabilitySet::empty()

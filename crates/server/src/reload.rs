@@ -128,7 +128,7 @@ impl Server {
         self.tell_files_left(&self.endpoint_sockets, &endpoint_sockets);
         self.endpoint_sockets = endpoint_sockets;
         let is_gone = |listen: &&Listen| !sockets.has(&listen.address);
-        let gone = self.site.config().http.listens.iter().filter(is_gone);
+        let gone = self.site.config().listens().filter(is_gone);
         let gone = gone.map(|listen| listen.address.clone()).collect();
         self.closed = Some((self.clock.now(), gone));
         self.sockets = sockets;
@@ -153,8 +153,9 @@ impl Server {
     }
 
     async fn reopen_sockets(&self, config: &Config, count: usize) -> Result<Sockets, BindError> {
+        let listens: Vec<Listen> = config.listens().cloned().collect();
         loop {
-            match self.sockets.reopen(&config.http.listens, count) {
+            match self.sockets.reopen(&listens, count) {
                 Err(failed) if failed.is_in_use() && self.has_just_closed(&failed.address) => {}
                 done => return done,
             }

@@ -146,7 +146,8 @@ impl Server {
                 .block_on(opening::open_sockets(&inherited, listens, workers))
                 .map_err(Problem::new)
         };
-        let sockets = open(&config.http.listens, worker_count(&config))?;
+        let listens: Vec<Listen> = config.listens().cloned().collect();
+        let sockets = open(&listens, worker_count(&config))?;
         let endpoint_sockets = open(&control_plane::listens(&config.main.endpoint), 1)
             .inspect_err(|_| sockets.remove_files_but(&inherited))?;
         let logs = Logs::new();

@@ -137,5 +137,6 @@ fn link(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(at) => format!("http://{at}/"),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),
+        ListenAddress::Udp(at) => format!("udp:{at}"),
     }
 }

@@ -1,6 +1,7 @@
 //! The one crate with unsafe code: calls that the machine offers and no safe crate does. Each block says
 //! why it is sound.
 
+mod datagram;
 mod heap;
 mod interface;
 mod landlock;
@@ -11,6 +12,7 @@ mod spawn;
 mod user;
 mod watch;
 
+pub use datagram::{receive_datagram, send_datagram, tell_destination};
 pub use heap::{give_back as give_back_memory, heap, page_bytes, set_up as set_up_heap};
 pub use interface::interface_addresses;
 pub use landlock::{Right, Ruleset, landlock_version};

@@ -23,7 +23,7 @@ pub fn set_least_hops(socket: &impl AsFd, hops: u8) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_MINTTL, hops.into())
 }
 
-fn set(
+pub(crate) fn set(
     socket: &impl AsFd,
     level: libc::c_int,
     option: libc::c_int,

@@ -166,11 +166,22 @@ impl Balancer {
         state.get_mut(peer)?.release(settings, outcome, is_single, self.scale, now)
     }
 
+    /// A server is there, though a try on it has not ended: a connection that may last has come up.
+    pub fn confirm(&self, peer: usize, now: Moment) -> Option<Change> {
+        let (settings, state) = (self.peers.get(peer)?, &mut *self.lock());
+        state.get_mut(peer)?.confirm(settings, now)
+    }
+
     /// Takes a server out of service, puts it back, or lets only its sticky sessions end.
     pub fn set_admin(&self, peer: usize, admin: Admin, now: Moment) {
         if let Some(state) = self.lock().get_mut(peer) {
             state.set_admin(admin, now);
         }
+    }
+
+    /// What active checks say of a server.
+    pub fn health(&self, peer: usize) -> Verdict {
+        self.lock().get(peer).map_or(Verdict::Healthy, PeerState::health)
     }
 
     /// What an active check found.

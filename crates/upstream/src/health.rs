@@ -61,6 +61,16 @@ impl Health {
         Self { settings, verdict, against: 0, next: Some(now) }
     }
 
+    /// The same for a server of which this is thought already.
+    pub const fn with_verdict(settings: Settings, verdict: Verdict, now: Moment) -> Self {
+        Self { settings, verdict, against: 0, next: Some(now) }
+    }
+
+    /// A check did not come to its end, by no fault of the server: it is made again.
+    pub const fn abandoned(&mut self, now: Moment) {
+        self.next = Some(now);
+    }
+
     /// What is thought of the server.
     pub const fn verdict(&self) -> Verdict {
         self.verdict

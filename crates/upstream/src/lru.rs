@@ -60,6 +60,11 @@ impl<K: Ord + Copy, V> Lru<K, V> {
         Some(node.value)
     }
 
+    /// Everything, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
+        self.nodes.iter().map(|(key, node)| (*key, &node.value))
+    }
+
     /// The one that was not used for the longest time, and when it was.
     pub(crate) fn oldest(&self) -> Option<(K, Moment)> {
         let (_, key) = self.order.first_key_value()?;

@@ -246,6 +246,14 @@ impl UpstreamRequest {
         self.state = State::Over;
     }
 
+    /// It is over because of the server: a datagram without the answer that was expected.
+    pub fn broken(&mut self, group: &Balancer, now: Moment) {
+        if let Some(peer) = self.peer() {
+            self.end_try(group, peer, Outcome::Failed, now);
+        }
+        self.state = State::Over;
+    }
+
     /// By when the connection must be there; other deadlines are the engine's.
     pub const fn next_deadline(&self) -> Option<Deadline> {
         match self.state {

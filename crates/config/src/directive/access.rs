@@ -21,6 +21,7 @@ pub(super) const ROWS: &[Row] = &[
         "Lets clients in; of `allow` and `deny` the first that matches decides",
         |l, d, s| rule(l, d, s, true),
     )
+    .in_stream()
     .repeated(),
     active(
         "deny",
@@ -30,6 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         "Keeps clients out (403)",
         |l, d, s| rule(l, d, s, false),
     )
+    .in_stream()
     .repeated(),
     block(
         "limit_except",

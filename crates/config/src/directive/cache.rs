@@ -190,13 +190,14 @@ pub(crate) fn path(d: &Directive<'_>, family: Family, s: &mut Scope<'_>) -> Resu
     let path = s.path(&d.arg(0).text);
     let mut levels = Vec::new();
     let mut zone = None;
-    let (mut bytes_max, mut inactive) = (None, None);
+    let (mut bytes_max, mut inactive, mut free_min) = (None, None, None);
     for word in d.args().iter().skip(1) {
         let wrong = |_| invalid(word);
         match d.text(word)?.split_once('=') {
             Some(("levels", text)) => levels = read_levels(word, text)?,
             Some(("keys_zone", text)) => zone = Some((word, read_zone(word, text)?)),
             Some(("max_size", text)) => bytes_max = Some(value::size(text).map_err(wrong)?),
+            Some(("min_free", text)) => free_min = Some(value::size(text).map_err(wrong)?),
             Some(("inactive", text)) => inactive = Some(value::time(text).map_err(wrong)?),
             Some(("use_temp_path", text)) => {
                 value::flag(text).map_err(wrong)?;
@@ -207,10 +208,7 @@ pub(crate) fn path(d: &Directive<'_>, family: Family, s: &mut Scope<'_>) -> Resu
                 | "manager_sleep" | "manager_threshold",
                 _,
             )) => {}
-            Some((
-                "min_free" | "purger" | "purger_files" | "purger_sleep" | "purger_threshold",
-                _,
-            )) => {
+            Some(("purger" | "purger_files" | "purger_sleep" | "purger_threshold", _)) => {
                 return Err(d.not_built(word));
             }
             _ => return Err(Fault::at(word, format!("invalid parameter \"{}\"", word.shown()))),
@@ -228,7 +226,7 @@ pub(crate) fn path(d: &Directive<'_>, family: Family, s: &mut Scope<'_>) -> Resu
     let mut settings = Settings::new(bytes);
     settings.bytes_max = bytes_max;
     settings.inactive = inactive.unwrap_or(settings.inactive);
-    s.caches.push(CachePath { family, name, path, levels, settings });
+    s.caches.push(CachePath { family, name, path, levels, settings, free_min });
     Ok(())
 }
 
@@ -389,7 +387,8 @@ mod tests {
             ("proxy_cache_path /x keys_zone=a:1m levels=3;", "", "invalid \"levels\""),
             ("proxy_cache_path /x keys_zone=a:1m levels=1:1:1:1;", "", "invalid \"levels\""),
             ("proxy_cache_path /x keys_zone=a:1m odd=1;", "", "invalid parameter"),
-            ("proxy_cache_path /x keys_zone=a:1m min_free=1m;", "", "is not supported yet"),
+            ("proxy_cache_path /x keys_zone=a:1m purger=on;", "", "is not supported yet"),
+            ("proxy_cache_path /x keys_zone=a:1m min_free=x;", "", "invalid value \"min_free=x\""),
             (
                 "proxy_cache_path /x keys_zone=a:1m; proxy_cache_path /y keys_zone=a:1m;",
                 "",

@@ -308,7 +308,11 @@ fn ignore(l: &mut Level, family: Family, d: &Directive<'_>) -> Result<(), Fault>
     Ok(())
 }
 
-fn bind(d: &Directive<'_>, word: &Word, s: &Scope<'_>) -> Result<crate::model::Template, Fault> {
+pub(super) fn bind(
+    d: &Directive<'_>,
+    word: &Word,
+    s: &Scope<'_>,
+) -> Result<crate::model::Template, Fault> {
     let template = d.template(word, s)?;
     let is_address = |text: &[u8]| {
         let text = std::str::from_utf8(text).unwrap_or_default();

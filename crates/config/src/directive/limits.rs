@@ -2,7 +2,7 @@
 
 use sekisho_http::Status as Code;
 
-use super::{HTTP, LEVELS, Row, active, nothing, set};
+use super::{HTTP, HTTP_STREAM, LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{ConnectionLimit, Level as Severity, Rate, RateLimit, Zone, ZoneId, ZoneKind};
 use crate::parse::Word;
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "limit_conn_zone",
-        HTTP,
+        HTTP_STREAM,
         "key zone=name:size",
         "",
         "Where requests in work are counted, for each value of the key; about 8,000 keys to a megabyte",
@@ -76,6 +76,7 @@ pub(super) const ROWS: &[Row] = &[
         "How many requests of one key may be worked on at once",
         limit_conn,
     )
+    .in_stream()
     .repeated(),
     active("limit_conn_status", LEVELS, "code", "503", "What is answered beyond", |l, d, _| {
         set(&mut l.guards.connection_bound.status, status(d))
@@ -87,7 +88,8 @@ pub(super) const ROWS: &[Row] = &[
         "error",
         "How refusals are logged",
         |l, d, _| set(&mut l.guards.connection_bound.level, log_level(d)),
-    ),
+    )
+    .in_stream(),
     active(
         "limit_conn_dry_run",
         LEVELS,
@@ -95,7 +97,8 @@ pub(super) const ROWS: &[Row] = &[
         "off",
         "Whether requests in work are only counted",
         |l, d, _| set(&mut l.guards.connection_bound.is_dry_run, d.flag()),
-    ),
+    )
+    .in_stream(),
 ];
 
 /// Reads `limit_req_zone` or `limit_conn_zone`, which are known before anything else of `http`.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{HTTP, LEVELS, LEVELS_IF, MAIN_LEVELS, Row, active, nothing, set};
+use super::{HTTP_STREAM, LEVELS, LEVELS_IF, MAIN_LEVELS, Row, active, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level as Severity, LogFileCache, LogFormat,
@@ -19,7 +19,7 @@ use crate::value;
 pub(super) const ROWS: &[Row] = &[
     active(
         "log_format",
-        HTTP,
+        HTTP_STREAM,
         "name [escape=default|json|none] string ...",
         "",
         "The line of an access log; `combined` is built in",
@@ -34,6 +34,7 @@ pub(super) const ROWS: &[Row] = &[
         "Where requests are logged",
         access_log,
     )
+    .in_stream()
     .repeated(),
     active(
         "error_log",
@@ -43,6 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         "Where trouble is logged, from which level on",
         error_log,
     )
+    .in_stream()
     .repeated(),
     active(
         "open_log_file_cache",
@@ -51,7 +53,8 @@ pub(super) const ROWS: &[Row] = &[
         "off",
         "Whether files of an `access_log` with variables in its path stay open",
         log_file_cache,
-    ),
+    )
+    .in_stream(),
     active(
         "log_not_found",
         LEVELS,

@@ -4,7 +4,6 @@
 use super::{Body, Row, not_built};
 
 pub(super) const ROWS: &[Row] = &[
-    not_built("stream", "Proxying of TCP and UDP").with_body(Body::Entries),
     not_built("mail", "Proxying of mail").with_body(Body::Entries),
     not_built("proxy_store", "Stores answers of another server"),
     not_built("grpc_pass", "Passes requests to a gRPC server"),
@@ -100,7 +99,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("auth_jwt_type", "Another way to know who asks"),
     not_built("auth_jwt_require", "Another way to know who asks"),
     not_built("auth_jwt_header_set", "Another way to know who asks"),
-    not_built("health_check", "Checks of servers behind this one"),
     not_built("zone_sync", "A module that is not here"),
     not_built("keyval", "A module that is not here"),
     not_built("keyval_zone", "A module that is not here"),

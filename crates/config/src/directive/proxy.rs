@@ -6,7 +6,7 @@ use sekisho_http::Version;
 use sekisho_upstream::rewrite::CookieFlags;
 
 use super::forward::{destination, may_have_uri, only_one};
-use super::{LEVELS, LOCATION_IF, Row, active, set, silent};
+use super::{LEVELS, LOCATION_IF, Row, active, silent};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{CookieName, CookieRule, Family, Forward, PassTo, Rename};
 use crate::names::regex_of;
@@ -119,87 +119,6 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     silent("proxy_headers_hash_max_size", LEVELS, "size", "Tables grow as they must"),
     silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as they must"),
-    active(
-        "proxy_ssl_server_name",
-        LEVELS,
-        "on|off",
-        "off",
-        "Whether a server is told in the handshake by which name it is asked (SNI)",
-        |l, d, _| set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).sends_name, d.flag()),
-    ),
-    active(
-        "proxy_ssl_name",
-        LEVELS,
-        "name",
-        "",
-        "The name that the certificate of a server must have; that in `proxy_pass` where it is not said",
-        |l, d, _| {
-            let word = d.arg(0);
-            if word.text.contains(&b'$') {
-                return Err(Fault::at(word, "variables in \"proxy_ssl_name\" are not supported yet"));
-            }
-            Arc::make_mut(&mut l.forward(Family::Proxy).tls).name = Some(Arc::from(&*word.text));
-            Ok(())
-        },
-    ),
-    active(
-        "proxy_ssl_verify",
-        LEVELS,
-        "on|off",
-        "off",
-        "Whether the certificate of a server must be one that is trusted",
-        |l, d, _| set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).verify, d.flag()),
-    ),
-    active(
-        "proxy_ssl_trusted_certificate",
-        LEVELS,
-        "file",
-        "",
-        "Whose certificates are trusted",
-        |l, d, s| {
-            let path = s.path_beside_main(&d.arg(0).text);
-            Arc::make_mut(&mut l.forward(Family::Proxy).tls).trusted = Some(path);
-            Ok(())
-        },
-    ),
-    active(
-        "proxy_ssl_certificate",
-        LEVELS,
-        "file",
-        "",
-        "The certificate that servers know this one by",
-        |l, d, s| {
-            let path = s.path_beside_main(&d.arg(0).text);
-            Arc::make_mut(&mut l.forward(Family::Proxy).tls).certificate = Some(path);
-            Ok(())
-        },
-    ),
-    active(
-        "proxy_ssl_certificate_key",
-        LEVELS,
-        "file",
-        "",
-        "The key of that certificate",
-        |l, d, s| {
-            let path = s.path_beside_main(&d.arg(0).text);
-            Arc::make_mut(&mut l.forward(Family::Proxy).tls).key = Some(path);
-            Ok(())
-        },
-    ),
-    active(
-        "proxy_ssl_session_reuse",
-        LEVELS,
-        "on|off",
-        "on",
-        "Whether handshakes with a server build on earlier ones",
-        |l, d, _| {
-            set(&mut Arc::make_mut(&mut l.forward(Family::Proxy).tls).reuses_sessions, d.flag())
-        },
-    ),
-    silent("proxy_ssl_protocols", LEVELS, "version ...", "TLS 1.2 and 1.3 are spoken"),
-    silent("proxy_ssl_ciphers", LEVELS, "ciphers", "Only ciphers that are sound are used"),
-    silent("proxy_ssl_verify_depth", LEVELS, "number", "Chains have the length that they need"),
-    silent("proxy_ssl_conf_command", LEVELS, "name value", "OpenSSL is not used"),
 ];
 
 /// Adds to a list that takes the place of the one inherited.

@@ -27,6 +27,7 @@ pub(super) const ROWS: &[Row] = &[
             Ok(())
         },
     )
+    .in_stream()
     .repeated(),
     active(
         "real_ip_header",

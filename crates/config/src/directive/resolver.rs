@@ -3,15 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::{Context, Contexts, Row, active, set};
+use super::{Contexts, LEVELS, Row, STREAM_LEVELS, UPSTREAMS, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::Resolver;
 use crate::value;
 
 const DNS_PORT: u16 = 53;
 
-const PLACES: Contexts =
-    Contexts::of(&[Context::Http, Context::Server, Context::Location, Context::Upstream]);
+const PLACES: Contexts = LEVELS.and(UPSTREAMS).and(STREAM_LEVELS);
 
 pub(super) const ROWS: &[Row] = &[
     active(

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use sekisho_http::Status as Code;
 
 use super::{
-    Body, Context, Contexts, HTTP, Row, SCRIPTS, SERVER_LOCATION, active, block, nothing, set,
+    Body, Context, Contexts, HTTP_STREAM, Row, SCRIPTS, SERVER_LOCATION, active, block, nothing,
+    set,
 };
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{
@@ -92,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "map",
-        HTTP,
+        HTTP_STREAM,
         "value $variable",
         "",
         "A variable whose value depends on another",
@@ -102,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "geo",
-        HTTP,
+        HTTP_STREAM,
         "[$address] $variable",
         "",
         "A variable that depends on the client's address: networks, `default`, `delete`, `include`",
@@ -112,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "split_clients",
-        HTTP,
+        HTTP_STREAM,
         "string $variable",
         "",
         "A variable that has each of its values for a share of the strings, such as `20%`; `*` for the rest",
@@ -183,7 +184,7 @@ pub(super) fn assignee(d: &Directive<'_>, s: &Scope<'_>) -> Result<Assignee, Fau
         "limit_rate" => return Ok(Assignee::LimitRate),
         _ => {}
     }
-    if is_taken(&name) {
+    if is_taken(&name, s.names.is_stream) {
         return Err(Fault::at(word, format!("the duplicate \"{name}\" variable"))
             .note("the server itself gives this variable its value".to_owned()));
     }
@@ -192,9 +193,9 @@ pub(super) fn assignee(d: &Directive<'_>, s: &Scope<'_>) -> Result<Assignee, Fau
 }
 
 /// The variable that a `set` makes, if it makes one.
-pub(crate) fn assigned_name(word: &Word) -> Option<String> {
+pub(crate) fn assigned_name(word: &Word, is_stream: bool) -> Option<String> {
     let name = std::str::from_utf8(&word.text).ok()?.strip_prefix('$')?.to_ascii_lowercase();
-    let is_own = is_name(&name) && !is_taken(&name) && name != "limit_rate";
+    let is_own = is_name(&name) && !is_taken(&name, is_stream) && name != "limit_rate";
     is_own.then_some(name)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{HTTP_SERVER, MAIN, Row, active, set, warned};
+use super::{Contexts, HTTP_SERVER, MAIN, Row, STREAM_LEVELS, active, set, warned};
 use crate::cipher;
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{Tls, TlsVersions, VerifyClient};
@@ -13,10 +13,13 @@ const SESSION_BYTES: u64 = 256;
 /// `builtin` without a size.
 const BUILTIN_SESSIONS: usize = 20_480;
 
+/// Where TLS of servers is configured.
+const PLACES: Contexts = HTTP_SERVER.and(STREAM_LEVELS);
+
 pub(super) const ROWS: &[Row] = &[
     active(
         "ssl_certificate",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "A certificate with the chain to its authority (PEM); more than one for different kinds of keys",
@@ -36,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "ssl_certificate_key",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "The private key of the certificate (PEM)",
@@ -56,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "ssl_password_file",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "Passwords of encrypted keys, one in a line",
@@ -67,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_protocols",
-        HTTP_SERVER,
+        PLACES,
         "version ...",
         "TLSv1.2 TLSv1.3",
         "The versions that are spoken: `TLSv1.2`, `TLSv1.3`; older ones do not exist here",
@@ -75,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_ciphers",
-        HTTP_SERVER,
+        PLACES,
         "ciphers",
         "HIGH:!aNULL:!MD5",
         "The cipher suites of TLS 1.2, as OpenSSL writes them",
@@ -83,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_conf_command",
-        HTTP_SERVER,
+        PLACES,
         "name value",
         "",
         "`Ciphersuites`: those of TLS 1.3; other commands of OpenSSL are not supported",
@@ -92,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "ssl_ecdh_curve",
-        HTTP_SERVER,
+        PLACES,
         "curve",
         "auto",
         "The groups of the key exchange, as OpenSSL calls them",
@@ -100,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_prefer_server_ciphers",
-        HTTP_SERVER,
+        PLACES,
         "on|off",
         "off",
         "Whether our order of cipher suites counts, and not the client's",
@@ -108,7 +111,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_cache",
-        HTTP_SERVER,
+        PLACES,
         "off|none|builtin|shared [cache]",
         "none",
         "Where sessions are kept that have no ticket; workers always share them",
@@ -116,7 +119,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_timeout",
-        HTTP_SERVER,
+        PLACES,
         "time",
         "5m",
         "How long a session can be resumed",
@@ -124,7 +127,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_tickets",
-        HTTP_SERVER,
+        PLACES,
         "on|off",
         "on",
         "Whether clients keep their sessions themselves",
@@ -132,7 +135,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_session_ticket_key",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "A key for tickets (48 or 80 random bytes), shared by several servers; the first one encrypts",
@@ -145,7 +148,7 @@ pub(super) const ROWS: &[Row] = &[
     .repeated(),
     active(
         "ssl_verify_client",
-        HTTP_SERVER,
+        PLACES,
         "on|off|optional|optional_no_ca",
         "off",
         "Whether clients are asked for a certificate",
@@ -164,7 +167,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_verify_depth",
-        HTTP_SERVER,
+        PLACES,
         "number",
         "1",
         "How many authorities may stand between a client's certificate and one that is trusted",
@@ -177,7 +180,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_client_certificate",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "The authorities that clients' certificates must come from (PEM); their names are sent to clients",
@@ -188,7 +191,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_trusted_certificate",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "The same without sending their names",
@@ -199,7 +202,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_crl",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "Revoked certificates of clients (PEM)",
@@ -210,7 +213,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_reject_handshake",
-        HTTP_SERVER,
+        PLACES,
         "on|off",
         "off",
         "Refuses every handshake of this server: for names that no other has",
@@ -218,7 +221,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_buffer_size",
-        HTTP_SERVER,
+        PLACES,
         "size",
         "16k",
         "How much of an answer one TLS record holds",
@@ -231,7 +234,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_early_data",
-        HTTP_SERVER,
+        PLACES,
         "on|off",
         "off",
         "Takes requests that come with the first bytes of a resumed TLS 1.3 session; such a session is resumed once",
@@ -239,7 +242,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_stapling",
-        HTTP_SERVER,
+        PLACES,
         "on|off",
         "off",
         "Sends an OCSP response with the certificate, fetched from the responder that the certificate names",
@@ -247,7 +250,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_stapling_file",
-        HTTP_SERVER,
+        PLACES,
         "file",
         "",
         "The OCSP response (DER) that `ssl_stapling` sends; nobody is asked then",
@@ -259,7 +262,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_stapling_responder",
-        HTTP_SERVER,
+        PLACES,
         "url",
         "",
         "The OCSP responder that is asked in place of the one that the certificate names; `http://` only",
@@ -274,13 +277,13 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ssl_stapling_verify",
-        HTTP_SERVER,
+        PLACES,
         "on|off",
         "off",
         "Sends only OCSP responses that are signed by the issuer of the certificate or by one that it has authorized",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).stapling.verifies, d.flag()),
     ),
-    warned("ssl_dhparam", HTTP_SERVER, "file", "there is no key exchange over finite fields"),
+    warned("ssl_dhparam", PLACES, "file", "there is no key exchange over finite fields"),
     warned("ssl_engine", MAIN, "device", "keys are read from files"),
 ];
 

@@ -2,7 +2,8 @@
 //! with a warning where somebody may miss the effect. Ignoring each of them is harmless.
 
 use super::{
-    EVENTS, HTTP, HTTP_SERVER, LEVELS, LEVELS_IF, MAIN, Row, SERVER_LOCATION, silent, warned,
+    EVENTS, HTTP, HTTP_SERVER, HTTP_STREAM, LEVELS, LEVELS_IF, MAIN, Row, SERVER_LOCATION, silent,
+    warned,
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -39,14 +40,14 @@ pub(super) const ROWS: &[Row] = &[
         "name threads=number [max_queue=number]",
         "Threads are the server's affair",
     ),
-    silent("server_names_hash_bucket_size", HTTP, "size", "Tables grow by themselves"),
-    silent("server_names_hash_max_size", HTTP, "size", "Tables grow by themselves"),
+    silent("server_names_hash_bucket_size", HTTP_STREAM, "size", "Tables grow by themselves"),
+    silent("server_names_hash_max_size", HTTP_STREAM, "size", "Tables grow by themselves"),
     silent("types_hash_bucket_size", LEVELS, "size", "Tables grow by themselves"),
     silent("types_hash_max_size", LEVELS, "size", "Tables grow by themselves"),
-    silent("variables_hash_bucket_size", HTTP, "size", "Tables grow by themselves"),
-    silent("variables_hash_max_size", HTTP, "size", "Tables grow by themselves"),
-    silent("map_hash_bucket_size", HTTP, "size", "Tables grow by themselves"),
-    silent("map_hash_max_size", HTTP, "size", "Tables grow by themselves"),
+    silent("variables_hash_bucket_size", HTTP_STREAM, "size", "Tables grow by themselves"),
+    silent("variables_hash_max_size", HTTP_STREAM, "size", "Tables grow by themselves"),
+    silent("map_hash_bucket_size", HTTP_STREAM, "size", "Tables grow by themselves"),
+    silent("map_hash_max_size", HTTP_STREAM, "size", "Tables grow by themselves"),
     silent("connection_pool_size", HTTP_SERVER, "size", "Memory is not taken from pools"),
     silent("request_pool_size", HTTP_SERVER, "size", "Memory is not taken from pools"),
     silent("tcp_nopush", LEVELS, "on|off", "Head and body are joined as suits them best"),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Context, HTTP, Row, UPSTREAM, active, block, set};
+use super::{Context, HTTP, Row, STREAM, UPSTREAM, UPSTREAMS, active, block, nothing, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{UpstreamGroup, UpstreamPlace, UpstreamServer};
 use crate::value;
@@ -10,26 +10,27 @@ use sekisho_upstream::{Method, PeerSettings};
 
 pub(super) const ROWS: &[Row] = &[
     block("upstream", HTTP, "name", Context::Upstream, "A group of servers that requests are passed to"),
+    block("upstream", STREAM, "name", Context::StreamUpstream, "A group of servers that connections and datagrams are passed to"),
     active(
         "server",
-        UPSTREAM,
+        UPSTREAMS,
         "address [parameter] ...",
         "",
-        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `backup`, `down`, and `resolve` for a name that is looked up while the server runs",
+        "A server of the group: host and port or `unix:` and a path, with `weight=`, `max_conns=`, `max_fails=`, `fail_timeout=`, `slow_start=`, `route=`, `backup`, `down`, and `resolve` for a name that is looked up while the server runs",
         server,
     )
     .repeated(),
     active(
         "zone",
-        UPSTREAM,
+        UPSTREAMS,
         "name [size]",
         "",
-        "Accepted: what is known about the servers of a group is shared by all workers anyhow",
-        |_, _, _| Ok(()),
+        "What is known about the servers of a group is shared by all workers anyhow; `health_check` needs it, as in nginx",
+        nothing,
     ),
     active(
         "least_conn",
-        UPSTREAM,
+        UPSTREAMS,
         "",
         "",
         "The server with the fewest requests in work is asked",
@@ -37,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "ip_hash",
-        UPSTREAM,
+        UPSTREAMS,
         "",
         "",
         "The address of the client says which server is asked",
@@ -45,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "hash",
-        UPSTREAM,
+        UPSTREAMS,
         "key [consistent]",
         "",
         "A key says which server is asked; `consistent` is ketama, as nginx places keys",
@@ -64,7 +65,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     active(
         "random",
-        UPSTREAM,
+        UPSTREAMS,
         "[two] [method]",
         "",
         "A random server is asked; with `two` the better of two, by `least_conn`",
@@ -144,8 +145,13 @@ fn choose(l: &mut Level, d: &Directive<'_>, method: Method) -> Result<(), Fault>
 fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
     let word = d.arg(0);
     let text = d.text(word)?;
-    let place = UpstreamPlace::parse(text, 80)
-        .map_err(|why| Fault::at(word, format!("{why} in upstream \"{text}\"")))?;
+    let wrong = |why: &str| Fault::at(word, format!("{why} in upstream \"{text}\""));
+    // Only HTTP has a port of its own.
+    let port = if l.context == Context::StreamUpstream { 0 } else { 80 };
+    let place = UpstreamPlace::parse(text, port).map_err(wrong)?;
+    if matches!(place, UpstreamPlace::Tcp(_, 0)) {
+        return Err(wrong("no port"));
+    }
     let mut peer = PeerSettings::new(text);
     let mut is_resolved = false;
     for word in d.args().iter().skip(1) {
@@ -163,7 +169,8 @@ fn server(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fau
             "backup" if said.is_empty() => peer.is_backup = true,
             "down" if said.is_empty() => peer.is_down = true,
             "resolve" if said.is_empty() => is_resolved = true,
-            "service" | "route" | "drain" => return Err(d.not_built(word)),
+            "route" if !said.is_empty() => peer.route = Some(said.into()),
+            "service" | "drain" => return Err(d.not_built(word)),
             _ => return Err(invalid()),
         }
     }

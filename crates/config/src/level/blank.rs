@@ -24,6 +24,7 @@ pub(super) fn blank_settings() -> Settings {
         rewriting: Rewriting::default(),
         file_ops: None,
         pass: None,
+        stream: None,
         status: None,
         error_pages: Arc::default(),
         recursive_error_pages: false,

@@ -26,6 +26,8 @@ pub struct CachePath {
     pub levels: Vec<u8>,
     /// `keys_zone`, `max_size`, `inactive`
     pub settings: Settings,
+    /// `min_free`: so much of the disk is left to others.
+    pub free_min: Option<u64>,
 }
 
 /// How answers are kept: what `proxy_cache` and its companions say.

@@ -85,6 +85,10 @@ pub enum Variable {
     NginxVersion,
     Pid,
     Pipe,
+    /// `$ssl_preread_name`
+    Preread(PrereadVariable),
+    /// `$protocol`
+    Protocol,
     ProxyAddr,
     ProxyPort,
     ProxyServerAddr,
@@ -131,6 +135,15 @@ pub enum Variable {
     /// `$upstream_name`, `$proxy_name`, `$fastcgi_name`
     Upstream(UpstreamVariable),
     Uri,
+}
+
+/// A variable about the first message of a TLS handshake that is passed on as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is named as nginx names it, after `$ssl_preread_`")]
+pub enum PrereadVariable {
+    AlpnProtocols,
+    Protocol,
+    ServerName,
 }
 
 /// A variable about another server that was asked.

@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Caching, Pattern, Resolver, Template};
+use super::{Caching, Pattern, Resolver, Sticky, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -34,6 +34,8 @@ pub struct UpstreamGroup {
     pub key: Option<Template>,
     /// `keepalive` and its companions.
     pub keepalive: keepalive::Settings,
+    /// `sticky`
+    pub sticky: Option<Sticky>,
     /// Who is asked for the addresses of servers with `resolve`.
     pub resolver: Arc<Resolver>,
 }
@@ -54,6 +56,7 @@ impl UpstreamGroup {
             method: Method::RoundRobin,
             key: None,
             keepalive: keepalive::Settings::default(),
+            sticky: None,
             resolver: Arc::default(),
         }
     }

@@ -165,5 +165,6 @@ pub(super) fn shown(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) => address.to_string(),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),
+        ListenAddress::Udp(address) => format!("{address} (udp)"),
     }
 }

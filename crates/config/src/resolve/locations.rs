@@ -60,6 +60,7 @@ impl Walk<'_> {
             inherit_alias(parent, &mut level);
         }
         level.finish();
+        self.health_check(&mut level);
         self.check_password(&level);
         self.set_recode(&mut level);
         self.check_program(&level);

@@ -3,14 +3,17 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::cache::Caches;
 use sekisho_config::{Template, UpstreamGroup, UpstreamPlace};
+use sekisho_lifecycle::Moment;
+use sekisho_upstream::balance::Snapshot;
 use sekisho_upstream::{Balancer, Method, PeerSettings, keepalive};
 
 use super::resolve::Names;
+use super::sticky::Sticky;
 
 static SERIALS: AtomicU64 = AtomicU64::new(1);
 
@@ -42,6 +45,9 @@ pub struct Group {
     pub(super) key: Option<Template>,
     pub(super) keepalive: keepalive::Settings,
     pub(super) balancer: Balancer,
+    pub(super) sticky: Option<Sticky>,
+    /// Whether it goes on with what another one knew (a reload).
+    is_inherited: AtomicBool,
     /// Where servers are names that are looked up: this group is asked with the addresses that are known then.
     pub(super) names: Option<Arc<Names>>,
     /// Addresses and their names; indices are the balancer's.
@@ -72,6 +78,8 @@ impl Group {
             key: config.key.clone(),
             keepalive: config.keepalive,
             balancer: Balancer::new(config.method, peers),
+            sticky: config.sticky.as_ref().map(Sticky::new),
+            is_inherited: AtomicBool::new(false),
             names: None,
             addresses,
         }
@@ -82,6 +90,31 @@ impl Group {
         let has_names = config.servers.iter().any(|server| server.is_resolved);
         let names = has_names.then(|| Arc::new(Names::new(config, &config.resolver)));
         Self { names, ..Self::new(config) }
+    }
+
+    /// Goes on with the sessions that another group has learned.
+    pub(super) fn keep_sessions_of(&mut self, old: &Self) {
+        if let (Some(own), Some(old)) = (&mut self.sticky, &old.sticky)
+            && own.is_like(old)
+        {
+            own.clone_from(old);
+        }
+    }
+
+    /// Whether it goes on with what another one knew.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.is_inherited.load(Ordering::Relaxed)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is known of its servers.
+    pub fn servers(&self, now: Moment) -> Vec<(Arc<str>, Snapshot)> {
+        let names = self.addresses.iter().map(|(_, name)| Arc::clone(name));
+        names.zip(self.balancer.snapshot(now)).collect()
     }
 
     /// A host that a request names, and that is looked up.
@@ -108,6 +141,8 @@ impl Group {
             key: None,
             keepalive: keepalive::Settings::default(),
             balancer: Balancer::new(Method::RoundRobin, vec![peer]),
+            sticky: None,
+            is_inherited: AtomicBool::new(false),
             names: None,
             addresses: vec![(address, text)],
         })
@@ -118,6 +153,8 @@ impl Group {
 #[derive(Debug, Default)]
 pub struct Groups {
     known: Mutex<Vec<Weak<Group>>>,
+    /// Those of `stream`.
+    known_in_stream: Mutex<Vec<Weak<Group>>>,
     /// The caches of their answers.
     pub caches: Caches,
 }
@@ -125,21 +162,34 @@ pub struct Groups {
 impl Groups {
     /// The groups of a configuration, in its order. What is known of servers that were there before stays known.
     pub fn of(&self, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|group| group.strong_count() > 0);
-        let all: Vec<Arc<Group>> = wanted.iter().map(Group::with_names).map(Arc::new).collect();
-        for group in &all {
-            let mut before = known.iter().rev().filter_map(Weak::upgrade);
-            if let Some(old) = before.find(|old| old.name == group.name) {
-                group.balancer.inherit(&old.balancer);
-                if let (Some(names), Some(old)) = (&group.names, &old.names) {
-                    names.inherit(old);
-                }
+        among(&self.known, wanted)
+    }
+
+    /// The same for those of `stream`.
+    pub fn of_stream(&self, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
+        among(&self.known_in_stream, wanted)
+    }
+}
+
+fn among(known: &Mutex<Vec<Weak<Group>>>, wanted: &[UpstreamGroup]) -> Vec<Arc<Group>> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|group| group.strong_count() > 0);
+    let mut all = Vec::with_capacity(wanted.len());
+    for config in wanted {
+        let mut group = Group::with_names(config);
+        let mut before = known.iter().rev().filter_map(Weak::upgrade);
+        if let Some(old) = before.find(|old| old.name == group.name) {
+            group.balancer.inherit(&old.balancer);
+            group.is_inherited.store(true, Ordering::Relaxed);
+            group.keep_sessions_of(&old);
+            if let (Some(names), Some(old)) = (&group.names, &old.names) {
+                names.inherit(old);
             }
         }
-        known.extend(all.iter().map(Arc::downgrade));
-        all
+        all.push(Arc::new(group));
     }
+    known.extend(all.iter().map(Arc::downgrade));
+    all
 }
 
 /// The `upstream` of this name.

@@ -211,10 +211,10 @@ impl Source<'_> {
 
 /// Where a group may be known from.
 #[derive(Clone, Copy)]
-struct Known<'a> {
-    groups: &'a [Arc<Group>],
-    pools: &'a Pools,
-    resolver: &'a Arc<Resolver>,
+pub(super) struct Known<'a> {
+    pub(super) groups: &'a [Arc<Group>],
+    pub(super) pools: &'a Pools,
+    pub(super) resolver: &'a Arc<Resolver>,
 }
 
 /// Whom an address that variables made names, and the URI behind it.
@@ -249,8 +249,16 @@ fn computed_group<'c>(
     let uri = Some(uri.as_bytes()).filter(|uri| !uri.is_empty());
     let is_socket = address.starts_with("unix:");
     plan.host = if is_socket { b"localhost".to_vec() } else { address.as_bytes().to_vec() };
+    Ok((group_at(address, port, known)?, uri))
+}
+
+/// The group of an address that variables made; `port` is the one where none is said, 0 for none.
+pub(super) fn group_at(address: &str, port: u16, known: Known<'_>) -> Result<Arc<Group>, NoPlan> {
+    let wrong = |why: &str| {
+        NoPlan(Status::INTERNAL_SERVER_ERROR, format!("{why} in upstream \"{address}\""))
+    };
     if let Some(group) = declared(known.groups, address) {
-        return Ok((Arc::clone(group), uri));
+        return Ok(Arc::clone(group));
     }
     let place = UpstreamPlace::parse(address, port).map_err(wrong)?;
     if matches!(place, UpstreamPlace::Tcp(_, 0)) {
@@ -272,5 +280,5 @@ fn computed_group<'c>(
             return Err(NoPlan(Status::BAD_GATEWAY, why));
         }
     };
-    Ok((Arc::new(group), uri))
+    Ok(Arc::new(group))
 }

@@ -135,11 +135,12 @@ impl Names {
             }
         }
         state.addresses = addresses;
-        let group = Arc::new(Group::new(&config));
+        let mut group = Group::new(&config);
         if let Some(before) = &state.latest {
             group.balancer.inherit(&before.balancer);
+            group.keep_sessions_of(before);
         }
-        state.latest = Some(group).filter(|group| !group.addresses.is_empty());
+        state.latest = Some(Arc::new(group)).filter(|group| !group.addresses.is_empty());
     }
 }
 

@@ -1,20 +1,24 @@
 //! The transport to a server: TCP or a Unix socket, encrypted or not. Nothing here waits: what cannot go on says so
 //! and wakes the task later.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::buffer::spare_capacity;
 use rustix::net::RecvFlags;
+use rustix::pipe::SpliceFlags;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 use super::group::Address;
 use super::tls::{Secure, TlsStream};
+
+/// Pages are moved where they can be, and nobody waits.
+const SPLICE: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
 /// A connection that is being made.
 pub(super) type Connecting = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>>>>;
@@ -43,6 +47,10 @@ pub(super) struct Options {
     pub(super) keepalive: bool,
     /// `https://`
     pub(super) secure: Option<Secure>,
+    /// What is sent in the clear before everything else: a PROXY header.
+    pub(super) preface: Vec<u8>,
+    /// Datagrams are sent.
+    pub(super) is_udp: bool,
 }
 
 /// A connection to a server.
@@ -57,13 +65,20 @@ pub(super) enum Stream {
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Udp(UdpSocket),
 }
 
 /// Begins to connect.
 pub(super) fn connect(address: Address, options: Options) -> Connecting {
     Box::pin(async move {
         let socket = match address {
+            Address::Unix(_) if options.is_udp => {
+                return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+            }
             Address::Unix(path) => Socket::Unix(UnixStream::connect(path).await?),
+            Address::Tcp(address) if options.is_udp => {
+                Socket::Udp(connect_udp(address, options.bind)?)
+            }
             Address::Tcp(address) => {
                 let socket = match address {
                     SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -79,6 +94,10 @@ pub(super) fn connect(address: Address, options: Options) -> Connecting {
                 Socket::Tcp(socket.connect(address).await?)
             }
         };
+        let mut sent = 0;
+        while sent < options.preface.len() {
+            sent += poll_fn(|cx| socket.write(cx, &options.preface[sent..])).await?;
+        }
         match options.secure {
             None => Ok(Stream::Plain(socket)),
             Some(secure) => {
@@ -87,6 +106,18 @@ pub(super) fn connect(address: Address, options: Options) -> Connecting {
             }
         }
     })
+}
+
+/// A socket that sends to one server, and hears from no other.
+fn connect_udp(address: SocketAddr, own: Option<SocketAddr>) -> io::Result<UdpSocket> {
+    let any = match address {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = UdpSocket::bind(own.unwrap_or(any))?;
+    socket.set_nonblocking(true)?;
+    socket.connect(address)?;
+    Ok(socket)
 }
 
 impl Stream {
@@ -127,6 +158,35 @@ impl Stream {
         }
     }
 
+    /// Ends our side; the server sees the end of what is sent.
+    pub(super) fn shut_down_write(&mut self, cx: &mut Context<'_>) {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.close(cx),
+        };
+        // A server that is gone has its end already.
+        let _ = socket.try_io(Interest::WRITABLE, |fd| {
+            rustix::net::shutdown(fd, rustix::net::Shutdown::Write)
+        });
+    }
+
+    /// The socket of datagrams, which the runtime does not watch: what the kernel tells of an error alone would wake
+    /// nobody.
+    pub(super) fn datagram_socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Plain(Socket::Udp(socket)) => Some(socket.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// The socket, where bytes may pass through the kernel alone: TCP in the clear.
+    pub(super) const fn plain_tcp(&self) -> Option<&Socket> {
+        match self {
+            Self::Plain(socket @ Socket::Tcp(_)) => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Whether an idle connection is still there, with nothing in it: what a server says unasked ends it.
     pub(super) fn is_idle(&self) -> bool {
         match self {
@@ -143,6 +203,8 @@ impl Socket {
             (Self::Tcp(stream), false) => stream.poll_write_ready(cx),
             (Self::Unix(stream), true) => stream.poll_read_ready(cx),
             (Self::Unix(stream), false) => stream.poll_write_ready(cx),
+            // Tried at once: its owner watches it.
+            (Self::Udp(_), _) => Poll::Ready(Ok(())),
         }
     }
 
@@ -154,6 +216,7 @@ impl Socket {
         match self {
             Self::Tcp(stream) => stream.try_io(interest, || Ok(work(stream.as_fd())?)),
             Self::Unix(stream) => stream.try_io(interest, || Ok(work(stream.as_fd())?)),
+            Self::Udp(socket) => Ok(work(socket.as_fd())?),
         }
     }
 
@@ -162,8 +225,15 @@ impl Socket {
             ready!(self.poll_ready(cx, true))?;
             let room = to.capacity() - to.len();
             match self.try_io(Interest::READABLE, |fd| rustix::io::read(fd, spare_capacity(to))) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock
+                        && matches!(self, Self::Udp(_)) =>
+                {
+                    return Poll::Pending;
+                }
                 Err(error) if is_retried(&error) => {}
-                Ok(count) if count > 0 && count < room => {
+                // A datagram says nothing about the next one.
+                Ok(count) if count > 0 && count < room && !matches!(self, Self::Udp(_)) => {
                     self.has_read_all();
                     return Poll::Ready(Ok(count));
                 }
@@ -179,6 +249,14 @@ impl Socket {
     }
 
     fn write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Self::Udp(socket) = self {
+            // A datagram leaves now, or is lost as on its way.
+            let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+            return Poll::Ready(match rustix::net::send(socket, bytes, flags) {
+                Err(rustix::io::Errno::AGAIN) => Ok(bytes.len()),
+                sent => Ok(sent?),
+            });
+        }
         loop {
             ready!(self.poll_ready(cx, false))?;
             let sent = self.try_io(Interest::WRITABLE, |fd| {
@@ -227,6 +305,44 @@ impl Socket {
             match written {
                 Err(error) if is_retried(&error) => {}
                 written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    /// Moves bytes from the socket into an empty pipe.
+    pub(super) fn splice_in(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: BorrowedFd<'_>,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_ready(cx, true))?;
+            let moved = self.try_io(Interest::READABLE, |fd| {
+                rustix::pipe::splice(fd, None, pipe, None, count, SPLICE)
+            });
+            match moved {
+                Err(error) if is_retried(&error) => {}
+                moved => return Poll::Ready(moved),
+            }
+        }
+    }
+
+    /// Moves bytes from a pipe that is not empty into the socket.
+    pub(super) fn splice_out(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: BorrowedFd<'_>,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_ready(cx, false))?;
+            let moved = self.try_io(Interest::WRITABLE, |fd| {
+                rustix::pipe::splice(pipe, None, fd, None, count, SPLICE)
+            });
+            match moved {
+                Err(error) if is_retried(&error) => {}
+                moved => return Poll::Ready(moved),
             }
         }
     }

@@ -100,6 +100,8 @@ pub(super) struct Parts {
     pub(super) is_head: bool,
     /// Servers of the group are names that are to be looked up first: by what one is chosen then, and since when.
     pub(super) resolving: Option<(Key, Moment)>,
+    /// The server that the client was sent to before (`sticky`); empty where it was to none.
+    pub(super) route: Vec<u8>,
     pub(super) stage: Stage,
     pub(super) has_body_ended: bool,
     /// What is done for the cache of the location.
@@ -309,6 +311,7 @@ impl UpstreamTask {
             bind: self.parts.bind,
             keepalive: forward.socket_keepalive,
             secure: self.parts.secure.clone(),
+            ..Options::default()
         };
         self.parts.stage = Stage::Connecting(peer, connect(address.clone(), options));
     }
@@ -388,7 +391,7 @@ impl UpstreamTask {
         if self.gives_kept() {
             return;
         }
-        let Stage::Exchanging(_, exchange) = &self.parts.stage else { return };
+        let Stage::Exchanging(peer, exchange) = &self.parts.stage else { return };
         let reading = Reading {
             pass: &self.parts.pass,
             origin: &self.parts.plan.origin,
@@ -401,6 +404,13 @@ impl UpstreamTask {
             Answer::Given(status, length) => {
                 if let Some(keeping) = &mut self.parts.keeping {
                     keeping.begin(head, self.parts.context.wall_secs());
+                }
+                let Parts { group, context, route, .. } = &self.parts;
+                if let Some(sticky) = &group.sticky
+                    && let Some(peer) = group.balancer.peers().get(*peer)
+                {
+                    let (now, wall) = (context.now(), context.wall_secs());
+                    sticky.answered(route, peer, head, &mut out.fields, now, wall);
                 }
                 let status = self.parts.status.unwrap_or(status);
                 out.limit_rate = self.accel.limit_rate;

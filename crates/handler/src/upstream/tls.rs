@@ -14,7 +14,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use sekisho_config::{Config, Family, Pass, PassTo, UpstreamTls};
+use sekisho_config::{Config, Family, Location, Pass, PassTo, UpstreamTls};
 
 pub use self::verify::AnyCertificate;
 use self::verify::Trusted;
@@ -39,8 +39,15 @@ impl UpstreamTlsConfigs {
     /// Makes those of a configuration ready.
     pub fn load(config: &Config) -> Result<Self, UpstreamTlsProblem> {
         let mut all = HashMap::new();
-        let passes = config.http.locations.iter().filter_map(|it| it.settings.pass.as_deref());
-        for pass in passes.filter(|pass| may_be_tls(pass)) {
+        let is_tls = |location: &Location| {
+            let settings = &location.settings;
+            match &settings.stream {
+                Some(stream) => stream.is_upstream_tls,
+                None => settings.pass.as_deref().is_some_and(may_be_tls),
+            }
+        };
+        let locations = config.http.locations.iter().filter(|location| is_tls(location));
+        for pass in locations.filter_map(|location| location.settings.pass.as_deref()) {
             let settings = &*pass.forward.tls;
             if !all.contains_key(settings) {
                 all.insert(settings.clone(), Arc::new(client_config(settings)?));
@@ -250,6 +257,13 @@ impl TlsStream {
             return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(written))
+    }
+
+    /// Says that nothing follows (`close_notify`), as far as that leaves at once.
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) -> &Socket {
+        self.tls.send_close_notify();
+        let _ = self.flush(cx);
+        &self.socket
     }
 
     pub(super) fn is_idle(&self) -> bool {

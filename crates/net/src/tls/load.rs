@@ -27,11 +27,21 @@ const EARLY_BYTES_MAX: u32 = 16 << 10;
 /// A record's own bytes, which rustls counts with what it holds.
 const RECORD_OVERHEAD: usize = 5;
 
+/// What is spoken within TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Speaks {
+    Http1,
+    /// And HTTP/1 as well.
+    Http2,
+    /// What is passed on as it is: nothing is agreed on.
+    Anything,
+}
+
 /// What this server needs. Warnings go to `found`.
 pub(super) fn server(
     server: &Server,
     resolver: &Arc<Resolver>,
-    speaks_http2: bool,
+    speaks: Speaks,
     found: &mut Vec<TlsProblem>,
 ) -> Result<ServerTls, TlsProblem> {
     let tls = &*server.tls;
@@ -66,23 +76,26 @@ pub(super) fn server(
     let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
-    config.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"]
-        .into_iter()
-        .skip(usize::from(!speaks_http2))
-        .map(<[u8]>::to_vec)
-        .collect();
+    let protocols: &[&[u8]] = match speaks {
+        Speaks::Http2 => &[b"h2", b"http/1.1", b"http/1.0"],
+        Speaks::Http1 => &[b"http/1.1", b"http/1.0"],
+        Speaks::Anything => &[],
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     if is_checked_by_handshake(server) {
         config.alpn_protocols.push(acme::ALPN_ACME.as_bytes().to_vec());
     }
     // Sessions and tickets belong to one server block with its settings: what was agreed on with one is never
     // resumed with another (S4).
     let identity = identity(server);
-    let most = if tls.early_data { tls.sessions_max.max(EARLY_SESSIONS) } else { tls.sessions_max };
+    // Only requests can be told from repetitions.
+    let takes_early = tls.early_data && !matches!(speaks, Speaks::Anything);
+    let most = if takes_early { tls.sessions_max.max(EARLY_SESSIONS) } else { tls.sessions_max };
     config.session_storage = match most {
         0 => Arc::new(NoServerSessionStorage {}),
         most => tickets::sessions(&identity, most, tls.session_timeout),
     };
-    if tls.early_data {
+    if takes_early {
         // What is resumed with early data must be known here and be used up by it: no ticket that says all by
         // itself, which could be used twice (RFC 8446 §8.1). Answers may leave before the handshake is over.
         config.max_early_data_size = EARLY_BYTES_MAX;

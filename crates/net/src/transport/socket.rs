@@ -11,6 +11,7 @@ use std::task::{Poll, ready};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::pipe::SpliceFlags;
 use sekisho_http::proxy_header::{self, BYTES_MAX, ProxyHeader};
 
 use super::{Capabilities, Ready, Transport};
@@ -20,6 +21,9 @@ use crate::session::Token;
 /// What is watched for: everything, and each change is told once.
 const CHANGES: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// Pages are moved where they can be, and nobody waits.
+const SPLICE: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 
 /// A client's end.
 #[derive(Debug)]
@@ -80,7 +84,7 @@ impl Socket {
 
 impl Transport for Socket {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { send_file: true }
+        Capabilities { send_file: true, splice: self.is_tcp }
     }
 
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -116,6 +120,17 @@ impl Transport for Socket {
             let mut at = offset;
             rustix::fs::sendfile(fd, file, Some(&mut at), count)
         })
+    }
+
+    fn splice_in(&mut self, pipe: BorrowedFd<'_>, count: usize) -> Poll<io::Result<usize>> {
+        if self.awaits_proxy_header {
+            return Poll::Pending;
+        }
+        self.with(Ready::TO_READ, |fd| rustix::pipe::splice(fd, None, pipe, None, count, SPLICE))
+    }
+
+    fn splice_out(&mut self, pipe: BorrowedFd<'_>, count: usize) -> Poll<io::Result<usize>> {
+        self.with(Ready::TO_SEND, |fd| rustix::pipe::splice(pipe, None, fd, None, count, SPLICE))
     }
 
     fn unacknowledged(&self) -> Option<u64> {

@@ -67,6 +67,14 @@ impl Transport for Stream {
         forward!(self, it => it.send_file(file, offset, count))
     }
 
+    fn splice_in(&mut self, pipe: BorrowedFd<'_>, count: usize) -> Poll<io::Result<usize>> {
+        forward!(self, it => it.splice_in(pipe, count))
+    }
+
+    fn splice_out(&mut self, pipe: BorrowedFd<'_>, count: usize) -> Poll<io::Result<usize>> {
+        forward!(self, it => it.splice_out(pipe, count))
+    }
+
     fn unacknowledged(&self) -> Option<u64> {
         forward!(self, it => it.unacknowledged())
     }

@@ -165,7 +165,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
         servers: (0..http.servers.len() as u32).map(ServerId).collect(),
         options: ListenOptions::default(),
     });
-    Table::new(Arc::new(Config { main: main_settings(), http }))
+    Table::new(Arc::new(Config { main: main_settings(), http, stream: None }))
 }
 
 fn add(http: &mut Http, server: ServerId, outer: &Settings, spec: Spec) -> LocationId {
@@ -225,6 +225,7 @@ fn settings() -> Settings {
         rewriting: Rewriting::default(),
         file_ops: None,
         pass: None,
+        stream: None,
         status: None,
         error_pages: [].into(),
         recursive_error_pages: false,
@@ -517,6 +518,7 @@ impl Asked {
             tls: None,
             proxied: None,
             is_clear_by_mistake: false,
+            is_udp: false,
         };
         Self { head, connection, route_state: RouteState::default(), files: FakeFiles::new(files) }
     }

@@ -97,6 +97,13 @@ impl Control {
                 Ok(self.measure(measure, response).await?.unwrap_or_default().encode_to_vec())
             }
             What::MeasureMemory(_) => Ok(memory::gather(&self.host).await.encode_to_vec()),
+            What::PurgeCache(wanted) => {
+                let purged = self.host.purge(wanted).await;
+                let entries = purged.entries;
+                let message = format_args!("{entries} cache entries purged by {who}");
+                self.host.log(Level::Notice, None, message);
+                Ok(purged.encode_to_vec())
+            }
             What::ListCertificates(_) => {
                 let certificates = self.host.certificates();
                 Ok(control::CertificateList { certificates }.encode_to_vec())

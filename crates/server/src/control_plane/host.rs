@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sekisho_config::{BuiltIn, Level, ListenAddress};
-use sekisho_endpoint::control::Certificate;
+use sekisho_endpoint::control::{Certificate, PurgeCache, Purged};
 use sekisho_endpoint::{
     Authenticator, Budget, CloseReason, Code, Config, Echo, Endpoint, Greeting, Observer, Peer,
     Policy, RequestId, Services, SessionSlots, ipc,
 };
 use sekisho_handler::memory::{self, HeapWatch};
 use sekisho_handler::status::StatusQuery;
+use sekisho_handler::upstream::Snapshot;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Manner, Moment};
 use sekisho_log::Logs;
@@ -188,6 +189,41 @@ impl Host {
         self.clock.now().since(Moment::ZERO)
     }
 
+    /// Deletes entries of caches.
+    pub(super) async fn purge(&self, wanted: PurgeCache) -> Purged {
+        let now = self.clock.now();
+        let caches: Vec<_> = {
+            let site = self.site.borrow();
+            let all = site.iter().flat_map(|site| site.caches());
+            let is_meant = |zone: &str| wanted.zone.is_empty() || wanted.zone == zone;
+            all.filter(|cache| is_meant(cache.name())).map(Arc::clone).collect()
+        };
+        let count = caches.len() as u64;
+        let purge = move || {
+            let key = Some(wanted.key.as_slice()).filter(|key| !key.is_empty());
+            caches.iter().filter_map(|cache| cache.purge(key, now).ok()).sum()
+        };
+        // Files are looked into: beside the loop.
+        let entries = tokio::task::spawn_blocking(purge).await.unwrap_or(0);
+        Purged { caches: count, entries }
+    }
+
+    /// The servers of all groups: the block, the group, the server, and what is known of it.
+    pub(super) fn upstream_servers(&self) -> Vec<(&'static str, String, Arc<str>, Snapshot)> {
+        let (site, now) = (self.site.borrow(), self.clock.now());
+        let mut all = Vec::new();
+        let Some(http) = site.as_deref() else { return all };
+        let blocks = [("http", Some(http)), ("stream", http.stream().map(|stream| &**stream))];
+        for (block, site) in blocks {
+            for group in site.into_iter().flat_map(Site::groups) {
+                for (server, snapshot) in group.servers(now) {
+                    all.push((block, group.name().to_owned(), server, snapshot));
+                }
+            }
+        }
+        all
+    }
+
     /// What the configuration in use holds in memory.
     pub(super) fn configuration_bytes(&self) -> u64 {
         self.site.borrow().as_ref().map_or(0, |site| site.memory_bytes)
@@ -303,6 +339,8 @@ impl Host {
             let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
             // A socket that cannot be waited for is as good as none; it was open a moment ago.
             let task = match address {
+                // No `listen` of an endpoint says so.
+                ListenAddress::Udp(_) => continue,
                 ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
                 // Whoever can open the socket may begin; the authenticator decides who may control, as everywhere.

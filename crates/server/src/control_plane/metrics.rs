@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sekisho_endpoint::control::{Certificate, Family, Label, Metrics, Sample};
 use sekisho_handler::memory as guard;
+use sekisho_handler::upstream::{Snapshot, Unavailable};
 use sekisho_lifecycle::{DeadlineKind, Session as State};
 use sekisho_net::request_stats::{BUCKETS_MICROS, RequestStats};
 
@@ -172,8 +173,33 @@ pub(super) async fn gather(host: &Host) -> Metrics {
         ),
         one("sekisho_cgi_alone", "Programs without their client", "gauge", alone as f64),
         certificates(host),
+        upstreams(host, "sekisho_upstream_server_up", "Whether a server may be asked", |it| {
+            f64::from(u8::from(it.unavailable.is_none()))
+        }),
+        upstreams(
+            host,
+            "sekisho_upstream_server_healthy",
+            "Whether active checks speak for a server",
+            |it| f64::from(u8::from(it.unavailable != Some(Unavailable::Unhealthy))),
+        ),
+        upstreams(
+            host,
+            "sekisho_upstream_server_connections",
+            "Requests that a server has now",
+            |it| f64::from(it.connections),
+        ),
     ];
     Metrics { families }
+}
+
+/// A fact about each server of each group.
+fn upstreams(host: &Host, name: &str, help: &str, of: fn(&Snapshot) -> f64) -> Family {
+    let mut samples = Vec::new();
+    for (block, group, server, snapshot) in host.upstream_servers() {
+        let labels = [("block", block), ("upstream", group.as_str()), ("server", &*server)];
+        samples.push(sample("", &labels, of(&snapshot)));
+    }
+    family(name, help, "gauge", samples)
 }
 
 /// How long each certificate lasts.

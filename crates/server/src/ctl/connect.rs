@@ -121,7 +121,7 @@ fn configured(target: &Target) -> Result<Socket, Failure> {
     let addresses = listens.map(|(address, _)| address);
     let local = addresses.filter_map(|address| match address {
         ListenAddress::Unix(path) => path.to_str(),
-        ListenAddress::Tcp(_) => None,
+        ListenAddress::Tcp(_) | ListenAddress::Udp(_) => None,
     });
     match local.into_iter().next() {
         Some(path) => socket(path),

@@ -58,24 +58,25 @@ pub(crate) enum Network {
 
 impl Network {
     fn of(config: &Config) -> Self {
-        let locations = &config.http.locations;
-        let passes = || locations.iter().filter_map(|it| it.settings.pass.as_deref());
+        let locations = || config.blocks().flat_map(|block| &block.http.locations);
+        let passes = || locations().filter_map(|it| it.settings.pass.as_deref());
         let is_computed = |pass: &Pass| matches!(pass.to, PassTo::Computed(_));
-        if locations.iter().any(|it| it.settings.cgi.is_some()) || passes().any(is_computed) {
+        if locations().any(|it| it.settings.cgi.is_some()) || passes().any(is_computed) {
             return Self::Free;
         }
-        let servers = config.http.upstreams.iter().flat_map(|group| &group.servers);
-        let resolved = servers.clone().filter(|it| it.is_resolved);
+        let groups = || config.blocks().flat_map(|block| &block.http.upstreams);
+        let servers = || groups().flat_map(|group| &group.servers);
+        let resolved = servers().filter(|it| it.is_resolved);
         let resolved = resolved.filter_map(|it| match it.place {
             UpstreamPlace::Tcp(_, port) => Some(port),
             UpstreamPlace::Unix(_) => None,
         });
         // An answer that is too long for a datagram is asked for by TCP.
-        let groups = config.http.upstreams.iter();
-        let groups = groups.filter(|group| group.servers.iter().any(|it| it.is_resolved));
+        let groups = groups().filter(|group| group.servers.iter().any(|it| it.is_resolved));
         let dns = groups.flat_map(|group| &group.resolver.servers);
-        let ports = servers.flat_map(|it| &it.addresses).chain(dns).map(SocketAddr::port);
-        let ports: BTreeSet<u16> = ports.chain(resolved).collect();
+        let ports = servers().flat_map(|it| &it.addresses).chain(dns).map(SocketAddr::port);
+        let checks = config.http.health_checks.iter().filter_map(|check| check.port);
+        let ports: BTreeSet<u16> = ports.chain(resolved).chain(checks).collect();
         let binds = passes().any(|pass| pass.forward.bind.is_some());
         if ports.is_empty() { Self::Quiet } else { Self::Ports(ports, binds) }
     }
@@ -114,6 +115,12 @@ impl SandboxPaths {
         paths.has_programs = programs;
         for location in &config.http.locations {
             paths.add_location(location);
+        }
+        let of_stream = config.stream.iter().flat_map(|stream| &stream.http.locations);
+        for log in of_stream.flat_map(|location| location.settings.access_logs.iter()) {
+            if let AccessTarget::Variable(path) = &log.target {
+                paths.add_ground(path, ground(path, None), "access_log", Right::Write);
+            }
         }
         paths.network = Network::of(config);
         if !programs && config.http.locations.iter().any(|it| it.settings.pass.is_some()) {

@@ -33,7 +33,7 @@ impl Reach {
     /// Of what is listened on.
     pub(super) fn of_addresses(addresses: &[ListenAddress]) -> Self {
         let is_near = |address: &ListenAddress| match address {
-            ListenAddress::Tcp(at) => at.ip().is_loopback(),
+            ListenAddress::Tcp(at) | ListenAddress::Udp(at) => at.ip().is_loopback(),
             ListenAddress::Unix(_) => true,
         };
         if addresses.iter().all(is_near) { Self::ThisMachine } else { Self::Network }
@@ -133,6 +133,7 @@ pub(super) fn links(addresses: &[ListenAddress], scheme: &str) -> Vec<String> {
             }
             ListenAddress::Tcp(at) => links.push(link(scheme, at.ip(), at.port())),
             ListenAddress::Unix(path) => links.push(format!("unix:{}", path.display())),
+            ListenAddress::Udp(_) => {}
         }
     }
     links

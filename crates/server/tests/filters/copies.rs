@@ -37,16 +37,14 @@ fn a_copy_has_the_method_the_body_and_the_arguments() {
         let body = vec![b'x'; bytes];
         let response = client.request_with_body("POST", "/a?q", "", &body);
         assert_eq!((response.status, response.text()), (200, bytes.to_string()));
-        let mut copies = vec![
-            seen.recv_timeout(LONG).expect("a copy"),
-            seen.recv_timeout(LONG).expect("another"),
-        ];
+        let mut copies =
+            [seen.recv_timeout(LONG).expect("a copy"), seen.recv_timeout(LONG).expect("another")];
         copies.sort();
         assert_eq!(copies[0].0, "POST /copy?q HTTP/1.1");
         assert_eq!(copies[1].0, "POST /second?q HTTP/1.1");
         assert!(copies.iter().all(|(_, copy)| *copy == body), "{bytes}");
     }
-    assert_eq!(client.request_with_body("POST", "/bodyless", "", &[b'x'; 10]).text(), "10");
+    assert_eq!(client.request_with_body("POST", "/bodyless", "", [b'x'; 10]).text(), "10");
     assert_eq!(seen.recv_timeout(LONG).expect("a copy").1, b"");
 }
 

@@ -73,14 +73,14 @@ fn a_server_says_who_is_let_in_and_the_application_is_told_who_it_is() {
     assert_eq!(client.request("GET", "/app/x", "X-Token: stranger\r\n").status, 403);
     assert_eq!(client.request("GET", "/app/x", "X-Token: odd\r\n").status, 500);
     assert!(application.heads().is_empty(), "nobody was let in");
-    let served = client.request("GET", "/app/x?y", "X-Token: right\r\n");
-    assert_eq!((served.status, served.text()), (200, "X-User: ann 0".to_owned()));
-    assert_eq!(served.field("x-seen"), Some("ann"));
+    let answer = client.request("GET", "/app/x?y", "X-Token: right\r\n");
+    assert_eq!((answer.status, answer.text()), (200, "X-User: ann 0".to_owned()));
+    assert_eq!(answer.field("x-seen"), Some("ann"));
     // A body is for the application alone, whatever its length.
     for bytes in [1, 100_000] {
         let body = vec![b'b'; bytes];
-        let served = client.request_with_body("POST", "/app/x", "X-Token: right\r\n", &body);
-        assert_eq!((served.status, served.text()), (200, format!("X-User: ann {bytes}")));
+        let answer = client.request_with_body("POST", "/app/x", "X-Token: right\r\n", &body);
+        assert_eq!((answer.status, answer.text()), (200, format!("X-User: ann {bytes}")));
     }
     let asked = authority.heads();
     let last = asked.last().expect("it was asked");

@@ -69,7 +69,7 @@ impl SimulatedTransport {
 
 impl Transport for SimulatedTransport {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { send_file: self.shared.planned[self.client].sends_files }
+        Capabilities { send_file: self.shared.planned[self.client].sends_files, splice: false }
     }
 
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>> {

@@ -106,10 +106,11 @@ impl PeerState {
         Ok(())
     }
 
-    /// Whether a server without companions may be asked: its failures do not count.
+    /// Whether a server without companions may be asked: its failures do not count, but checks do.
     pub(super) fn check_single(&self, peer: &PeerSettings) -> Result<(), Unavailable> {
         match self.admin {
             Admin::Down => Err(Unavailable::Down),
+            _ if self.health == Verdict::Unhealthy => Err(Unavailable::Unhealthy),
             _ if self.is_full(peer) => Err(Unavailable::Full),
             _ => Ok(()),
         }
@@ -185,17 +186,21 @@ impl PeerState {
                 }
                 (!had_failed && self.has_failed(peer)).then_some(Change::Disabled)
             }
-            // It is live again only if it was asked after its time was over.
-            Outcome::Answered if self.accessed < self.checked && self.fails > 0 => {
-                let had_failed = self.has_failed(peer);
-                self.fails = 0;
-                if had_failed {
-                    self.ramp_from = Some(now);
-                }
-                had_failed.then_some(Change::Recovered)
-            }
-            Outcome::Answered => None,
+            Outcome::Answered => self.confirm(peer, now),
         }
+    }
+
+    /// It has shown that it is there. It is live again only if it was asked after its time was over.
+    pub(super) fn confirm(&mut self, peer: &PeerSettings, now: Moment) -> Option<Change> {
+        if self.accessed >= self.checked || self.fails == 0 {
+            return None;
+        }
+        let had_failed = self.has_failed(peer);
+        self.fails = 0;
+        if had_failed {
+            self.ramp_from = Some(now);
+        }
+        had_failed.then_some(Change::Recovered)
     }
 
     pub(super) fn set_admin(&mut self, admin: Admin, now: Moment) {
@@ -203,6 +208,10 @@ impl PeerState {
             self.ramp_from = Some(now);
         }
         self.admin = admin;
+    }
+
+    pub(super) const fn health(&self) -> Verdict {
+        self.health
     }
 
     pub(super) fn set_health(&mut self, verdict: Verdict, now: Moment) {

@@ -165,6 +165,26 @@ impl Index {
         dropped
     }
 
+    /// Drops what was not asked for the longest until so many bytes are free; those are returned, to be deleted from
+    /// the disk.
+    pub fn free(&self, bytes: u64) -> Vec<Key> {
+        let mut state = self.lock();
+        let target = state.bytes.saturating_sub(bytes);
+        let mut dropped = Vec::new();
+        while state.bytes > target {
+            let Some((key, _)) = state.nodes.oldest() else { break };
+            dropped.extend(state.drop_node(key));
+        }
+        dropped
+    }
+
+    /// Every key that has an entry.
+    pub fn entries(&self) -> Vec<Key> {
+        let state = self.lock();
+        let with_entry = state.nodes.iter().filter(|(_, node)| node.entry_bytes.is_some());
+        with_entry.map(|(key, _)| key).collect()
+    }
+
     /// When something will have been inactive for too long (T2).
     pub fn next_deadline(&self) -> Option<Moment> {
         self.lock().nodes.oldest().map(|(_, used)| used + self.settings.inactive)
@@ -220,6 +240,19 @@ mod tests {
     }
 
     const AGE: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn room_is_made_by_those_that_were_not_asked_for_the_longest() {
+        let index = index(10, None);
+        for number in 1..=4 {
+            index.found(key(number), 100, seconds(number.into()));
+        }
+        index.ask(key(1), seconds(9));
+        assert_eq!(index.free(150), [key(2), key(3)]);
+        assert_eq!(index.free(0), []);
+        assert_eq!(index.free(10_000), [key(4), key(1)], "no more than there is");
+        assert_eq!(index.free(1), []);
+    }
 
     fn index(keys_max: usize, bytes_max: Option<u64>) -> Index {
         Index::new(Settings { keys_max, bytes_max, inactive: Duration::from_mins(1) })

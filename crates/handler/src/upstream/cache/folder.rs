@@ -177,7 +177,36 @@ impl Cache {
             found?;
         }
         self.delete(&self.index.expire(EXPIRED_MAX, now));
+        if let Some(min) = self.config.free_min {
+            let disk = rustix::fs::statvfs(&self.config.path)?;
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            self.delete(&self.index.free(min.saturating_sub(free)));
+        }
         Ok(())
+    }
+
+    /// The name in `keys_zone`.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Deletes the entries of a key, with all their variants, or all entries; how many there were.
+    pub fn purge(&self, key: Option<&[u8]>, now: Moment) -> io::Result<u64> {
+        if self.is_cold.load(Ordering::Acquire) {
+            self.maintain(now)?;
+        }
+        let mut purged = 0;
+        for slot in self.index.entries() {
+            // What cannot be read is of no use to anybody.
+            let is_meant = key.is_none_or(|key| {
+                !matches!(read(&self.path_of(slot), key), Ok(Err(Damaged::OtherKey)))
+            });
+            if is_meant {
+                self.remove(slot);
+                purged += 1;
+            }
+        }
+        Ok(purged)
     }
 
     fn load(&self, folder: &Path, depth: usize, now: Moment) -> io::Result<()> {

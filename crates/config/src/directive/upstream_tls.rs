@@ -1,0 +1,103 @@
+//! TLS to servers: `proxy_ssl_*` and `uwsgi_ssl_*`, by one description.
+
+use std::sync::Arc;
+
+use super::{Contexts, LEVELS, Row, STREAM_LEVELS, active, set, silent};
+use crate::level::Fault;
+use crate::model::Family;
+
+macro_rules! rows {
+    ($prefix:literal, $family:expr, $places:expr) => {
+        &[
+            active(
+                concat!($prefix, "_ssl_server_name"),
+                $places,
+                "on|off",
+                "off",
+                "Whether a server is told in the handshake by which name it is asked (SNI)",
+                |l, d, _| set(&mut Arc::make_mut(&mut l.forward($family).tls).sends_name, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_ssl_name"),
+                $places,
+                "name",
+                "",
+                "The name that the certificate of a server must have; that of the address where it is not said",
+                |l, d, _| {
+                    let word = d.arg(0);
+                    if word.text.contains(&b'$') {
+                        let name = d.row.name;
+                        let message = format!("variables in \"{name}\" are not supported yet");
+                        return Err(Fault::at(word, message));
+                    }
+                    Arc::make_mut(&mut l.forward($family).tls).name = Some(Arc::from(&*word.text));
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_ssl_verify"),
+                $places,
+                "on|off",
+                "off",
+                "Whether the certificate of a server must be one that is trusted",
+                |l, d, _| set(&mut Arc::make_mut(&mut l.forward($family).tls).verify, d.flag()),
+            ),
+            active(
+                concat!($prefix, "_ssl_trusted_certificate"),
+                $places,
+                "file",
+                "",
+                "Whose certificates are trusted",
+                |l, d, s| {
+                    let path = s.path_beside_main(&d.arg(0).text);
+                    Arc::make_mut(&mut l.forward($family).tls).trusted = Some(path);
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_ssl_certificate"),
+                $places,
+                "file",
+                "",
+                "The certificate that servers know this one by",
+                |l, d, s| {
+                    let path = s.path_beside_main(&d.arg(0).text);
+                    Arc::make_mut(&mut l.forward($family).tls).certificate = Some(path);
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_ssl_certificate_key"),
+                $places,
+                "file",
+                "",
+                "The key of that certificate",
+                |l, d, s| {
+                    let path = s.path_beside_main(&d.arg(0).text);
+                    Arc::make_mut(&mut l.forward($family).tls).key = Some(path);
+                    Ok(())
+                },
+            ),
+            active(
+                concat!($prefix, "_ssl_session_reuse"),
+                $places,
+                "on|off",
+                "on",
+                "Whether handshakes with a server build on earlier ones",
+                |l, d, _| {
+                    set(&mut Arc::make_mut(&mut l.forward($family).tls).reuses_sessions, d.flag())
+                },
+            ),
+            silent(concat!($prefix, "_ssl_protocols"), $places, "version ...", "TLS 1.2 and 1.3 are spoken"),
+            silent(concat!($prefix, "_ssl_ciphers"), $places, "ciphers", "Only ciphers that are sound are used"),
+            silent(concat!($prefix, "_ssl_verify_depth"), $places, "number", "Chains have the length that they need"),
+            silent(concat!($prefix, "_ssl_conf_command"), $places, "name value", "OpenSSL is not used"),
+        ]
+    };
+}
+
+/// Sessions of `stream` are passed on by TLS as requests are.
+const PLACES: Contexts = LEVELS.and(STREAM_LEVELS);
+
+pub(super) const PROXY: &[Row] = rows!("proxy", Family::Proxy, PLACES);
+pub(super) const UWSGI: &[Row] = rows!("uwsgi", Family::Uwsgi, LEVELS);
