@@ -28,7 +28,7 @@ usage: cargo xtask spec [--check]        write (or check) docs/spec-coverage.md 
        cargo xtask style                 length and opening of files, words that must not stay
        cargo xtask settings              fields of the configuration's model that nobody reads
        cargo xtask sbom                  print what a release is made of (CycloneDX)
-       cargo xtask simulate [http|native] [--seeds N] [--from N] [--seed N] [--jobs N] [--all]
+       cargo xtask simulate [http|http2|native] [--seeds N] [--from N] [--seed N] [--jobs N] [--all]
                                          play worlds of the simulation, or one again";
 
 /// What a check found wrong, one line each.

@@ -1,4 +1,4 @@
-//! Plays many worlds of the simulation, or one again: `cargo xtask simulate [http|native] [--seeds N] [--from N]
+//! Plays many worlds of the simulation, or one again: `cargo xtask simulate [http|http2|native] [--seeds N] [--from N]
 //! [--seed N] [--jobs N] [--all]`.
 
 use std::sync::Mutex;
@@ -44,6 +44,7 @@ fn read(arguments: &[&str]) -> Result<Asked, String> {
         };
         match word {
             "http" => asked.worlds.push(World::Http),
+            "http2" => asked.worlds.push(World::Http2),
             "native" => asked.worlds.push(World::Native),
             "--seeds" => asked.seeds = number()?,
             "--from" => asked.from = number()?,
@@ -54,7 +55,7 @@ fn read(arguments: &[&str]) -> Result<Asked, String> {
         }
     }
     if asked.worlds.is_empty() {
-        asked.worlds = vec![World::Http, World::Native];
+        asked.worlds = vec![World::Http, World::Http2, World::Native];
     }
     Ok(asked)
 }

@@ -80,7 +80,7 @@ pub use stream::StreamSettings;
 pub use template::{
     ConnectionState, Part, PrereadVariable, Template, TlsVariable, UpstreamVariable, Variable,
 };
-pub use tls::{Tls, TlsVersions, VerifyClient};
+pub use tls::{Stapling, Tls, TlsVersions, VerifyClient};
 pub use upstream::{
     CookieName, CookieRule, Destination, Family, Forward, Param, Pass, PassTo, Rename,
     UpstreamGroup, UpstreamId, UpstreamPlace, UpstreamServer, UpstreamTls,

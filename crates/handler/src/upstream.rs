@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use sekisho_config::{Family, Level, UpstreamTls};
+use sekisho_config::{Family, Level, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::Moment;
@@ -53,7 +53,13 @@ pub use server_side::{ServerSide, SessionCall};
 use sticky::Binding;
 use task::{Stage, UpstreamTask};
 use tls::Secure;
-pub use tls::{UpstreamTlsConfigs, UpstreamTlsProblem};
+pub use tls::{AnyCertificate, UpstreamTlsConfigs, UpstreamTlsProblem};
+
+/// The addresses of a name, as a `resolver` says.
+pub async fn addresses_of(resolver: &Resolver, name: &str) -> Result<Vec<IpAddr>, String> {
+    let found = dns::look_up(resolver, name).await;
+    found.map(|found| found.addresses).map_err(|why| format!("{name} has no address ({why})"))
+}
 
 /// What a server is asked for.
 #[derive(Debug)]

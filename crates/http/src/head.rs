@@ -51,6 +51,11 @@ pub enum Method {
 }
 
 impl Method {
+    /// Whether a request with it asks for nothing to be changed (RFC 9110 §9.2.1, RFC 4918 §9.1).
+    pub const fn is_safe(self) -> bool {
+        matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace | Self::Propfind)
+    }
+
     const NAMES: [(&'static str, Self); 16] = [
         ("GET", Self::Get),
         ("HEAD", Self::Head),

@@ -58,6 +58,7 @@ statuses! {
     EXPECTATION_FAILED 417 "Expectation Failed";
     MISDIRECTED_REQUEST 421 "Misdirected Request";
     LOCKED 423 "Locked";
+    TOO_EARLY 425 "Too Early";
     UPGRADE_REQUIRED 426 "Upgrade Required";
     TOO_MANY_REQUESTS 429 "Too Many Requests";
     HEADER_TOO_LARGE 431 "Request Header Fields Too Large";

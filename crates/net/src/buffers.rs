@@ -98,9 +98,11 @@ impl Buffers {
         is_more
     }
 
-    /// Whether more may be put into the batch before it leaves.
-    pub(crate) fn has_room(&self) -> bool {
-        self.scratch.out.len() - self.sent <= BATCH_BYTES
+    /// Whether more may be put into the output before it leaves. Where the transport takes nothing and several requests
+    /// share the connection, the beginnings of other answers may be put behind what waits.
+    pub(crate) fn has_room(&self, is_blocked: bool) -> bool {
+        let most = if is_blocked { 2 * BATCH_BYTES } else { BATCH_BYTES };
+        self.scratch.out.len() - self.sent <= most
     }
 
     /// Makes it ready for another connection; `false` when it is not worth keeping.

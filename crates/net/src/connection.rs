@@ -440,6 +440,13 @@ impl<T: Transport> Connection<T> {
     /// A client's certificate counts for what the configuration says of it now, not for what an earlier one said (S4).
     fn judge_again(&mut self) {
         let Some(facts) = &self.link.tls else { return };
+        if facts.is_early
+            && let Secured::By(now) = self.transport.secured()
+        {
+            // The handshake may be over by now.
+            self.link.tls = Some(Arc::clone(now));
+        }
+        let Some(facts) = &self.link.tls else { return };
         let bound_site = self.link.listener_context.bound_site();
         if facts.judged_under == bound_site.site.serial() {
             return;

@@ -29,6 +29,8 @@ const PREFACE_ENOUGH: usize = 14;
 pub(crate) struct Budget {
     pub(crate) requests: u32,
     pub(crate) file_bytes: u64,
+    /// The transport takes nothing: what is answered now waits.
+    is_blocked: bool,
 }
 
 impl<T: Transport> Connection<T> {
@@ -40,13 +42,21 @@ impl<T: Transport> Connection<T> {
                 Err(error) => return Poll::Ready(self.lose_transport(&error, now)),
             }
         }
-        let mut budget = Budget { requests: TURN_REQUESTS, file_bytes: FILE_TURN_BYTES };
+        let (requests, file_bytes) = (TURN_REQUESTS, FILE_TURN_BYTES);
+        let mut budget = Budget { requests, file_bytes, is_blocked: false };
         loop {
             match self.write_out(now, &mut budget) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(self.lose_transport(&error, now)),
                 Poll::Pending if budget.file_bytes == 0 => return rest(cx),
-                Poll::Pending => return self.wait_to_send(cx, now),
+                Poll::Pending => {
+                    if self.link.protocol.is_multiplexed()
+                        && let Some(reason) = self.take_meanwhile(cx, now, &mut budget)
+                    {
+                        return Poll::Ready(reason);
+                    }
+                    return self.wait_to_send(cx, now);
+                }
             }
             match self.link.protocol.stage() {
                 Stage::Closed(reason) => return Poll::Ready(reason),
@@ -56,7 +66,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Stage::Lingering | Stage::Open => {}
             }
-            if self.feed(cx, now, &mut budget) || self.work(cx, now) {
+            if self.feed(cx, now, &mut budget) || self.work(cx, false, now) {
                 if budget.requests == 0 {
                     budget.requests = TURN_REQUESTS;
                     // The answers so far leave first; then the others have their turn.
@@ -75,10 +85,39 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// The transport takes no more. What comes is taken all the same where requests share the connection: windows that
+    /// open, resets and other requests must not wait for one that is read slowly, and no deadline may fall for what
+    /// we have not read. The engine bounds what waits to be answered. `Some` is the end of the session.
+    fn take_meanwhile(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Moment,
+        budget: &mut Budget,
+    ) -> Option<CloseReason> {
+        budget.is_blocked = true;
+        while self.link.protocol.stage() == Stage::Open {
+            if self.feed(cx, now, budget) || self.work(cx, true, now) {
+                continue;
+            }
+            let has_room = self.link.has_room(true);
+            if self.flags.has_input_ended || budget.requests == 0 || !has_room {
+                return None;
+            }
+            match self.take_input(cx, now) {
+                Poll::Ready(None) => {}
+                Poll::Ready(reason) => return reason,
+                Poll::Pending => return None,
+            }
+        }
+        None
+    }
+
     /// The transport takes no more: handlers are held back until it does.
     fn wait_to_send(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
+        let is_shared = self.link.protocol.is_multiplexed();
         for exchange in self.exchanges.iter_mut() {
-            exchange.hold_task(true, now);
+            // One whose own answer does not wait has gone on as far as it can.
+            exchange.hold_task(!is_shared || !exchange.pieces.is_empty(), now);
             exchange.absorb(cx, now);
         }
         match self.link.protocol.stage() {
@@ -96,7 +135,7 @@ impl<T: Transport> Connection<T> {
                 self.link.parts();
             }
             let Some(buffers) = &mut self.link.buffers else { return happened };
-            if budget.requests == 0 || !buffers.has_room() {
+            if budget.requests == 0 || !buffers.has_room(budget.is_blocked) {
                 return happened;
             }
             if self.flags.is_undecided && !self.choose_protocol() {
@@ -233,12 +272,12 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Lets the tasks go on as far as they can; whether anything happened.
-    fn work(&mut self, cx: &mut Context<'_>, now: Moment) -> bool {
+    fn work(&mut self, cx: &mut Context<'_>, is_blocked: bool, now: Moment) -> bool {
         let mut happened = false;
         for at in self.exchanges.places().rev() {
             let Self { link, exchanges, .. } = self;
             let Some(exchange) = exchanges.get_mut(at) else { continue };
-            happened |= exchange.work(cx, link, now);
+            happened |= exchange.work(cx, link, is_blocked, now);
             self.settle(at);
         }
         happened

@@ -60,8 +60,8 @@ impl Link {
     }
 
     /// Whether more may be put into the output before it leaves.
-    pub(crate) fn has_room(&self) -> bool {
-        self.buffers.as_ref().is_none_or(|buffers| buffers.has_room())
+    pub(crate) fn has_room(&self, is_blocked: bool) -> bool {
+        self.buffers.as_ref().is_none_or(|buffers| buffers.has_room(is_blocked))
     }
 
     /// What decisions and variables want to know of the connection.
@@ -98,13 +98,12 @@ impl Link {
         self.worker.shared.counters.requests.fetch_add(1, Ordering::Relaxed);
         let mut sessions = self.worker.sessions.borrow_mut();
         sessions.after(self.key, Fact::RequestReceived);
-        let manner = sessions.shutdown(self.key).manner();
-        if let Some(manner) = manner {
-            sessions.after(self.key, Fact::ShutdownAsked(manner));
-        }
+        let Some(manner) = sessions.shutdown(self.key).manner() else { return };
         drop(sessions);
-        if manner.is_some() {
-            self.shut_down_gracefully(now);
+        self.shut_down_gracefully(now);
+        // A session that still takes requests is not closing (L6).
+        if !self.protocol.is_multiplexed() || self.protocol.takes_no_request() {
+            self.worker.sessions.borrow_mut().after(self.key, Fact::ShutdownAsked(manner));
         }
     }
 

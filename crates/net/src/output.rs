@@ -61,12 +61,19 @@ impl<T: Transport> Connection<T> {
 
     /// Sends what the engine has framed.
     fn send_framed(&mut self, now: Moment) -> Poll<io::Result<()>> {
+        let is_shared = self.link.protocol.is_multiplexed();
         loop {
-            let Some(buffers) = &mut self.link.buffers else { return Poll::Ready(Ok(())) };
-            if buffers.unsent().is_empty() {
+            if self.link.buffers.as_ref().is_none_or(|buffers| buffers.unsent().is_empty()) {
                 return Poll::Ready(Ok(()));
             }
-            let is_more = self.exchanges.iter().any(|exchange| !exchange.pieces.is_empty());
+            // A body that a window holds back is no output: its stream has a deadline of its own (T4), and nothing
+            // waits for it.
+            let is_more = if is_shared {
+                self.next_to_send().is_some()
+            } else {
+                self.exchanges.iter().any(|exchange| !exchange.pieces.is_empty())
+            };
+            let Some(buffers) = &mut self.link.buffers else { return Poll::Ready(Ok(())) };
             // The last bytes wait for the end of the stream, which comes at once: one packet for both.
             let is_last = self.link.protocol.ends_after_output();
             let Poll::Ready(sent) = self.transport.send(buffers.unsent(), is_more || is_last)
@@ -78,7 +85,8 @@ impl<T: Transport> Connection<T> {
             self.active = now;
             self.sent += sent as u64;
             let is_left = buffers.has_sent(sent);
-            self.link.protocol.transmitted(sent as u64, is_left || is_more, now);
+            let is_pending = is_left || (is_more && !is_shared);
+            self.link.protocol.transmitted(sent as u64, is_pending, now);
         }
     }
 
@@ -190,7 +198,7 @@ impl Exchange {
         budget: &mut Budget,
         now: Moment,
     ) -> Pulled {
-        if !link.has_room() || budget.file_bytes == 0 {
+        if !link.has_room(false) || budget.file_bytes == 0 {
             return Pulled::Nothing;
         }
         let Some(piece) = self.pieces.front_mut() else { return Pulled::Nothing };

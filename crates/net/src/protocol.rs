@@ -346,8 +346,17 @@ impl Protocol {
             }
             Self::Http2(connection) => {
                 connection.with(scratch, |engine, own| engine.shut_down_gracefully(own, now));
-                true
+                self.takes_no_request()
             }
+        }
+    }
+
+    /// Whether requests that come from now on are not taken. Over HTTP/2 they are for a while after the end was
+    /// announced, as the client may have sent them before it knew (M2).
+    pub(crate) const fn takes_no_request(&self) -> bool {
+        match self {
+            Self::Http1(engine) => engine.will_close(),
+            Self::Http2(connection) => connection.engine.takes_no_request(),
         }
     }
 

@@ -17,7 +17,7 @@ use sekisho_route::{LineFormat, Machine, Table};
 
 use crate::log_files;
 use crate::protocol::Policies;
-use crate::tls::{self, InUse, ServerTls, TlsProblem};
+use crate::tls::{self, InUse, ServerTls, Staple, TlsProblem};
 
 /// The name and version of this server.
 pub const PRODUCT: &str = concat!("sekisho/", env!("CARGO_PKG_VERSION"));
@@ -246,6 +246,11 @@ impl Site {
             }
         }
         all
+    }
+
+    /// The certificates whose OCSP responses are fetched.
+    pub fn staples(&self) -> Vec<Arc<Staple>> {
+        tls::staples(&self.tls)
     }
 
     /// A location's `access_log`s, in their order.

@@ -4,8 +4,12 @@
 pub mod acme;
 pub mod certificate;
 mod client;
+mod der;
 mod encrypted_key;
+pub(crate) mod hello;
 mod load;
+pub mod ocsp;
+mod staple;
 mod tickets;
 
 use std::path::PathBuf;
@@ -14,15 +18,16 @@ use std::sync::Arc;
 use rustls::crypto::SupportedKxGroup;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
-use sekisho_config::{Config, Server, ServerId};
+use sekisho_config::{Config, Resolver, Server, ServerId};
 use sekisho_handler::upstream::{UpstreamTlsConfigs, UpstreamTlsProblem};
-use sekisho_route::TlsFacts;
+use sekisho_route::{Offered, TlsFacts};
 
 use crate::site::{OpenError, Site};
 use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
 use load::Speaks;
+pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.
 pub(crate) const ALPN_HTTP2: &str = "h2";
@@ -51,9 +56,13 @@ impl std::error::Error for TlsProblem {}
 /// Reads every file that TLS needs and says what is wrong with them: for `-t`, a start and a reload.
 pub fn check(config: &Config) -> Vec<TlsProblem> {
     let mut problems: Vec<TlsProblem> = Vec::new();
-    for server in config.blocks().flat_map(secured_servers).flatten() {
+    let servers = config.blocks().flat_map(|block| {
+        secured_servers(block).into_iter().flatten().map(move |server| (block, server))
+    });
+    for (block, server) in servers {
         let mut found = Vec::new();
-        if let Err(problem) = load::server(server, Speaks::Http1, &mut found) {
+        let resolver = resolver_of(block, server);
+        if let Err(problem) = load::server(server, resolver, Speaks::Http1, &mut found) {
             found.push(problem);
         }
         for problem in found {
@@ -89,6 +98,33 @@ fn secured_servers(config: &Config) -> Vec<Option<&Server>> {
     };
     let one = |(at, server)| is_secured(at).then_some(server);
     http.servers.iter().enumerate().map(one).collect()
+}
+
+/// Who is asked for the addresses of names that a server needs.
+fn resolver_of<'a>(config: &'a Config, server: &Server) -> &'a Arc<Resolver> {
+    &config.http.locations[server.root.0 as usize].settings.resolver
+}
+
+/// What is known of a handshake beside its keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hello {
+    /// The client's name for us.
+    pub(crate) server_name: String,
+    /// What the client has offered.
+    pub(crate) offered: Option<Box<Offered>>,
+    /// The session's number in our hello, in hexadecimal digits.
+    pub(crate) session_id: String,
+}
+
+impl Hello {
+    /// That of facts which are found out anew.
+    pub(crate) fn of(facts: &TlsFacts) -> Self {
+        Self {
+            server_name: facts.server_name.clone(),
+            offered: facts.offered.clone(),
+            session_id: facts.session_id.clone(),
+        }
+    }
 }
 
 /// A server's TLS, ready to be used.
@@ -128,6 +164,17 @@ pub(crate) fn in_use(config: &Config, tls: &[Option<Arc<ServerTls>>]) -> Vec<InU
     all
 }
 
+/// The certificates of a site whose OCSP responses are fetched, each once.
+pub(crate) fn staples(tls: &[Option<Arc<ServerTls>>]) -> Vec<Arc<Staple>> {
+    let mut all: Vec<Arc<Staple>> = Vec::new();
+    for staple in tls.iter().flatten().flat_map(|tls| tls.pairs.staples()) {
+        if !all.iter().any(|known| Arc::ptr_eq(known, staple)) {
+            all.push(Arc::clone(staple));
+        }
+    }
+    all
+}
+
 /// Makes those of a configuration ready, by server.
 pub(crate) fn load(
     config: &Config,
@@ -148,7 +195,8 @@ pub(crate) fn load(
             (false, true) => Speaks::Http2,
             (false, false) => Speaks::Http1,
         };
-        let tls = load::server(server, speaks, &mut Vec::new())?;
+        let resolver = resolver_of(config, server);
+        let tls = load::server(server, resolver, speaks, &mut Vec::new())?;
         Ok(Some(Arc::new(ServerTls { serial, ..tls })))
     };
     secured_servers(config).into_iter().enumerate().map(one).collect()
@@ -172,8 +220,8 @@ impl Chooser {
 }
 
 impl ServerTls {
-    /// What a handshake came to.
-    pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, server_name: String) -> TlsFacts {
+    /// What a handshake came to, or comes to where early data is there before its end.
+    pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, hello: Hello) -> TlsFacts {
         let alpn = match keys.alpn_protocol() {
             Some(b"h2") => ALPN_HTTP2,
             Some(b"http/1.1") => "http/1.1",
@@ -183,6 +231,8 @@ impl ServerTls {
         };
         let cipher = keys.negotiated_cipher_suite().map_or("", |suite| cipher_name(suite.suite()));
         let group = keys.negotiated_key_exchange_group().map(SupportedKxGroup::name);
+        let is_resumed = keys.handshake_kind() == Some(HandshakeKind::Resumed);
+        let is_tls13 = keys.protocol_version() == Some(ProtocolVersion::TLSv1_3);
         let client = self.client.as_ref().and_then(|check| check.judge(keys.peer_certificates()));
         TlsFacts {
             protocol: match keys.protocol_version() {
@@ -192,8 +242,12 @@ impl ServerTls {
             },
             cipher,
             curve: group.and_then(curve_name).unwrap_or_default(),
-            server_name,
-            is_resumed: keys.handshake_kind() == Some(HandshakeKind::Resumed),
+            server_name: hello.server_name,
+            is_resumed,
+            is_early: keys.is_handshaking(),
+            // In TLS 1.3 what is echoed there says nothing.
+            session_id: if is_tls13 { String::new() } else { hello.session_id },
+            offered: hello.offered.filter(|_| !is_resumed),
             alpn,
             judged_under: self.serial,
             client,

@@ -129,15 +129,22 @@ impl Exchange {
         }
     }
 
-    /// Lets the task go on as far as it can; whether anything happened.
-    pub(crate) fn work(&mut self, cx: &mut Context<'_>, link: &mut Link, now: Moment) -> bool {
+    /// Lets the task go on as far as it can; whether anything happened. Where the transport takes nothing, a little
+    /// more may wait.
+    pub(crate) fn work(
+        &mut self,
+        cx: &mut Context<'_>,
+        link: &mut Link,
+        is_blocked: bool,
+        now: Moment,
+    ) -> bool {
         if self.task.is_none() {
             return false;
         }
         let mut happened = false;
         self.hold_task(!self.pieces.is_empty(), now);
         // What was made before has to leave first.
-        while link.has_room() && self.pieces.is_empty() {
+        while link.has_room(is_blocked) && self.pieces.is_empty() {
             happened |= self.drain_body(cx, link, now);
             let Some(task) = &mut self.task else { return happened };
             match task.poll(cx, &mut self.outbox, now) {

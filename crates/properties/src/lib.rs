@@ -43,6 +43,7 @@ pub mod site;
 pub mod slices;
 pub mod ssi;
 pub mod substitute;
+pub mod tls_hello;
 pub mod upstream_cgi;
 pub mod upstream_events;
 pub mod upstream_http1;
@@ -59,7 +60,7 @@ pub struct Property {
 }
 
 /// All of them, in the order of `fuzz/targets`.
-pub const ALL: [Property; 34] = [
+pub const ALL: [Property; 35] = [
     Property { name: "request_head", check: request_head::check },
     Property { name: "chunked", check: chunked::check },
     Property { name: "differential", check: differential::check },
@@ -94,4 +95,5 @@ pub const ALL: [Property; 34] = [
     Property { name: "substitute", check: substitute::check },
     Property { name: "ssi", check: ssi::check },
     Property { name: "slices", check: slices::check },
+    Property { name: "tls_hello", check: tls_hello::check },
 ];

@@ -156,4 +156,5 @@ replays! {
     text_is_replaced_however_it_is_cut "substitute",
     a_page_comes_to_the_same_however_it_is_cut "ssi",
     slices_come_to_what_was_asked_for "slices",
+    a_hello_is_the_same_however_cut "tls_hello", // V32
 }

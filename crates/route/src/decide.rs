@@ -208,6 +208,10 @@ impl<'a, F: Files> Decision<'a, F> {
         let facts = connection.tls.as_deref()?;
         let server = self.route_state.server;
         let tls = &self.table.server(server).tls;
+        // Early data may be somebody's repetition: nothing is changed by it (RFC 8470 §3).
+        if facts.is_early && !(tls.early_data && self.request.head.method().is_safe()) {
+            return Some(Status::TOO_EARLY);
+        }
         if !tls.asks_for_certificate() {
             return None;
         }

@@ -42,7 +42,7 @@ pub use log::{LineFormat, TimeTexts, log_line, wants_line};
 pub use log_entry::LogEntry;
 pub use redirect::push_origin;
 pub use route_state::{
-    Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Request,
+    Census, ClientCertificate, ClientVerdict, ConnectionCounts, ConnectionFacts, Offered, Request,
     RequestIdSeed, RouteState, TlsFacts, WallTime,
 };
 pub use subrequest::{AuthAnswer, Picked, SubrequestTarget};

@@ -116,12 +116,28 @@ pub struct TlsFacts {
     pub server_name: String,
     /// `$ssl_session_reused`
     pub is_resumed: bool,
+    /// `$ssl_early_data`: what has come so far may be somebody's repetition of it, as the handshake is not over.
+    pub is_early: bool,
+    /// `$ssl_session_id`, in hexadecimal digits; TLS 1.3 and tickets have none.
+    pub session_id: String,
+    /// `$ssl_ciphers` and `$ssl_curves`: what the client has offered, by IANA's numbers; nothing where a session was
+    /// resumed.
+    pub offered: Option<Box<Offered>>,
     /// `$ssl_alpn_protocol`
     pub alpn: &'static str,
     /// The number of the configuration by which the client's certificate was judged.
     pub judged_under: u64,
     /// The certificate that the client has shown.
     pub client: Option<Box<ClientCertificate>>,
+}
+
+/// What a client has offered in its hello.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offered {
+    /// Cipher suites.
+    pub ciphers: Box<[u16]>,
+    /// Groups for the key exchange.
+    pub groups: Box<[u16]>,
 }
 
 /// A client's certificate.
@@ -133,6 +149,10 @@ pub struct ClientCertificate {
     pub subject: String,
     /// `$ssl_client_i_dn`
     pub issuer: String,
+    /// `$ssl_client_s_dn_legacy`
+    pub subject_legacy: String,
+    /// `$ssl_client_i_dn_legacy`
+    pub issuer_legacy: String,
     /// `$ssl_client_serial`
     pub serial: String,
     /// `$ssl_client_fingerprint`

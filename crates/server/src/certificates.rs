@@ -1,7 +1,8 @@
-//! Certificates that change by themselves: one thread beside the workers orders and renews them (`acme`). Workers
-//! only look at what there is.
+//! Certificates that change by themselves: one thread beside the workers orders and renews them (`acme`), and fetches
+//! OCSP responses (`ocsp`). Workers only look at what there is.
 
 mod acme;
+mod ocsp;
 mod schedule;
 mod state;
 mod web;
@@ -13,9 +14,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sekisho_config::{AcmeCertificate, Config, Level};
+use sekisho_net::tls::Staple;
 use sekisho_net::tls::acme::identity;
 use sekisho_net::{Clock, Site};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::state::make_folder;
@@ -46,7 +48,11 @@ impl Certificates {
     }
 
     fn run_if_needed(&mut self) -> Result<(), Problem> {
-        if self.is_running || orders(self.sites.borrow().config()).is_empty() {
+        let has_nothing_to_do = {
+            let site = self.sites.borrow();
+            orders(site.config()).is_empty() && site.staples().is_empty()
+        };
+        if self.is_running || has_nothing_to_do {
             return Ok(());
         }
         let context = Context { sites: self.sites.subscribe(), started: self.started };
@@ -111,14 +117,30 @@ impl Context {
     }
 }
 
-/// Has a task for each certificate, for as long as it is wanted.
+/// Has a task for each certificate that is ordered and for each OCSP response, for as long as it is wanted.
 async fn run(mut context: Context) {
+    let mut stapling: Vec<(Arc<Staple>, JoinHandle<()>)> = Vec::new();
+    let turns = Arc::new(Semaphore::new(ocsp::REQUESTS_MAX));
     let mut running: HashMap<String, (AcmeCertificate, JoinHandle<()>)> = HashMap::new();
     let accounts = Arc::new(acme::Accounts::default());
     loop {
         let site = Arc::clone(&context.sites.borrow_and_update());
         let wanted: Vec<AcmeCertificate> = orders(site.config()).into_iter().cloned().collect();
+        let staples = site.staples();
         drop(site);
+        stapling.retain(|(known, task)| {
+            let is_wanted = staples.iter().any(|wanted| Arc::ptr_eq(wanted, known));
+            if !is_wanted {
+                task.abort();
+            }
+            is_wanted
+        });
+        for one in staples {
+            if !stapling.iter().any(|(known, _)| Arc::ptr_eq(known, &one)) {
+                let keeping = ocsp::keep(Arc::clone(&one), Arc::clone(&turns), context.clone());
+                stapling.push((one, tokio::spawn(keeping)));
+            }
+        }
         running.retain(|_, (known, task)| {
             let is_wanted = wanted.contains(known);
             if !is_wanted {

@@ -6,8 +6,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BINARY, http, serve};
-use sekisho_testkit::{Client, End, Framing, Server, Tree};
+use common::{BINARY, LONG, http, serve};
+use sekisho_testkit::{Client, End, Framing, Server, Tree, have, run};
 
 #[track_caller]
 fn status_and_text(client: &mut Client, target: &str) -> (u16, String) {
@@ -369,6 +369,29 @@ fn geo_takes_ranges_and_believes_proxies() {
     ] {
         let response = client.request("GET", &format!("/?a={address}"), forwarded);
         assert_eq!(response.text(), awaited, "{address} {forwarded}");
+    }
+}
+
+/// The same over HTTP/2, where each body may have them (RFC 9113 §8.1).
+#[test]
+fn trailers_follow_the_body_over_http2() {
+    if !have("nghttp") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.file("root/a.txt", "hello");
+    let config = http(
+        "server { listen 127.0.0.1:{port}; http2 on; root {root};
+           add_trailer X-Var $host; add_trailer X-None ''; add_trailer X-Always yes always; }",
+    );
+    let server = Server::start_in(tree, BINARY, &config);
+    for (target, has_var) in [("/a.txt", true), ("/missing", false)] {
+        let said = run("nghttp", &["-v", &server.url(target)], LONG).stdout;
+        let (head, trailers) = said.rsplit_once("recv DATA frame").expect("a body");
+        assert!(head.contains(":status: ") && !head.contains("x-always"), "{said}");
+        assert!(trailers.contains("x-always: yes") && !trailers.contains("x-none"), "{said}");
+        assert_eq!(trailers.contains("x-var: 127.0.0.1"), has_var, "{said}");
+        assert!(trailers.contains("END_STREAM"), "{said}");
     }
 }
 

@@ -5,11 +5,13 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{BINARY, LONG, http, pattern};
-use sekisho_testkit::{Background, Server, Signal, Tree, eventually, have, process, run};
+use sekisho_testkit::{Background, Server, Signal, Tree, eventually, have, pause, process, run};
 
 const SITE: &str = "server { listen 127.0.0.1:{port}; http2 on; root {root};
     cgi_max_processes_per_address off; client_max_body_size 8m; keepalive_requests 100000;
@@ -106,6 +108,48 @@ fn programs_get_bodies_and_uploads_are_kept() {
     assert!(!tree.path("root/up/z.bin").exists());
 }
 
+/// A frame (RFC 9113 §4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The head of a request, without tables.
+fn head(method: &str, path: &str) -> Vec<u8> {
+    let fields =
+        [(":method", method), (":scheme", "http"), (":path", path), (":authority", "a.test")];
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
+
+/// M3: one answer that its client does not read holds up no other request of the connection.
+#[test]
+fn a_request_is_served_while_another_answer_is_not_read() {
+    const WINDOW: u32 = 0x7fff_ffff;
+    let server = start();
+    let long = fs::File::create(server.tree().path("root/long.bin")).expect("a file");
+    long.set_len(64 << 20).expect("a long file");
+    let mut stream = TcpStream::connect(server.address()).expect("connected");
+    let settings = [&4_u16.to_be_bytes()[..], &WINDOW.to_be_bytes()].concat();
+    let mut first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    first.extend(frame(4, 0, 0, &settings));
+    first.extend(frame(8, 0, 0, &(WINDOW - 65_535).to_be_bytes()));
+    first.extend(frame(1, 5, 1, &head("GET", "/long.bin")));
+    stream.write_all(&first).expect("sent");
+    // Until the kernel has no more room for what nobody reads.
+    let waiting = || rustix::io::ioctl_fionread(&stream).expect("a number");
+    let mut before = 0;
+    eventually("a full connection", LONG, || {
+        pause(Duration::from_millis(300));
+        let is_full = waiting() > 0 && waiting() == before;
+        before = waiting();
+        is_full
+    });
+    let other = [frame(1, 4, 3, &head("PUT", "/up/kept")), frame(0, 1, 3, b"kept")].concat();
+    stream.write_all(&other).expect("sent");
+    eventually("the upload", LONG, || server.tree().text("root/up/kept") == "kept");
+}
+
 #[test]
 fn a_cut_answer_is_seen_as_cut() {
     // M3, C5
@@ -190,7 +234,7 @@ fn many_streams_at_once_lose_nothing_over_reloads() {
         .expect("h2load is there");
     for _ in 0..2 {
         server.signal(Signal::HUP);
-        sekisho_testkit::pause(Duration::from_millis(100));
+        pause(Duration::from_millis(100));
     }
     let output = load.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stdout);

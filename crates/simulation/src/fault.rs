@@ -38,6 +38,16 @@ pub enum Fault {
     ProgramForgotten,
     /// HTTP: the connection closes with what the client still sends unread, right behind a refusal.
     NoLinger,
+    /// HTTP/2: a body that breaks off ends as if it were whole.
+    StreamBreakLooksWhole,
+    /// HTTP/2: the task of a stream that was reset goes on.
+    StreamTaskForgotten,
+    /// HTTP/2: what is sent leaves twice.
+    StreamSentTwice,
+    /// HTTP/2: a GOAWAY never leaves.
+    GoAwayLost,
+    /// HTTP/2: a graceful shutdown does not reach a session without streams.
+    StreamlessForgotten,
     /// Native: a result leaves twice.
     ResultTwice,
     /// Native: a result never leaves.
@@ -82,6 +92,14 @@ impl Fault {
         Self::BusyLoop,
         Self::ProgramForgotten,
         Self::NoLinger,
+    ];
+    /// Those of the HTTP/2 world.
+    pub const HTTP2: [Self; 5] = [
+        Self::StreamBreakLooksWhole,
+        Self::StreamTaskForgotten,
+        Self::StreamSentTwice,
+        Self::GoAwayLost,
+        Self::StreamlessForgotten,
     ];
     /// Those of the native world.
     pub const NATIVE: [Self; 11] = [

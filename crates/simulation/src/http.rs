@@ -9,7 +9,7 @@ mod planned_request;
 mod process;
 mod program;
 mod record;
-mod site;
+pub(crate) mod site;
 mod spoil;
 mod task;
 mod timeline;

@@ -8,6 +8,7 @@
 pub mod context;
 pub mod fault;
 pub mod http;
+pub mod http2;
 pub mod native;
 pub mod network;
 pub mod outcome;

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{Fault, Scope, http, native};
+use crate::{Fault, Scope, http, http2, native};
 
 /// How many lines of a trace a failure shows.
 const SHOWN_LINES: usize = 60;
@@ -19,6 +19,8 @@ const CLIENTS_TRIED: usize = 6;
 pub enum World {
     /// HTTP/1 clients, a server with handlers, programs, reloads and shutdowns.
     Http,
+    /// HTTP/2 clients with many streams each.
+    Http2,
     /// Native sessions, both sides.
     Native,
 }
@@ -97,6 +99,7 @@ fn sim(
 ) -> Result<RunStats, Told> {
     let played = catch_unwind(AssertUnwindSafe(|| match world {
         World::Http => http::sim(seed, fault, scope, is_traced),
+        World::Http2 => http2::sim(seed, fault, scope, is_traced),
         World::Native => native::sim(seed, fault, scope, is_traced),
     }));
     played.unwrap_or_else(|panic| Err((format!("a panic: {}", panic_text(&*panic)), Vec::new())))
@@ -125,6 +128,7 @@ impl fmt::Display for World {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Http => "http",
+            Self::Http2 => "http2",
             Self::Native => "native",
         })
     }

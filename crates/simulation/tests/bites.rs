@@ -30,6 +30,11 @@ fn a_faulty_http_server_is_found_out() {
 }
 
 #[test]
+fn a_faulty_http2_server_is_found_out() {
+    all_are_found_out(World::Http2, &Fault::HTTP2);
+}
+
+#[test]
 fn a_faulty_native_server_is_found_out() {
     all_are_found_out(World::Native, &Fault::NATIVE);
 }

@@ -29,6 +29,12 @@ fn http_simulations_hold_every_property() {
     plays(World::Http);
 }
 
+/// M2, C5, L5, L6, L7, L12, T2, O4: the same for the streams of HTTP/2 connections, within their windows.
+#[test]
+fn http2_simulations_hold_every_property() {
+    plays(World::Http2);
+}
+
 /// L6, L7, L8, L10, L11, L12, L14, L28, L30, L31, L32, L33, E2, E4, E6: the same for native sessions, their channels and
 /// their ends.
 #[test]

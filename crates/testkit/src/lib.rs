@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod clock;
+pub mod dns;
 pub mod files;
 pub mod inject;
 pub mod process;
@@ -14,6 +15,7 @@ pub mod server;
 
 pub use client::{Client, End, ReadError};
 pub use clock::{Stopwatch, eventually, pause, wait_for};
+pub use dns::Dns;
 pub use files::{Tree, noise};
 pub use inject::Injected;
 pub use program::{Background, Finished, have, run};

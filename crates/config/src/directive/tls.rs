@@ -237,32 +237,52 @@ pub(super) const ROWS: &[Row] = &[
         PLACES,
         "on|off",
         "off",
-        "TLS 1.3 early data: only `off` is supported",
-        |_, d, _| {
-            if d.flag()? {
-                return Err(d.not_built(d.arg(0)));
-            }
-            Ok(())
-        },
+        "Takes requests that come with the first bytes of a resumed TLS 1.3 session; such a session is resumed once",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).early_data, d.flag()),
+    ),
+    active(
+        "ssl_stapling",
+        PLACES,
+        "on|off",
+        "off",
+        "Sends an OCSP response with the certificate, fetched from the responder that the certificate names",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).stapling.is_on, d.flag()),
     ),
     active(
         "ssl_stapling_file",
         PLACES,
         "file",
         "",
-        "An OCSP response (DER) that is sent with the certificate",
+        "The OCSP response (DER) that `ssl_stapling` sends; nobody is asked then",
         |l, d, s| {
-            Arc::make_mut(&mut l.tls).staple = Some(s.path_beside_main(&d.arg(0).text));
+            let path = s.path_beside_main(&d.arg(0).text);
+            Arc::make_mut(&mut l.tls).stapling.file = Some(path);
             Ok(())
         },
     ),
-    warned(
-        "ssl_stapling",
+    active(
+        "ssl_stapling_responder",
+        PLACES,
+        "url",
+        "",
+        "The OCSP responder that is asked in place of the one that the certificate names; `http://` only",
+        |l, d, _| {
+            let url = d.text(d.arg(0))?;
+            if !url.starts_with("http://") {
+                return Err(d.invalid(d.arg(0), "must begin with \"http://\""));
+            }
+            Arc::make_mut(&mut l.tls).stapling.responder = Some(url.to_owned());
+            Ok(())
+        },
+    ),
+    active(
+        "ssl_stapling_verify",
         PLACES,
         "on|off",
-        "OCSP responses are not fetched: use `ssl_stapling_file`",
+        "off",
+        "Sends only OCSP responses that are signed by the issuer of the certificate or by one that it has authorized",
+        |l, d, _| set(&mut Arc::make_mut(&mut l.tls).stapling.verifies, d.flag()),
     ),
-    warned("ssl_stapling_verify", PLACES, "on|off", "OCSP responses are sent as they are"),
     warned("ssl_dhparam", PLACES, "file", "Key exchange over finite fields is not supported"),
     warned("ssl_engine", MAIN, "device", "Not supported: keys are read from files"),
 ];

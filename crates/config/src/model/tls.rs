@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// What a server says about TLS. Files are named, not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a directive of its own")]
 pub struct Tls {
     /// `ssl_certificate`, in the order of the file.
     pub certificates: Vec<PathBuf>,
@@ -46,8 +47,23 @@ pub struct Tls {
     pub rejects: bool,
     /// `ssl_buffer_size`: how much plaintext a record may hold.
     pub record_bytes: usize,
-    /// `ssl_stapling_file`
-    pub staple: Option<PathBuf>,
+    /// `ssl_early_data`
+    pub early_data: bool,
+    /// `ssl_stapling…`
+    pub stapling: Stapling,
+}
+
+/// OCSP responses that are sent with certificates (RFC 6066 §8).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stapling {
+    /// `ssl_stapling`
+    pub is_on: bool,
+    /// `ssl_stapling_file`: the response itself; nobody is asked.
+    pub file: Option<PathBuf>,
+    /// `ssl_stapling_responder`: who is asked, in place of what a certificate says.
+    pub responder: Option<String>,
+    /// `ssl_stapling_verify`: whether the signer of a response must be the issuer or one that it has authorized.
+    pub verifies: bool,
 }
 
 /// Versions of TLS.
@@ -96,7 +112,8 @@ impl Default for Tls {
             crl: None,
             rejects: false,
             record_bytes: 0,
-            staple: None,
+            early_data: false,
+            stapling: Stapling::default(),
         }
     }
 }
@@ -109,7 +126,7 @@ impl Tls {
             &self.client_certificate,
             &self.trusted_certificate,
             &self.crl,
-            &self.staple,
+            &self.stapling.file,
         ];
         let lists = [&self.certificates, &self.keys, &self.ticket_keys];
         lists.into_iter().flatten().chain(single.into_iter().flatten())

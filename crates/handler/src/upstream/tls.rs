@@ -1,5 +1,7 @@
 //! TLS to servers (`https://`, `proxy_ssl_*`): settings made ready when a site is made, and the stream itself.
 
+mod verify;
+
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
@@ -7,20 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{
-    WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use sekisho_config::{Config, Family, Location, Pass, PassTo, UpstreamTls};
 
+pub use self::verify::AnyCertificate;
+use self::verify::Trusted;
 use super::stream::Socket;
 
 /// A file that cannot be used, and why.
@@ -73,7 +70,6 @@ fn may_be_tls(pass: &Pass) -> bool {
 
 fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProblem> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let algorithms = provider.signature_verification_algorithms;
     let verifying = Arc::clone(&provider);
     let problem = |directive, path: &Path, message: String| UpstreamTlsProblem {
         directive,
@@ -100,10 +96,10 @@ fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProb
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), verifying)
             .build()
             .map_err(|error| problem(TRUSTED, path, format!("cannot be used: {error}")))?;
-        let verifier = Arc::new(Trusted { chain, named });
+        let verifier = Arc::new(Trusted::new(chain, named));
         builder.dangerous().with_custom_certificate_verifier(verifier)
     } else {
-        let verifier = Arc::new(Unverified(algorithms));
+        let verifier = Arc::new(AnyCertificate::new());
         builder.dangerous().with_custom_certificate_verifier(verifier)
     };
     let mut config = match (&settings.certificate, &settings.key) {
@@ -142,107 +138,6 @@ fn certificates(
         return Err(problem("has no certificate in it".to_owned()));
     }
     Ok(all)
-}
-
-/// `proxy_ssl_verify on`: a chain that ends at a trusted certificate, or a certificate that is itself among them. The
-/// second is how servers with certificates of their own making are set up; such a certificate is often marked as an
-/// authority's, which rustls takes from no server otherwise.
-#[derive(Debug)]
-struct Trusted {
-    chain: Arc<WebPkiServerVerifier>,
-    named: Vec<CertificateDer<'static>>,
-}
-
-impl ServerCertVerifier for Trusted {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        stapled: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let judged = self.chain.verify_server_cert(certificate, others, name, stapled, now);
-        let is_odd = matches!(&judged, Err(Error::InvalidCertificate(CertificateError::Other(_))));
-        if !is_odd || !self.named.iter().any(|named| named == certificate) {
-            return judged;
-        }
-        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
-    }
-}
-
-/// `proxy_ssl_verify off`, nginx's default: any certificate will do, though its key must be the server's.
-#[derive(Debug)]
-struct Unverified(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        readable(verify_tls12_signature(message, certificate, signed, &self.0))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        readable(verify_tls13_signature(message, certificate, signed, &self.0))
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
-}
-
-/// Where nobody asks who signs, a certificate that rustls cannot read (version 1) is as good as any other.
-fn readable(
-    verified: Result<HandshakeSignatureValid, Error>,
-) -> Result<HandshakeSignatureValid, Error> {
-    match verified {
-        Err(Error::InvalidCertificate(CertificateError::Other(_))) => {
-            Ok(HandshakeSignatureValid::assertion())
-        }
-        other => other,
-    }
 }
 
 /// What a handshake needs.

@@ -63,6 +63,14 @@ impl Http2 {
             || matches!(self.phase, Phase::Over(_))
     }
 
+    /// Whether a request that comes now is not looked at: the client has been told which stream was the last. Until
+    /// then requests are still taken, though the end has been announced.
+    pub const fn takes_no_request(&self) -> bool {
+        matches!(self.drain, Drain::Final(..))
+            || !matches!(self.stage, Stage::Open)
+            || matches!(self.phase, Phase::Over(_))
+    }
+
     /// The first GOAWAY, and a PING whose echo says that it has arrived.
     pub(super) fn announce_end(&mut self, reason: CloseReason, now: Moment) {
         if self.drain != Drain::No {

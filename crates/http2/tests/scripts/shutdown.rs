@@ -23,9 +23,11 @@ fn a_graceful_end_is_announced_and_then_final() {
     shut_down(&mut peer);
     assert!(peer.flushes().is_empty(), "a repeat changes nothing (L10)");
     assert!(peer.engine.will_close());
+    assert!(!peer.engine.takes_no_request(), "what is on its way is taken");
     let three = peer.gets(3);
     assert!(peer.sends(frame(Kind::Ping, flag::ACK, 0, b"goaway 1")).is_empty());
     assert_eq!(peer.flushes(), [Sent::GoAway(3, 0)]);
+    assert!(peer.engine.takes_no_request());
     assert!(peer.sends(headers(5, &POST, false)).is_empty(), "the client knows");
     assert!(peer.sends(data(5, b"x", true)).is_empty());
     assert!(peer.flushes().is_empty());

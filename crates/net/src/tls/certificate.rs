@@ -7,6 +7,8 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::der::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE, time};
+
 /// The fields of a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Certificate {
@@ -16,6 +18,10 @@ pub struct Certificate {
     pub issuer: String,
     /// The same.
     pub subject: String,
+    /// Issuer and subject as OpenSSL's `X509_NAME_oneline` writes them.
+    pub issuer_legacy: String,
+    /// The same.
+    pub subject_legacy: String,
     /// When it is valid, in seconds since 1970.
     pub from: i64,
     /// Until when.
@@ -34,22 +40,20 @@ pub struct Certificate {
     pub subject_der: Vec<u8>,
     /// The bits of its key.
     pub key_bits: Vec<u8>,
+    /// What kind of key it is: the contents of its `AlgorithmIdentifier`.
+    pub key_kind: Vec<u8>,
+    /// Whether its issuer has authorized it to sign OCSP responses (RFC 6960 §4.2.2.2).
+    pub may_sign_ocsp: bool,
     /// Whether it says its version; those of version 1 do not.
     pub has_version: bool,
 }
 
-const INTEGER: u8 = 0x02;
-const OID: u8 = 0x06;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
 const BMP_STRING: u8 = 0x1e;
-const SEQUENCE: u8 = 0x30;
-const BOOLEAN: u8 = 0x01;
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
 const EXTENSIONS: u8 = 0xa3;
 const SUBJECT_NAMES: &[u8] = &[0x55, 0x1d, 17];
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 35];
+const KEY_PURPOSES: &[u8] = &[0x55, 0x1d, 37];
+const OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
 const AUTHORITY_ACCESS: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 1];
 const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
 const SET: u8 = 0x31;
@@ -81,6 +85,8 @@ impl Certificate {
             serial,
             issuer,
             subject,
+            issuer_legacy: legacy_name(issuer_der).unwrap_or_default(),
+            subject_legacy: legacy_name(subject_der).unwrap_or_default(),
             from,
             to,
             serial_bytes: value.to_vec(),
@@ -90,7 +96,7 @@ impl Certificate {
             ..Self::default()
         };
         let mut key = fields.expect(SEQUENCE)?;
-        key.expect(SEQUENCE)?;
+        shown.key_kind = key.expect(SEQUENCE)?.0.to_vec();
         let bits = key.expect(BIT_STRING)?.0;
         shown.key_bits = bits.get(1..)?.to_vec();
         while let Some((tag, value)) = fields.next() {
@@ -122,6 +128,12 @@ impl Certificate {
                     self.authority_key =
                         key.filter(|(tag, _)| *tag == 0x80).map(|(_, key)| key.to_vec());
                 }
+                KEY_PURPOSES => {
+                    let mut purposes = Reader(value).expect(SEQUENCE)?;
+                    while let Some((OID, purpose)) = purposes.next() {
+                        self.may_sign_ocsp |= purpose == OCSP_SIGNING;
+                    }
+                }
                 AUTHORITY_ACCESS => self.responder = responder(Reader(value)),
                 _ => {}
             }
@@ -147,40 +159,6 @@ fn hex(bytes: &[u8], is_upper: bool) -> String {
         let _ = if is_upper { write!(text, "{byte:02X}") } else { write!(text, "{byte:02x}") };
         text
     })
-}
-
-/// A reader of DER values.
-#[derive(Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
-        let (&tag, rest) = self.0.split_first()?;
-        let (&first, mut rest) = rest.split_first()?;
-        let length = match first {
-            0..=0x7f => usize::from(first),
-            0x81..=0x84 => {
-                let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                rest = after;
-                digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit))
-            }
-            _ => return None,
-        };
-        let (value, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((tag, value))
-    }
-
-    /// The next value with its head; it stays the next one.
-    fn whole(&self) -> Option<&'a [u8]> {
-        let mut after = *self;
-        after.next()?;
-        self.0.get(..self.0.len() - after.0.len())
-    }
-
-    fn expect(&mut self, wanted: u8) -> Option<Self> {
-        self.next().filter(|(tag, _)| *tag == wanted).map(|(_, value)| Self(value))
-    }
 }
 
 /// The names and addresses that a certificate is for.
@@ -235,6 +213,30 @@ fn name(mut parts: Reader<'_>) -> Option<String> {
     }
     shown.reverse();
     Some(shown.join(","))
+}
+
+/// `/C=…/O=…/CN=…`: the first part first; what is not ASCII as `\\xHH`.
+fn legacy_name(der: &[u8]) -> Option<String> {
+    let mut parts = Reader(der).expect(SEQUENCE)?;
+    let mut shown = String::new();
+    while !parts.0.is_empty() {
+        let mut set = parts.expect(SET)?;
+        while !set.0.is_empty() {
+            let mut pair = set.expect(SEQUENCE)?;
+            let kind = attribute(pair.expect(OID)?.0);
+            let (_, value) = pair.next()?;
+            shown.push('/');
+            shown.push_str(&kind);
+            shown.push('=');
+            for byte in value {
+                match byte {
+                    0x20..0x7f => shown.push(char::from(*byte)),
+                    _ => _ = write!(shown, "\\x{byte:02X}"),
+                }
+            }
+        }
+    }
+    Some(shown)
 }
 
 /// The short name of an attribute, or its number.
@@ -305,27 +307,6 @@ fn escape(text: &str, into: &mut String) {
     }
 }
 
-/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
-fn time((tag, value): (u8, &[u8])) -> Option<i64> {
-    let text = std::str::from_utf8(value).ok()?.strip_suffix('Z')?;
-    let (year, rest) = match tag {
-        UTC_TIME => {
-            let (year, rest) = text.split_at_checked(2)?;
-            let year: i16 = year.parse().ok()?;
-            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
-        }
-        GENERALIZED_TIME => {
-            let (year, rest) = text.split_at_checked(4)?;
-            (year.parse().ok()?, rest)
-        }
-        _ => return None,
-    };
-    let part = |at: usize| rest.get(at..at + 2)?.parse::<i8>().ok();
-    let date =
-        jiff::civil::DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, part(8)?, 0);
-    Some(date.ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
-}
-
 #[cfg(test)]
 mod tests {
     use base64::Engine;
@@ -348,6 +329,8 @@ mod tests {
         assert_eq!(shown.serial, "0F00A1");
         assert_eq!(shown.subject, "OU=R,O=Acme\\, Inc.,C=DE");
         assert_eq!(shown.issuer, shown.subject);
+        assert_eq!(shown.subject_legacy, "/C=DE/O=Acme, Inc./OU=R");
+        assert_eq!(shown.issuer_legacy, shown.subject_legacy);
         assert_eq!(date(shown.from), "Nov 16 06:35:29 2026 GMT");
         assert_eq!(date(shown.to), "Nov 13 06:35:29 2036 GMT");
         assert_eq!(fingerprint(&der), "7d7098fdb5bfdc7d606eee6f3791fb4cb31a1b18");

@@ -125,6 +125,8 @@ impl ClientCheck {
             result,
             subject: parsed.subject,
             issuer: parsed.issuer,
+            subject_legacy: parsed.subject_legacy,
+            issuer_legacy: parsed.issuer_legacy,
             serial: parsed.serial,
             fingerprint: super::certificate::fingerprint(first),
             from: super::certificate::date(parsed.from),

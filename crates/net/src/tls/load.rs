@@ -7,20 +7,23 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
-};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, InconsistentKeys, ServerConfig, SignatureAlgorithm};
-use sekisho_config::{AcmeChallenge, Server, Tls};
+use sekisho_config::{AcmeChallenge, Resolver, Server, Tls};
 
 use super::acme::{self, AcmeSlot};
 use super::certificate::Certificate;
 use super::client::ClientCheck;
-use super::{InUse, ServerTls, TlsProblem, encrypted_key, tickets};
+use super::staple::Staple;
+use super::{InUse, ServerTls, TlsProblem, encrypted_key, ocsp, tickets};
 use crate::clock::unix_time;
 
+/// For so many sessions there is room with `ssl_early_data`, at least.
+const EARLY_SESSIONS: usize = 20_480;
+/// How much may come before the handshake is over, as with nginx.
+const EARLY_BYTES_MAX: u32 = 16 << 10;
 /// A record's own bytes, which rustls counts with what it holds.
 const RECORD_OVERHEAD: usize = 5;
 
@@ -37,6 +40,7 @@ pub(super) enum Speaks {
 /// What this server needs. Warnings go to `found`.
 pub(super) fn server(
     server: &Server,
+    resolver: &Arc<Resolver>,
     speaks: Speaks,
     found: &mut Vec<TlsProblem>,
 ) -> Result<ServerTls, TlsProblem> {
@@ -44,7 +48,9 @@ pub(super) fn server(
     let provider = Arc::new(provider(tls));
     let mut pairs = Vec::new();
     for (certificate, key) in tls.certificates.iter().zip(&tls.keys) {
-        pairs.push(Arc::new(pair(certificate, key, tls, &provider, found)?));
+        let pair = Arc::new(pair(certificate, key, tls, &provider, found)?);
+        let staple = staple(certificate, &pair, tls, resolver, found)?;
+        pairs.push(Shown { pair, staple });
     }
     let versions: Vec<_> = [(tls.versions.tls12, &TLS12), (tls.versions.tls13, &TLS13)]
         .into_iter()
@@ -82,11 +88,19 @@ pub(super) fn server(
     // Sessions and tickets belong to one server block with its settings: what was agreed on with one is never
     // resumed with another (S4).
     let identity = identity(server);
-    config.session_storage = match tls.sessions_max {
+    // Only requests can be told from repetitions.
+    let takes_early = tls.early_data && !matches!(speaks, Speaks::Anything);
+    let most = if takes_early { tls.sessions_max.max(EARLY_SESSIONS) } else { tls.sessions_max };
+    config.session_storage = match most {
         0 => Arc::new(NoServerSessionStorage {}),
-        most => tickets::sessions(&identity, || ServerSessionMemoryCache::new(most)),
+        most => tickets::sessions(&identity, most, tls.session_timeout),
     };
-    if tls.tickets {
+    if takes_early {
+        // What is resumed with early data must be known here and be used up by it: no ticket that says all by
+        // itself, which could be used twice (RFC 8446 §8.1). Answers may leave before the handshake is over.
+        config.max_early_data_size = EARLY_BYTES_MAX;
+        config.send_half_rtt_data = true;
+    } else if tls.tickets {
         config.ticketer = tickets::ticketer(&identity, tls)?;
     } else if tls.sessions_max == 0 {
         config.send_tls13_tickets = 0;
@@ -98,7 +112,7 @@ pub(super) fn server(
 fn identity(server: &Server) -> String {
     let tls = &server.tls;
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?} {}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {} {} {:?}",
         server.names.first(),
         tls.certificates,
         tls.verify,
@@ -106,6 +120,8 @@ fn identity(server: &Server) -> String {
         tls.trusted_certificate,
         tls.crl,
         tls.sessions_max,
+        tls.early_data,
+        tls.session_timeout,
     )
 }
 
@@ -203,8 +219,13 @@ fn pair(
         }
         error => problem(KEY, key, format_args!("cannot be used: {error}")),
     })?;
-    if let Some(staple) = &tls.staple {
-        pair.ocsp = Some(read("ssl_stapling_file", staple)?);
+    if let Some(file) = tls.stapling.file.as_ref().filter(|_| tls.stapling.is_on) {
+        const FILE: &str = "ssl_stapling_file";
+        let response = read(FILE, file)?;
+        if !ocsp::is_response(&response) {
+            return Err(problem(FILE, file, "is no OCSP response (DER)"));
+        }
+        pair.ocsp = Some(response);
     }
     let now = unix_time().as_secs() as i64;
     let dates = pair.cert.first().and_then(|it| Certificate::parse(it)).map(|it| (it.from, it.to));
@@ -220,6 +241,32 @@ fn pair(
         _ => {}
     }
     Ok(pair)
+}
+
+/// The place of its OCSP response, where one is to be fetched and can be.
+fn staple(
+    certificate: &Path,
+    pair: &Arc<CertifiedKey>,
+    tls: &Tls,
+    resolver: &Arc<Resolver>,
+    found: &mut Vec<TlsProblem>,
+) -> Result<Option<Arc<Staple>>, TlsProblem> {
+    if !tls.stapling.is_on || tls.stapling.file.is_some() {
+        return Ok(None);
+    }
+    let authorities = match &tls.trusted_certificate {
+        Some(path) => certificates("ssl_trusted_certificate", path)?,
+        None => Vec::new(),
+    };
+    match Staple::of(certificate, pair, &authorities, &tls.stapling, resolver) {
+        Ok(staple) => Ok(Some(staple)),
+        Err(why) => {
+            let message = format!("is sent without an OCSP response: {why}");
+            let warning = problem("ssl_certificate", certificate, message);
+            found.push(TlsProblem { is_warning: true, ..warning });
+            Ok(None)
+        }
+    }
 }
 
 /// Whether it is a certificate of version 1, and of this key.
@@ -239,10 +286,18 @@ fn is_checked_by_handshake(server: &Server) -> bool {
     acme.is_some_and(|acme| acme.issuer.challenge == AcmeChallenge::TlsAlpn01)
 }
 
+/// A pair as it is shown.
+#[derive(Debug)]
+struct Shown {
+    pair: Arc<CertifiedKey>,
+    /// Where its OCSP response is put when it has been fetched.
+    staple: Option<Arc<Staple>>,
+}
+
 /// The pairs of a server: the first one that the client can verify is shown.
 #[derive(Debug)]
 pub(super) struct Pairs {
-    files: Vec<Arc<CertifiedKey>>,
+    files: Vec<Shown>,
     /// `$acme_certificate`
     ordered: Option<Arc<AcmeSlot>>,
 }
@@ -251,8 +306,8 @@ impl Pairs {
     /// What is shown to clients of a server.
     pub(super) fn in_use(&self, server: &Server) -> Vec<InUse> {
         let parse = |pair: &CertifiedKey| pair.cert.first().and_then(|it| Certificate::parse(it));
-        let files = self.files.iter().zip(&server.tls.certificates).map(|(pair, path)| {
-            let certificate = parse(pair);
+        let files = self.files.iter().zip(&server.tls.certificates).map(|(shown, path)| {
+            let certificate = parse(&shown.pair);
             let names = certificate.as_ref().map(names_of).unwrap_or_default();
             InUse { names, certificate, source: path.display().to_string() }
         });
@@ -262,6 +317,11 @@ impl Pairs {
             source: format!("acme_issuer {}", wanted.issuer.name),
         });
         files.chain(ordered).collect()
+    }
+
+    /// The certificates whose OCSP responses are fetched.
+    pub(super) fn staples(&self) -> impl Iterator<Item = &Arc<Staple>> {
+        self.files.iter().filter_map(|shown| shown.staple.as_ref())
     }
 }
 
@@ -279,12 +339,16 @@ impl ResolvesServerCert for Pairs {
             return acme::shown_for(&hello);
         }
         let schemes = hello.signature_schemes();
-        let suits = |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(schemes).is_some();
+        let suits = |pair: &Arc<CertifiedKey>| pair.key.choose_scheme(schemes).is_some();
         // Curves before RSA: they cost a fraction.
-        let is_curve = |pair: &&Arc<CertifiedKey>| pair.key.algorithm() != SignatureAlgorithm::RSA;
+        let is_curve = |pair: &Arc<CertifiedKey>| pair.key.algorithm() != SignatureAlgorithm::RSA;
         let ordered = self.ordered.as_ref().and_then(|slot| slot.pair());
-        let all = || ordered.iter().chain(&self.files);
-        let fast = all().filter(suits).find(is_curve);
-        fast.or_else(|| all().find(suits)).cloned()
+        let ordered = ordered.iter().map(|pair| (pair, None));
+        let files = self.files.iter().map(|shown| (&shown.pair, shown.staple.as_ref()));
+        let suiting = || ordered.clone().chain(files.clone()).filter(|(pair, _)| suits(pair));
+        let fast = suiting().find(|(pair, _)| is_curve(pair));
+        let (pair, staple) = fast.or_else(|| suiting().next())?;
+        // With an OCSP response, if there is one now.
+        Some(staple.and_then(|staple| staple.pair()).unwrap_or_else(|| Arc::clone(pair)))
     }
 }

@@ -9,16 +9,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 use sekisho_http::ProxyHeader;
 use sekisho_route::TlsFacts;
 
-use records::{Records, Taken, Waiting, complete_records, encode, seal};
+use records::{Records, Taken, Waiting, complete_records, encode, seal, session_id};
 
 use super::{Capabilities, Ready, Secured, Socket, Transport};
 use crate::session::Token;
-use crate::tls::{Chooser, ServerTls};
+use crate::tls::hello::{Peek, peek};
+use crate::tls::{Chooser, Hello, ServerTls};
 
 /// Where rustls takes plaintext.
 type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
@@ -73,8 +74,8 @@ pub struct TlsStream {
     output: Waiting,
     /// How much plaintext stands in the output whose sender has not been told that it left.
     encrypted: usize,
-    /// The client's name for us, until the handshake is over.
-    server_name: String,
+    /// What was said in the clear, until the handshake is over.
+    hello: Hello,
     facts: Option<Arc<TlsFacts>>,
     has_peer_closed: bool,
     has_sent_close: bool,
@@ -97,7 +98,7 @@ impl TlsStream {
             plain: Waiting::default(),
             output: Waiting::default(),
             encrypted: 0,
-            server_name: String::new(),
+            hello: Hello::default(),
             facts: None,
             has_peer_closed: false,
             has_sent_close: false,
@@ -122,6 +123,7 @@ impl TlsStream {
             self.take_hello()?;
         }
         let mut count = self.take_plain(into);
+        let mut is_early = false;
         while self.plain.is_empty() && (count < into.len() || self.facts.is_none()) {
             let State::Keys(keys, _) = &mut self.state else { break };
             let records = Records {
@@ -131,6 +133,11 @@ impl TlsStream {
             };
             match records.take_one(keys, &mut into[count..]) {
                 Ok(Taken::Plain(taken)) => count += taken,
+                Ok(Taken::Early(taken)) => {
+                    count += taken;
+                    is_early = true;
+                    break;
+                }
                 Ok(Taken::Other) => {}
                 Ok(Taken::Nothing) => break,
                 Ok(Taken::Close) => {
@@ -143,7 +150,7 @@ impl TlsStream {
                 }
             }
         }
-        self.note_keys();
+        self.note_keys(is_early);
         Ok(count)
     }
 
@@ -151,63 +158,60 @@ impl TlsStream {
     fn take_hello(&mut self) -> io::Result<()> {
         let State::Hello(chooser, seen) = &mut self.state else { return Ok(()) };
         let input = self.input.left();
-        let Some(first) = input.first() else { return Ok(()) };
-        if *first != HANDSHAKE_RECORD && *first < 0x80 {
-            self.state = State::Clear;
-            std::mem::swap(&mut self.plain, &mut self.input);
-            return Ok(());
-        }
         // Looked at only with a further record, so that who stalls holds nothing but what it has sent.
         let records = complete_records(input);
-        if records == *seen {
+        let is_handshake = input.first().is_some_and(|first| *first == HANDSHAKE_RECORD);
+        if records == *seen && (is_handshake || input.is_empty()) {
             return Ok(());
         }
         *seen = records;
         if records > HELLO_RECORDS_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut acceptor = Acceptor::default();
-        let mut left = input;
-        while !left.is_empty() {
-            if acceptor.read_tls(&mut left)? == 0 {
-                return Err(io::ErrorKind::InvalidData.into());
+        match peek(input) {
+            Peek::More => Ok(()),
+            Peek::Clear => {
+                self.state = State::Clear;
+                std::mem::swap(&mut self.plain, &mut self.input);
+                Ok(())
             }
-            match acceptor.accept() {
-                Ok(Some(accepted)) => {
-                    let hello = accepted.client_hello();
-                    hello.server_name().unwrap_or_default().clone_into(&mut self.server_name);
-                    let chosen = chooser.choose(&self.server_name);
-                    self.state = State::Failed;
-                    let Some(server) = chosen else {
-                        // As OpenSSL words it for nginx: the name is not known.
-                        self.send_last(&[21, 3, 3, 0, 2, 2, 112]);
-                        let rejected = "handshake rejected";
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, rejected));
-                    };
-                    let keys = UnbufferedServerConnection::new(Arc::clone(&server.config));
-                    self.state = State::Keys(keys.map_err(failed)?, server);
-                    return Ok(());
-                }
-                Ok(None) => {}
-                Err((error, mut alert)) => {
-                    let mut bytes = Vec::new();
-                    let _ = alert.write_all(&mut bytes);
-                    self.state = State::Failed;
-                    self.send_last(&bytes);
-                    return Err(failed(error));
-                }
+            Peek::Hello(name, offered) => {
+                let chosen = chooser.choose(&name);
+                (self.hello.server_name, self.hello.offered) = (name, Some(offered));
+                self.state = State::Failed;
+                let Some(server) = chosen else {
+                    // As OpenSSL words it for nginx: the name is not known.
+                    self.send_last(&[21, 3, 3, 0, 2, 2, 112]);
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "handshake rejected"));
+                };
+                let keys = UnbufferedServerConnection::new(Arc::clone(&server.config));
+                self.state = State::Keys(keys.map_err(failed)?, server);
+                Ok(())
+            }
+            Peek::Odd(alert, error) => {
+                self.state = State::Failed;
+                self.send_last(&alert);
+                Err(failed(error))
             }
         }
-        Ok(())
     }
 
-    /// The handshake may be over: then what it came to is known.
-    fn note_keys(&mut self) {
-        if self.facts.is_none()
-            && let State::Keys(keys, server) = &self.state
-            && !keys.is_handshaking()
-        {
-            self.facts = Some(Arc::new(server.facts(keys, std::mem::take(&mut self.server_name))));
+    /// The handshake may be over, or early data be there: then what it came to is known.
+    fn note_keys(&mut self, is_early: bool) {
+        if self.facts.as_ref().is_some_and(|facts| !facts.is_early) {
+            return;
+        }
+        let State::Keys(keys, server) = &self.state else { return };
+        if self.facts.is_none() && self.hello.session_id.is_empty() {
+            self.hello.session_id = session_id(self.output.left()).unwrap_or_default();
+        }
+        let is_over = !keys.is_handshaking();
+        if is_over || (is_early && self.facts.is_none()) {
+            let hello = match &self.facts {
+                Some(facts) => Hello::of(facts),
+                None => std::mem::take(&mut self.hello),
+            };
+            self.facts = Some(Arc::new(server.facts(keys, hello)));
         }
     }
 
@@ -296,7 +300,7 @@ impl TlsStream {
                 output: &mut self.output,
             };
             match records.take_one(keys, &mut [])? {
-                Taken::Plain(_) | Taken::Other => {}
+                Taken::Plain(_) | Taken::Early(_) | Taken::Other => {}
                 // It has closed its side; ours is open.
                 Taken::Close => self.has_peer_closed = true,
                 Taken::Nothing => break,
@@ -462,7 +466,7 @@ impl Transport for TlsStream {
         if let State::Keys(keys, _) = &self.state
             && let Some(server) = chooser.choose(&facts.server_name)
         {
-            self.facts = Some(Arc::new(server.facts(keys, facts.server_name.clone())));
+            self.facts = Some(Arc::new(server.facts(keys, Hello::of(facts))));
         }
     }
 

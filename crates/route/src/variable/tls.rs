@@ -1,5 +1,7 @@
 //! Variables about the encryption of a connection.
 
+mod names;
+
 use sekisho_config::TlsVariable as T;
 
 use crate::route_state::{ClientVerdict, TlsFacts};
@@ -12,8 +14,16 @@ pub(super) fn put(facts: Option<&TlsFacts>, variable: T, out: &mut Vec<u8>) {
         T::Alpn => return put(facts.alpn),
         T::Cipher => return put(facts.cipher),
         T::Curve => return put(facts.curve),
-        // There is none.
-        T::EarlyData => return,
+        T::Ciphers | T::Curves => {
+            match (&facts.offered, variable) {
+                (Some(offered), T::Ciphers) => names::put_ciphers(&offered.ciphers, out),
+                (Some(offered), _) => names::put_groups(&offered.groups, out),
+                (None, _) => {}
+            }
+            return;
+        }
+        T::EarlyData => return put(if facts.is_early { "1" } else { "" }),
+        T::SessionId => return put(&facts.session_id),
         T::Protocol => return put(facts.protocol),
         T::ServerName => return put(&facts.server_name),
         T::SessionReused => return put(if facts.is_resumed { "r" } else { "." }),
@@ -32,6 +42,8 @@ pub(super) fn put(facts: Option<&TlsFacts>, variable: T, out: &mut Vec<u8>) {
         T::ClientCertificateEscaped => put(&escaped(&client.pem)),
         T::ClientFingerprint => put(&client.fingerprint),
         T::ClientIssuer => put(&client.issuer),
+        T::ClientIssuerLegacy => put(&client.issuer_legacy),
+        T::ClientSubjectLegacy => put(&client.subject_legacy),
         T::ClientSubject => put(&client.subject),
         T::ClientSerial => put(&client.serial),
         T::ClientStart => put(&client.from),

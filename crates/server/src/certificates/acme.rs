@@ -89,9 +89,9 @@ impl From<String> for Refusal {
 pub(super) async fn keep(wanted: AcmeCertificate, accounts: Arc<Accounts>, mut context: Context) {
     let names = wanted.names.join(", ");
     let slot = slot(&wanted);
-    let mut failures = 0;
+    let (mut failures, mut renewed) = (0, None);
     loop {
-        let due = renewal(&wanted, &slot, &accounts).await;
+        let due = renewal(&wanted, &slot, &accounts, renewed).await;
         let wait = schedule::wait(now(), due);
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
@@ -113,7 +113,8 @@ pub(super) async fn keep(wanted: AcmeCertificate, accounts: Arc<Accounts>, mut c
                 None
             }
         };
-        if slot.certificate().is_none() {
+        let is_renewal = slot.certificate().is_some();
+        if !is_renewal {
             let issuer = &wanted.issuer.name;
             let message = format!("ordering a certificate for {names} from \"{issuer}\"");
             context.log(Level::Notice, &message);
@@ -123,6 +124,7 @@ pub(super) async fn keep(wanted: AcmeCertificate, accounts: Arc<Accounts>, mut c
         match issued {
             Ok(()) => {
                 failures = 0;
+                renewed = is_renewal.then(now);
                 let until = slot.certificate().map_or(0, |it| (it.to - now()) / 86_400);
                 let message = format!("certificate for {names} issued: valid for {until} days");
                 context.log(Level::Notice, &message);
@@ -159,7 +161,12 @@ fn advice(wanted: &AcmeCertificate, kind: Failure) -> &'static str {
 }
 
 /// When the certificate is to be renewed; now where there is none.
-async fn renewal(wanted: &AcmeCertificate, slot: &AcmeSlot, accounts: &Accounts) -> i64 {
+async fn renewal(
+    wanted: &AcmeCertificate,
+    slot: &AcmeSlot,
+    accounts: &Accounts,
+    renewed: Option<i64>,
+) -> i64 {
     let Some(certificate) = slot.certificate() else { return i64::MIN };
     let by_dates = schedule::renew_at(certificate.from, certificate.to);
     let Some(id) = identifier(&certificate) else { return by_dates };
@@ -175,7 +182,7 @@ async fn renewal(wanted: &AcmeCertificate, slot: &AcmeSlot, accounts: &Accounts)
                 .serial_bytes
                 .iter()
                 .fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-            schedule::within(start, end, fixed)
+            schedule::suggested(schedule::within(start, end, fixed), by_dates, renewed)
         }
         Err(_) => by_dates,
     }
@@ -425,10 +432,10 @@ fn request(wanted: &AcmeCertificate, key: &KeyPair) -> Result<Vec<u8>, rcgen::Er
     Ok(params.serialize_request(key)?.der().to_vec())
 }
 
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     unix_time().as_secs() as i64
 }
 
-fn chance() -> u64 {
+pub(super) fn chance() -> u64 {
     RandomState::new().hash_one(0)
 }

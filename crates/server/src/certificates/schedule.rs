@@ -11,6 +11,13 @@ const RETRY_MAX: Duration = Duration::from_hours(6);
 /// No longer is waited in one go: clocks are set, and authorities change their minds.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_hours(6);
 
+/// How soon after a renewal an authority's suggestion counts again.
+const SUGGESTION_PAUSE_SECS: i64 = 3600;
+
+/// How often a responder is asked anew, at most and at least.
+const REFRESH_MIN: Duration = Duration::from_secs(5);
+const REFRESH_MAX: Duration = Duration::from_hours(1);
+
 /// What came of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
@@ -31,6 +38,15 @@ pub(super) fn within(start: i64, end: i64, chance: u64) -> i64 {
     start.saturating_add((chance % (length + 1)) as i64)
 }
 
+/// When to renew where an authority suggests a moment: then, but after a renewal not again within an hour for its
+/// suggestion alone. One that always wants another certificate at once would never be left alone.
+pub(super) fn suggested(moment: i64, by_dates: i64, renewed: Option<i64>) -> i64 {
+    match renewed {
+        Some(at) => moment.max(at.saturating_add(SUGGESTION_PAUSE_SECS).min(by_dates)),
+        None => moment,
+    }
+}
+
 /// How long until the next attempt after so many failures: twice as long each time, a fifth of it by chance, so
 /// that many servers do not come at once.
 pub(super) fn retry_after(failures: u32, failure: Failure, chance: u64) -> Duration {
@@ -41,6 +57,12 @@ pub(super) fn retry_after(failures: u32, failure: Failure, chance: u64) -> Durat
     let doubled = first.saturating_mul(1_u32.checked_shl(failures.min(20)).unwrap_or(u32::MAX));
     let length = doubled.min(RETRY_MAX);
     length + length / 5 * (chance % 1000) as u32 / 1000
+}
+
+/// When an OCSP response that ends then is fetched again: after half of what is left of its time, and once an hour.
+pub(super) fn refresh_after(now: i64, until: Option<i64>) -> Duration {
+    let left = until.map_or(i64::MAX, |until| until.saturating_sub(now)).max(0);
+    Duration::from_secs(left as u64 / 2).clamp(REFRESH_MIN, REFRESH_MAX)
 }
 
 /// How long to wait for a moment, both in seconds since 1970; zero where it has passed.
@@ -68,6 +90,20 @@ mod tests {
     }
 
     #[test]
+    fn a_suggestion_counts_once_in_an_hour() {
+        for (moment, by_dates, renewed, expected) in [
+            (5, 90_000, None, 5),
+            (5, 90_000, Some(100), 3700),
+            // Its dates count all the same.
+            (5, 2000, Some(100), 2000),
+            (50_000, 90_000, Some(100), 50_000),
+            (95_000, 90_000, Some(100), 95_000),
+        ] {
+            assert_eq!(suggested(moment, by_dates, renewed), expected, "{moment} {renewed:?}");
+        }
+    }
+
+    #[test]
     fn attempts_become_rarer_and_never_end() {
         let secs = |failures, failure| retry_after(failures, failure, 0).as_secs();
         assert_eq!([0, 1, 2, 3].map(|n| secs(n, Failure::Unreachable)), [5, 10, 20, 40]);
@@ -75,6 +111,22 @@ mod tests {
         assert_eq!(secs(u32::MAX, Failure::Refused), RETRY_MAX.as_secs());
         let most = retry_after(0, Failure::Refused, 999);
         assert!(most > RETRY_REFUSED && most < RETRY_REFUSED * 6 / 5);
+    }
+
+    #[test]
+    fn a_response_is_fetched_again_before_it_ends() {
+        for (until, expected) in [
+            (Some(100 + 7 * 86_400), 3600),
+            (None, 3600),
+            (Some(100 + 7200), 3600),
+            (Some(100 + 600), 300),
+            (Some(100 + 12), 6),
+            (Some(100 + 3), 5),
+            (Some(50), 5),
+            (Some(i64::MIN), 5),
+        ] {
+            assert_eq!(refresh_after(100, until).as_secs(), expected, "{until:?}");
+        }
     }
 
     #[test]

@@ -10,15 +10,16 @@ use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::Limited;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use sekisho_config::AcmeIssuer;
+use sekisho_handler::upstream::AnyCertificate;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -27,7 +28,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// No answer of an authority is longer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// Why a request came to nothing.
+pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A client for one authority.
 #[derive(Clone)]
@@ -45,16 +47,16 @@ impl Web {
         let builder = if issuer.verifies {
             builder.with_root_certificates(roots(issuer.trusted_certificate.as_deref())?)
         } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate::new()))
         };
         Ok(Self { tls: Arc::new(builder.with_no_client_auth()) })
     }
 
     async fn send(
         self,
-        mut request: Request<BodyWrapper<Bytes>>,
+        request: Request<BodyWrapper<Bytes>>,
     ) -> Result<Response<Incoming>, Failure> {
-        let uri = request.uri().clone();
+        let uri = request.uri();
         if uri.scheme_str() != Some("https") {
             return Err(format!("{uri} is no https:// URL").into());
         }
@@ -62,17 +64,31 @@ impl Web {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let socket = TcpStream::connect((bare, uri.port_u16().unwrap_or(443))).await?;
         let name = ServerName::try_from(bare.to_owned())?;
-        let stream = TlsConnector::from(self.tls).connect(name, socket).await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the answer; what went wrong with it is seen there.
-        tokio::spawn(connection);
-        let authority = uri.authority().map_or(host, |authority| authority.as_str());
-        request.headers_mut().insert(HOST, HeaderValue::from_str(authority)?);
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        *request.uri_mut() = path.parse::<Uri>()?;
-        Ok(sender.send_request(request).await?)
+        exchange(TlsConnector::from(self.tls).connect(name, socket).await?, request).await
     }
+}
+
+/// One request over a connection of its own.
+pub(super) async fn exchange<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    mut request: Request<B>,
+) -> Result<Response<Incoming>, Failure>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Failure>,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the answer; what went wrong with it is seen there.
+    tokio::spawn(connection);
+    let uri = request.uri();
+    let authority = uri.authority().ok_or("a URL without a host")?;
+    let authority = HeaderValue::from_str(authority.as_str())?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    *request.uri_mut() = path.parse::<Uri>()?;
+    request.headers_mut().insert(HOST, authority);
+    Ok(sender.send_request(request).await?)
 }
 
 impl HttpClient for Web {
@@ -115,43 +131,4 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
         roots.add(one).map_err(|error| format!("\"{shown}\" cannot be used: {error}"))?;
     }
     Ok(roots)
-}
-
-/// `ssl_verify off`
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -186,6 +186,48 @@ fn a_certificate_is_renewed_before_it_ends_and_by_an_authority_that_forgot_us() 
     assert!(wait_for(Duration::from_secs(5), || has_log(&server, "issued: valid for 0 days")));
 }
 
+/// RFC 9773. Pebble of Debian does not know it: a server in front says when to renew, and passes everything else on.
+#[test]
+fn a_certificate_is_renewed_when_its_authority_says_so() {
+    if !pebble::is_there() {
+        return;
+    }
+    let tree = Tree::new();
+    let (ports, front) = ((free_port(), free_port()), free_port());
+    let mut authority = Pebble::new(&tree, ports.0, ports.1, "");
+    authority.start(&tree);
+    let at = format!("https://localhost:{front}");
+    let issuer = authority.issuer("").replace(&authority.uri(), &format!("{at}/dir"));
+    let directory = format!(
+        r#"{{"newNonce": "{at}/nonce-plz", "newAccount": "{at}/sign-me-up",
+            "newOrder": "{at}/order-plz", "revokeCert": "{at}/revoke-cert",
+            "keyChange": "{at}/rollover-account-key", "renewalInfo": "{at}/renewal"}}"#
+    );
+    let window =
+        r#"{"suggestedWindow": {"start": "2021-01-01T00:00:00Z", "end": "2021-01-02T00:00:00Z"}}"#;
+    let behind = authority.uri().replace("localhost", "127.0.0.1").replace("/dir", "");
+    let more = format!(
+        "log_format asked '$request_method $uri $status'; server {{
+             listen 127.0.0.1:{front} ssl; access_log {{dir}}/asked.log asked;
+             ssl_certificate {{dir}}/p.pem; ssl_certificate_key {{dir}}/p.key;
+             default_type application/json;
+             location = /dir {{ return 200 '{directory}'; }}
+             location /renewal/ {{ add_header Retry-After 21600; return 200 '{window}'; }}
+             location / {{ proxy_pass {behind}; proxy_set_header Host $http_host; }} }}"
+    );
+    let server = Server::start_in(tree, BINARY, &config(&issuer, ports, &more));
+    let count = || server.tree().text("error.log").matches("issued: valid for").count();
+    eventually("a second certificate", LONG, || count() == 2);
+    let asked = || server.log("asked.log").matches("GET /renewal/").count();
+    // The window of the second one lies in the past as well: it is asked for, and waits.
+    eventually("a question about the second one", LONG, || asked() >= 2);
+    assert_eq!(count(), 2, "{}", server.log("asked.log"));
+    let renewals = server.log("asked.log");
+    let renewals = renewals.lines().filter(|line| line.contains("/renewal/"));
+    let names: std::collections::BTreeSet<_> = renewals.collect();
+    assert!(names.len() == 2 && names.iter().all(|it| it.contains('.')), "{names:?}");
+}
+
 /// A folder by HTTPS with this machine's own authority.
 #[test]
 fn serve_https_has_an_authority_of_its_own() {

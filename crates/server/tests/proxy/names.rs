@@ -1,101 +1,12 @@
 //! Names that are looked up while the server runs (`resolver`), with a DNS server of the test's own.
 
-use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::sync::atomic::Ordering;
 
-use sekisho_testkit::{Server, Tree, eventually};
+use sekisho_testkit::{Dns, Server, Tree, eventually};
 
 use crate::backend::Backend;
 use crate::common::{BINARY, LONG, http};
-
-/// A DNS server that knows the addresses it is told, and says that others do not exist.
-struct Dns {
-    address: SocketAddr,
-    names: Arc<Mutex<HashMap<String, Vec<Ipv4Addr>>>>,
-    asked: Arc<AtomicUsize>,
-    /// Answers by UDP are cut, so that TCP is needed.
-    is_cut: Arc<AtomicBool>,
-}
-
-impl Dns {
-    fn start() -> Self {
-        // One port for both, which some other program may have for one of them.
-        let both = (0..100).find_map(|_| {
-            let tcp = TcpListener::bind("127.0.0.1:0").ok()?;
-            Some((UdpSocket::bind(tcp.local_addr().ok()?).ok()?, tcp))
-        });
-        let (udp, tcp) = both.expect("a port is free");
-        let address = udp.local_addr().expect("it has an address");
-        let dns =
-            Self { address, names: Arc::default(), asked: Arc::default(), is_cut: Arc::default() };
-        let (names, asked, is_cut) =
-            (Arc::clone(&dns.names), Arc::clone(&dns.asked), Arc::clone(&dns.is_cut));
-        std::thread::spawn(move || {
-            let mut query = [0; 512];
-            while let Ok((count, from)) = udp.recv_from(&mut query) {
-                asked.fetch_add(1, Ordering::SeqCst);
-                let is_cut = is_cut.load(Ordering::SeqCst);
-                let _ = udp.send_to(&answer(&query[..count], &names, is_cut), from);
-            }
-        });
-        let names = Arc::clone(&dns.names);
-        std::thread::spawn(move || {
-            for stream in tcp.incoming() {
-                let Ok(mut stream) = stream else { return };
-                let mut length = [0; 2];
-                if stream.read_exact(&mut length).is_err() {
-                    continue;
-                }
-                let mut query = vec![0; usize::from(u16::from_be_bytes(length))];
-                if stream.read_exact(&mut query).is_ok() {
-                    let answer = answer(&query, &names, false);
-                    let _ = stream.write_all(&(answer.len() as u16).to_be_bytes());
-                    let _ = stream.write_all(&answer);
-                }
-            }
-        });
-        dns
-    }
-
-    fn set(&self, name: &str, addresses: &[Ipv4Addr]) {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.insert(name.to_owned(), addresses.to_vec());
-    }
-
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
-    }
-}
-
-/// RFC 1035: the question again, and its addresses with a time of an hour.
-fn answer(query: &[u8], names: &Mutex<HashMap<String, Vec<Ipv4Addr>>>, is_cut: bool) -> Vec<u8> {
-    let (mut at, mut labels) = (12, Vec::new());
-    while query[at] != 0 {
-        let end = at + 1 + usize::from(query[at]);
-        labels.push(String::from_utf8_lossy(&query[at + 1..end]).into_owned());
-        at = end;
-    }
-    let kind = query[at + 2];
-    let question = &query[12..at + 5];
-    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = names.get(&labels.join("."));
-    let found = known.filter(|_| kind == 1 && !is_cut).cloned().unwrap_or_default();
-    let flags = match known {
-        None => [0x81, 0x83],
-        Some(_) if is_cut => [0x83, 0x80],
-        Some(_) => [0x81, 0x80],
-    };
-    let mut out =
-        [&query[..2], &flags, &[0, 1, 0, found.len() as u8, 0, 0, 0, 0], question].concat();
-    for address in found {
-        out.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 14, 16, 0, 4]);
-        out.extend_from_slice(&address.octets());
-    }
-    out
-}
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

@@ -1,15 +1,15 @@
-//! What scanners look for, asked by OpenSSL: versions, suites, renegotiation, resumption, staples, encrypted keys.
+//! What scanners look for, asked by OpenSSL: versions, suites, renegotiation, resumption, encrypted keys.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use sekisho_testkit::{Server, Tree};
+use sekisho_testkit::{Server, Tree, eventually};
 
-use crate::common::BINARY;
-use crate::support::{Speech, can_make_certificates, certificate, openssl, serve, site};
+use crate::common::{BINARY, LONG};
+use crate::support::{Speech, can_make_certificates, certificate, openssl, serve, signed, site};
 
 /// What `openssl s_client` says, and whether it was content.
-fn s_client(server: &Server, arguments: &[&str], input: &str) -> (bool, String) {
+pub(crate) fn s_client(server: &Server, arguments: &[&str], input: &str) -> (bool, String) {
     let mut child = Command::new("openssl")
         .args(["s_client", "-servername", "a.test", "-connect"])
         .arg(server.address().to_string())
@@ -69,6 +69,64 @@ fn a_session_is_not_negotiated_anew_and_is_resumed() {
         assert!(first.1.contains("answered") && first.1.contains("New, TLSv1."), "{}", first.1);
         let again = s_client(&server, &[version, "-ign_eof", "-sess_in", "session"], ask);
         assert!(again.1.contains("answered") && again.1.contains("Reused, TLSv1."), "{}", again.1);
+    }
+}
+
+#[test]
+fn variables_say_what_was_offered_and_which_session_it_is() {
+    if !can_make_certificates() {
+        return;
+    }
+    let tree = Tree::new();
+    certificate(&tree, "ca", "30");
+    signed(&tree, "client", "ca");
+    let server = serve(
+        tree,
+        "ssl_client_certificate {dir}/ca.pem; ssl_verify_client optional;
+         ssl_session_tickets off; ssl_session_cache shared:a:1m;
+         location / { return 200 \"$ssl_ciphers|$ssl_curves|$ssl_session_id|$ssl_client_s_dn_legacy|$ssl_client_i_dn_legacy|\"; }",
+    );
+    let ask = "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n";
+    let show = ["-cert", "client.pem", "-key", "client.key", "-groups", "X25519:secp521r1:P-256"];
+    let old = ["-ign_eof", "-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256:AES128-SHA"];
+    let offered = "ECDHE-ECDSA-AES128-GCM-SHA256:AES128-SHA:0x00ff|X25519:secp521r1:prime256v1|";
+    let (_, said) = s_client(&server, &[&old[..], &show, &["-sess_out", "s"]].concat(), ask);
+    let id = said.lines().find_map(|line| line.trim().strip_prefix("Session-ID: "));
+    let id = id.expect("a line").to_ascii_lowercase();
+    let line = format!("{offered}{id}|/CN=client/O=Test|/CN=ca|");
+    assert!(id.len() == 64 && said.contains(&line), "{line} in {said}");
+    let (_, said) = s_client(&server, &[&old[..], &["-sess_in", "s"]].concat(), ask);
+    assert!(said.contains("Reused") && said.contains(&format!("\n||{id}|")), "{said}");
+    let new = ["-ign_eof", "-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"];
+    let (_, said) = s_client(&server, &[&new[..], &show].concat(), ask);
+    let line =
+        "TLS_AES_128_GCM_SHA256:0x00ff|X25519:secp521r1:prime256v1||/CN=client/O=Test|/CN=ca|";
+    assert!(said.contains(line), "{line} in {said}");
+}
+
+#[test]
+fn sessions_end_with_their_time() {
+    // S4
+    if !can_make_certificates() {
+        return;
+    }
+    let settings = [
+        "ssl_session_timeout 1s;",
+        "ssl_session_timeout 1s; ssl_session_tickets off; ssl_session_cache shared:a:1m;",
+    ];
+    for settings in settings {
+        let server = serve(Tree::new(), &format!("{settings} return 200 answered;"));
+        let ask = "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n";
+        for version in ["-tls1_2", "-tls1_3"] {
+            s_client(&server, &[version, "-ign_eof", "-sess_out", "session"], ask);
+            eventually("an end", LONG, || {
+                // A client that has not been given another one shows the same again.
+                let arguments = [version, "-ign_eof", "-sess_in", "session"];
+                let (_, said) = s_client(&server, &arguments, ask);
+                assert!(said.contains("answered"), "{said}");
+                said.contains("New, TLSv1.")
+            });
+        }
     }
 }
 

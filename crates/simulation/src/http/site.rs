@@ -62,7 +62,7 @@ fn write_policy(policy: &Policy, text: &mut String) {
 }
 
 /// What the server makes of a configuration.
-pub(super) fn open(text: &str) -> Arc<Site> {
+pub(crate) fn open(text: &str) -> Arc<Site> {
     let outcome = load("/c".as_ref(), &Options::new("/"), &Memory::of("/c", text));
     let config = outcome.config.expect("a configuration without errors");
     let (logs, zones, groups) = (Logs::new(), Zones::default(), Groups::default());

@@ -1,6 +1,7 @@
 //! Records of TLS and the buffers that they go through: those of a thread share a pool.
 
 use std::cell::RefCell;
+use std::fmt::Write;
 use std::io;
 
 use rustls::server::UnbufferedServerConnection;
@@ -147,6 +148,20 @@ pub(super) fn complete_records(mut input: &[u8]) -> usize {
     count
 }
 
+/// The number of the session in a server's hello that these records begin with, in hexadecimal digits.
+pub(super) fn session_id(records: &[u8]) -> Option<String> {
+    /// The heads of record and message, the version and the random number.
+    const BEFORE: usize = RECORD_HEAD_BYTES + 4 + 2 + 32;
+    let is_hello = records.first() == Some(&22) && records.get(RECORD_HEAD_BYTES) == Some(&2);
+    let (length, rest) = records.get(BEFORE..)?.split_first()?;
+    let id = rest.get(..usize::from(*length)).filter(|_| is_hello)?;
+    Some(id.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
 /// The buffers that records go through.
 pub(super) struct Records<'a> {
     pub(super) input: &'a mut Waiting,
@@ -158,6 +173,8 @@ pub(super) struct Records<'a> {
 pub(super) enum Taken {
     /// So much plaintext; what there was no room for waits.
     Plain(usize),
+    /// The same, before the handshake was over (RFC 8446 §2.3).
+    Early(usize),
     /// A step of the protocol.
     Other,
     /// The peer has ended its side.
@@ -177,19 +194,30 @@ impl Records<'_> {
         let UnbufferedStatus { mut discard, state, .. } =
             keys.process_tls_records(input.left_mut());
         let mut count = 0;
+        let mut take = |payload: &[u8]| {
+            let taken = payload.len().min(into.len() - count);
+            into[count..count + taken].copy_from_slice(&payload[..taken]);
+            count += taken;
+            if taken < payload.len() {
+                plain.push(&payload[taken..]);
+            }
+        };
         let taken = match state.map_err(failed)? {
             ConnectionState::ReadTraffic(mut traffic) => {
                 while let Some(record) = traffic.next_record() {
                     let record = record.map_err(failed)?;
                     discard += record.discard;
-                    let taken = record.payload.len().min(into.len() - count);
-                    into[count..count + taken].copy_from_slice(&record.payload[..taken]);
-                    count += taken;
-                    if taken < record.payload.len() {
-                        plain.push(&record.payload[taken..]);
-                    }
+                    take(record.payload);
                 }
                 Taken::Plain(count)
+            }
+            ConnectionState::ReadEarlyData(mut early) => {
+                while let Some(record) = early.next_record() {
+                    let record = record.map_err(failed)?;
+                    discard += record.discard;
+                    take(record.payload);
+                }
+                Taken::Early(count)
             }
             ConnectionState::EncodeTlsData(mut record) => {
                 encode(output, |room| record.encode(room))?;
