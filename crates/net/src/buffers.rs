@@ -29,7 +29,7 @@ pub(crate) struct Buffers {
     pub(crate) received: u64,
     /// Whether that byte was behind another request in what was read.
     pub(crate) is_pipelined: bool,
-    /// What those who work for the session wake it by.
+    /// The waker by which tasks and other threads wake the session.
     pub(crate) session_waker: Option<SessionWaker>,
 }
 

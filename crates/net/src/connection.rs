@@ -74,7 +74,7 @@ pub(crate) struct Flags {
     pub(crate) is_delayed: bool,
 }
 
-/// Whose deadline it is: who acts when it falls.
+/// The owner of a deadline: the part that acts when it expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     /// The protocol engine.
@@ -102,7 +102,7 @@ impl<T: Transport> Connection<T> {
         let is_undecided = is_secured || bound_site.site.speaks_http2(listen);
         let main = &bound_site.site.config().main;
         let awaits_proxy_header = transport.awaits_proxy_header();
-        // Who it is behind a balancer is known when that has said it.
+        // Behind a load balancer the client's address is known only when the PROXY header has come.
         let address = remote.filter(|_| !awaits_proxy_header).map(|remote| remote.ip());
         let admitted = worker.shared.admission.admit(main, address);
         let now = worker.clock.now();
@@ -376,7 +376,7 @@ impl<T: Transport> Connection<T> {
         let token = Token::new(self.link.key, self.link.id);
         let worker = Rc::clone(&self.link.worker);
         if worker.scheduler.watch(&mut self.transport, token).is_err() {
-            // Nobody would tell of what comes.
+            // Without epoll the session would never be woken.
             return self.close(CloseReason::TransportLost, now);
         }
         let mut sessions = worker.sessions.borrow_mut();
@@ -390,7 +390,7 @@ impl<T: Transport> Connection<T> {
         Poll::Pending
     }
 
-    /// The earliest deadline in effect, and who acts when it falls: the one table of them.
+    /// The earliest deadline in effect and its owner: the one table of deadlines.
     fn next_deadline(&self, shutdown: ShutdownRequest) -> Option<(Deadline, Owner)> {
         let protocol = self.link.protocol.next_deadline().map(|it| (it, Owner::Protocol));
         // A pause of ours ends only where the transport would take what it holds back.
@@ -451,7 +451,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// The client of a request is lost: whoever works on it is told (L12).
+    /// The client of a request is lost: the task that works on it is told (L12).
     fn lose_client(&mut self, id: RequestId, now: Moment) {
         let Self { link, exchanges, .. } = self;
         match exchanges.find(id) {

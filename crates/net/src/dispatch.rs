@@ -45,7 +45,7 @@ pub(crate) enum RouteInput {
 }
 
 impl RouteInput {
-    /// The same for those who watch.
+    /// The same for observers.
     fn told(&self) -> Asked {
         match self {
             Self::Request => Asked::Request,
@@ -81,7 +81,7 @@ enum Started {
     Reply(Reply, Option<u64>),
     /// A handler works on it, and takes the request's body.
     Task(Box<dyn Task>),
-    /// The decision has to wait; nobody knows yet whose the body is.
+    /// The decision has to wait; which handler takes the body is not known yet.
     Wait(Box<dyn Task>),
     /// The connection is closed without an answer.
     Close,
@@ -278,7 +278,7 @@ impl Starting<'_> {
         }
     }
 
-    /// Hands the action to its handler: the one place that knows who does what. Fields of a reply go to
+    /// Hands the action to its handler: the one place that maps actions to handlers. Fields of a reply go to
     /// `fields`, those that a task or its failure gives to `task_fields`.
     fn start(
         mut self,

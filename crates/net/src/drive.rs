@@ -1,5 +1,5 @@
 //! The loop: send what is to be sent, feed the engine, let handlers work, read, as far as that goes without
-//! waiting. Generic over the transport; the protocol and the requests are told apart by request ids.
+//! waiting. Generic over the transport; requests are told apart by their ids.
 
 use std::io;
 use std::sync::Arc;

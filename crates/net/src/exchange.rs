@@ -189,7 +189,7 @@ impl Exchange {
         self.is_task_held = false;
     }
 
-    /// Whether somebody works on it who is of no use without the client: a program, an upstream (C6).
+    /// Whether a task works on it that has no use without the client: a program, an upstream (C6).
     pub(crate) fn stops_with_client(&self) -> bool {
         self.task.as_ref().is_some_and(|task| task.stops_with_client())
     }

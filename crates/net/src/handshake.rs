@@ -1,5 +1,6 @@
-//! Connections that the kernel has made and nobody can accept yet: with `deferred` it waits for their first
-//! bytes, or for a second. Before a socket closes they must come in, or they would never be told.
+//! Connections that the kernel has established but that cannot be accepted yet: with `deferred` the kernel
+//! waits for their first bytes, or for a second. They must be accepted before the socket closes, or their
+//! clients would never get an answer.
 //!
 //! The kernel is asked for those alone (`sock_diag`): its table of all connections takes seconds to read on a
 //! machine with many that are over, and a worker may be kept from opening it.

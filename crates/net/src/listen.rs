@@ -75,7 +75,7 @@ struct Opened {
     is_narrow: Narrow,
 }
 
-/// Who holds a socket.
+/// Which process holds a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// We alone: when we close it, it is gone.
@@ -85,14 +85,14 @@ pub enum Holder {
     Manager,
 }
 
-/// A socket that somebody else has opened.
+/// A socket that another process has opened.
 #[derive(Debug)]
 pub struct Inherited {
     /// Where it listens.
     pub address: ListenAddress,
     /// The descriptor.
     pub socket: OwnedFd,
-    /// Who holds it.
+    /// Which process holds it.
     pub holder: Holder,
 }
 
@@ -106,7 +106,7 @@ pub struct BindError {
 }
 
 impl BindError {
-    /// Whether somebody else has it.
+    /// Whether another process has the address.
     pub fn is_in_use(&self) -> bool {
         self.error.kind() == io::ErrorKind::AddrInUse
     }
@@ -183,7 +183,8 @@ impl Sockets {
         Ok(next)
     }
 
-    /// The sockets as the worker with this index, one of so many, gets them. Every socket is somebody's.
+    /// The sockets of the worker with this index, one of so many. Every socket is given to at least one
+    /// worker.
     pub fn for_worker(&self, index: usize, workers: usize) -> io::Result<Vec<Listener>> {
         let mut listeners = Vec::new();
         for Opened { address, sockets, is_narrow, .. } in &self.open {
@@ -223,9 +224,9 @@ impl Sockets {
         self.open.iter().map(address).collect()
     }
 
-    /// Lets nobody new in at the addresses that `next` does not have, so that the connections that wait
-    /// there can be served to the last before the sockets close: closing a socket resets whoever waits in
-    /// it. Those who knock meanwhile are not answered, and refused when they knock again.
+    /// Stops new connections at the addresses that `next` does not have, so that every connection in the
+    /// accept queue can be served before the sockets close: closing a socket resets the connections in its
+    /// queue. A SYN that comes meanwhile is dropped; when the client retries, it is refused.
     pub fn refuse_newcomers_but(&self, next: &Self) {
         for opened in self.open.iter().filter(|opened| next.find(&opened.address).is_none()) {
             match (&opened.address, opened.holder) {
@@ -294,10 +295,11 @@ impl Opened {
         Self { address, sockets, holder, is_narrow: Narrow::default() }
     }
 
-    /// Drops what opens a connection without a filter: of every packet all hops must be left, and hardly any
-    /// system sends such. Whoever comes in now is deaf until it is accepted and told otherwise, so the filter is better.
+    /// Drops SYN packets without a filter: every packet must have a TTL of 255, and hardly any system sends
+    /// that. A connection that is made now receives nothing until it is accepted and its own limit is lifted,
+    /// so the filter is better.
     fn narrow(&self, socket: &Socket) {
-        // First, so that nobody who accepts can miss it.
+        // First, so that no accepting worker can miss it.
         self.is_narrow.store(true, Ordering::SeqCst);
         // Without it a connection that is made in the last moment is reset: no worse than elsewhere.
         let _ = sekisho_sys::set_least_hops(socket, u8::MAX);
@@ -315,7 +317,7 @@ const NO_SYN: [SockFilter; 5] = [
     SockFilter::new(0x06, 0, 0, 0),
 ];
 
-/// A listening stream socket that somebody else has opened; `None` for any other descriptor.
+/// A listening stream socket that another process has opened; `None` for any other descriptor.
 pub fn address_of(socket: &OwnedFd) -> Option<ListenAddress> {
     let socket = SockRef::from(socket);
     if !socket.is_listener().ok()? {
@@ -349,7 +351,7 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
     while sockets.len() < wanted {
         match bind(&listen.address, &listen.options) {
             Ok(socket) => sockets.push(socket),
-            // We may have become somebody who may not: those that are kept serve all.
+            // The process may have given up the right to bind: the sockets that are kept serve all workers.
             Err(_) if !kept.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -399,7 +401,7 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             socket_file::remove_stale(path)?;
             socket.bind(&SockAddr::unix(path)?)?;
             if let Some(mode) = options.mode {
-                // Nobody can connect before it listens.
+                // No client can connect before it listens.
                 socket_file::set_mode(path, mode)?;
             }
             socket
@@ -511,7 +513,7 @@ pub(crate) async fn empty(
     let mut last = std::pin::pin!(last);
     let mut was_last = false;
     loop {
-        // In this order: at the end of the time nobody may wait any more.
+        // In this order: when the time is over, the accept queue must be empty.
         tokio::select! {
             biased;
             () = accept_one(&worker, &listener_context, &acceptor) => {}
@@ -521,7 +523,8 @@ pub(crate) async fn empty(
                 if is_last && was_last {
                     return;
                 }
-                // Who was pending a moment ago may wait now: nobody may be seen in either place, twice.
+                // A connection that was pending a moment ago may be in the accept queue now: both must be
+                // seen empty twice.
                 was_last = is_last;
                 let next = if is_last { LAST_LOOK } else { LAST_HANDSHAKES };
                 last.set(tokio::time::sleep(next));
@@ -587,7 +590,7 @@ fn secured(
 /// Rests until a session ends, or for a moment: nothing spins when descriptors are short (O5).
 async fn pause(worker: &Worker, listener_context: &ListenerContext, why: &str) {
     let pauses = worker.shared.counters.accept_pauses.fetch_add(1, Ordering::Relaxed);
-    // The first of a row is told; the counter has the rest.
+    // Only pauses 1, 2, 4, 8 and so on are logged; the counter has all.
     if pauses.is_power_of_two() || pauses == 0 {
         let site = &listener_context.bound_site().site;
         let stamp = worker.clock.stamp(worker.clock.now());

@@ -1,5 +1,5 @@
-//! What the driver tells of a session, for those who hold it against what they reckon themselves: the simulation.
-//! Without the feature `simulation` nobody listens, and telling is no code at all.
+//! What the driver reports about a session. The simulation compares it with its own model. Without the
+//! feature `simulation` there is no observer and reporting compiles to nothing.
 
 use sekisho_http::Status;
 use sekisho_lifecycle::{CloseReason, DeadlineKind, Moment, RequestId, Stage};

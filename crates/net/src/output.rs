@@ -120,7 +120,7 @@ impl<T: Transport> Connection<T> {
         self.exchanges.places().find(has_body)
     }
 
-    /// When the last piece has gone and nobody makes more, the response is complete.
+    /// When the last piece has gone and no task makes more, the response is complete.
     fn finish_pieces(&mut self, at: usize, now: Moment) {
         let Self { link, exchanges, .. } = self;
         let Some(exchange) = exchanges.get_mut(at) else { return };

@@ -301,8 +301,8 @@ impl Protocol {
 
     // Shutdown.
 
-    /// The connection is one too many: it is told so, and closed (H10).
-    /// Ends the session without another word.
+    /// The connection is one too many: it gets an error and is closed (H10). Ends the session without further
+    /// output.
     pub(crate) fn abort(&mut self, reason: CloseReason) {
         match self {
             Self::Http1(engine) => engine.abort(reason),
@@ -519,8 +519,8 @@ impl Protocol {
         }
     }
 
-    /// Whether bytes of a file may follow the output without passing through the engine; it is told of them by
-    /// [`Protocol::file_sent`].
+    /// Whether bytes of a file may follow the output without passing through the engine;
+    /// [`Protocol::file_sent`] reports them to it.
     pub(crate) fn takes_files(&self, _id: RequestId) -> bool {
         match self {
             Self::Http1(engine) => engine.takes_files(),

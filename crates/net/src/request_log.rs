@@ -16,7 +16,7 @@ use crate::worker::{BoundSite, Worker};
 /// How many lines about missing files a worker writes in a second.
 const NOT_FOUND_LINES: u32 = 20;
 
-/// Keeps lines about missing files few: someone who probes for files must not fill the log.
+/// Keeps lines about missing files few: a client that probes for files must not fill the log.
 #[derive(Debug, Default)]
 pub struct NotFoundLines {
     second: i64,

@@ -1,5 +1,5 @@
-//! What the router asks for one request: files, and the access checks before them. Whatever it is told here it is told
-//! at once; a password that takes its time becomes a question, which is answered as a task.
+//! What the router asks for one request: files, and the access checks before them. Every answer here is
+//! immediate; a password check that takes time becomes a task.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub(crate) struct RouteView<'a> {
     pub(crate) permits: &'a mut Vec<ConnectionPermit>,
     /// What a password waits for.
     pub(crate) question: Option<PasswordQuery>,
-    /// Who asks.
+    /// The client's address.
     pub(crate) client: Option<SocketAddr>,
 }
 

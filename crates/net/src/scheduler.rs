@@ -54,7 +54,7 @@ impl Scheduler {
         })
     }
 
-    /// Sees to it that changes of a transport are told from now on.
+    /// Registers a transport with epoll: from now on its changes wake the session.
     pub(crate) fn watch<T: Transport>(&self, transport: &mut T, token: Token) -> io::Result<()> {
         transport.watch(self.epoll.as_fd(), token)
     }
@@ -83,7 +83,7 @@ impl Scheduler {
         })
     }
 
-    /// Everybody has left: where they were many, what they held is the system's again.
+    /// All sessions have ended: if they were many, their memory goes back to the system.
     fn give_back_memory(&self) {
         let mut connections = self.connections.borrow_mut();
         if connections.capacity() >= MANY {

@@ -141,7 +141,8 @@ pub trait Transport: std::fmt::Debug {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// How many of the bytes that were taken the peer has not acknowledged; `None` where nobody counts.
+    /// How many of the bytes that were taken the peer has not acknowledged; `None` if the transport does not
+    /// count them.
     fn unacknowledged(&self) -> Option<u64> {
         None
     }
@@ -194,17 +195,17 @@ pub trait Transport: std::fmt::Debug {
         let _ = chooser;
     }
 
-    /// The connection ends here, with all that was to be sent: the peer is told so where the transport has a
-    /// word for it (S3).
+    /// The connection ends here, with all that was to be sent: the transport signals that to the peer if it
+    /// has a message for it (S3).
     fn end(&mut self) {}
 
-    /// Ends our side; the peer sees the end of the stream. Where all that was promised has been sent, the peer is
-    /// told so as by [`Transport::end`].
+    /// Ends our side; the peer sees the end of the stream. If all that was promised has been sent, this is
+    /// signalled to the peer as by [`Transport::end`].
     fn shut_down_write(&mut self, is_complete: bool);
 
     /// Makes the coming close a reset: nothing cut short may look complete (C5).
     fn reset_on_close(&mut self);
 
-    /// Sees to it that changes are told to `epoll` under this token from now on; a second call does nothing.
+    /// Registers the transport with `epoll` under this token; a second call does nothing.
     fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()>;
 }

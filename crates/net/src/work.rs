@@ -222,8 +222,8 @@ impl Exchange {
         self.answer(link, input, now);
     }
 
-    /// The running request is to end: its task is told, and still gives one answer (L31). Whether there was one
-    /// to tell.
+    /// The running request is to end: its task is told, and still gives one answer (L31). Returns whether
+    /// there was a task.
     pub(crate) fn cancel_task(&mut self, cause: Cause, now: Moment) -> bool {
         let is_there = self.task.is_some();
         if let Some(task) = &mut self.task {

@@ -28,7 +28,7 @@ use crate::clock::unix_time;
 pub(super) struct ClientCheck {
     /// `None` for `optional_no_ca` without any authority.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// Names of authorities that clients are told.
+    /// Names of authorities that are sent to clients.
     hints: Arc<[DistinguishedName]>,
     depth: usize,
     is_lenient: bool,
@@ -92,7 +92,7 @@ impl ClientCheck {
         Ok(Some(Self { verifier, hints: hints.into(), depth, is_lenient }))
     }
 
-    /// Who asks for certificates in the handshake.
+    /// The verifier that asks for client certificates in the handshake.
     pub(super) fn asker(&self, provider: &CryptoProvider) -> Arc<dyn ClientCertVerifier> {
         let algorithms = provider.signature_verification_algorithms;
         Arc::new(Asker { hints: Arc::clone(&self.hints), algorithms })

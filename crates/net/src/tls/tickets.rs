@@ -33,7 +33,7 @@ pub(super) fn sessions(
     Arc::clone(kept.sessions.entry(identity.to_owned()).or_insert_with(make))
 }
 
-/// Who makes a server's tickets: with the keys of its files, or with keys of our own that change by and by.
+/// Makes a server's tickets: with the keys of its files, or with generated keys that are rotated.
 pub(super) fn ticketer(identity: &str, tls: &Tls) -> Result<Arc<dyn ProducesTickets>, TlsProblem> {
     if !tls.ticket_keys.is_empty() {
         return FileTickets::load(identity, tls).map(|it| Arc::new(it) as _);

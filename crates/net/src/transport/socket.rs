@@ -17,7 +17,7 @@ use super::{Capabilities, Ready, Transport};
 use crate::listen::LOCAL_CONGESTION;
 use crate::session::Token;
 
-/// What is watched for: everything, and each change is told once.
+/// The events to watch: all of them, edge-triggered.
 const CHANGES: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
@@ -138,11 +138,11 @@ impl Transport for Socket {
             if seen == 0 || self.has_ended() {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            // More bytes are told of when they come.
+            // epoll reports further bytes.
             self.ready = self.ready.without(Ready::TO_READ);
             return Poll::Pending;
         };
-        // They were there a moment ago, and nobody else reads them.
+        // They were there a moment ago, and there is no other reader.
         let taken = rustix::net::recv(&self.fd, &mut bytes[..length], RecvFlags::empty())?.0;
         if taken != length {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(read(&mut ours, 2), Some(2), "there may be more");
         assert_eq!(read(&mut ours, 2), Some(1), "that is all");
         theirs.write_all(b"def").expect("room");
-        assert_eq!(read(&mut ours, 2), None, "nobody has told");
+        assert_eq!(read(&mut ours, 2), None, "epoll has reported nothing");
         ours.note(Ready::TO_READ);
         assert_eq!(read(&mut ours, 2), Some(2));
     }
@@ -266,7 +266,7 @@ mod tests {
         }
         assert!(ours.is_full());
         theirs.read_exact(&mut vec![0; sent]).expect("what was sent");
-        assert!(ours.send(&bytes, false).is_pending(), "nobody has told");
+        assert!(ours.send(&bytes, false).is_pending(), "epoll has reported nothing");
         ours.note(Ready::from_kernel(EventFlags::OUT));
         assert!(ours.send(&bytes, false).is_ready());
     }

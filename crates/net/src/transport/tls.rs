@@ -157,7 +157,8 @@ impl TlsStream {
             std::mem::swap(&mut self.plain, &mut self.input);
             return Ok(());
         }
-        // Looked at only with a further record, so that who stalls holds nothing but what it has sent.
+        // Looked at only with a further record, so that a client that stalls costs no more memory than the
+        // bytes it has sent.
         let records = complete_records(input);
         if records == *seen {
             return Ok(());
@@ -386,7 +387,7 @@ impl Transport for TlsStream {
                 });
             }
         }
-        // Records without end and without anything in them: nobody needs them, and others wait.
+        // An endless row of empty records has no purpose and would delay other sessions.
         self.state = State::Failed;
         Poll::Ready(Err(io::ErrorKind::InvalidData.into()))
     }
