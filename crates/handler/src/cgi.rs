@@ -1,8 +1,8 @@
 //! CGI: runs a program for a request. The machine that decides (`gateway::cgi::Program`) is pure; here
 //! are its process, its pipes and its place among the other programs.
 //!
-//! A run is a [`Task`] of its connection. Where the answer is over before the process is (or the client
-//! is gone), the run goes on by itself until the process has ended and its group is swept: nobody stays
+//! A run is a [`Task`] of its connection. If the answer is over before the process is (or the client is
+//! gone), the run goes on by itself until the process has ended and its group is killed: no process stays
 //! behind (C6).
 
 mod orphans;

@@ -23,7 +23,7 @@ pub use streaming::{CompressTask, Source};
 /// What is in memory and not longer than this is compressed whole, where it stands.
 pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Whoever has one of these may compress a piece; all workers share them.
+/// The holder of a permit may compress a piece; all workers share the permits.
 static PIECES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)))
 });

@@ -1,6 +1,6 @@
 //! File operations: requests that change files. A body becomes a file only when it is complete, and in one step;
-//! what is aborted, refused or killed leaves nothing and harms nothing (F5). Everything is reached below
-//! the root by descriptors, never by a name that somebody may bend meanwhile (V19).
+//! what is aborted, refused or killed leaves nothing and harms nothing (F5). Everything is reached below the
+//! root by descriptors, never by a path that another process may change meanwhile (V19).
 
 mod beneath;
 mod change;
@@ -44,7 +44,7 @@ use intake::{Intake, Sink};
 pub use direct::memory_usage;
 pub use sweep::leftovers;
 
-/// What is to be done, and for whom.
+/// What is to be done, and for which request.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The routing table.
@@ -177,7 +177,8 @@ fn takes_body(file_op: &FileOp) -> bool {
     }
 }
 
-/// Which names in a store are programs: who may store files may not run them, nor make anybody else run them.
+/// Which names in a store are programs: a client that may store files may not run them, nor make another
+/// client run them.
 #[derive(Debug)]
 struct Programs {
     /// Where the store is.
@@ -250,7 +251,7 @@ impl Failure {
         Self { status, why: None, errno: None, level: Level::Error, fields: Fields::new() }
     }
 
-    /// The client's doing, and its status may mean several things: whoever wonders finds which at `info`.
+    /// Caused by the client. The status may mean several things, so the reason is logged at `info`.
     fn because(status: Status, why: &str) -> Self {
         Self { why: Some(why.to_owned()), level: Level::Info, ..Self::of(status) }
     }
@@ -303,10 +304,10 @@ impl From<Status> for Failure {
 
 type Outcome = Result<Answer, Failure>;
 
-/// Work on the file system that needs nobody's bytes any more; done beside the event loop.
+/// Work on the file system that needs no more of the body; done outside the event loop.
 struct Job {
     work: Box<dyn FnOnce() -> Outcome + Send>,
-    /// Where it may take so long that nobody should do it for a client that has gone.
+    /// Set if it may take so long that it should end when the client has gone.
     stop: Option<Stop>,
 }
 
@@ -319,7 +320,7 @@ enum Prepared {
     Answer(Answer),
 }
 
-/// By which work that takes long is told to end. Whoever has been told leaves nothing.
+/// A flag that tells long work to end. Work that is stopped leaves nothing behind.
 #[derive(Clone, Debug, Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -355,7 +356,7 @@ impl std::fmt::Debug for Job {
 #[derive(Debug)]
 struct FileOpTask {
     stage: FileOpStage,
-    /// The body is complete, though nobody may have been ready to take it.
+    /// The body is complete, though the stage may not have been ready to take it.
     has_body_ended: bool,
     context: Rc<dyn HandlerContext>,
     /// Its share of the descriptors.
@@ -376,9 +377,9 @@ enum FileOpStage {
     Settling(Intake),
     /// The body, if there is one, has come.
     Ready(Job),
-    /// A thread does it; it is done also if nobody waits for it.
+    /// A thread does it; it is done also if the request is dropped.
     Working(JoinHandle<Outcome>, Option<Stop>),
-    /// It is over, and nobody knows yet.
+    /// It is over, and not answered yet.
     Ended(Outcome),
     /// The head has been given, with these bytes to follow.
     Answered(Vec<u8>),
@@ -458,7 +459,7 @@ impl Task for FileOpTask {
             },
             _ => {}
         }
-        // What nobody wants any more is taken too: the answer is on its way.
+        // A body that is not needed is taken and dropped: the answer is on its way.
         bytes.len()
     }
 

@@ -76,7 +76,7 @@ impl Hotness {
         self.checked.set(now);
     }
 
-    /// Whether nobody asked for it in this time.
+    /// Whether it was not asked for in this time.
     pub(crate) fn is_forgotten(&self, now: Moment, inactive: Duration) -> bool {
         now.since(self.used.get()) >= inactive
     }

@@ -41,7 +41,7 @@ use crate::{answer, file_cache, memory, open_file};
 
 /// A folder with more entries than this is listed by a task.
 const AT_ONCE_MAX: usize = 2048;
-/// The same where the listing cannot be kept: whoever reads it slowly would hold all of it.
+/// The same if the listing cannot be kept: a slow client would hold all of it in memory.
 const AT_ONCE_UNKEPT_MAX: usize = 256;
 /// What a listing needs of the server around it.
 pub trait ListingContext: fmt::Debug {
@@ -53,7 +53,7 @@ pub trait ListingContext: fmt::Debug {
     fn denial_hint(&self, errno: Errno) -> String;
 }
 
-/// What is to be listed, for whom.
+/// What is to be listed, for which request.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The folder; its first `root_bytes` are the root.
@@ -91,7 +91,7 @@ pub struct Call<'a> {
 pub enum Listed {
     /// An answer.
     Reply(Reply),
-    /// Someone who makes it.
+    /// A task that makes it.
     Task(Box<dyn Task>),
 }
 
@@ -234,7 +234,7 @@ fn page(call: &Call<'_>) -> Page {
     }
 }
 
-/// What can be done here beside looking. Who may do it is found out when it is tried.
+/// What can be done here beside looking. Whether this client may do it is checked when it tries.
 fn offers(call: &Call<'_>) -> Offers {
     let settings = call.settings;
     let archives = offered_archives(call);
@@ -273,8 +273,8 @@ fn archive_kind(call: &Call<'_>) -> Option<Kind> {
     }
 }
 
-/// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: what they
-/// are made of is not for everybody (V26). Nor where what can be fetched depends on how it is called.
+/// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: their source
+/// is not public (V26). Nor where what can be fetched depends on how it is called.
 fn offered_archives(call: &Call<'_>) -> Archives {
     let is_open = call.settings.cgi.is_none() && call.context.is_ours(call.path);
     if is_open { call.settings.listing.archives } else { Archives::default() }

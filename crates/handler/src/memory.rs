@@ -55,7 +55,7 @@ pub fn set_up() {
 }
 
 /// Whether most of the memory that the process may have is in use. Cheap: mostly what was seen a moment ago.
-/// Whoever is told so refuses what it was asked for: it is counted.
+/// A caller that gets `true` refuses the work, so this counts a refusal.
 pub fn is_short() -> bool {
     let is_short = MEMORY.counted_shortage() >= Shortage::Short;
     if is_short {
@@ -64,7 +64,7 @@ pub fn is_short() -> bool {
     is_short
 }
 
-/// The same for somebody who refuses nothing.
+/// The same for a caller that refuses nothing.
 pub fn is_still_short() -> bool {
     MEMORY.shortage() >= Shortage::Short
 }
@@ -140,7 +140,7 @@ struct Memory {
     is_looking: AtomicBool,
     /// A [`Shortage`].
     shortage: AtomicU8,
-    /// How often it became so, who is told, and how often work was refused.
+    /// How often memory became short, what is notified of it, and how often work was refused.
     shortages: AtomicU64,
     began: Notify,
     refusals: AtomicU64,
@@ -313,7 +313,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// X8: refused is what would end in being killed, and not what is somebody else's.
+    /// X8: work is refused when the process would be killed, not when only other processes use the memory.
     #[test]
     fn most_of_the_limit_is_too_much_whoever_has_it() {
         use Shortage::{Critical, Nothing, Short};

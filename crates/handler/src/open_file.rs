@@ -130,7 +130,7 @@ impl OpenFile {
         self.descriptor.as_ref().map(|descriptor| descriptor.as_fd())
     }
 
-    /// The same, for someone who may need it for longer than the file is kept.
+    /// The same, for a caller that may need it for longer than the file is kept.
     pub fn shared_descriptor(&self) -> Option<Arc<OwnedFd>> {
         self.descriptor.clone()
     }

@@ -4,8 +4,8 @@
 //! connection, and the length of the body is known when it is handed over.
 //!
 //! The file is made and written by threads of the blocking pool, never by the event loop. While one chunk is being
-//! written the next one fills; what there is no room for stays with the caller, which holds the client back. Nothing
-//! here knows who wants the body.
+//! written the next one fills; what there is no room for stays with the caller, which holds the client back.
+//! Nothing here knows which handler wants the body.
 
 use std::fs::File;
 use std::future::Future;
@@ -279,13 +279,13 @@ impl BodyFile {
         Ok(())
     }
 
-    /// For whoever reads it.
+    /// The descriptor for a reader.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         let file = self.file.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(file.as_fd())
     }
 
-    /// How far those who share the descriptor have read.
+    /// How far the processes that share the descriptor have read.
     pub fn position(&self) -> Option<u64> {
         rustix::fs::tell(self.descriptor().ok()?).ok()
     }
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// C7: a disk that is slow holds the sender back, and nobody else. Each write sleeps, and
+    /// C7: a disk that is slow holds back the sender, and no other client. Each write sleeps, and
     /// none of them sleeps on this thread, which is the event loop's.
     #[tokio::test]
     async fn the_event_loop_never_touches_the_disk() {

@@ -1,5 +1,5 @@
-//! The pages about the server itself (`status`, `stub_status`): asked of whoever knows all workers, and
-//! answered when that one has answered.
+//! The pages about the server itself (`status`, `stub_status`): asked of the control plane, which knows all
+//! workers, and answered when it has answered.
 
 use std::future::Future;
 use std::pin::Pin;

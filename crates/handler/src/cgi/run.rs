@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// The process is reaped: lets go of everything, and sees to what it left behind.
+    /// The process is reaped: releases everything, and looks for processes that it left behind.
     fn leave(&mut self) {
         self.process = None;
         self.stdin.close();
@@ -306,7 +306,7 @@ impl Run {
         orphans::look(process_slots);
     }
 
-    /// Goes on until the process has ended, without anyone to answer to.
+    /// Goes on until the process has ended, without a client.
     pub(super) fn go_on_alone(mut self: Box<Self>) {
         let context = Rc::clone(&self.context);
         self.tell(Fact::ClientLost, context.now());
@@ -357,7 +357,8 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if let Some(process) = self.process {
-            // In this order: whoever ends the whole server meanwhile must find it in the list, or ended.
+            // In this order: a shutdown of the whole server meanwhile must find the group in the list, or
+            // killed.
             let _ = rustix::process::kill_process_group(process, OsSignal::KILL);
             self.ticket.process_slots().end(process);
             spawn::end(process);
@@ -375,7 +376,7 @@ fn exit_of(id: WaitId<'_>) -> Option<Exit> {
             (None, Some(signal)) => Exit::Signal(signal),
             (None, None) => Exit::Code(-1),
         }),
-        // Nobody there to wait for: whoever reaped it has its status.
+        // There is no such child: it has been reaped elsewhere, and its status with it.
         Err(Errno::CHILD) => Some(Exit::Code(-1)),
         Ok(None) | Err(_) => None,
     }

@@ -33,7 +33,7 @@ pub(super) struct Stderr {
 
 #[derive(Debug)]
 enum Pipe {
-    /// Nobody waits for it: it is read when the program has ended, which most do in a moment.
+    /// Not registered with epoll: it is read when the program has ended, which most do in a moment.
     Unwatched(OwnedFd),
     /// Read as it comes.
     Watched(Receiver),

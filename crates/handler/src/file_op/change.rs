@@ -381,9 +381,9 @@ impl Change {
         }
     }
 
-    /// Gives a folder its new name: the source, or a copy that nobody else can reach. One that is in the way is
-    /// swapped out in the same step, and removed then, as far as folders may be removed at all. Both have been
-    /// looked through before.
+    /// Gives a folder its new name: the source, or a copy that no other request can reach. One that is in the
+    /// way is swapped out in the same step, and removed then, as far as folders may be removed at all. Both
+    /// have been looked through before.
     fn replace_folder(
         &self,
         folder: &rustix::fd::OwnedFd,

@@ -136,8 +136,8 @@ fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
     }
 }
 
-/// Does what needs an empty folder. Notes about uploads that have their names already are no content: nobody sees
-/// them, so they go when nothing else is there.
+/// Does what needs an empty folder. Notes about uploads that have their names already are no content: clients
+/// do not see them, so they are removed when nothing else is there.
 pub(super) fn when_empty(
     folder: &OwnedFd,
     name: &[u8],
@@ -167,8 +167,8 @@ pub(super) fn when_empty(
     }
 }
 
-/// Looks at all that is in a folder, and removes it if each entry may be removed. It goes out of everybody's
-/// reach in one step; where something in it cannot be removed, the rest comes back.
+/// Looks at all that is in a folder, and removes it if each entry may be removed. It is moved out of reach in
+/// one step; if something in it cannot be removed, the rest is moved back.
 fn remove_checked(spot: &Spot, check: &EntryCheck) -> Result<Result<(), Errno>, Failure> {
     let own = format!("{}{}", temp::PREFIX, temp::random());
     let hide = || {

@@ -111,7 +111,7 @@ fn acquire_permit(
         let Some(there) = there else {
             match temp.appear(folder, name) {
                 Ok(()) => return Ok((name.to_vec(), true)),
-                // Somebody was quicker.
+                // Another request or process was quicker.
                 Err(Errno::EXIST) => continue,
                 Err(errno) => return Err(fail(errno)),
             }
@@ -190,8 +190,8 @@ pub(super) fn sync_folder(folder: &OwnedFd) -> Result<(), Errno> {
     rustix::fs::fsync(rustix::fs::openat(folder, ".", flags, Mode::empty())?)
 }
 
-/// Between looking at a name and changing it nobody else of this server changes a file of that name:
-/// so a condition that held when it was looked at holds when it is done. Held for microseconds.
+/// Between looking at a name and changing it no other request of this server changes a file of that name: so
+/// a condition that held when it was checked still holds when the change is made. Held for microseconds.
 pub(super) fn turn(name: &[u8]) -> MutexGuard<'static, ()> {
     const TURNS: usize = 64;
     static LOCKS: [Mutex<()>; TURNS] = [const { Mutex::new(()) }; TURNS];

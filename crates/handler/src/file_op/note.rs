@@ -38,7 +38,7 @@ impl Note {
         let name = String::from_utf8(line("name ")?.to_vec()).ok()?;
         let is_done = line("done ")? == b"true";
         let metadata = line("metadata ")?.to_vec();
-        // A name is one component, whoever wrote the note.
+        // A name is one component, even if another program wrote the note.
         let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
         is_name.then_some(Self { length, name, metadata, is_done })
     }

@@ -144,7 +144,7 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Fil
             return speaking(Err(failure));
         }
         let answer = Answer::new(Status::CREATED).field("Location", &location);
-        // No file before the first byte: an upload that nobody goes on with costs its note alone.
+        // No file before the first byte: an upload that is never continued costs its note alone.
         let upload = Upload { shelf, note, file: None, offset: 0, answer };
         Ok(if has_body || length == 0 {
             Prepared::Receive(Box::new(upload))
@@ -271,7 +271,7 @@ impl Shelf {
         Ok((read(&file).map_err(fail)?, stat))
     }
 
-    /// What has come of the upload, for more of it; nobody else has it meanwhile.
+    /// The file of the upload, to append to it; locked against other requests meanwhile.
     fn open_locked(&self) -> Result<OwnedFd, Failure> {
         let file = self.open(OFlags::CREATE).map_err(|errno| self.fail(errno))?;
         if !temp::lock(file.as_fd()) {

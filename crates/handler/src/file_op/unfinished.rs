@@ -133,7 +133,7 @@ pub(super) fn admit(
             }
         }
     }
-    // Nobody waits while the names are read; what comes and goes meanwhile is corrected the next time.
+    // No lock is held while the names are read; what comes and goes meanwhile is corrected the next time.
     let mut count = Count::of(folder, seconds).map_err(fail)?;
     let refusal = count.refusal(owner, max);
     if refusal.is_none() {

@@ -26,7 +26,7 @@ pub(super) enum Form {
 pub(super) struct BadCallback;
 
 impl Form {
-    /// The form for a request. A listing for people is JSON for whoever prefers that.
+    /// The form for a request. A listing in HTML becomes JSON for a client that prefers that.
     pub(super) fn of(
         format: ListingFormat,
         head: &Head,

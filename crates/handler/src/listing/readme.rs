@@ -158,7 +158,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A picture of this server is shown; one of another would tell it who looks, and is named instead.
+    /// A picture of this server is shown; one of another server would reveal the reader to it, and is named
+    /// instead.
     fn end_image(&mut self) {
         let Some((address, _, words)) = self.image.take() else { return };
         let address = address.as_bytes();

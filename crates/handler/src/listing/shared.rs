@@ -64,8 +64,8 @@ fn publish(key: Option<Key>, sorted: &Arc<Sorted>) {
     known.extend(key.map(|key| (key, Arc::downgrade(sorted))));
 }
 
-/// A folder that is being read for one request or several. Each of them takes it a step further when it has its
-/// turn, so it goes on whoever leaves.
+/// A folder that is being read for one request or several. Each of them takes it a step further when it has
+/// its turn, so it goes on if one of them ends.
 #[derive(Clone, Debug)]
 pub(super) struct SharedReading {
     stage: Rc<RefCell<ListingStage>>,
@@ -87,7 +87,7 @@ impl Readings {
             let found = known.iter().find(|(other, _)| Some(*other) == key);
             found.and_then(|(_, weak)| weak.upgrade())
         };
-        // Whoever comes after a failure may have more luck.
+        // A request after a failure tries again.
         let own = own.filter(|stage| !matches!(*stage.borrow(), ListingStage::Failed(_)));
         let others = || find_finished(key).map(|stage| Rc::new(RefCell::new(stage)));
         own.or_else(others).map(|stage| SharedReading { stage, key })
@@ -197,7 +197,7 @@ mod tests {
         assert!(crate::memory::listings().taken() > before + 3000 * 24);
         let entries = second.step().expect("readable");
         drop(second);
-        assert!(readings.find(key).is_some(), "whoever shows it still has it");
+        assert!(readings.find(key).is_some(), "the request that shows it still has it");
         let elsewhere = Readings::default().find(key).expect("another worker finds it");
         assert_eq!(all(&elsewhere), 3000);
         drop(elsewhere);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(crate::memory::listings().taken(), before);
     }
 
-    /// F4: whoever changes a folder and looks at it sees what was changed.
+    /// F4: a client that changes a folder and looks at it sees what was changed.
     #[test]
     fn a_folder_that_has_changed_is_read_anew() {
         let dir = tempfile::tempdir().expect("a temporary directory");

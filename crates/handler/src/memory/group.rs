@@ -84,9 +84,9 @@ fn read<'t>(file: &File, text: &'t mut [u8]) -> Option<&'t str> {
     std::str::from_utf8(text.get(..count)?).ok()
 }
 
-/// Pages of files that the kernel drops before it kills anybody: the page cache, also the part of it that was used
-/// lately, or a group that serves the same files again and again would seem full for good. Not mapped files: our own
-/// program is one.
+/// Pages of files that the kernel drops before it kills a process: the page cache, also the part of it that
+/// was used lately, or a group that serves the same files again and again would seem full for good. Not
+/// mapped files: our own program is one.
 fn dispensable_bytes(version: Version, stat: &str) -> u64 {
     let [inactive, active, mapped] = version.file_lines().map(|name| {
         let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -1,5 +1,5 @@
-//! The MD5 forms of crypt(3): `$1$` and, with another word in it, Apache's `$apr1$`. Old, and still what
-//! `htpasswd` makes unless it is told otherwise.
+//! The MD5 forms of crypt(3): `$1$` and, with another word in it, Apache's `$apr1$`. Old, and still the
+//! default of `htpasswd`.
 
 use md5::{Digest, Md5};
 

@@ -19,7 +19,7 @@ pub struct Users {
     identity: Identity,
     read_secs: i64,
     by_name: HashMap<Vec<u8>, Stored>,
-    /// What one who is unknown is measured by.
+    /// The hash that is computed for an unknown user.
     stand_in: Option<Stored>,
 }
 

@@ -209,7 +209,7 @@ struct Known<'a> {
     resolver: &'a Arc<Resolver>,
 }
 
-/// Whom an address that variables made names, and the URI behind it.
+/// The server that an address made of variables names, and the URI after it.
 fn computed_group<'c>(
     family: Family,
     computed: &'c [u8],

@@ -109,7 +109,7 @@ impl Spool {
         let Some(disk) = &mut self.disk else { return Poll::Ready(Ok(())) };
         let is_read_wanted = out.is_some();
         if !is_read_wanted && self.leaving == 0 {
-            // What is being read is for somebody else.
+            // What is being read is for the next call with `out`.
             return Poll::Pending;
         }
         let done = ready!(Pin::new(disk).poll(cx));

@@ -49,9 +49,9 @@ const HAND_ON_BYTES: usize = 128 * 1024;
 ///                           └──────────────────┘
 /// ```
 pub(super) enum Stage {
-    /// The body is gathered; nobody is asked yet.
+    /// The body is gathered; no server is asked yet.
     Gathering(Box<RequestBody>),
-    /// Nobody has been asked.
+    /// No server has been asked.
     Ready,
     /// A connection is being made.
     Connecting(usize, Connecting),
@@ -134,7 +134,7 @@ pub(super) struct UpstreamTask {
     ending: Option<Ending>,
     /// What servers sent, for the logs: one for each try.
     counts: Vec<Counts>,
-    /// The fields of the last answer, where anybody wants them.
+    /// The fields of the last answer, if they are needed.
     accel: Accel,
     /// The fields of an answer in whose place another one is given.
     answered: Pairs,

@@ -226,7 +226,8 @@ impl ServerCertVerifier for Unverified {
     }
 }
 
-/// Where nobody asks who signs, a certificate that rustls cannot read (version 1) is as good as any other.
+/// If the signer is not verified, a certificate that rustls cannot read (version 1) is accepted like any
+/// other.
 fn readable(
     verified: Result<HandshakeSignatureValid, Error>,
 ) -> Result<HandshakeSignatureValid, Error> {
@@ -255,7 +256,7 @@ impl Secure {
         let host = settings.name.as_deref().unwrap_or_else(|| without_port(host));
         let host = std::str::from_utf8(host).ok()?;
         let name = ServerName::try_from(host.to_owned()).ok();
-        // A name that is none can be no certificate's: only who does not look may go on.
+        // No certificate can have an invalid name: the handshake may go on only if it is not verified.
         let name = match name {
             None if !settings.verify => ServerName::try_from("upstream.invalid").ok(),
             name => name,

@@ -58,7 +58,7 @@ pub(in crate::upstream) struct Keeping {
     instead: Option<Instead>,
 }
 
-/// What a request is told by the look into its cache.
+/// What the look into its cache has found for a request.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) slot: Key,
