@@ -46,9 +46,9 @@ pub(crate) enum ControlCommand {
     Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
     /// These are the workers; so many of them serve, and the others, behind them, finish what they have.
     Workers(Vec<(String, UnboundedSender<WorkerCommand>)>, usize),
-    /// Take nobody new at the addresses, and end their sessions. An operator may stay.
+    /// Take no new sessions at the addresses, and end their sessions. An operator may stay.
     ShutDown(Manner),
-    /// The process ends: everybody goes.
+    /// The process ends: every session ends.
     End,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Rules {
     pub(crate) grace: Option<Duration>,
 }
 
-/// What somebody at the control plane asks of the whole server.
+/// What an operator asks of the whole server through the control plane.
 #[derive(Debug)]
 pub(crate) enum ServerRequest {
     /// Read the configuration again.
@@ -113,7 +113,8 @@ impl ControlPlane {
         let body = move || {
             let _exit_notifier = exit_notifier;
             if privilege::give_up_rest_in_thread().is_err() {
-                // It cannot be; nobody shall be asked by whoever may more than they should.
+                // A control plane with more rights than intended must not serve; in practice this does not
+                // fail.
                 return;
             }
             host::run(listeners, started, (shared, logs), (inbox, questions), outbox);
@@ -137,7 +138,7 @@ impl ControlPlane {
         }
     }
 
-    /// Lets everybody go and waits for it, but not for ever.
+    /// Ends every session and waits for that, but not for ever.
     pub(crate) fn end(&mut self) {
         self.tell(ControlCommand::End);
         let Some(thread) = self.thread.take() else { return };

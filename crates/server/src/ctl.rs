@@ -153,7 +153,7 @@ pub(crate) enum Failure {
     Ambiguous(String),
     /// The session runs no such request.
     NothingRuns(String),
-    /// Whoever reads our output has gone.
+    /// The reader of our output has gone.
     NobodyReads,
 }
 

@@ -42,7 +42,7 @@ impl Source for Disk {
     }
 
     fn cannot_become(&self, user: &str) -> Option<String> {
-        // Who is not root becomes nobody else, as with nginx.
+        // A process that is not root cannot change its user, as with nginx.
         if user::is_root() { user::find(user).err() } else { None }
     }
 

@@ -1,6 +1,6 @@
 //! The handover to a new process: a Unix socket (`local_socket.rs`) that takes one line and gives one answer, with descriptors. All else is asked at the control socket (`control_plane.rs`), whose protocol
-//! has no descriptors. Only root and our own user are listened to; whoever asks makes sure that the process
-//! it meant answers.
+//! has no descriptors. Only root and our own user are listened to; the calling process makes sure that the
+//! intended process answers.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -25,9 +25,9 @@ use tokio::sync::mpsc;
 
 use crate::local_socket::{self, LocalSockets, Purpose, SocketFile};
 
-/// How long somebody may take to say what they want, or to take the answer.
+/// How long a caller may take to send its line, or to take the answer.
 const SPEAK_LIMIT: Duration = Duration::from_secs(2);
-/// How long a verdict may take: a configuration may be large, and its names many.
+/// How long an answer may take: a configuration may be large, and have many names.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 /// How long taking calls rests when that is not possible (no descriptors).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -77,10 +77,10 @@ pub(crate) struct Offer {
     pub(crate) pid_file: Option<(PathBuf, File)>,
 }
 
-/// Somebody who waits for an answer.
+/// A caller that waits for an answer.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// What they want.
+    /// What it wants.
     pub(crate) question: HandoverRequest,
     /// What they say along with it.
     pub(crate) said: String,
@@ -122,7 +122,7 @@ async fn take_calls(listener: tokio::net::UnixListener, calls: mpsc::Sender<Call
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        // One at a time: those who may speak here are few and quick.
+        // One at a time: callers are few and quick.
         let heard = tokio::time::timeout(SPEAK_LIMIT, hear(stream)).await;
         if let Ok(Some(call)) = heard
             && calls.send(call).await.is_err()
@@ -164,7 +164,7 @@ impl Call {
         }
         tokio::spawn(async move {
             let sent = send_all(&self.stream, &answer.as_bytes()[sent..], None);
-            // Whoever does not wait for their answer does not get it.
+            // If the caller does not wait for its answer, it is dropped.
             let _ = tokio::time::timeout(SPEAK_LIMIT, sent).await;
         });
     }
@@ -245,8 +245,8 @@ fn send(to: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) ->
     Ok(rustix::net::sendmsg(to, &bytes, &mut ancillary, SendFlags::NOSIGNAL)?)
 }
 
-/// Asks a server to do something and waits for its verdict: whether it went well, and what it says.
-/// `None` when there is nobody to ask.
+/// Asks a server to do something and waits for its answer: whether it succeeded, and its text. `None` when
+/// there is no server to ask.
 pub(crate) fn ask(
     pid: u32,
     question: HandoverRequest,

@@ -70,7 +70,7 @@ impl Https {
         Ok(Self::Named(Order { name, uri, root, state: data.join("acme") }))
     }
 
-    /// What the operator is told.
+    /// Prints what the operator should know.
     pub(crate) fn tell(&self) {
         match self {
             Self::Off => {}
@@ -202,7 +202,7 @@ fn ipv4(table: &str) -> Vec<IpAddr> {
     found.map(IpAddr::from).collect()
 }
 
-/// 32 digits, then what it is; those of a link alone are left out, as nobody can name them.
+/// 32 digits, then what it is; link-local addresses are left out, as a URL cannot name them.
 fn ipv6(table: &str) -> Vec<IpAddr> {
     let digits = table.lines().filter_map(|line| line.split_whitespace().next());
     let found = digits.filter_map(|digits| u128::from_str_radix(digits, 16).ok());

@@ -68,7 +68,7 @@ pub(crate) enum Fit {
     Covering,
 }
 
-/// What is to be, and what the log is told of it.
+/// The sandbox to use, and what is logged about it.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) domain: Option<Arc<Domain>>,
@@ -243,7 +243,7 @@ impl Domain {
                 .and_then(|()| ruleset.restrict_thread());
             let is_limited = restricted.is_ok();
             drop(ruleset);
-            // Whoever started us waits for it.
+            // The starting thread waits for it.
             let _ = limited.send(restricted);
             if is_limited {
                 for start in inbox {

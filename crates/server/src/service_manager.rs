@@ -14,7 +14,7 @@ use sekisho_config::Listen;
 use sekisho_net::Clock;
 use sekisho_net::listen::{Holder, Inherited, Shown, address_of};
 
-/// What the service manager is told.
+/// What is reported to the service manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// We serve; also at the end of a reload, however it went.
@@ -57,8 +57,8 @@ fn send(socket: &[u8], message: &[u8]) -> io::Result<()> {
     sender.send_to_addr(message, &address).map(|_| ())
 }
 
-/// The sockets that a service manager has opened for these addresses, and a word about each that nobody
-/// wants.
+/// The sockets that a service manager has opened for these addresses, and a message about each that the
+/// configuration does not use.
 pub(crate) fn inherited(listens: &[Listen]) -> io::Result<(Vec<Inherited>, Vec<String>)> {
     // The descriptors themselves stay open and are not inherited further; what we use is a duplicate.
     let descriptors = sd_notify::listen_fds()?;

@@ -125,7 +125,7 @@ fn serve_default() -> Result<ExitCode, Problem> {
     Ok(server.run())
 }
 
-/// The usual port, or any other: someone who tries us out shall not be stopped by another program.
+/// The usual port, or any other: a first trial should not fail because another program has the port.
 fn free_port() -> std::io::Result<u16> {
     let usual = TcpListener::bind(("127.0.0.1", DEFAULT_PORT));
     let found = usual.or_else(|_| TcpListener::bind(("127.0.0.1", 0)))?;

@@ -1,6 +1,7 @@
 //! Whether files that clients store are run as programs elsewhere: by another path (`alias`), by another server, or
-//! because the program of a `cgi_pass` lies among them. Within one server and one root every upload is checked for
-//! that; across them nobody can, so it is told by `-t`, at a start and at a reload (V26).
+//! because the program of a `cgi_pass` lies among them. Within one server and one root every upload is
+//! checked for that; across them that is not possible, so it is reported by `-t`, at a start and at a reload
+//! (V26).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +13,7 @@ use sekisho_config::{
     Config, Location, LocationMatch, Outcome, PathMapping, Programs, Report, ServerId, Template,
 };
 
-/// So many are told; the others are likely the same.
+/// So many are reported; the others are likely the same.
 const TOLD_MAX: usize = 10;
 const HELP: &str = "keep what is uploaded and what is run in separate folders";
 

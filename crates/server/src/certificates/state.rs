@@ -1,4 +1,5 @@
-//! What is kept on disk: accounts, keys and certificates, each file whole or not there, and for nobody else to read.
+//! What is kept on disk: accounts, keys and certificates, each file written atomically and readable for its
+//! owner alone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +11,7 @@ use rustix::fs::FlockOperation;
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Makes a folder, and gives it to whom the server becomes. One that is there stays as it is.
+/// Makes a folder, and gives it to the server's later user. An existing one stays as it is.
 pub(crate) fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());

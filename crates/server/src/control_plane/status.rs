@@ -16,12 +16,12 @@ use super::host::Host;
 use super::metrics;
 use crate::ctl::{prometheus, show};
 
-/// So long a page may be given to the next who asks: however many ask, the workers are not.
+/// So long a page is reused: however many clients ask, the workers are asked once.
 const KEPT: Duration = Duration::from_millis(100);
 /// More sessions are not shown on the page.
 const SESSIONS_MAX: usize = 500;
 
-/// Answers for as long as anybody asks.
+/// Answers until the queue of queries is closed.
 pub(super) async fn answer_all(host: Rc<Host>, mut questions: UnboundedReceiver<StatusQuery>) {
     let mut kept: [Option<(Instant, Vec<u8>)>; 3] = Default::default();
     while let Some(StatusQuery { form, answer }) = questions.recv().await {
@@ -30,7 +30,7 @@ pub(super) async fn answer_all(host: Rc<Host>, mut questions: UnboundedReceiver<
         if kept.as_ref().is_none_or(|(since, _)| now.duration_since(*since) >= KEPT) {
             *kept = Some((now, write(&host, form).await.into_bytes()));
         }
-        // Whoever has gone does not get it.
+        // If the request has gone, the answer is dropped.
         let _ = answer.send(kept.as_ref().map(|(_, text)| text.clone()).unwrap_or_default());
     }
 }
@@ -44,7 +44,7 @@ async fn write(host: &Host, form: StatusForm) -> String {
         StatusForm::Page => {
             let (mut sessions, _) = host.worker_registry.sessions(SessionFilter::All).await;
             sessions.extend(host.native_sessions());
-            // Those who do something come first.
+            // Busy sessions come first.
             sessions.sort_by_key(|session| (session.requests.is_empty(), session.id));
             page(&metrics, &sessions)
         }

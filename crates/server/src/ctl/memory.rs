@@ -1,4 +1,4 @@
-//! `ctl memory`: what the server holds, by kind, and how much of it nobody explains.
+//! `ctl memory`: what the server holds, by kind, and how much of it is unexplained.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -44,10 +44,10 @@ const MACHINE: [&str; 17] = [
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// What workers may do with TCP, beside serving those who came in by the sockets that are open.
+/// What workers may do with TCP, beside serving connections of the open listeners.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Network {
-    /// Programs are run, or variables say whom requests are passed to: it is not known.
+    /// Unknown: programs are run, or variables choose the server that requests are passed to.
     Free,
     /// Nothing but connect to these ports; `bool`: from an address that the configuration names.
     Ports(BTreeSet<u16>, bool),
