@@ -86,7 +86,7 @@ fn the_debian_package_is_whole() {
     }
 }
 
-/// O1: the configuration of the package serves its page, as whoever runs the tests.
+/// O1: the configuration of the package serves its page, as the user that runs the tests.
 #[test]
 fn the_default_configuration_serves_its_page() {
     let tree = Tree::new();

@@ -96,7 +96,7 @@ fn a_password_is_asked_for_and_leaves_nothing() {
     assert_eq!(temp.names("temp"), [""; 0]);
 }
 
-/// O1: what everybody in the network may change is warned of, unless there is a password.
+/// O1: a folder that the whole network may change is warned of, unless there is a password.
 #[test]
 fn an_open_folder_that_may_be_changed_is_warned_of() {
     let port = free_port().to_string();
@@ -171,7 +171,7 @@ fn options_do_what_they_say() {
     assert_eq!(
         put(&mut client, "If-Match: *\r\n"),
         201,
-        "nothing is replaced by who may not delete"
+        "a client that may not delete replaces nothing"
     );
     assert_eq!(server.tree().text("root/sub/b.txt"), "below");
 }

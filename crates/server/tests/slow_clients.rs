@@ -51,7 +51,7 @@ impl Drop for Attack {
     }
 }
 
-/// Asks again and again while the attack runs; all must be answered, and how long that took is told.
+/// Asks again and again while the attack runs; all must be answered, and how long that took is printed.
 fn serve_others(server: &Server, mode: &str) {
     let watch = Stopwatch::start();
     let mut times = Vec::new();

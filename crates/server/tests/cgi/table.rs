@@ -238,7 +238,7 @@ fn a_directory() {
 
 #[test]
 fn a_fifo() {
-    // C1: nobody waits for its other end.
+    // C1: the open does not wait for the FIFO's other end.
     let tree = Tree::new();
     let path = tree.folder("root/cgi-bin").join("x.cgi");
     mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o755), 0).expect("a FIFO");

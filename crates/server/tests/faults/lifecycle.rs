@@ -1,6 +1,6 @@
 //! Calls that fail while the server starts, reads its configuration again, or hands over to a new binary. A
-//! start may fail, with a word; a reload and an upgrade may fail, and then all is as before; nobody who asks
-//! meanwhile or afterwards goes unserved.
+//! start may fail, with a message; a reload and an upgrade may fail, and then all is as before; every request
+//! meanwhile and afterwards is served.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -318,7 +318,8 @@ fn an_upgrade_happens_or_the_old_process_goes_on_whatever_call_fails() {
         let is_changed = |server: &Server| pid_of(server).is_some_and(|pid| pid != old);
         let _ = wait_for(PATIENCE, || is_over(old) || ended(&server) > before);
         let outcome = outcome(&injected.end());
-        // One of the two serves, alone, and the pid file names it. What could not be removed names nobody.
+        // One of the two serves, alone, and the pid file names it. A file that could not be removed names no
+        // process.
         let put_aside = || server.log("server.pid.oldbin").trim().parse().ok();
         let is_settled = wait_for(PATIENCE, || {
             let Some(pid) = pid_of(&server).filter(|pid| !is_over(*pid)) else { return false };

@@ -185,7 +185,7 @@ fn answers_have_the_form_that_they_had() {
     assert_eq!(backend.connections(), 2, "all but the closed one were kept");
 }
 
-/// The access log knows whom was asked, and how long it took.
+/// The access log has the servers that were asked, and how long they took.
 #[test]
 fn servers_are_logged() {
     let backend = Backend::saying("x");

@@ -49,7 +49,7 @@ fn mortal(fields: &'static str) -> (Backend, Arc<AtomicBool>) {
     (backend, is_down)
 }
 
-/// One whose requests after the first wait until the test lets them go on.
+/// A backend whose requests after the first wait until the test releases them.
 fn hesitant(fields: &'static str, free: usize) -> (Backend, Sender<()>) {
     let (release, wait): (Sender<()>, Receiver<()>) = channel();
     let wait = Mutex::new(wait);
@@ -58,7 +58,7 @@ fn hesitant(fields: &'static str, free: usize) -> (Backend, Sender<()>) {
         while connection.request().is_some() {
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
             if number > free {
-                let _ = wait.lock().expect("nobody fails with it").recv_timeout(LONG);
+                let _ = wait.lock().expect("not poisoned").recv_timeout(LONG);
             }
             connection.answer("200 OK", fields, format!("answer {number}"));
         }
@@ -297,7 +297,7 @@ fn one_fetches_while_the_others_get_what_is_stale() {
     );
     let mut client = server.connect();
     assert_eq!(client.get("/").text(), "answer 1");
-    // The first who finds it expired waits for the server: others do not.
+    // The first request that finds it expired waits for the server: others do not.
     let mut all = Vec::new();
     eventually("a request at the server", LONG, || {
         let mut another = server.connect();
@@ -459,7 +459,7 @@ fn what_is_cut_is_not_kept_and_what_nobody_waits_for_is() {
                 "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 10\r\n\r\nwhole",
             );
             if head.starts_with("GET /gone") {
-                let _ = wait.lock().expect("nobody fails with it").recv_timeout(LONG);
+                let _ = wait.lock().expect("not poisoned").recv_timeout(LONG);
             }
             connection.send("whole");
         }

@@ -175,7 +175,7 @@ fn a_forced_end_does_not_wait_for_a_copy() {
     let status = client.read_response().status;
     server.wait_exit(LONG);
     let names = server.tree().names("root/target");
-    // A file system that shares blocks is quicker than anybody can stop it.
+    // A file system that shares blocks is done before the copy can be stopped.
     let expected: &[&str] = if status == 201 { &["copy"] } else { &[] };
     assert!(matches!(status, 201 | 503), "{status}");
     assert_eq!(names, expected);
