@@ -175,7 +175,7 @@ fn a_new_process_that_never_serves_is_given_up() {
     // Meanwhile all goes on, and a second word is one too many.
     assert_eq!(server.connect().get("/").text(), server.id().to_string());
     server.signal(Signal::USR2);
-    eventually("it is logged", LONG, || server.log("error.log").contains("another one is under way"));
+    eventually("the log", LONG, || server.log("error.log").contains("another one is under way"));
     eventually("the end of patience", LONG, || {
         server.log("error.log").contains("does not serve within")
     });
