@@ -62,7 +62,7 @@ pub struct Client<S> {
     stream: S,
 }
 
-/// A request that was made, to be asked about. Whoever does not want its answer says [`Client::abandon`].
+/// The handle of a request. A caller that does not want its answer calls [`Client::abandon`].
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ticket(usize);
 
@@ -102,8 +102,8 @@ impl<S: Transport> Client<S> {
         self.core.request(service, body).map(Ticket)
     }
 
-    /// Waits for a request's one answer. Records that nobody took are given up; a service with more of them than a
-    /// window holds does not come to its answer before.
+    /// Waits for a request's one answer. Records that were not taken are given up; a service with more of
+    /// them than a window holds does not come to its answer before.
     #[expect(clippy::needless_pass_by_value, reason = "there is one answer")]
     pub fn answer(&mut self, ticket: Ticket) -> Result<Vec<u8>, CallError> {
         self.core.drain(ticket.0);
@@ -124,7 +124,7 @@ impl<S: Transport> Client<S> {
         self.write_some();
     }
 
-    /// The request is cancelled and nobody waits for it.
+    /// The request is cancelled and its answer is dropped.
     #[expect(clippy::needless_pass_by_value, reason = "there is nothing more to ask")]
     pub fn abandon(&mut self, ticket: Ticket) {
         self.core.abandon(ticket.0);

@@ -47,7 +47,7 @@ pub struct Connection<S> {
     session: Rc<Session>,
     /// Gone when the transport is.
     stream: Option<S>,
-    /// Where peers wait that have not said who they are, and the place of this one there.
+    /// Where peers wait that have not sent their greeting, and the place of this one there.
     greetings: Rc<Greetings>,
     greeting: Option<GreetingPlace>,
     /// None while the session is idle.
@@ -66,7 +66,7 @@ pub struct Connection<S> {
     is_body_over: bool,
     works: FuturesUnordered<CatchUnwind<AssertUnwindSafe<Working>>>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// The timer knows whom to wake, and when.
+    /// The timer has a waker and a time.
     is_armed: bool,
     is_shut: bool,
 }
@@ -378,7 +378,8 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// A peer that has been listened to and has not said who it is takes a place; one that is to go gives it back.
+    /// A peer that was read from and has not sent its greeting takes a place; one that is to go gives it
+    /// back.
     fn count_greeting(&mut self) {
         let is_greeting = self.session.state.borrow().engine.is_greeting();
         if !is_greeting {
@@ -495,7 +496,7 @@ impl<S> Drop for Connection<S> {
                 None => break,
                 Some(Event::Cancelled(id, cause)) => self.session.tell(id, Some(cause)),
                 Some(Event::ChannelMoved(id)) => self.session.tell(id, None),
-                // Whoever drops a connection drops its handlers: that is not their bug.
+                // Dropping a connection drops its handlers: that is not a bug of theirs.
                 Some(_) => {}
             }
         }

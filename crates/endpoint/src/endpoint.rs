@@ -46,7 +46,7 @@ const BUFFERS_MAX: usize = 16;
 const BUDGET_BYTES: usize = 256 << 20;
 const SESSION_BYTES_MAX: usize = 8 << 20;
 
-/// What an endpoint is told at its start.
+/// The settings of an endpoint.
 #[derive(Clone)]
 pub struct Config {
     /// Limits and deadlines of each session.
@@ -58,9 +58,9 @@ pub struct Config {
     pub budget: Arc<Budget>,
     /// What one of them may hold of it.
     pub session_bytes_max: usize,
-    /// Who may come in.
+    /// Decides which peers are admitted.
     pub authenticator: Rc<dyn Authenticator>,
-    /// Who hears what happens.
+    /// Gets reports of what happens.
     pub observer: Rc<dyn Observer>,
     /// The number of the last session; each one gets the next. Shared where several endpoints are one to
     /// the world.
@@ -126,11 +126,11 @@ pub struct Endpoint {
     pub(crate) services: Services,
     pub(crate) clock: Clock,
     sessions: RefCell<BTreeMap<u64, Rc<Session>>>,
-    /// The places of those who came through no listener of ours.
+    /// The places of peers that came through no listener of ours.
     greetings: Rc<Greetings>,
-    /// Those whose connection is gone.
+    /// Sessions whose connection is gone.
     over: RefCell<Vec<u64>>,
-    /// Input buffers that nobody uses: an idle session has none.
+    /// Input buffers that are not in use: an idle session has none.
     buffers: RefCell<Vec<Vec<u8>>>,
     counters: Cell<Counters>,
     closing: Cell<Option<Manner>>,
@@ -166,7 +166,7 @@ impl Endpoint {
         })
     }
 
-    /// Serves one connected transport. The future is the whole session; whoever drops it, loses it.
+    /// Serves one connected transport. The future is the whole session; dropping it ends the session.
     pub fn serve<S: Stream>(self: &Rc<Self>, stream: S) -> Connection<S> {
         self.serve_from(stream, Rc::clone(&self.greetings))
     }
@@ -185,7 +185,8 @@ impl Endpoint {
         Connection::new(Rc::clone(self), session, stream, greetings, self.closing.get())
     }
 
-    /// A peer was listened to and has not said who it is: it takes a place, for which another may have to go.
+    /// A peer was read from and has not sent its greeting: it takes a place, for which another may have to
+    /// go.
     pub(crate) fn wait_for_greeting(
         &self,
         session: &Session,
@@ -335,7 +336,7 @@ impl Endpoint {
         true
     }
 
-    /// Shuts every session down, accepts nobody any more, and says when the last one is gone.
+    /// Shuts every session down, admits no new one, and returns when the last one is gone.
     pub async fn shut_down_all(&self, manner: Manner) {
         self.closing.set(self.closing.get().max(Some(manner)));
         self.changed.notify_waiters();
@@ -352,7 +353,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets go of sessions that are over and that nobody holds any more (L11).
+    /// Drops sessions that are over and that have no handles left (L11).
     pub fn reclaim(&self) {
         let now = self.clock.now();
         let mut over = std::mem::take(&mut *self.over.borrow_mut());
@@ -403,7 +404,7 @@ impl Endpoint {
         }
     }
 
-    /// Decides on a peer that has said who it is.
+    /// Decides on a peer that has sent its greeting.
     pub(crate) fn admit(
         &self,
         session: &Rc<Session>,

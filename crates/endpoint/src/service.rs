@@ -22,8 +22,8 @@ const WRITES_IN_A_ROW: u32 = 128;
 /// Answers requests. A service lives on its endpoint's thread; what must not hold that thread up is done
 /// elsewhere and awaited here.
 pub trait Service {
-    /// Takes a request. The answer is given through `response`, now or by the work that is returned, or
-    /// by whoever else holds the response; exactly one is given in any case (L32).
+    /// Takes a request. The answer is given through `response`, now, by the work that is returned, or by
+    /// another holder of the response; exactly one is given in any case (L32).
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work;
 }
 
@@ -162,7 +162,7 @@ pub struct Response {
 struct Hold {
     session: Rc<Session>,
     id: RequestId,
-    /// The memory of its body; whoever has taken that out answers for it until the request is over.
+    /// The memory of its body; a body that was taken out counts until the request is over.
     _body: Option<Held>,
 }
 
@@ -210,13 +210,13 @@ impl Response {
         });
     }
 
-    /// Whether somebody wants the request cancelled. It still gives its one answer: what it has, or
+    /// Whether the request is cancelled. It still gives its one answer: what it has, or
     /// `OPERATION_CANCELLED` (L31).
     pub fn is_cancelled(&self) -> bool {
         self.call.session.is_cancelled(self.call.id)
     }
 
-    /// Waits until somebody wants the request cancelled.
+    /// Waits until the request is cancelled.
     pub fn cancelled(&self) -> impl Future<Output = ()> + use<'_> {
         std::future::poll_fn(|cx| {
             if self.is_cancelled() {
@@ -227,7 +227,7 @@ impl Response {
         })
     }
 
-    /// The flag for those who work on another thread.
+    /// The flag for work on another thread.
     pub fn cancel_flag(&self) -> Cancel {
         self.call.session.flag(self.call.id)
     }
@@ -260,7 +260,7 @@ impl Channel {
         std::future::poll_fn(|cx| self.poll_write(cx, record)).await
     }
 
-    /// The same for those who write futures by hand.
+    /// The same for futures written by hand.
     pub fn poll_write(&self, cx: &mut Context<'_>, record: &[u8]) -> Poll<Result<(), WriteError>> {
         let id = self.call.id;
         if self.in_a_row.get() >= WRITES_IN_A_ROW {
@@ -287,7 +287,7 @@ impl Channel {
         self.call.session.state.borrow().engine.agreed().record_bytes_max() as usize
     }
 
-    /// Whether anybody still reads.
+    /// Whether the client still reads.
     pub fn is_wanted(&self) -> bool {
         self.call.session.is_wanted(self.call.id)
     }

@@ -79,7 +79,7 @@ pub(crate) fn read_reply(bytes: &[u8; REPLY_BYTES]) -> io::Result<Rings> {
         .ok_or_else(|| unfit("rings of impossible sizes"))
 }
 
-/// New memory, which keeps its size whoever has it.
+/// New memory, sealed so that no process can change its size.
 pub(crate) fn new_memory(bytes: usize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Older kernels do not know that memory need not be executed.

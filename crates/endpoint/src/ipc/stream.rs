@@ -16,7 +16,7 @@ use super::link::Link;
 use super::wakeup::{WakeEvent, Wakeups, new_wakeups};
 use crate::stream::{Peer, Stream as Transport};
 
-/// One end of a session. One task drives it: whoever polled last is woken.
+/// One end of a session. One task drives it: the task that polled last is woken.
 #[derive(Debug)]
 pub struct Stream {
     state: State,

@@ -109,7 +109,7 @@ impl Wakeups {
     }
 }
 
-/// Wakes a client. A full pipe has woken it already, and one that nobody hears has no client.
+/// Wakes a client. A full pipe has woken it already, and a pipe without a reader has no client.
 fn wake_client(wakeup: &impl AsFd) {
     let _ = rustix::io::write(wakeup, &[1]);
 }

@@ -168,7 +168,7 @@ fn nobody_waits_for_ever_for_a_server_that_says_nothing() {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let options = Options { timeout, ..Options::default() };
-        let error = blocking::Client::connect(near, options).expect_err("nobody is there");
+        let error = blocking::Client::connect(near, options).expect_err("there is no server");
         assert!(
             matches!(&error, CallError::Transport(why) if why.kind() == std::io::ErrorKind::TimedOut),
             "{error:?}"

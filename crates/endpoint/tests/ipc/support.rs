@@ -29,7 +29,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Writes records until nobody wants them.
+/// Writes records until the client wants no more.
 pub(crate) const ENDLESS: u32 = 20;
 /// Answers when it is cancelled.
 pub(crate) const PATIENT: u32 = 21;
