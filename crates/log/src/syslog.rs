@@ -44,8 +44,8 @@ impl Socket {
         Ok(Self { server, connection })
     }
 
-    /// Sends one line; whether it went out. What an earlier datagram met (nobody listens) is told by the next one:
-    /// so it is tried twice, the second time by a new socket.
+    /// Sends one line; returns whether it was sent. The error of an earlier datagram (no listener) is
+    /// reported by the next send: so it is tried twice, the second time by a new socket.
     pub(crate) fn send(&mut self, line: &[u8]) -> bool {
         for _ in 0..2 {
             if self.connection.is_none() {
