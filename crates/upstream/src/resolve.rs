@@ -1,5 +1,5 @@
-//! Names of upstreams into addresses (`resolver`): the DNS messages for it (RFC 1035), and how long what they say
-//! is believed. Sockets, and which server is asked, are the shell's; a number that nobody can guess is too.
+//! Names of upstreams into addresses (`resolver`): the DNS messages for it (RFC 1035), and how long what they
+//! say is believed. Sockets, the choice of the server and an unguessable number are the shell's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub enum ResolveFault {
     Refused(u8),
 }
 
-/// Writes a query. `id` must be one that nobody can guess, as must be the port it leaves from.
+/// Writes a query. `id` and the source port must be unguessable.
 pub fn query(id: u16, name: &str, kind: Kind, out: &mut Vec<u8>) -> Result<(), ResolveFault> {
     let wire = wire_name(name)?;
     out.extend_from_slice(&id.to_be_bytes());

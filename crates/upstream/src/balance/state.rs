@@ -32,7 +32,7 @@ pub enum Unavailable {
     Full,
 }
 
-/// What the accounts say, for those who look.
+/// What the accounts say, for the live view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     /// Why it may not be asked.

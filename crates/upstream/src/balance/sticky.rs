@@ -4,8 +4,8 @@ use md5::{Digest, Md5};
 
 use super::{Balancer, PeerSettings};
 
-/// What names a server to its clients: its `route`, else a hash of its address, so that addresses do not
-/// leak and nobody must number servers. The same as nginx's.
+/// What names a server to its clients: its `route`, else a hash of its address, so that addresses do not leak
+/// and servers need no numbers. The same as nginx's.
 pub fn route_of(peer: &PeerSettings) -> Vec<u8> {
     match &peer.route {
         Some(route) => route.as_bytes().to_vec(),
@@ -58,7 +58,7 @@ pub enum Expires {
 }
 
 /// The value of the `Set-Cookie` field for a session that is bound to a server, or `None` when the client
-/// has that cookie already. `until` is the date at which it expires, made by the caller, who has a clock.
+/// has that cookie already. `until` is the date at which it expires, made by the caller, which has a clock.
 pub fn set_cookie(
     settings: &CookieSettings,
     had: Option<&[u8]>,

@@ -1,7 +1,7 @@
 //! `Cache-Control` (RFC 9111 §5.2): its directives for a shared cache, each with the most cautious of the
 //! meanings it could have.
 
-/// Seconds beyond which nobody waits (RFC 9111 §1.2.2).
+/// The largest number of seconds (RFC 9111 §1.2.2).
 const SECONDS_MAX: u32 = 1 << 31;
 
 /// The directives of an answer.
