@@ -82,7 +82,7 @@ impl Reader {
         Ok((end, Part::Piece(head, start..end)))
     }
 
-    /// Nothing is taken for a while: it is not the peer who is late (T9).
+    /// Nothing is taken for a while: the peer is not late (T9).
     pub fn hold(&mut self) {
         self.late_at = None;
     }

@@ -1,6 +1,6 @@
 //! Two engines, a client's and a server's, joined by a network that a script of bytes moves, cuts, delays
 //! and breaks, with handlers and an application that do what the script says. After each step the world is
-//! checked; at its end everybody is kind, or the network is gone, and all must have been released.
+//! checked; at its end all sides cooperate, or the network is gone, and everything must have been released.
 //!
 //! The fuzz target `native_engine` runs the same file.
 
@@ -300,7 +300,7 @@ impl World {
             ClientEvent::Bye(_) | ClientEvent::Lost => {
                 self.is_ended = true;
                 if let ClientEvent::Bye(bye) = event {
-                    // Nobody breaks the protocol here; time alone may make somebody late.
+                    // No side breaks the protocol here; only time may make a side late.
                     let is_late = bye.text == Violation::FrameLate.to_string();
                     assert!(bye.code != Code::InvalidRequest.number() || is_late, "{}", bye.text);
                     self.is_told = true;
@@ -327,7 +327,7 @@ impl World {
             .values_mut()
             .rev()
             .find(|asked| asked.slot == slot)
-            .expect("whoever is answered has asked")
+            .expect("an answer has a request")
     }
 
     fn ask(&mut self, len: usize) {
@@ -465,7 +465,7 @@ impl World {
         }
     }
 
-    /// Everybody does what is asked of them, until nothing is left.
+    /// All sides do what is asked of them, until nothing is left.
     fn end(&mut self) {
         for round in 0..40 {
             while !self.works.is_empty() {
