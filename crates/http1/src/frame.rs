@@ -71,7 +71,7 @@ impl Framer {
     /// Looks on where the last call stopped. `input` begins with the request line and is the same as
     /// last time with more behind it. `None` means that the head is not complete.
     pub fn advance(&mut self, input: &[u8], limits: &Policy) -> Result<Option<Frame>, Cause> {
-        // What is no request at all (a TLS hello, say) is told at once and not at the deadline.
+        // Bytes that are no request (a TLS hello, for example) are refused at once and not at the deadline.
         match input.first() {
             Some(0) if self.scanned == 0 => return Err(Cause::Nul),
             Some(first) if self.scanned == 0 && !parse::is_token_byte(*first) => {

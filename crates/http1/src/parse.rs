@@ -83,7 +83,7 @@ pub fn request_line(line: &[u8]) -> Result<RequestLine, Cause> {
     if target_len == 0 || !rest[..target_len].iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
         return Err(line_cause(line, Cause::TargetInvalid));
     }
-    // After CONNECT, who knows what the rest of the connection is meant to be.
+    // After CONNECT, the meaning of the following bytes is uncertain.
     if &line[..method_end] == b"CONNECT" && !is_authority(&rest[..target_len]) {
         return Err(Cause::TargetInvalid);
     }
@@ -277,7 +277,7 @@ fn check_host(head: &Head) -> Result<(), Cause> {
     }
 }
 
-/// Fields with one value each (RFC 9110 §5.3): of two, somebody else may have read the other one.
+/// Fields with one value each (RFC 9110 §5.3): of two, another parser may have read the other one.
 fn check_single(head: &Head) -> Result<(), Cause> {
     const SINGLE: [Known; 5] = [
         Known::Authorization,

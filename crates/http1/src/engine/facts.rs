@@ -56,8 +56,8 @@ impl Http1 {
         self.closing.is_some() || !matches!(self.stage, Stage::Open)
     }
 
-    /// Whether a plain end of the connection would make a response look whole that is not: whoever closes now
-    /// must reset it (C5).
+    /// Whether a plain end of the connection would make an incomplete response look complete: a close must
+    /// then be a reset (C5).
     pub const fn is_cut(&self) -> bool {
         self.until_close && (self.unsent || !matches!(self.output, Output::Finished))
     }
