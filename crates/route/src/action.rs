@@ -18,8 +18,8 @@ pub enum Action<F> {
     /// `route_state.path_info()` are its share of the path. `route_state.status` as for a file: the answer has
     /// that status, whatever the program says.
     Cgi,
-    /// Pass the request to another server (`Settings::pass` says to whom and how); `route_state.status` as for a
-    /// program.
+    /// Pass the request to another server (`Settings::pass` says to which and how); `route_state.status` as
+    /// for a program.
     Pass,
     /// Change files: what shall be done with `route_state.file` (`Settings::file_ops` says how).
     FileOp(FileOp),
@@ -94,8 +94,8 @@ pub trait Files: AccessChecks {
         }
     }
 
-    /// What kind of thing there is at `path`, for the tests of `if`: nothing need be opened, and who may not
-    /// read it may still know of it. `None` where there is nothing, or nothing to be known.
+    /// What kind of thing there is at `path`, for the tests of `if`: nothing need be opened, and it need not
+    /// be readable. `None` where there is nothing, or nothing to be known.
     fn inspect(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Option<Seen> {
         match self.look(path, root_bytes, settings) {
             Look::File(_) => Some(Seen { kind: Kind::File, is_executable: false }),

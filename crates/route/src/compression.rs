@@ -34,7 +34,7 @@ pub fn choose(compression: &Compression, head: &Head, answer: &Answer<'_>, now: 
     if answer.length == Some(0) || answer.fields.has("content-encoding") {
         return Choice::default();
     }
-    // RFC 9111 §5.2.2.6: whoever says so does not want it changed on the way.
+    // RFC 9111 §5.2.2.6: such an answer must not be transformed.
     let mut controls = answer.fields.all(b"cache-control");
     if controls.any(|value| has_word(value, b"no-transform")) {
         return Choice::default();

@@ -184,8 +184,8 @@ impl<'a, F: Files> Decision<'a, F> {
         }
     }
 
-    /// Who the client is, where a proxy stands in between: found out once, by the server's settings or, where these
-    /// have nothing to say, by the location's.
+    /// The client's address behind a proxy: found once, by the server's settings or, if these have none, by
+    /// the location's.
     fn find_client(&mut self, location: LocationId, head: Option<&Head>) {
         let real_ip = self.table.location(location).settings.real_ip.as_deref();
         if let Some(real_ip) = real_ip
@@ -302,7 +302,7 @@ impl<'a, F: Files> Decision<'a, F> {
         Next::AccessChecks
     }
 
-    /// Whoever came here may have it.
+    /// The request has passed the access checks.
     fn behind_access_checks(&mut self) -> Next<F::File> {
         match &self.settings().try_files {
             // Within `limit_except` nothing is tried, as in nginx: it has no `try_files` of its own.
@@ -621,7 +621,7 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn look_at_file(&mut self, mapped: Mapped) -> Look<F::File> {
         self.route_state.root_bytes = mapped.root_bytes;
-        // Unfinished uploads are nobody's business, whichever location leads to them.
+        // Unfinished uploads are not served, whichever location leads to them.
         if !mapped.is_safe || file_op::has_own_name(&self.route_state.file[mapped.root_bytes..]) {
             return Look::Missing;
         }

@@ -15,8 +15,8 @@ pub(crate) struct Level {
     exact: Vec<(Box<[u8]>, LocationId)>,
     /// Sorted by path.
     prefixes: Vec<Prefix>,
-    /// Prefixes with a slash at their end that are passed on, without it, sorted: who asks for one of these is sent to
-    /// the one with the slash.
+    /// Prefixes with a slash at their end that are passed on, without it, sorted: a request for one of these
+    /// is redirected to the one with the slash.
     slashless: Vec<(Box<[u8]>, LocationId)>,
     /// In the order of the file.
     patterns: Vec<(Arc<Pattern>, LocationId)>,

@@ -1,5 +1,5 @@
-//! Who the client is where a proxy stands in between (`set_real_ip_from`). Only a proxy that is believed is
-//! listened to; a list of addresses is read from its end, which is what the nearest proxy has written.
+//! The client's address behind a proxy (`set_real_ip_from`). Only a trusted proxy is believed; a list of
+//! addresses is read from its end, which the nearest proxy has written.
 
 use std::net::{IpAddr, SocketAddr};
 

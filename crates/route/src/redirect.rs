@@ -1,4 +1,4 @@
-//! What a client is told: the address of a redirect, and the methods it may use. Always a valid field
+//! Field values for the client: the address of a redirect, and the methods it may use. Always a valid field
 //! value, whatever the path or a variable holds.
 
 use sekisho_config::{Part, Settings, Template};

@@ -34,7 +34,7 @@ pub struct Request<'a> {
     pub now: Moment,
     /// Whether it was behind another request in what was read.
     pub is_pipelined: bool,
-    /// Who knows what the connections of this server do.
+    /// Counts the connections of this server by what they do.
     pub census: Option<&'a dyn Census>,
 }
 
@@ -148,7 +148,7 @@ pub struct ClientCertificate {
 pub enum ClientVerdict {
     /// It is one of ours.
     Valid,
-    /// Nobody knows who has signed it, and that is for others to judge (`optional_no_ca`).
+    /// The issuer is not verified; that is left to the upstream or program (`optional_no_ca`).
     Unjudged(String),
     /// It is not, and why.
     Invalid(String),
@@ -345,7 +345,7 @@ impl RouteState {
         self.real_address.or(connection.remote)
     }
 
-    /// Who asks, if a password of theirs was right. What a client only claims is no user.
+    /// The user, if its password was right. A name that a client only claims is no user.
     pub fn verified_user(&self) -> Option<&[u8]> {
         self.access_progress.is_verified.then_some(&*self.access_progress.user)
     }

@@ -56,8 +56,8 @@ fn is_for_every_path(settings: &Settings) -> bool {
         && password.is_none_or(|rule| is_fixed(&rule.realm) && is_fixed(&rule.file.path))
 }
 
-/// Whether these steps do with every path what they have done with one that got through them. A `return` that was
-/// not met is met by nobody, if the conditions before it are the same for all.
+/// Whether these steps do with every path what they have done with one that got through them. A `return` that
+/// this path did not reach is reached by no path, if the conditions before it are the same for all.
 fn are_for_every_path(steps: &[Step]) -> bool {
     steps.iter().all(|step| match step {
         Step::Set(..) | Step::Break | Step::Return(_) => true,
@@ -66,7 +66,7 @@ fn are_for_every_path(steps: &[Step]) -> bool {
     })
 }
 
-/// Whether a condition asks only who the client is and how it came, not what for.
+/// Whether a condition depends only on the client and its connection, not on the path.
 fn is_of_client(condition: &Condition) -> bool {
     use Variable as V;
     let (variable, value) = match condition {

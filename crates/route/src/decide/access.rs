@@ -1,5 +1,5 @@
-//! Who is let in: `allow` and `deny`, `auth_basic`, and how `satisfy` puts them together. Asked anew after
-//! every internal redirect, as in nginx: what is not to be had by its own path is not to be had by another.
+//! Access: `allow` and `deny`, `auth_basic`, and how `satisfy` combines them. Checked anew after every
+//! internal redirect, as in nginx: a file that is denied by its own path is denied by another.
 
 use std::mem;
 
@@ -130,7 +130,7 @@ impl<F: Files> Decision<'_, F> {
     fn check_credentials(&mut self, rule: &PasswordRule) -> PasswordCheck {
         let location = self.route_state.location;
         let field = self.request.head.known(Known::Authorization).unwrap_or_default();
-        // Whoever has a password to offer pays for its copy, and nobody else.
+        // Only a request with a password pays for its copy.
         let mut plain = Vec::new();
         let Some(colon) = credentials::decode(field, &mut plain) else {
             let message = format_args!("no user/password was provided for basic authentication");

@@ -175,7 +175,8 @@ impl<F: Files> Decision<'_, F> {
         }
     }
 
-    /// What comes from a client must not become a program here: who may store files may not run them.
+    /// What comes from a client must not become a program here: a client that may store files may not run
+    /// them.
     fn may_become(&self, path: &[u8], file: &[u8]) -> Result<(), Status> {
         let is_program = self.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(file));
         if !is_program && !self.table.is_run(self.route_state.location, path, file) {
