@@ -1,5 +1,6 @@
 //! Everything that is left to chance comes from here, and all of it from one seed: the same seed is the
-//! same world, on every machine. Whoever must not be disturbed by what others draw has dice of their own.
+//! same world, on every machine. An actor that must not depend on what others draw has a generator of its
+//! own.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! One request as its client means it: the bytes, what they say, what the handler does with them, and so
-//! what the answer may be. Request bodies look like requests: whoever loses count of bytes answers them.
+//! what the answer may be. Request bodies look like requests: a server that loses count of bytes answers
+//! them.
 
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ pub(super) enum Bad {
 pub(super) enum Said {
     /// So long.
     Length(usize),
-    /// Nobody knows.
+    /// Not known.
     Unknown,
 }
 
@@ -115,7 +116,7 @@ pub(super) struct Pace {
     pub(super) appetite: Option<(usize, Duration)>,
     /// Its own deadline, from the start.
     pub(super) timeout: Option<Duration>,
-    /// When it is told to cancel: it answers 503 after this, or not before its end.
+    /// When it is cancelled: it answers 503 after this, or not before its end.
     pub(super) cancel: Option<Duration>,
 }
 

@@ -172,7 +172,7 @@ impl Timeline {
         };
     }
 
-    /// Whoever is to go cannot stay by not reading.
+    /// A client that is to go cannot stay by not reading.
     fn send_by(&self, now: Moment) -> Option<Moment> {
         let timeout = self.policy.send_timeout;
         let last = (self.is_over || self.is_forced).then_some(LAST_SEND_MAX);
