@@ -7,7 +7,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// Memory that one compiled expression may take.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// How often one match may go back (V31). Sites need hundreds; beyond it there is no verdict.
+/// How often one match may go back (V31). Sites need hundreds; beyond it there is no result.
 const BACKTRACKS_MAX: usize = 50_000;
 
 /// A compiled expression. Bytes are matched, whatever they stand for.
@@ -33,7 +33,7 @@ pub enum Matched {
     Yes,
     /// It does not.
     No,
-    /// It could not be found out within the bound: whoever asks must not take it for either.
+    /// It could not be found out within the bound: the caller must not take it for either.
     Exhausted,
 }
 

@@ -451,13 +451,13 @@ pub struct Level {
     pub guards: Guards,
     /// What holds for uploads and changes.
     pub file_ops: FileOpParts,
-    /// How clients behind proxies are told apart.
+    /// How the addresses of clients behind proxies are found.
     pub real_ip: RealIp,
     /// What holds for TLS.
     pub tls: Arc<Tls>,
     /// What holds for requests that are passed on, by their protocol.
     pub forwards: [Arc<Forward>; 4],
-    /// Whom requests are passed to.
+    /// Where requests are passed to.
     pub pass: Option<(Family, PassTo)>,
     /// The group, within an `upstream`.
     pub group: Option<Box<UpstreamGroup>>,

@@ -81,7 +81,7 @@ pub struct Outcome {
     pub reports: Vec<Report>,
     /// Every file that was read, once, in the order of reading: for `-T`.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// What was read, for whoever looks for the place of something.
+    /// What was read, to find the place of something.
     pub tree: Tree,
 }
 

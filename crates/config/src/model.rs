@@ -205,7 +205,7 @@ pub struct ListenOptions {
     pub tls: bool,
     /// `ipc`: sessions at this Unix socket go through shared memory.
     pub ipc: bool,
-    /// `mode=`: who may connect to a Unix socket; what the process makes of files where it is not said.
+    /// `mode=`: which users may connect to a Unix socket; `None` for the process's umask.
     pub mode: Option<u32>,
 }
 
@@ -334,7 +334,7 @@ pub struct Settings {
     pub file_ops: Option<Arc<FileOps>>,
     /// `proxy_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass` (a location's own): another server answers.
     pub pass: Option<Arc<Pass>>,
-    /// `resolver`, `resolver_timeout`: who is asked for names while the server runs.
+    /// `resolver`, `resolver_timeout`: the servers that are asked for names while the server runs.
     pub resolver: Arc<Resolver>,
     /// `status`, `stub_status`: the answer is how the server is.
     pub status: Option<StatusForm>,
@@ -348,11 +348,11 @@ pub struct Settings {
     pub recursive_error_pages: bool,
     /// `internal`
     pub internal: bool,
-    /// `limit_except` (a location's own): who may use other methods than these.
+    /// `limit_except` (a location's own): which clients may use other methods than these.
     pub limit_except: Option<Arc<LimitExcept>>,
-    /// How clients behind proxies are told apart; `None` where no proxy is believed.
+    /// How the addresses of clients behind proxies are found; `None` if no proxy is trusted.
     pub real_ip: Option<Arc<RealIp>>,
-    /// Who is let in; `None` for everybody.
+    /// Which clients are admitted; `None` for all.
     pub access: Option<Arc<Access>>,
     /// How fast and how much at once; `None` without bounds.
     pub limits: Option<Arc<Limits>>,

@@ -87,7 +87,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     http.caches = scope.caches;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
-        // There is nobody to keep anything for.
+        // There is no other location to reserve processes for.
         Arc::make_mut(only).reserved = 0;
     }
     Some(Config { main: scope.main, http })

@@ -1,4 +1,4 @@
-//! What the CGI directives become: defaults, inheritance, who wins.
+//! What the CGI directives become: defaults, inheritance, precedence.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

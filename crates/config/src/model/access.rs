@@ -1,4 +1,4 @@
-//! Who may have what, and how fast: addresses, passwords, signed links, rates and places.
+//! Access and limits: addresses, passwords, signed links, rates and connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use sekisho_http::{Method, Status};
 
 use super::{Level, Pattern, Template};
 
-/// Who is let in: `allow`, `deny`, `auth_basic` and their companions.
+/// Which clients are admitted: `allow`, `deny`, `auth_basic` and their companions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Access {
     /// `allow` and `deny`, in their order: the first that matches decides.
@@ -26,11 +26,11 @@ pub struct Access {
 pub struct AddressRule {
     /// Whether it lets in.
     pub allows: bool,
-    /// Whom.
+    /// The addresses.
     pub who: AddressMatch,
 }
 
-/// Whom an [`AddressRule`] is about.
+/// The addresses of an [`AddressRule`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressMatch {
     /// `all`
@@ -135,7 +135,7 @@ impl Referers {
         self
     }
 
-    /// Whether it names anybody, so that there is something to compare a `Referer` with.
+    /// Whether it names any host, so that there is something to compare a `Referer` with.
     pub fn names_any(&self) -> bool {
         self.server_names
             || !self.patterns.is_empty()
@@ -166,7 +166,7 @@ pub struct ZoneId(pub u32);
 pub struct Zone {
     /// Its name.
     pub name: String,
-    /// What is told apart; what comes to nothing is not limited.
+    /// The key; a request whose key is empty is not limited.
     pub key: Template,
     /// How large it may become.
     pub bytes: u64,

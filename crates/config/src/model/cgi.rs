@@ -85,8 +85,8 @@ impl Cgi {
         }
     }
 
-    /// Whether whoever asks for a file of this name starts a program: the file itself, or one that is told
-    /// about it (`cgi_pass`).
+    /// Whether a request for a file of this name starts a program: the file itself, or one that gets its path
+    /// (`cgi_pass`).
     pub fn is_given(&self, file: &[u8]) -> bool {
         matches!(self.programs, Programs::One(_)) || self.is_program(file)
     }

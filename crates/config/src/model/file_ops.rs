@@ -57,7 +57,7 @@ pub enum Origins {
     Own,
     /// Those, and those of these origins (`scheme://host[:port]`, in lower case).
     Listed(Vec<Vec<u8>>),
-    /// Everybody's.
+    /// All origins.
     Any,
 }
 
@@ -217,7 +217,7 @@ impl FileOps {
 pub struct Permissions {
     /// Of files.
     pub file: u32,
-    /// Of folders: who may read one may enter it.
+    /// Of folders: a user that may read one may enter it.
     pub folder: u32,
 }
 

@@ -18,7 +18,7 @@ pub struct Listing {
 /// `autoindex_format`
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ListingFormat {
-    /// A page for people; JSON for whoever accepts only that.
+    /// An HTML page; JSON for a client that accepts only that.
     #[default]
     Html,
     /// `xml`

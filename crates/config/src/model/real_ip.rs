@@ -1,4 +1,4 @@
-//! Whom a balancer speaks for: `set_real_ip_from` and its companions.
+//! The client's address behind a proxy: `set_real_ip_from` and its companions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::AddressMatch;
 /// How the client's address is found where a proxy stands in between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RealIp {
-    /// `set_real_ip_from`: who is believed.
+    /// `set_real_ip_from`: the trusted proxies.
     pub from: Arc<[AddressMatch]>,
     /// `real_ip_header`
     pub source: RealIpSource,

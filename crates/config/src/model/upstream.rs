@@ -34,7 +34,7 @@ pub struct UpstreamGroup {
     pub key: Option<Template>,
     /// `keepalive` and its companions.
     pub keepalive: keepalive::Settings,
-    /// Who is asked for the addresses of servers with `resolve`.
+    /// The DNS servers that are asked for the addresses of servers with `resolve`.
     pub resolver: Arc<Resolver>,
 }
 
@@ -152,7 +152,7 @@ impl Family {
 pub struct Pass {
     /// The protocol.
     pub family: Family,
-    /// Whom they are passed to.
+    /// Where they are passed to.
     pub to: PassTo,
     /// The path of the location, which the URI of `proxy_pass` replaces; empty in a regular expression.
     pub location: Arc<[u8]>,
@@ -160,7 +160,7 @@ pub struct Pass {
     pub forward: Arc<Forward>,
 }
 
-/// Whom requests are passed to.
+/// Where requests are passed to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PassTo {
     /// This one.

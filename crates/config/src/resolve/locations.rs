@@ -191,7 +191,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whoever asks for passwords and does not say where they are lets everybody in, as nginx does.
+    /// `auth_basic` without a file of passwords admits every client, as in nginx.
     pub(super) fn check_password(&mut self, level: &Level) {
         let guards = &level.guards;
         if let Some(span) = level.seen.get("auth_basic")
