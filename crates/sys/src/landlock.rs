@@ -72,14 +72,14 @@ impl Right {
         }
     }
 
-    /// Whether whoever has this right has the other one, too.
+    /// Whether this right includes the other one.
     pub const fn covers(self, other: Self) -> bool {
         self.bits() & other.bits() == other.bits()
     }
 }
 
 /// Which version of Landlock the kernel has; an error where it has none, or one that is too old for a server
-/// that moves files, or where somebody forbids it.
+/// that moves files, or where it is forbidden.
 pub fn landlock_version() -> io::Result<i64> {
     // SAFETY: with these arguments the call looks at no memory.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, VERSION) };
@@ -255,7 +255,7 @@ mod tests {
             assert!(
                 landlock_version().is_ok_and(|version| version < 4)
                     || TcpStream::connect(address).is_err(),
-                "nobody is called"
+                "no connection is made"
             );
         });
         limited.join().expect("ended");
