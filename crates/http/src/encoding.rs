@@ -112,7 +112,7 @@ impl Weights {
     fn accepted(&self) -> Accepted {
         let weight = |coding: Coding| match (self.named[coding as usize], coding) {
             (Some(weight), _) => weight,
-            // Whoever takes anything and names nothing gets what everybody can read.
+            // `*` alone selects gzip, which every client can read.
             (None, Coding::Gzip) => self.any.unwrap_or(0),
             (None, _) => 0,
         };

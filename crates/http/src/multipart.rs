@@ -110,13 +110,13 @@ pub struct Form {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Before the first part: nobody's.
+    /// Before the first part: ignored.
     Preamble,
     /// Behind a delimiter; how many bytes have been seen, and the last of them if it counts.
     After(usize, Option<u8>),
     Head,
     Body,
-    /// Behind the last delimiter: nobody's.
+    /// After the last delimiter: ignored.
     Epilogue,
 }
 
@@ -194,7 +194,7 @@ impl Form {
                 return Ok(same);
             }
             // It was none. Only its first byte is a CR, so nothing of it can be another's beginning.
-            // The beginning that was only imagined for the preamble is nobody's anyhow.
+            // The line break that was only assumed before the preamble belongs to no part anyhow.
             let held = self.matched + same;
             self.matched = 0;
             data(&delimiter[..held])?;

@@ -172,7 +172,7 @@ pub fn is_authority(value: &[u8]) -> bool {
     has_port && is_host(value)
 }
 
-/// `IPvFuture` of RFC 3986 §3.2.2: `v`, a hexadecimal version, a dot and an address that nobody knows yet.
+/// `IPvFuture` of RFC 3986 §3.2.2: `v`, a hexadecimal version, a dot and an address of a future form.
 fn is_ip_future(literal: &[u8]) -> bool {
     let [b'v' | b'V', rest @ ..] = literal else { return false };
     let mut parts = rest.splitn(2, |byte| *byte == b'.');
