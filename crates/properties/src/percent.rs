@@ -1,5 +1,5 @@
 //! Percent escapes and UTF-8: a path resolves to what a second, simple reading of RFC 3986 makes of it, or is
-//! refused by both; what is written as an escape is read back; hosts are read alike by all who read them; and
+//! refused by both; what is written as an escape is read back; hosts are read alike by all parsers; and
 //! names of files come out as one safe component.
 //!
 //! The whole input is a path, a host, a name and a text.

@@ -72,7 +72,7 @@ pub fn check(mut wire: &[u8], answers: &[Answer], mut continues: usize) {
 
 fn skip_continue(wire: &mut &[u8], continues: &mut usize) {
     while let Some(rest) = wire.strip_prefix(encode::CONTINUE) {
-        *continues = continues.checked_sub(1).expect("a 100 that nobody waited for");
+        *continues = continues.checked_sub(1).expect("a 100 without an expectation");
         *wire = rest;
     }
 }
