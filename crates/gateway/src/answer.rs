@@ -32,7 +32,7 @@ enum State {
     Whole,
 }
 
-/// What came of some bytes; how many were taken is told beside it.
+/// The result for some bytes; how many were taken is returned beside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// The head goes on, or bytes were thrown away.

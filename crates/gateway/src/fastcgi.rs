@@ -18,7 +18,7 @@ enum Output {
     Done,
     /// So many bytes of the body are missing.
     Exactly(u64),
-    /// Nobody knows how many.
+    /// Not known how many.
     Stream,
 }
 
@@ -231,7 +231,7 @@ impl Engine for FastCgi {
         }
         let mut at = 0;
         while let Some(answer) = &self.answer {
-            // All that was declared is there, and nobody waits for the connection.
+            // All that was declared is there, and the connection is not kept.
             if answer.is_whole() && !self.keeps {
                 return Step { taken: input.len(), event: Some(self.complete(now)) };
             }

@@ -95,7 +95,7 @@ impl Environment {
     }
 }
 
-/// Who a request comes from, if that has been verified.
+/// The user of a request, if verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Authenticated<'a> {
     /// `AUTH_TYPE`, such as `Basic`.
@@ -119,7 +119,7 @@ pub struct Facts<'a> {
     pub body_bytes: Option<u64>,
     /// `SERVER_SOFTWARE`
     pub software: &'a str,
-    /// The user, if this server itself has verified who it is: what a client merely claims is none.
+    /// The user, if this server itself has verified it: a name that a client merely claims is none.
     pub user: Option<Authenticated<'a>>,
 }
 
