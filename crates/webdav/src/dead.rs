@@ -54,7 +54,7 @@ impl DeadProperties {
         (out.len() <= BYTES_MAX).then_some(out)
     }
 
-    /// What was kept; `None` for bytes of somebody else.
+    /// The stored properties; `None` for bytes of another program.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let mut properties = BTreeMap::new();
