@@ -339,7 +339,7 @@ impl Http2 {
         self.control_bytes as usize + self.control.len() >= CONTROL_BYTES_MAX
     }
 
-    /// The peer broke the protocol: it is told so, and every stream is lost.
+    /// The peer broke the protocol: it gets GOAWAY with the code, and every stream is lost.
     fn fail(&mut self, code: Code, reason: CloseReason) {
         if matches!(self.phase, Phase::Over(_)) {
             return;

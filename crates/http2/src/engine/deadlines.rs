@@ -200,8 +200,8 @@ impl Http2 {
         self.arm_body(id, now);
     }
 
-    /// Arms what is asked of the client for its body. While the handler holds it back, or has used the window up,
-    /// it is not the client who is late (T9).
+    /// Arms what is asked of the client for its body. While the handler holds it back, or has used the window
+    /// up, the client is not late (T9).
     pub(super) fn arm_body(&mut self, id: StreamId, now: Moment) {
         let timeout = self.policy(id).body_timeout;
         let Some(stream) = self.streams.get_mut(id) else { return };

@@ -118,7 +118,7 @@ impl Peer {
         }
     }
 
-    /// A connection on which both sides have said who they are.
+    /// A connection on which both sides have sent their preface.
     pub(crate) fn new(policy: Arc<Policy>) -> Self {
         let mut peer = Self::fresh(policy);
         peer.sends([&PREFACE[..], &settings(&[]), &settings_ack()].concat());
