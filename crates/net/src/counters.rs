@@ -17,7 +17,7 @@ pub struct Counters {
     pub requests: AtomicU64,
     /// What connections do.
     pub activities: Activities,
-    /// Deadlines that fell, by kind (T10).
+    /// Deadlines that expired, by kind (T10).
     pub expired: [AtomicU64; DeadlineKind::ALL.len()],
     /// Responses broken off after their head had left.
     pub broken_off: AtomicU64,

@@ -69,7 +69,7 @@ impl RouteInput {
 /// What the router said.
 struct Decided {
     action: Action<Rc<OpenFile>>,
-    /// Why the first look at a file came to nothing.
+    /// The error of the first file that could not be opened.
     looked: Option<rustix::io::Errno>,
     /// What a password waits for.
     question: Option<PasswordQuery>,
@@ -77,7 +77,7 @@ struct Decided {
 
 /// What the handler of an action has made of it.
 enum Started {
-    /// The answer is there; and how long the file is that it is about.
+    /// The answer is ready; and the length of its file.
     Reply(Reply, Option<u64>),
     /// A handler works on it, and takes the request's body.
     Task(Box<dyn Task>),
@@ -118,7 +118,7 @@ impl Exchange {
         input: &RouteInput,
         now: Moment,
     ) -> Option<RouteInput> {
-        // A second answer to the same request (a handler failed) goes on where the first one stood.
+        // A second answer to the same request (a handler failed) keeps the configuration of the first.
         let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
         let bound_site = &accepted.bound_site;
         bound_site.site.table().drop_fields(bound_site.listen(link.local), &mut self.head);

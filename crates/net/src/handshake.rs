@@ -3,7 +3,7 @@
 //! clients would never get an answer.
 //!
 //! The kernel is asked for those alone (`sock_diag`): its table of all connections takes seconds to read on a
-//! machine with many that are over, and a worker may be kept from opening it.
+//! machine with many in TIME_WAIT, and the sandbox may keep a worker from opening it.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ const REQUEST_BYTES: usize = 72;
 /// Where the port stands in an answer, behind the head.
 const PORT_AT: usize = HEAD_BYTES + 4;
 const ANSWER_BYTES: usize = 32 * 1024;
-/// So many answers are read; more handshakes than fit there are as good as one.
+/// So many answers are read; if there are more, some handshake is pending.
 const ANSWERS_MAX: usize = 256;
 
 /// Whether connections to this address are still on their way in. Where that cannot be found out, none are.

@@ -37,8 +37,8 @@ const DEFER_SECS: u16 = 1;
 /// than the sending. This one is always there (`docs/adr/0018-local-congestion.md`).
 pub(crate) const LOCAL_CONGESTION: &[u8] = b"reno";
 /// How long the last connections of a listener that closes may take to come in: all of them, and those that are
-/// silent. A deferred one comes in when the kernel asks its client again. Between the last two looks there is a
-/// moment for one that was on its way from the one place to the other.
+/// silent. A deferred one can be accepted when the kernel asks its client again. Between the last two looks
+/// there is a pause for a connection that was just moving from the pending handshakes to the accept queue.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
 const LAST_LOOK: Duration = Duration::from_millis(2);
 const LAST_SILENT: Duration = Duration::from_millis(1000 * DEFER_SECS as u64 + 500);
@@ -55,8 +55,8 @@ pub struct Listener {
     is_narrow: Narrow,
 }
 
-/// Whether a socket takes no packets but those of handshakes that are under way. What comes out of it is so as well,
-/// and must be told otherwise.
+/// Whether a socket takes only packets of handshakes that are under way. Connections accepted from it inherit
+/// that, and it must be lifted for them.
 type Narrow = Arc<AtomicBool>;
 
 /// The process's listening sockets. They stay open over a reload, so that no connection that waits in
@@ -80,8 +80,8 @@ struct Opened {
 pub enum Holder {
     /// We alone: when we close it, it is gone.
     We,
-    /// A service manager as well: it goes on listening without us, and hands the socket to the next of
-    /// us. Nothing may be done to it that outlives us.
+    /// A service manager as well: it keeps the socket open without us, and hands it to the next server
+    /// process. No change to it may outlive us.
     Manager,
 }
 
@@ -238,7 +238,7 @@ impl Sockets {
                         }
                     }
                 }
-                // Whose file is gone is not found any more.
+                // Without its file the socket cannot be connected to.
                 (ListenAddress::Unix(path), Holder::We) => {
                     // Someone else may have removed it; then it is gone, which was the aim.
                     let _ = std::fs::remove_file(path);
@@ -339,14 +339,14 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
     for socket in kept {
         if holder == Holder::We {
             if listen.options.reuseport && matches!(listen.address, ListenAddress::Tcp(_)) {
-                // Others may be bound beside it only if it says so itself.
+                // Further sockets may be bound to its address only if it has the option itself.
                 socket.set_reuse_port(true)?;
             }
             tune(socket, &listen.address, &listen.options)?;
         }
         sockets.push(socket.try_clone()?);
     }
-    // A manager's socket is all there is: it decides how many.
+    // Only the manager decides how many sockets there are.
     let wanted = if listen.options.reuseport && holder == Holder::We { workers } else { 1 };
     while sockets.len() < wanted {
         match bind(&listen.address, &listen.options) {
@@ -443,8 +443,8 @@ fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io
 pub(crate) struct Acceptor {
     /// Until the runtime has it: where that is not possible now, it is tried again.
     listener: RefCell<Option<Listener>>,
-    /// It is only waited for, through the runtime's type for datagrams: the types for listeners would register
-    /// every connection that they accept.
+    /// Used only to wait for readiness, as the runtime's type for datagrams: the types for listeners would
+    /// register every connection that they accept.
     registered: OnceCell<UdpSocket>,
     is_tcp: bool,
     is_narrow: Narrow,
@@ -501,8 +501,8 @@ pub(crate) async fn accept(
     }
 }
 
-/// Accepts the connections that wait at a listener that closes, and those whose handshake is under way: they
-/// were let in, so they are served (O4).
+/// Accepts the connections that wait at a listener that closes, and those whose handshake is under way: the
+/// kernel has accepted them, so they are served (O4).
 pub(crate) async fn empty(
     worker: Rc<Worker>,
     listener_context: Rc<ListenerContext>,

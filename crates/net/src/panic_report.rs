@@ -28,7 +28,7 @@ thread_local! {
 pub fn keep_panics_for_the_log() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // A thread that is about to be gone has no such places any more.
+        // A thread that is about to end has no thread-local values any more.
         let is_kept = IS_WORKER.try_with(Cell::get) == Ok(true) && keep(info);
         if !is_kept || IS_TURN.try_with(Cell::get) != Ok(true) {
             others(info);

@@ -42,7 +42,7 @@ pub enum WorkerQuery {
     Cancel(u64, Option<u64>, oneshot::Sender<Option<bool>>),
     /// This session shall end. The answer is whether it is here.
     ShutDown(u64, ShutdownRequest, oneshot::Sender<bool>),
-    /// A connection from within, on behalf of a native session: it is served like any other.
+    /// An internal connection, on behalf of a native session: it is served like any other.
     Connect(InternalConnection),
     /// What happened so far?
     Measure(oneshot::Sender<WorkerMetrics>),
@@ -292,7 +292,7 @@ impl<T: Transport> Connection<T> {
         sessions.slot_mut(self.link.key).within = NonZeroU64::new(on_behalf_of);
     }
 
-    /// Notes in its slot what can be seen of it without asking.
+    /// Notes in its slot what can be seen of it without a query.
     pub(crate) fn note_moved(&self, slot: &mut SessionSlot) {
         slot.moved = (self.received, self.sent_bytes());
         slot.requests = self.link.protocol.requests();

@@ -103,8 +103,8 @@ pub(crate) struct Trouble<'a> {
 }
 
 impl Trouble<'_> {
-    /// Writes into the error log what an operator wants to know about an answer that went wrong; `looked` is why
-    /// the first look at a file came to nothing.
+    /// Writes into the error log what an operator wants to know about an answer that went wrong; `looked` is
+    /// the error of the first file that could not be opened.
     pub(crate) fn note(
         &self,
         status: Status,

@@ -17,8 +17,8 @@ use crate::request_log::{Client, RequestLine};
 use crate::work::WorkerContext;
 use crate::worker::{BoundSite, Worker};
 
-/// What the router sees. It remembers what came to nothing first: that is what was asked for, whatever an
-/// `error_page` has been found for it since.
+/// What the router sees. It remembers the first path that failed: that is what the client asked for, even if
+/// an `error_page` was served since.
 pub(crate) struct RouteView<'a> {
     pub(crate) view: View<'a>,
     pub(crate) errno: Option<rustix::io::Errno>,

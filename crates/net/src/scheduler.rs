@@ -1,4 +1,4 @@
-//! Whose turn it is. One task of the runtime gives all sessions of a worker their turns: when their socket
+//! One task of the runtime gives all sessions of a worker their turns: when their socket
 //! is ready, their deadline due, something ordered, or a waker called by their tasks.
 //!
 //! The sockets are watched by an epoll of our own, which the runtime in turn waits for: a session then needs
@@ -26,7 +26,7 @@ use crate::transport::{Ready, Transport};
 use crate::wake::{SessionWaker, WakeQueue};
 use crate::worker::Worker;
 
-/// How many sockets are looked at in one go, before other tasks have theirs.
+/// How many events are taken from epoll at once, before other tasks run.
 const EVENTS_MAX: usize = 256;
 /// So many connections are worth the time that it takes to give their memory back.
 const MANY: usize = 1024;
@@ -112,7 +112,7 @@ impl Scheduler {
     pub(crate) fn drop_all(&self) {
         let left = std::mem::take(&mut *self.connections.borrow_mut());
         for connection in left.into_iter().flatten() {
-            // What a mistake of ours has left behind may be the next one.
+            // What a panic has left behind may panic again when it is dropped.
             drop(std::panic::catch_unwind(AssertUnwindSafe(|| connection.abandon())));
         }
     }
@@ -125,7 +125,7 @@ impl Scheduler {
         let look = || {
             let into = rustix::buffer::spare_capacity(events);
             epoll::wait(&self.epoll, into, Some(&Timespec::default()))?;
-            // Fewer than there is room for: that was all, and news is waited for.
+            // Fewer than there is room for: that was all, and the next event is waited for.
             if events.len() < EVENTS_MAX { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         };
         let has_more = self.epoll.try_io(look).is_ok();
@@ -166,7 +166,7 @@ impl Worker {
         Poll::Pending
     }
 
-    /// Finds those whose turn it is: their sockets have changed, or they were called.
+    /// Finds the sessions that are due: their sockets have changed, or they were woken.
     pub(crate) fn collect_due(&self, loop_waker: &Waker, events: &[Event], due: &mut Vec<Token>) {
         self.scheduler.wake_queue.collect(loop_waker, due);
         if !events.is_empty() || !due.is_empty() {

@@ -53,7 +53,7 @@ pub struct SessionCommand {
     pub is_asked: bool,
     /// To cancel these requests: the one with this number, or all of them. The answer is whether any was there.
     pub(crate) cancels: Vec<(Option<u64>, oneshot::Sender<Option<bool>>)>,
-    /// What it said when it was asked.
+    /// Its answer to the last query.
     running: Vec<Running>,
 }
 
@@ -182,7 +182,7 @@ impl SessionSlot {
         self.command.get_or_insert_default()
     }
 
-    /// Whether it has been asked what it does, and has not said so.
+    /// Whether it has been asked what it does, and has not answered.
     pub fn is_asked(&self) -> bool {
         self.command.as_ref().is_some_and(|command| command.is_asked)
     }
@@ -468,7 +468,7 @@ impl Sessions {
         self.request_shutdown_where(shutdown, |_| true);
     }
 
-    /// Wishes something of some sessions and wakes them.
+    /// Requests a shutdown of some sessions and wakes them.
     pub fn request_shutdown_where(
         &mut self,
         shutdown: ShutdownRequest,
@@ -524,7 +524,7 @@ mod tests {
     use super::*;
     use sekisho_lifecycle::DeadlineKind;
 
-    /// Whose turn it is; they have it.
+    /// Takes the sessions that are due and gives them their turn.
     fn due(sessions: &mut Sessions) -> Vec<Key> {
         let mut tokens = Vec::new();
         sessions.take_due(Waker::noop(), &mut tokens);

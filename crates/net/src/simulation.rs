@@ -202,7 +202,7 @@ impl SimulatedWorker {
         self.timer.get()
     }
 
-    /// Starts a round of the event loop: those whose turn it is, in the order in which they have it.
+    /// Starts a round of the event loop: returns the sessions that are due, in their order.
     pub fn begin_round(&self) -> Vec<Token> {
         self.loop_flag.0.0.store(false, Ordering::Relaxed);
         self.collect();

@@ -121,8 +121,8 @@ pub trait Transport: std::fmt::Debug {
     /// What it can do beside reading and writing.
     fn capabilities(&self) -> Capabilities;
 
-    /// Reads what is there; zero is the end. Whether there is more is the transport's knowledge: it is
-    /// asked again until it says `Pending`.
+    /// Reads what is there; zero is the end. Only the transport knows whether there is more: it is called
+    /// again until it returns `Pending`.
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>>;
 
     /// Sends what can be taken now; `more` says that other bytes, or the end, follow at once. What was not taken is
@@ -190,7 +190,7 @@ pub trait Transport: std::fmt::Debug {
         Secured::No
     }
 
-    /// The configuration has changed: what it says of the peer is found out anew (S4).
+    /// The configuration has changed: the peer's certificate is verified anew (S4).
     fn judge_again(&mut self, chooser: &Chooser) {
         let _ = chooser;
     }

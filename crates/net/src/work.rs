@@ -20,7 +20,7 @@ use crate::link::Link;
 use crate::request_log::Client;
 use crate::worker::{BoundSite, Worker};
 
-/// What a program's run needs of the worker, and whose request it is for.
+/// What a handler needs of the worker, and the request that it works for.
 #[derive(Debug)]
 pub(crate) struct WorkerContext {
     pub(crate) worker: Rc<Worker>,

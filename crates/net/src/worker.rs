@@ -43,7 +43,7 @@ use crate::site::Site;
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
 
-/// What the process tells a worker.
+/// The commands of the main thread to a worker.
 #[derive(Debug)]
 pub enum WorkerCommand {
     /// Serve this site on these sockets from now on. Addresses that are not among them close: connections in
@@ -81,7 +81,7 @@ pub struct Shared {
     pub hashers: Arc<Hashers>,
     /// Signalled when an open was denied: the paths of the sandbox are checked again.
     pub sandbox_recheck: Notify,
-    /// Whether the kernel keeps the workers within certain places.
+    /// Whether the workers are in a sandbox.
     pub is_kept: AtomicBool,
     /// The user that the server has switched to, if it has.
     pub user: OnceLock<String>,
@@ -112,8 +112,8 @@ pub struct BoundSite {
     pub site: Arc<Site>,
     /// An index into its addresses.
     listen: usize,
-    /// Addresses that share this one's port and are more particular: no socket can be opened for them
-    /// beside a wildcard's, so their connections come in here.
+    /// More specific addresses with this one's port: no socket can be opened for them beside a wildcard's, so
+    /// their connections are accepted here.
     particular: Vec<(IpAddr, usize)>,
 }
 
@@ -163,7 +163,7 @@ pub struct Worker {
     pub clock: Clock,
     /// The worker's sessions.
     pub sessions: RefCell<Sessions>,
-    /// Their connections, and whose turn it is.
+    /// Their connections, and which sessions are due.
     pub(crate) scheduler: Scheduler,
     /// Opened files.
     pub files: RefCell<FileCache>,
@@ -186,7 +186,7 @@ pub struct Worker {
     pub broken: Notify,
     /// The shutdown that was requested of every session, also of those that come.
     pub shutdown: Cell<ShutdownRequest>,
-    /// How many sessions may be here.
+    /// How many sessions the worker may have.
     pub sessions_max: Cell<usize>,
     /// Passwords that were right or wrong a moment ago.
     pub password_cache: RefCell<PasswordCache>,
@@ -194,7 +194,7 @@ pub struct Worker {
     pub runs: Runs,
     /// Connections to other servers.
     pub(crate) upstreams: Rc<Pools>,
-    /// What the requests here came to.
+    /// Statistics of this worker's requests.
     pub stats: RefCell<RequestStats>,
     /// What all workers share.
     pub shared: Arc<Shared>,

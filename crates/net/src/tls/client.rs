@@ -98,14 +98,14 @@ impl ClientCheck {
         Arc::new(Asker { hints: Arc::clone(&self.hints), algorithms })
     }
 
-    /// What becomes of a client's certificates; `None` where it has shown none.
+    /// The verification of a client's certificates; `None` if it has sent none.
     pub(super) fn judge(
         &self,
         chain: Option<&[CertificateDer<'static>]>,
     ) -> Option<Box<ClientCertificate>> {
         let (first, rest) = chain?.split_first()?;
         let now = unix_time();
-        // Only so many may stand between it and an authority.
+        // Only so many certificates may be between it and an authority.
         let rest = &rest[..rest.len().min(self.depth.saturating_sub(1))];
         let judged = match &self.verifier {
             Some(verifier) => verifier

@@ -1,6 +1,6 @@
 //! A connected TCP or Unix socket.
 //!
-//! The kernel tells of a change once (edge-triggered): what it said holds until a call finds it spent. A read
+//! The kernel reports a change once (edge-triggered): the readiness holds until a call would block. A read
 //! that fills less than its room has taken all there is, which saves the call that would find nothing.
 
 use std::io;
@@ -197,7 +197,7 @@ impl Transport for Socket {
     }
 
     fn shut_down_write(&mut self, _: bool) {
-        // A client that is gone already has its end.
+        // A client that is gone has closed already.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
@@ -206,7 +206,7 @@ impl Transport for Socket {
         let _ = rustix::net::sockopt::set_socket_linger(&self.fd, zero);
     }
 
-    /// A socket that is closed is forgotten by itself.
+    /// The kernel removes a closed socket from epoll by itself.
     fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         if !self.is_watched {
             epoll::add(epoll, &self.fd, EventData::new_u64(token.bits()), CHANGES)?;
