@@ -20,7 +20,7 @@ use crate::memory;
 pub use encoder::Encoder;
 pub use streaming::{CompressTask, Source};
 
-/// What is in memory and not longer than this is compressed whole, where it stands.
+/// A body in memory that is not longer than this is compressed at once, on the event loop.
 pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The holder of a permit may compress a piece; all workers share the permits.

@@ -34,7 +34,7 @@ pub const INACTIVE: Duration = Duration::from_secs(10);
 /// again, so that the client that changed a file sees the change, whichever worker answers.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// A file has been changed by us: to be said before the client hears of it.
+/// A file has been changed by us: to be called before the client gets the answer.
 pub(crate) fn files_changed() {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
@@ -186,7 +186,7 @@ impl FileCache {
         (self.entries.len(), bytes.sum())
     }
 
-    /// Why the last look came to nothing, for the error log.
+    /// The error of the last look, for the error log.
     pub fn last_error(&self) -> Option<Errno> {
         self.last_error
     }
@@ -395,7 +395,7 @@ fn look_of(errno: Errno) -> Look<Rc<OpenFile>> {
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Opens and asks what it is, in that order: what is served is what was looked at (V19).
+/// Opens the file, then calls `fstat`, in that order: the checked file is the served file (V19).
 pub(crate) fn open(
     path: &[u8],
     root_bytes: usize,

@@ -77,8 +77,8 @@ impl Call<'_> {
     }
 }
 
-/// Begins with a file operation; an error is a status that stands for it, and the field lines that belong to it
-/// have been appended to `fields`.
+/// Starts a file operation; an error is the status to answer with, and its fields have been appended to
+/// `fields`.
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,
@@ -109,7 +109,7 @@ pub fn start(
     }
 }
 
-/// What OPTIONS says of a location beside `Allow`: the status, and its fields.
+/// The answer to OPTIONS beside `Allow`: the status, and its fields.
 pub fn options(settings: &Settings, fields: &mut Fields) -> Status {
     let file_ops = settings.file_ops.as_deref();
     if let Some(file_ops) = file_ops {
@@ -129,7 +129,7 @@ fn begin(
     context: &Rc<dyn HandlerContext>,
 ) -> Result<FileOpStage, Failure> {
     if call.has_body && !takes_body(call.file_op) {
-        // nginx's answer: whatever the body is meant to say, it is not understood.
+        // nginx's answer: a body is not understood here.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
     }
     match call.file_op {
@@ -233,7 +233,7 @@ impl Answer {
     }
 }
 
-/// Why a file operation cannot be done: the status that stands for it, and what the log says.
+/// Why a file operation cannot be done: the status to answer with, and the text for the log.
 #[derive(Debug)]
 struct Failure {
     status: Status,
@@ -256,7 +256,7 @@ impl Failure {
         Self { why: Some(why.to_owned()), level: Level::Info, ..Self::of(status) }
     }
 
-    /// The system said no. `missing` is the status for a name that is not there.
+    /// A system call failed. `missing` is the status for a name that is not there.
     fn by(errno: Errno, missing: Status, what: &str, file: &[u8]) -> Self {
         let status = match errno {
             Errno::NOENT | Errno::NOTDIR => missing,
@@ -369,7 +369,7 @@ struct FileOpTask {
 /// ```
 #[derive(Debug)]
 enum FileOpStage {
-    /// It is being found out where the body goes.
+    /// A thread finds out where the body goes.
     Preparing(JoinHandle<Result<Prepared, Failure>>),
     /// The body comes.
     Receiving(Intake),
@@ -465,7 +465,7 @@ impl Task for FileOpTask {
 
     fn body_sink(&mut self, cx: &mut Context<'_>) -> BodySink<'_> {
         self.advance(cx);
-        // Whether that fails is looked at first: what is lent cannot be given up.
+        // Failure is checked first: memory that is lent out cannot be given up.
         if let FileOpStage::Receiving(intake) = &mut self.stage
             && let Err(failure) = intake.body_sink(cx)
         {
@@ -558,7 +558,8 @@ impl Task for FileOpTask {
             | FileOpStage::Ready(_) => {
                 self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
             }
-            // What is being done already is done in a moment, or ends where it stands, and is answered for.
+            // Work that has begun is done in a moment, or stops at its next check, and its result is
+            // answered.
             FileOpStage::Working(_, Some(stop)) => stop.tell(),
             FileOpStage::Working(_, None)
             | FileOpStage::Ended(_)

@@ -70,7 +70,7 @@ pub struct Call<'a> {
     pub method: Method,
     /// What holds here.
     pub settings: &'a Settings,
-    /// What stands for `settings`: no two are called the same.
+    /// The name of `settings`: unique.
     pub settings_name: (u64, u32),
     /// The server around it.
     pub context: Rc<dyn ListingContext>,
@@ -216,7 +216,7 @@ fn read(call: &Call<'_>, form: &Form, readings: &Readings) -> Result<Found, Read
     readings.begin(key, reading).map(Found::Large)
 }
 
-/// The page stands as people count, the other forms as nginx's, unless the address says otherwise.
+/// The page is in natural order, the other forms in nginx's, unless the query says otherwise.
 fn order(call: &Call<'_>, form: &Form) -> SortOrder {
     let otherwise = if *form == Form::Html { By::Name } else { By::Bytes };
     SortOrder::asked_for(call.query, otherwise)

@@ -173,7 +173,7 @@ impl OpenFile {
         let bytes = form.as_ref().map_or(0, |form| form.len());
         let kept_bytes = |kept: &[Compressed]| -> usize { kept.iter().map(form_bytes).sum() };
         while kept.len() >= COMPRESSED_MAX || kept_bytes(&kept) + bytes > content.len() {
-            // What was made first goes first. The new one alone is shorter than the content.
+            // The oldest is dropped first. The new one alone is shorter than the content.
             kept.remove(0);
         }
         kept.push((coding, level, form.clone()));

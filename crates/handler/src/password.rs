@@ -114,8 +114,8 @@ impl Default for PasswordCache {
     }
 }
 
-/// A keyed hash of a stored password, a user and a password that was offered. It holds whatever becomes of
-/// the file: whether a password fits what is stored does not change.
+/// A keyed hash of a stored password, a user and a password that was offered. It stays valid when the file
+/// changes: whether a password matches a stored hash does not change.
 pub type Key = [u8; 32];
 
 impl PasswordCache {

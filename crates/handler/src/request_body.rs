@@ -132,7 +132,7 @@ impl RequestBody {
     }
 
     /// Takes bytes; says how many. Where that is not all, the disk is busy, and the task of `cx` is woken when there is
-    /// room. An error is for good.
+    /// room. An error is final.
     pub fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<usize> {
         let mut rest = bytes;
         loop {
@@ -162,7 +162,7 @@ impl RequestBody {
         self.has_ended
     }
 
-    /// The whole body, once: ready when it has [ended](Self::end) and lies where it stays.
+    /// The whole body, once: ready when it has [ended](Self::end) and is all in memory or in the file.
     pub fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Gathered>> {
         loop {
             ready!(self.advance(cx))?;

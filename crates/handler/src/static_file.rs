@@ -41,7 +41,7 @@ pub fn reply(
     if let Some(coding) = role.coding {
         return coded(file, head, settings, media_type, coding, role.fixed, product, fields);
     }
-    // Where texts are recoded, a range is one of the recoded text: only what is in memory has it at hand.
+    // If texts are recoded, a range is one of the recoded text, which only a body in memory has.
     let has_ranges =
         settings.recode.as_ref().is_none_or(|to| to.keeps_length && file.content().is_some());
     let ranges_max = if has_ranges { settings.max_ranges.unwrap_or(RANGES_MAX) } else { 0 };

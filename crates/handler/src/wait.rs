@@ -80,7 +80,7 @@ pub struct Hashers(Mutex<Queue>);
 
 #[derive(Debug)]
 struct Queue {
-    /// How many may be computed besides those that are.
+    /// How many more hashes may be computed at the same time.
     free: usize,
     turns: Turns<oneshot::Sender<Permit>>,
     waiting: usize,

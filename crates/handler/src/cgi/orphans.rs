@@ -6,7 +6,7 @@
 //! list of orphans, and it is empty as a rule: to look costs one read. A chain of parents always ends at a
 //! child of ours, so looking again when an orphan has ended finds all of them.
 //!
-//! Whose request an orphan belongs to stands in its environment ([`VARIABLE`]). One without it is left alone
+//! The environment of an orphan says which request it belongs to ([`VARIABLE`]). One without it is left alone
 //! and only waited for: `cgi_leave_daemons`, or a program that cleaned its environment on purpose.
 
 use std::collections::HashSet;

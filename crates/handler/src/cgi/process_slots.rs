@@ -15,7 +15,7 @@ use super::slots::{Claim, ClaimId, Slots, Standing};
 /// To start a program takes about a millisecond. A machine that has not done it after this long is not waited for.
 const START_LIMIT: Duration = Duration::from_secs(2);
 
-/// The places of the whole server, and what programs leave behind.
+/// The process slots of the whole server, and the orphans of programs.
 #[derive(Debug, Default)]
 pub struct ProcessSlots {
     slots: Mutex<Slots>,
@@ -71,7 +71,7 @@ impl ProcessSlots {
         let mut running = self.running();
         running.is_over = true;
         for group in running.groups.drain() {
-            // A group that is gone has what it was to get.
+            // A group that is gone need not be killed.
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
         let is_starting = |running: &mut Running| running.starting > 0;

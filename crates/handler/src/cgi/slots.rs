@@ -293,7 +293,7 @@ mod tests {
         assert!(slots.claim(without).is_none(), "there is no queue at all");
     }
 
-    /// V40: one location cannot take all: the last places are for those that have few.
+    /// V40: one location cannot take all: the last slots are for locations that have few.
     #[test]
     fn one_location_leaves_what_is_reserved() {
         let mut slots = Slots::default();

@@ -25,9 +25,9 @@ use crate::task::{Outbox, Progress, Task, UpstreamView, rest};
 
 /// How much of a file one piece has.
 pub(super) const PIECE_BYTES: usize = 128 * 1024;
-/// A piece up to this size is compressed where it stands, if that is quick.
+/// A piece up to this size is compressed on the event loop, if that is quick.
 const SMALL_BYTES: usize = 16 * 1024;
-/// So much is compressed where it stands before others have their turn.
+/// So much is compressed on the event loop before other sessions have their turn.
 const TURN_BYTES: usize = 64 * 1024;
 
 /// What is compressed.
@@ -130,7 +130,7 @@ impl CompressTask {
         }));
     }
 
-    /// Compresses a piece: where it stands, or in the pool. Whether there is something to give.
+    /// Compresses a piece: on the event loop, or in the pool. Returns whether there is output.
     fn compressor(
         &mut self,
         mut encoder: Encoder,
@@ -170,7 +170,7 @@ impl CompressTask {
         let (bytes, then) = match task.poll(cx, out, now) {
             Poll::Ready(Progress::Body) => (std::mem::take(&mut out.body), Then::More),
             Poll::Ready(Progress::Done) => (Vec::new(), Then::End),
-            // It pauses: what it has said so far is for the client now.
+            // It pauses: flush what it has given so far to the client.
             Poll::Pending if self.is_dirty => (Vec::new(), Then::Flush),
             Poll::Pending => {
                 self.stage = CompressStage::Ready(encoder);

@@ -115,7 +115,7 @@ impl Spot {
 
     /// A file that is yet to appear here.
     pub(super) fn new_file(&self) -> Result<Temp, Errno> {
-        // What cannot be made in a folder that is gone says little about why.
+        // An error in a removed folder says little about the cause.
         Temp::new(&self.folder).or_else(|errno| self.check_place().and(Err(errno)))
     }
 

@@ -473,13 +473,13 @@ impl Displaced {
 
 impl Drop for Displaced {
     fn drop(&mut self) {
-        // Where something has taken its place, this fails, and what is left is gone or a sweep's business.
+        // If something has taken its place, this fails, and what is left is gone or removed by a sweep.
         let (folder, flags) = (&*self.to.folder, RenameFlags::NOREPLACE);
         let _ = rustix::fs::renameat_with(folder, &*self.own, folder, &*self.to.name, flags);
     }
 }
 
-/// `Overwrite`: what is in the way may go unless it says `F`.
+/// `Overwrite`: an existing destination may be replaced unless it is `F`.
 fn overwrites(head: &Head) -> Result<bool, Failure> {
     match head.named(b"overwrite") {
         None | Some(b"T" | b"t") => Ok(true),

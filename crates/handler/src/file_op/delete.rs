@@ -1,4 +1,4 @@
-//! DELETE: a file, or where it is allowed a folder, goes (F6).
+//! DELETE: removes a file, or if allowed a folder (F6).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -43,7 +43,8 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
     conditions.check_locks(&file, true, true)?;
     if beneath::kind(&there) == FileType::Directory {
         let how = file_ops.delete_directories;
-        // As in nginx: a folder is named as one, and goes with all that is in it or not at all.
+        // As in nginx: a folder must be named with a slash, and is removed with all that is in it or not at
+        // all.
         match (how, spot.is_folder, depth) {
             (DeleteDirectories::Off, ..) => {
                 return Err(Failure::because(

@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// F5: what the disk says comes out, once and for good.
+    /// F5: an error of the disk is reported once, and stays.
     #[tokio::test]
     async fn a_file_that_cannot_be_written_is_told() {
         let tree = tempfile::tempdir().expect("a folder");

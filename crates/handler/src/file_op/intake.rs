@@ -108,7 +108,7 @@ pub(super) struct Intake {
     is_idle: bool,
     work: Option<JoinHandle<Worked>>,
     direct: Route,
-    /// What went wrong where there are no threads to let it be done.
+    /// The failure if no thread could be started for it.
     failed: Option<Failure>,
 }
 
@@ -151,7 +151,7 @@ impl Intake {
         intake
     }
 
-    /// Lets a thread work with the sink and with what has come.
+    /// Gives the sink and the received bytes to a thread.
     fn hand_over(
         &mut self,
         work: impl FnOnce(&mut dyn Sink, &[u8]) -> Result<(), Failure> + Send + 'static,

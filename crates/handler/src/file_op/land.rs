@@ -151,7 +151,7 @@ fn keep_properties(temp: &Temp, folder: &OwnedFd, name: &[u8]) {
 fn outdate(temp: &Temp, old: &Stat) -> Result<(), Errno> {
     let new = temp.stat()?;
     let (new, old) = ((new.st_mtime, new.st_mtime_nsec), (old.st_mtime, old.st_mtime_nsec));
-    // What lies in the future, or a time that the client gave, is not caught up with.
+    // A time in the future, or one that the client gave, is not increased.
     let is_close = old.0.saturating_sub(new.0) <= 1;
     if new > old || !is_close {
         return Ok(());

@@ -11,7 +11,7 @@ pub(super) struct Note {
     pub(super) length: u64,
     /// What it will be called.
     pub(super) name: String,
-    /// What the client said of it, as it said it.
+    /// The client's metadata, unchanged.
     pub(super) metadata: Vec<u8>,
     /// Whether it has been given its name.
     pub(super) is_done: bool,

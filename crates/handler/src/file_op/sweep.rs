@@ -153,7 +153,7 @@ impl Sweep {
         self.removed += usize::from(removed.is_ok());
     }
 
-    /// An unfinished upload, or a note about one, goes when its time is over.
+    /// An unfinished upload, or a note about one, is removed when it has expired.
     fn unfinished(&mut self, folder: &OwnedFd, name: &[u8]) {
         let Some(mut life) = self.life else { return };
         if name.ends_with(resume::DONE.as_bytes()) {

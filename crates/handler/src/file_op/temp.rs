@@ -150,7 +150,7 @@ impl Temp {
         let from = &*self.folder;
         match rustix::fs::renameat_with(from, own, folder, name, RenameFlags::NOREPLACE) {
             Ok(()) => self.name = None,
-            // A file system that cannot; our own name goes with us.
+            // The file system cannot do that; our own name is removed with the file.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(from, own, folder, name, AtFlags::empty())?;
                 self.stays = false;

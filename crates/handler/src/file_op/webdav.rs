@@ -1,5 +1,5 @@
-//! WebDAV beyond changing files (RFC 4918, `dav_ext_methods`): properties and locks. What the bodies say and which
-//! locks there are is decided by `sekisho_webdav`; here it meets the files.
+//! WebDAV beyond changing files (RFC 4918, `dav_ext_methods`): properties and locks. `sekisho_webdav` parses
+//! the bodies and keeps the locks; here they are applied to files.
 
 mod dead;
 pub(super) mod lock;
@@ -68,7 +68,7 @@ impl<F: FnOnce(&[u8]) -> Outcome + Send> Sink for XmlBody<F> {
     }
 }
 
-/// What a body that cannot be understood comes to.
+/// The answer to a body that cannot be understood.
 fn invalid(why: Invalid) -> Failure {
     match why {
         Invalid::Malformed => Failure::because(

@@ -84,7 +84,8 @@ impl Cache {
         self.kept.is_empty()
     }
 
-    /// The listing of this name, if it can be trusted now. The name says everything that it was made of.
+    /// The listing of this name, if it can be trusted now. The name has everything that the listing depends
+    /// on.
     pub(super) fn find(
         &self,
         name: &[u8],

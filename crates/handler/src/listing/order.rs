@@ -1,4 +1,4 @@
-//! In which order a listing stands: folders first, then by name, size or time. Names are compared as
+//! The order of a listing: folders first, then by name, size or time. Names are compared as
 //! people count: `file2` comes before `file10`.
 
 use std::cmp::Ordering;

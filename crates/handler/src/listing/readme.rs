@@ -1,5 +1,5 @@
-//! A folder's README below its listing. What it says is text of strangers: every byte is escaped, and HTML in it
-//! is text as well. Markdown is read by pulldown-cmark; what comes out is written here.
+//! A folder's README below its listing. Its text is not trusted: every byte is escaped, and HTML in it is
+//! text as well. Markdown is read by pulldown-cmark; what comes out is written here.
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
 

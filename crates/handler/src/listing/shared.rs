@@ -1,6 +1,6 @@
 //! Large folders that are being read, or have been, for requests that are there at the same time: equal ones share
 //! one reading, and so one piece of memory. Those of one worker read together; what has been read is for all
-//! workers. Nothing is kept for later: when the last of them has gone, so has it.
+//! workers. Nothing is kept for later: a reading is dropped with its last request.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -23,8 +23,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// `None` for a folder that cannot be shared: one that changed so recently that it may change again unseen, or
-    /// one whose entries are sorted by what the folder's own time does not tell of.
+    /// `None` for a folder that cannot be shared: one that changed so recently that it may change again
+    /// unseen, or one whose entries are sorted by something that does not change the folder's own time.
     pub(super) fn of(
         stat: &Stat,
         order: SortOrder,

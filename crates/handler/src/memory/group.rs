@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A limit beyond this is none: the kernel's word for "no limit" is a number, too.
+/// A limit beyond this is none: the kernel reports "no limit" as a number, too.
 const LIMIT_MAX: u64 = 1 << 46;
 /// Longer than any `memory.stat`.
 const STAT_BYTES: usize = 8192;
@@ -71,7 +71,7 @@ impl Group {
         let mut text = [0; STAT_BYTES];
         let used: u64 = read(usage, &mut text)?.trim().parse().ok()?;
         if used < self.limit / 2 {
-            // Whatever it is, it is little; the rest takes the kernel longer to tell.
+            // So little is used that the exact figure, which is slower to read, is not needed.
             return Some(used);
         }
         let dispensable = read(stat, &mut text).map_or(0, |stat| dispensable_bytes(*version, stat));

@@ -66,7 +66,7 @@ impl Stored {
         }
     }
 
-    /// Whether comparing takes no time to speak of.
+    /// Whether comparing takes negligible time.
     pub fn is_quick(&self) -> bool {
         self.slowness() == 0
     }

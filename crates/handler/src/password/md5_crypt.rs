@@ -1,4 +1,4 @@
-//! The MD5 forms of crypt(3): `$1$` and, with another word in it, Apache's `$apr1$`. Old, and still the
+//! The MD5 forms of crypt(3): `$1$` and, with another magic string, Apache's `$apr1$`. Old, and still the
 //! default of `htpasswd`.
 
 use md5::{Digest, Md5};

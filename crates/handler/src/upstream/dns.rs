@@ -82,7 +82,7 @@ async fn ask(resolver: &Resolver, name: &str, kind: Kind) -> Result<Addresses, N
                 return Err(NoAddress::Fault(fault));
             }
             Ok(Ok(Err(fault))) => {
-                // Every server has said so: none will say something else now.
+                // Every server has answered so: asking again will not help.
                 if matches!(last, NoAddress::Fault(_)) {
                     return Err(NoAddress::Fault(fault));
                 }

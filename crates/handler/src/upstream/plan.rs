@@ -176,7 +176,7 @@ impl Source<'_> {
             if value.as_literal() == Some(b"") {
                 continue;
             }
-            // Nothing is put beside a value that comes to nothing.
+            // An empty value is left out.
             plan.pairs.push_unless_empty(name.as_bytes(), |out| self.push_value(value, out));
         }
         if !forward.pass_request_headers {
@@ -248,7 +248,7 @@ fn computed_group<'c>(
     if matches!(place, UpstreamPlace::Tcp(_, 0)) {
         return Err(wrong("no port"));
     }
-    // The same address may stand somewhere else: then its connections are shared.
+    // The same address may be used elsewhere in the configuration: then its connections are shared.
     let group = match (&place, Group::of_place(address, &place)) {
         (_, Some(group)) => group,
         (UpstreamPlace::Tcp(host, port), None) if !known.resolver.servers.is_empty() => {

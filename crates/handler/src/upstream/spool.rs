@@ -79,7 +79,7 @@ impl Spool {
         &mut self.memory
     }
 
-    /// Moves what comes first to `out`. An error is for good: the answer cannot be completed.
+    /// Moves what comes first to `out`. An error is final: the answer cannot be completed.
     pub(super) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,

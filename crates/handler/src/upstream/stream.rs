@@ -1,5 +1,5 @@
-//! The transport to a server: TCP or a Unix socket, encrypted or not. Nothing here waits: what cannot go on says so
-//! and wakes the task later.
+//! The transport to a server: TCP or a Unix socket, encrypted or not. Nothing here blocks: a call that cannot
+//! go on returns `Pending` and wakes the task later.
 
 use std::future::Future;
 use std::io;
@@ -118,7 +118,8 @@ impl Stream {
         }
     }
 
-    /// Whether an idle connection is still there, with nothing in it: what a server says unasked ends it.
+    /// Whether an idle connection is still there, with nothing in it: unsolicited bytes from the server end
+    /// it.
     pub(super) fn is_idle(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.is_idle(),

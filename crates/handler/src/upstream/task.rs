@@ -41,7 +41,7 @@ use keeping::report_unkept;
 /// So much of an answer is gathered before it is handed on, while more is there.
 const HAND_ON_BYTES: usize = 128 * 1024;
 
-/// Where a request stands.
+/// The stage of a request.
 ///
 /// ```text
 /// Gathering ─► Ready (names are looked up) ─► Connecting ─► Exchanging ─► Ended
@@ -136,7 +136,7 @@ pub(super) struct UpstreamTask {
     counts: Vec<Counts>,
     /// The fields of the last answer, if they are needed.
     accel: Accel,
-    /// The fields of an answer in whose place another one is given.
+    /// The fields of an answer that is replaced by another one.
     answered: Pairs,
     /// What the client has sent, and how much of it may be remembered.
     received: BodyFacts,

@@ -275,7 +275,7 @@ fn portable(name: &[u8]) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    /// Where a file of more than 4 GiB lies, its neighbours and the end say so in 64 bits.
+    /// With a file of more than 4 GiB, later offsets and the end record have 64 bits.
     #[test]
     fn what_does_not_fit_32_bits_is_written_in_64() {
         let mut zip = Zip::default();

@@ -23,7 +23,7 @@ use sekisho_upstream::cache::{Index, Key, entry_path};
 const FIRST_BYTES: usize = 64 * 1024;
 /// How many entries are dropped at a time for being inactive.
 const EXPIRED_MAX: usize = 10_000;
-/// What a file is called before it has its name.
+/// The prefix of a file's temporary name.
 pub(super) const TEMPORARY: &str = ".new-";
 /// A file without its name that is older than this was left by a process that has died.
 const LEFTOVER: Duration = Duration::from_hours(1);

@@ -97,7 +97,7 @@ impl Keeping {
         }
     }
 
-    /// Whether the fetch is of use though its client has gone.
+    /// Whether the fetch is useful even if its client has gone.
     pub(in crate::upstream) const fn goes_on(&self) -> bool {
         !self.is_decided || self.writer.is_some()
     }

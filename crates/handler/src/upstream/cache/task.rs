@@ -26,7 +26,7 @@ use crate::task::{Outbox, Progress, Task};
 use crate::upstream::alone::{go_on, is_last};
 use crate::upstream::task::UpstreamTask;
 
-/// Where the request stands.
+/// The state of the request.
 ///
 /// ```text
 /// Begun ─► Looking ─► Serving ◄──────────┐
