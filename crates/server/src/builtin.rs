@@ -279,7 +279,7 @@ fn interpreter(name: &str) -> Option<String> {
         let is_ours = rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
         is_ours && file.is_absolute() && file.is_file()
     })?;
-    // One whose name has no letters for it cannot be configured, and one with a variable in it is not.
+    // A path that is not UTF-8 cannot be configured, and one with a variable in it is not.
     found.to_str().filter(|path| !path.contains('$')).map(str::to_owned)
 }
 

@@ -36,15 +36,15 @@ use crate::{Problem, privilege};
 
 pub(crate) use operators::Operators;
 
-/// How long the thread may take to say goodbye when the process ends.
+/// How long the thread may take to end its sessions when the process ends.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What the main thread tells the control plane.
+/// The commands of the main thread to the control plane.
 #[derive(Debug)]
 pub(crate) enum ControlCommand {
     /// Serve these addresses under these rules from now on, and write into this site's log.
     Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
-    /// These are the workers; so many of them serve, and the others, behind them, finish what they have.
+    /// The workers; the first ones, so many, serve, and the others finish their sessions.
     Workers(Vec<(String, UnboundedSender<WorkerCommand>)>, usize),
     /// Take no new sessions at the addresses, and end their sessions. An operator may stay.
     ShutDown(Manner),
@@ -125,7 +125,7 @@ impl ControlPlane {
         Ok(Self { commands, requests, thread: Some(thread), _file: file })
     }
 
-    /// Tells it something. One that has ended is not told; its end is known elsewhere.
+    /// Sends it a command. A control plane that has ended gets none; its end is noticed elsewhere.
     pub(crate) fn tell(&self, command: ControlCommand) {
         let _ = self.commands.send(command);
     }

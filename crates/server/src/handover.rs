@@ -33,9 +33,9 @@ const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many calls may wait.
 const CALLS_MAX: usize = 8;
-/// A question with what is said along with it.
+/// The longest line: a request with its text.
 const LINE_BYTES_MAX: usize = 2048;
-/// What is said along with a question is cut here, which leaves room for the question.
+/// The text of a request is cut to this length, which leaves room for the request.
 const SAID_BYTES_MAX: usize = 1900;
 /// Sockets, names and all: no more than this is taken from an old process.
 const OFFER_BYTES_MAX: usize = 1 << 20;
@@ -154,10 +154,10 @@ async fn hear(stream: tokio::net::UnixStream) -> Option<Call> {
 }
 
 impl Call {
-    /// Answers: whether it went well, and what there is to say about it.
+    /// Answers: whether it succeeded, and a text.
     pub(crate) fn answer(self, is_good: bool, text: &str) {
         let answer = format!("{}\n{text}", if is_good { DONE } else { FAILED });
-        // At once where there is room, as there always is for a word: we may be about to end.
+        // At once if there is room, as there always is for a short text: we may be about to end.
         let sent = send(self.stream.as_fd(), answer.as_bytes(), None).unwrap_or(0);
         if sent == answer.len() {
             return;

@@ -18,10 +18,10 @@ use crate::certificates::write_state;
 use crate::cli::Serve;
 use crate::{Problem, setup};
 
-/// Where certificates are ordered unless something else is said.
+/// The default authority for certificates.
 const AUTHORITY: &str = "https://acme-v02.api.letsencrypt.org/directory";
 const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 3650);
-/// Clients take no longer life from an authority that they were told to trust.
+/// Clients reject longer lifetimes even from a locally trusted authority.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(24 * 397);
 /// Clocks differ.
 const BEFORE: Duration = Duration::from_hours(24);

@@ -20,7 +20,7 @@ use crate::pid_file::PidFile;
 use crate::run::{machine, rules, worker_count};
 use crate::{Problem, body_folders, certificates, local_socket, privilege, service_manager, user};
 
-/// How often, and how long after each other, an address that is in use is asked for.
+/// How often, and at which interval, a bind to an address in use is retried.
 const BIND_TRIES: u32 = 10;
 const BIND_PAUSE: Duration = Duration::from_millis(100);
 
@@ -58,8 +58,7 @@ pub(crate) fn check_worker_count(config: &Config) -> Result<(), Problem> {
     }
 }
 
-/// The sockets that are open before we open any: from the process whose place we take, or from a service
-/// manager.
+/// The sockets that are open before we open any: from the process that we replace, or from a service manager.
 pub(crate) fn inherited(
     from_predecessor: Vec<Inherited>,
     config: &Config,
@@ -78,7 +77,7 @@ pub(crate) fn inherited(
 }
 
 /// Opens the sockets. A server that was killed has left them for a moment to a process that it was just
-/// starting: an address that is in use is asked for again.
+/// starting: the bind to an address in use is retried.
 pub(crate) async fn open_sockets(
     inherited: &Sockets,
     listens: &[Listen],

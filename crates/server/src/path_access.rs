@@ -84,7 +84,7 @@ impl Need {
 /// What is needed.
 type Wanted = BTreeSet<(Need, PathBuf)>;
 
-/// What stands in the way, and the first thing that is not reached because of it.
+/// The obstacles, and the first path that is not reached because of each.
 type Obstacles = BTreeMap<String, (Need, PathBuf)>;
 
 /// What the server will not be able to reach.
@@ -117,7 +117,7 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     reports
 }
 
-/// All that is needed, as far as the configuration says it outright.
+/// All needed paths, as far as the configuration names them without variables.
 fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
     let served = paths::served(config).into_iter();
     let mut all: Wanted = served
@@ -269,7 +269,7 @@ fn obstacles(wanted: &Wanted) -> Obstacles {
     all
 }
 
-/// What stands in the way to a place, from the top. What is not there is another matter.
+/// The obstacle on the way to a path, from the top. A missing file is no obstacle.
 fn obstacle(path: &Path, need: Need) -> Option<String> {
     let is_denied = |path: &Path, access: Access| {
         rustix::fs::accessat(CWD, path, access, AtFlags::empty()) == Err(Errno::ACCESS)

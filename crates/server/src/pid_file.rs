@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 use crate::Problem;
 use crate::cli::SignalName;
 
-/// What is put behind the name while a new process takes over, as nginx does.
+/// The suffix of the old file while a new process takes over, as in nginx.
 const ASIDE: &str = ".oldbin";
 
 /// Our pid file; gone when this is dropped.
@@ -84,8 +84,8 @@ impl PidFile {
         Some((self.path.clone(), file))
     }
 
-    /// Written first and cut after: when it cannot be written, what it said before is still there, which may
-    /// well be the same.
+    /// Written first and truncated after: when it cannot be written, the old content remains, which may well
+    /// be the same.
     fn say_ours(&self) -> io::Result<()> {
         let line = format!("{}\n", std::process::id());
         self.file.write_all_at(line.as_bytes(), 0)?;

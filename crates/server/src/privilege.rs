@@ -3,7 +3,7 @@
 //!
 //! What is kept: nothing, in the ordinary case. With a port below 1024, the main thread keeps the right to
 //! listen there, for the next reload or upgrade; the workers and their programs do not have it. A server that
-//! stays root (because it was told so) keeps what concerns files, and no more.
+//! stays root (because it is configured so) keeps the capabilities about files, and no more.
 
 use std::io;
 
@@ -131,7 +131,7 @@ fn kept(config: &Config, is_root: bool) -> CapabilitySet {
     }
 }
 
-/// No program that is started from here on can have more than this, whatever its file says.
+/// No program that is started from here on can have more than this, whatever file capabilities it has.
 fn bound(keep: CapabilitySet) -> rustix::io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
         let one = CapabilitySet::from_bits_retain(1 << number);

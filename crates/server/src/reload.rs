@@ -1,5 +1,5 @@
-//! The change of configuration (O3): the new one is checked whole and everything that it needs is opened
-//! before anything changes. A bad one changes nothing and says so.
+//! The change of configuration (O3): the new one is checked completely and everything that it needs is opened
+//! before anything changes. A bad one changes nothing and is reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,8 +82,8 @@ impl Server {
         ReloadResult { is_good, text }
     }
 
-    /// Opens what is new, and then, when nothing can fail any more, changes over. What an operator should know of
-    /// it comes back.
+    /// Opens what is new, and then, when nothing can fail any more, switches to it. Returns the warnings for
+    /// the operator.
     async fn take_over(
         &mut self,
         config: Arc<Config>,

@@ -98,13 +98,13 @@ pub(crate) struct Server {
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
-    /// How many had been cut short when that was last told to `drain`.
+    /// How many sessions had been cut short when `drain` was last informed.
     cut_short: u64,
     /// The addresses that the last reload has closed, and when.
     pub(crate) closed: Option<(Moment, Vec<ListenAddress>)>,
     /// A new process that does not serve yet.
     pub(crate) upgrade: Option<Upgrade>,
-    /// The process whose place we take, and its sockets, until it knows that we serve.
+    /// The process that we replace, and its sockets, until it knows that we serve.
     predecessor: Option<(u32, Sockets)>,
     /// The watchdog of the workers.
     pub(crate) watch: Watch,
@@ -262,7 +262,7 @@ impl Server {
         ExitCode::from(outcome.exit_status())
     }
 
-    /// Tells the process whose place we take that it may go; an error when it does not want to.
+    /// Tells the process that we replace to end; an error if it refuses.
     fn relieve(&self, predecessor: u32, sockets: &Sockets) -> Result<(), Problem> {
         let (level, message) = match handover::ask(predecessor, HandoverRequest::Ready, "") {
             Ok(Some((true, _))) => (Level::Notice, format!("took over from process {predecessor}")),
@@ -414,7 +414,7 @@ impl Server {
         self.drain.after(fact, now)
     }
 
-    /// Does what the table says; the end of all, when it has come.
+    /// Carries out the table's order; returns the outcome if the process is to end.
     fn carry_out(&mut self, order: DrainOrder) -> Option<Outcome> {
         match order {
             DrainOrder::Nothing => {}

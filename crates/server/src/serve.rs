@@ -1,5 +1,5 @@
 //! `sekisho serve`: a folder without any configuration file. Its options become configuration text
-//! (`builtin.rs`); here is what cannot be said in that language: free ports, both families of addresses, a
+//! (`builtin.rs`); here is what that language cannot express: free ports, both families of addresses, a
 //! password from the command line, and what the terminal shows.
 
 mod addresses;

@@ -1,5 +1,5 @@
-//! What a service manager (systemd) gives and wants to know: sockets that it has opened for us
-//! (`LISTEN_FDS`), and how we are (`NOTIFY_SOCKET`). Without one, nothing happens here.
+//! The interface to a service manager (systemd): sockets that it has opened for us (`LISTEN_FDS`), and
+//! reports of our state (`NOTIFY_SOCKET`). Without one, nothing happens here.
 
 use std::env;
 use std::fmt::Display;
@@ -30,7 +30,7 @@ pub(crate) enum State {
     },
 }
 
-/// Tells the service manager, if there is one, how we are, in a form for it and in one for people.
+/// Reports our state to the service manager, if there is one, for the manager itself and as text.
 pub(crate) fn tell(state: State, status: impl Display) {
     let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
     let first = match state {

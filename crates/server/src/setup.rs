@@ -49,7 +49,7 @@ impl Plan {
             options = options.with_default("error_log", &[text_of(&path)?]);
             early_log = Some(path);
         }
-        // nginx writes below `logs` without being told; here that folder must be there.
+        // nginx writes below `logs` by default; here that folder must exist.
         let has_logs = prefix.join("logs").is_dir();
         let (access_log, pid) =
             if has_logs { ("logs/access.log", "logs/sekisho.pid") } else { ("off", "off") };
@@ -127,7 +127,7 @@ impl Plan {
 
     fn must_be_there(&self) -> Result<(), Problem> {
         if self.builtin.is_none() {
-            // Without the main file there is one thing to say, and not two.
+            // Without the main file there is one error to report, and not two.
             Disk.read(&self.main_file).map_err(|why| {
                 Problem::new(format_args!("cannot read {}: {why}", self.main_file.display()))
             })?;

@@ -60,7 +60,7 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     Ok(Server::start(plan)?.run())
 }
 
-/// `-s`: sends a signal; a reload is asked for, so that it can be told how it went (O3).
+/// `-s`: sends a signal; a reload goes through the control socket, so that its result can be printed (O3).
 fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
     if matches!(name, SignalName::Reload) {
         let number = pid.as_raw_nonzero().get().unsigned_abs();

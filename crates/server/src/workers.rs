@@ -1,4 +1,4 @@
-//! The threads that serve: started, told what to do, retired when a reload makes them too many.
+//! The worker threads: started, given commands, retired when a reload makes them too many.
 
 use std::io;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(crate) struct Workers {
     pub(crate) handles: Vec<WorkerHandle>,
     /// Those that a reload has made too many: they drain.
     pub(crate) retired: Vec<WorkerHandle>,
-    /// Where those that are started now are kept.
+    /// The sandbox of workers that are started now.
     domain: Option<Arc<Domain>>,
     begun: u64,
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
@@ -188,8 +188,8 @@ impl Workers {
         self.retired.push(handle);
     }
 
-    /// The place of one that is gone, where there shall be so many. Not told by where the others stand: more
-    /// than one may be gone.
+    /// The slot of a worker that has ended, if there are to be so many. Not derived from the others'
+    /// positions: more than one may have ended.
     pub(crate) fn vacant_slot(&self, count: usize) -> Option<usize> {
         (0..count).find(|slot| self.handles.iter().all(|handle| handle.slot != *slot))
     }

@@ -35,7 +35,7 @@ impl<'a> Mapping<'a> {
         self.server == other.server
             && match (self.place, other.place) {
                 (Root(one), Root(other)) => one == other,
-                // It stands for the prefix of its own location: only one directive is the same as itself.
+                // An alias replaces the prefix of its own location: it equals only the same directive.
                 (
                     Alias(one) | AliasOfParent { alias: one, .. },
                     Alias(other) | AliasOfParent { alias: other, .. },

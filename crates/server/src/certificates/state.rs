@@ -33,7 +33,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
     let new = folder.join(name);
-    // What an earlier process left half done is in the way, and may be readable by others.
+    // An unfinished file of an earlier process would make the creation fail, and may be readable by others.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,5 +1,5 @@
 //! The service `control` (E9): lists, shows, cancels and ends sessions of every protocol, reloads and stops
-//! the server, and tells what happened. Only for sessions with a control socket.
+//! the server, and reports the result. Only for sessions with a control socket.
 
 use std::rc::Rc;
 use std::time::Duration;

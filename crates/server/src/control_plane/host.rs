@@ -74,7 +74,7 @@ pub(super) struct Host {
     /// Whether the server is about to end.
     pub(super) is_ending: Cell<bool>,
     pub(super) ending: Notify,
-    /// What sessions had goes back when they have gone.
+    /// Gives memory back to the system when sessions have ended.
     heap: HeapWatch,
     /// How often a refusal is logged.
     refusals: RefCell<LogPace>,
@@ -250,7 +250,7 @@ impl Host {
         };
         let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL, None)));
         let rules = Rc::new(RefCell::new(rules.clone()));
-        // One that cannot be waited for is as good as none; it was open a moment ago.
+        // A socket that cannot be registered with the runtime is skipped; that does not happen in practice.
         for listener in control_sockets.into_iter().filter_map(|it| UnixListener::from_std(it).ok())
         {
             let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
@@ -259,8 +259,8 @@ impl Host {
         (rules, endpoint)
     }
 
-    /// Takes up a configuration. Where the rules are the same, sessions go on; where not, those of the old
-    /// ones end when their requests have, and are ended by force when their time is over.
+    /// Takes up a configuration. If the rules are the same, sessions go on; otherwise sessions under the old
+    /// rules drain, and are ended by force when their time is over.
     fn serve(
         self: &Rc<Self>,
         before: Option<Public>,
@@ -304,7 +304,8 @@ impl Host {
             let endpoint = Rc::clone(&endpoint);
             let listens = &rules.endpoint.listens;
             let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
-            // A socket that cannot be waited for is as good as none; it was open a moment ago.
+            // A socket that cannot be registered with the runtime is skipped; that does not happen in
+            // practice.
             let task = match address {
                 ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),

@@ -1,5 +1,5 @@
 //! The service `http` (E9): an HTTP request without HTTP's connection. It goes through a connection within
-//! the process to a worker, which serves it as it serves any other, so that there is no second way.
+//! the process to a worker, which serves it as it serves any other, so that there is no second code path.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -97,7 +97,7 @@ impl HttpService {
         }
         let _held = response.hold(RELAY_BYTES).map_err(|error| over(&error))?;
         let session = request.session();
-        // The body is kept once: what it was decoded from goes here.
+        // The body is kept once: the bytes it was decoded from are dropped here.
         let asked = Asked::decode(&*request.into_body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
         let (head, is_head) = written(&asked)?;
@@ -114,8 +114,8 @@ impl HttpService {
         outcome
     }
 
-    /// Whether the caller may reach the address, or which one it reaches where it names none. A worker cannot tell: to
-    /// it the connection comes from this process.
+    /// Whether the caller may reach the address, or which one it reaches where it names none. A worker cannot
+    /// check that: for it the connection comes from this process.
     fn visitor(&self, session: u64, wanted: Option<ListenAddress>) -> Result<Visitor, Failure> {
         let Some((_, info)) = self.host.native(session) else {
             return Err((Code::SessionClosed, "the session has ended".to_owned()));

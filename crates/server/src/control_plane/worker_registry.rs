@@ -1,4 +1,4 @@
-//! The workers, as the control plane asks them: one question to each, all at once, and what they answer.
+//! The workers, as the control plane asks them: one query to each, all at once, and their answers.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl WorkerRegistry {
         *self.workers.borrow_mut() = workers;
     }
 
-    /// Asks every worker; those that have ended have nothing to say. And how many did not answer in time.
+    /// Asks every worker; workers that have ended are skipped. Also returns how many did not answer in time.
     async fn ask<T>(
         &self,
         question: impl Fn(oneshot::Sender<T>) -> WorkerQuery,

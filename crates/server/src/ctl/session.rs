@@ -1,4 +1,4 @@
-//! A session with a server, and the questions that are asked in it.
+//! A session with a server, and the requests in it.
 
 use prost::Message;
 use sekisho_endpoint::blocking::{Client, Ticket};

@@ -262,7 +262,8 @@ fn folder_around(path: &Path) -> &Path {
     path.parent().filter(|folder| !TOO_WIDE.contains(folder)).unwrap_or(path)
 }
 
-/// What is served and stored, as far as the configuration says so outright; and whether something is put there.
+/// What is served and stored, as far as the configuration names it without variables; and whether files are
+/// written there.
 pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
     let mut all = BTreeMap::new();
     let mut add = |path: PathBuf, is_changed: bool| *all.entry(path).or_default() |= is_changed;
@@ -313,8 +314,8 @@ fn path(template: &Template) -> Option<PathBuf> {
     template.as_literal().map(|text| PathBuf::from(OsStr::from_bytes(text)))
 }
 
-/// The folder in which everything lies that a template can lead to; `None` where that may be anywhere. `own`
-/// is what the location's own files lie in.
+/// The folder that contains everything that a template can lead to; `None` if that may be anywhere. `own` is
+/// the folder of the location's own files.
 fn ground(template: &Template, own: Option<&Path>) -> Option<PathBuf> {
     match template.parts.as_slice() {
         [Part::Literal(text)] => Some(PathBuf::from(OsStr::from_bytes(text))),

@@ -40,8 +40,8 @@ impl Reach {
     }
 }
 
-/// The addresses to listen on, in the words of `listen`. A port without an address means every address of this
-/// machine, of both families.
+/// The addresses to listen on, in the syntax of `listen`. A port without an address means every address of
+/// this machine, of both families.
 pub(super) fn listens(serve: &Serve, https: &Https) -> Result<Vec<String>, Problem> {
     let port = serve.port.unwrap_or(match https {
         Https::Off => DEFAULT_PORT,
