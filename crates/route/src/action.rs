@@ -1,4 +1,4 @@
-//! The answers there are, and what must be asked of the file system to find one.
+//! The possible answers, and the questions to the file system that lead to one.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use sekisho_http::Status;
 use crate::access_checks::{AccessChecks, Wait};
 use crate::decide::FileOp;
 
-/// What shall be answered. The details stand in the [`RouteState`](crate::Exchange).
+/// What shall be answered. The details are in the [`RouteState`](crate::Exchange).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<F> {
     /// Serve this file (GET or HEAD); it has `route_state.coding`. Where `route_state.status` is set, it is an error page: answer with
@@ -43,16 +43,16 @@ pub enum Action<F> {
 
 /// The shell's view of the file system, asked with whole paths.
 pub trait Files: AccessChecks {
-    /// An open file, or whatever stands for one.
+    /// An open file, or a stand-in for one.
     type File;
 
-    /// What an authority is answered that asks for this token, to see whether a name is ours (RFC 8555 §8.3).
+    /// The answer to an authority that asks for this token, to check that a name is ours (RFC 8555 §8.3).
     fn acme_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
         let _ = token;
         None
     }
 
-    /// The client is another than the peer (`set_real_ip_from`): what is reported is reported of it.
+    /// The client is not the peer (`set_real_ip_from`): reports name the client.
     fn know_client(&mut self, client: SocketAddr) {
         let _ = client;
     }
@@ -63,8 +63,8 @@ pub trait Files: AccessChecks {
     /// nothing.
     fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File>;
 
-    /// The same for a file that may stand in for another one and need not be there: what cannot be served
-    /// is as good as missing, and no trouble.
+    /// The same for a file that may stand in for another one and need not be there: one that cannot be served
+    /// counts as missing, and is not reported.
     fn look_for_neighbour(
         &mut self,
         path: &[u8],

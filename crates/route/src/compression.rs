@@ -26,7 +26,7 @@ pub struct Choice {
     pub depends: bool,
 }
 
-/// Chooses. For a 304, what would have been chosen for the answer that it stands for.
+/// Chooses. For a 304, what would have been chosen for the full answer.
 pub fn choose(compression: &Compression, head: &Head, answer: &Answer<'_>, now: i64) -> Choice {
     if !compression.is_on() || !matches!(answer.status.code(), 200 | 304 | 403 | 404) {
         return Choice::default();
@@ -137,7 +137,7 @@ pub fn mark_varying(fields: &mut Fields) {
     }
 }
 
-/// Whether a list has this word (or `word=…`), in any case.
+/// Whether a list has this word (or `word=…`), in upper or lower case.
 fn has_word(list: &[u8], word: &[u8]) -> bool {
     list.split(|byte| *byte == b',').any(|member| {
         let name = member.split(|byte| *byte == b'=').next().unwrap_or_default();

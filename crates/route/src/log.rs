@@ -80,7 +80,7 @@ impl Piece {
             | V::Msec
             | V::Pid
             | V::Pipe
-            // It says `OK` or nothing, and nothing is not written as `-`.
+            // It is `OK` or empty, and empty is not written as `-`.
             | V::RequestCompletion
             | V::RequestId
             | V::RequestLength

@@ -8,8 +8,8 @@ use sekisho_http::Head;
 
 use crate::route_state::ConnectionFacts;
 
-/// The client's address as the proxy says it; `None` where the peer is not believed or says nothing. `head` is
-/// `None` where the request is not one to read fields of.
+/// The client's address from the proxy; `None` if the peer is not trusted or sends none. `head` is `None` if
+/// the fields of the request must not be read.
 pub(crate) fn find(
     real_ip: &RealIp,
     connection: &ConnectionFacts,
@@ -34,7 +34,7 @@ fn addresses(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.rsplit(|byte| matches!(byte, b',' | b' ' | b'\t')).filter(|word| !word.is_empty())
 }
 
-/// Goes back from the peer as far as proxies are believed.
+/// Goes back from the peer as far as proxies are trusted.
 fn follow<'a>(
     real_ip: &RealIp,
     peer: Option<IpAddr>,

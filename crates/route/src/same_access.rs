@@ -1,13 +1,13 @@
-//! Whether one path stands for another: what a listing shows of the files below it (an archive, a README) must be
-//! no more than each of them shows by itself.
+//! Whether two paths have the same access rules: what a listing shows of the files below it (an archive, a
+//! README) must be no more than each of them shows by itself.
 
 use sekisho_config::{Condition, LocationId, ServerId, Settings, Step, Template, Variable};
 
 use crate::table::Table;
 
 impl Table {
-    /// Whether a client that was let in to something in this location would be let in to this path, too: the same
-    /// location answers for it, and neither a script nor a password there goes by the path.
+    /// Whether a client that was admitted to one path of this location would be admitted to this path, too:
+    /// the same location answers for it, and neither a script nor a password there depends on the path.
     pub fn has_same_access(&self, server: ServerId, location: LocationId, path: &[u8]) -> bool {
         let own = &self.location(location).settings;
         let outer = &self.location(self.server(server).root).settings;
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-/// Whether neither the script nor the password of a level goes by the path that is asked for.
+/// Whether neither the script nor the password of a level depends on the requested path.
 fn is_for_every_path(settings: &Settings) -> bool {
     let script = settings.rewriting.script.as_deref();
     let password = settings.access.as_deref().and_then(|access| access.password.as_ref());

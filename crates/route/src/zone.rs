@@ -102,8 +102,7 @@ impl RateZone {
         excess
     }
 
-    /// The first request of a key. One or two idle keys go on the way; without room, the one that was not
-    /// used for the longest time.
+    /// The first request of a key. Removes one or two idle keys; without room, the least recently used one.
     fn begin(&mut self, limit: &RateLimit, key: &[u8], millis: u64) -> bool {
         for _ in 0..2 {
             if self.keys.oldest().is_some_and(|bucket| bucket.is_idle(limit.rate, millis)) {
