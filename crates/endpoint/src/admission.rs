@@ -59,8 +59,8 @@ pub(crate) struct SlotGuard {
 }
 
 impl SessionSlots {
-    /// So many sessions, so many admin sessions beside them, and so many at each listener that have only just
-    /// connected.
+    /// So many sessions, so many admin sessions beside them, and so many at each listener that have not sent
+    /// their greeting.
     pub fn new(sessions: u32, admins: u32, greetings: u32) -> Arc<Self> {
         Self::with_address_limit(sessions, admins, greetings, u32::MAX)
     }

@@ -84,7 +84,7 @@ impl<S: Stream> Client<S> {
         Ok(Call { shared: Arc::clone(&self.shared), key })
     }
 
-    /// Lets what was said leave, as far as the transport takes it.
+    /// Sends what is queued, as far as the transport takes it.
     pub async fn flush(&self) -> Result<(), CallError> {
         self.wait_for(|core| {
             if core.end.is_some() {
@@ -95,7 +95,7 @@ impl<S: Stream> Client<S> {
         .await
     }
 
-    /// Asks for a longer life from now on (E6); tells what the session has.
+    /// Asks for a longer life from now on (E6); returns what the session has.
     pub async fn extend(&self, length: Duration) -> Result<Duration, CallError> {
         lock(&self.shared).core.extend(length);
         self.wait_for(|core| match core.extended.take() {
@@ -202,7 +202,7 @@ fn poll<S: Stream, T>(
     let shared = &mut *lock(shared);
     // The present waiter need not be woken for what it finds itself: that would cost another poll.
     let own = shared.unregister(who).filter(|waker| waker.will_wake(cx.waker()));
-    // What is already here needs no system call, but what was said must leave.
+    // What is already here needs no system call, but queued output must be sent.
     let is_quiet = shared.core.output().is_empty();
     let mut found = if is_quiet { check(&mut shared.core) } else { None };
     if found.is_none() {
@@ -262,7 +262,7 @@ impl<S: Stream> Shared<S> {
             match self.stream.poll_write(cx, self.core.output()) {
                 Poll::Ready(Ok(0)) => return self.core.lost(io::ErrorKind::WriteZero),
                 Poll::Ready(Ok(count)) => self.core.wrote(count),
-                // What the server said before it went may still be read.
+                // What the server sent before it closed may still be read.
                 Poll::Ready(Err(_)) => {
                     let rest = self.core.output().len();
                     self.core.wrote(rest);

@@ -31,7 +31,8 @@ use crate::stream::Stream;
 const TURN_STEPS: u32 = 256;
 /// What a read costs of them: there is a bound on the bytes of a turn as well.
 const READ_STEPS: u32 = 8;
-/// So much that has left already may stand before what is still to leave; more is moved away, if it is most of it.
+/// So many sent bytes may remain before the unsent ones in the buffer; more are removed, if they are most of
+/// it.
 const LEFT_BYTES: usize = 64 * 1024;
 /// Output that has grown beyond this is not kept.
 const KEEP_BYTES: usize = 512 * 1024;
@@ -246,7 +247,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Polls the services that have something to do. Whether one of them came to its end.
+    /// Polls the services that have something to do. Returns whether one of them has ended.
     fn work(&mut self, cx: &mut Context<'_>) -> bool {
         if self.works.is_empty() {
             return false;
@@ -346,7 +347,7 @@ impl<S: Stream> Connection<S> {
 
     fn lose(&mut self, kind: ErrorKind, now: Moment) {
         let reason = match kind {
-            // Shared memory in which something stands that cannot be (E7).
+            // Shared memory with impossible content (E7).
             ErrorKind::InvalidData => CloseReason::OutOfSync,
             ErrorKind::PermissionDenied => CloseReason::NotAdmitted,
             _ => CloseReason::TransportLost,

@@ -194,7 +194,7 @@ pub struct Request {
     /// HTTP: what it asks for.
     #[prost(string, tag = "4")]
     pub target: String,
-    /// Where it stands, as the lifecycle calls it.
+    /// Its state, by its name in the lifecycle.
     #[prost(string, tag = "5")]
     pub state: String,
     /// How long ago it came.
@@ -321,7 +321,7 @@ pub struct Memory {
     /// What is known to be held, all of it from the allocator.
     #[prost(message, repeated, tag = "1")]
     pub held: Vec<MemoryEntry>,
-    /// What the program has from the allocator; zero where that is not told.
+    /// What the program has from the allocator; zero if that is not known.
     #[prost(uint64, tag = "2")]
     pub heap_bytes: u64,
     /// What the allocator keeps for later.

@@ -16,9 +16,10 @@ use slab::Slab;
 
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 64 * 1024;
-/// So much that has left already may stand before what is still to leave; more is moved away, if it is most of it.
+/// So many sent bytes may remain before the unsent ones in the buffer; more are removed, if they are most of
+/// it.
 const LEFT_BYTES: usize = 64 * 1024;
-/// How long connecting may take, where nothing else is said.
+/// How long connecting may take by default.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a client introduces itself.
@@ -67,7 +68,7 @@ pub enum CallError {
     TooLarge,
     /// The server does not keep to the protocol.
     Broken(sekisho_native::Violation),
-    /// The transport failed, or ended without a word.
+    /// The transport failed, or ended without `BYE`.
     Transport(io::Error),
 }
 
@@ -460,7 +461,7 @@ mod tests {
 
     use super::*;
 
-    /// A client to which the server has said this.
+    /// A client that has received this from the server.
     fn told(kind: Kind, what: &impl prost::Message) -> Core {
         let mut core = Core::new(&Options::default());
         let said = core.output().len();

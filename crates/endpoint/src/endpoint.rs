@@ -42,7 +42,7 @@ const INPUT_BYTES: usize = 64 * 1024;
 const SMALL_INPUT_BYTES: usize = 8 * 1024;
 /// So many idle buffers are kept.
 const BUFFERS_MAX: usize = 16;
-/// What all sessions may hold where nothing else is said, and what one may.
+/// What all sessions may hold by default, and what one may.
 const BUDGET_BYTES: usize = 256 << 20;
 const SESSION_BYTES_MAX: usize = 8 << 20;
 
@@ -223,8 +223,8 @@ impl Endpoint {
         while let Some(accepted) = self.accept(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    // Answers leave at once, and a peer that vanishes without a word is noticed; where that fails
-                    // the connection is about to fail as well.
+                    // Answers are sent at once, and a peer that vanishes without closing is noticed; if that
+                    // fails the connection is about to fail as well.
                     let _ = stream.set_nodelay(true);
                     let _ = keep_alive(&stream);
                     tokio::task::spawn_local(self.serve_from(stream, Rc::clone(&greetings)));
@@ -322,14 +322,14 @@ impl Endpoint {
         }
     }
 
-    /// Tells a request to cancel (L31); says whether there is one that was not told before.
+    /// Cancels a request (L31); returns whether there is one that was not cancelled before.
     pub fn cancel(&self, session: u64, request: RequestId) -> bool {
         self.session(session).is_some_and(|session| {
             session.command(|engine, _, now| engine.cancel(request, Cause::Operator, now))
         })
     }
 
-    /// Shuts a session down; says whether there is one.
+    /// Shuts a session down; returns whether there is one.
     pub fn shut_down(&self, session: u64, manner: Manner) -> bool {
         let Some(session) = self.session(session) else { return false };
         session.command(|engine, _, now| engine.shut_down(manner, now));

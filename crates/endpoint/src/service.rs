@@ -1,5 +1,5 @@
-//! What a service is and what it has in its hands (E1): a request, and a response through which it gives
-//! its one answer, opens a channel and learns that it is cancelled. It does not know the transport.
+//! What a service is and what it works with (E1): a request, and a response through which it gives its one
+//! answer, opens a channel and sees that it is cancelled. It does not know the transport.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ pub struct DuplicateService {
 }
 
 impl Services {
-    /// Adds a service under a number, which clients call it by, and a name, which people do.
+    /// Adds a service under a number, which clients use, and a name, for operators.
     pub fn add(
         &mut self,
         number: u32,
@@ -125,7 +125,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The bytes that the client sent; what they mean is the service's affair.
+    /// The bytes that the client sent; the service defines their meaning.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
@@ -151,8 +151,8 @@ impl Request {
     }
 }
 
-/// The way back. Clones are the same response; the last one that goes without an answer leaves `UNKNOWN`
-/// behind (L32).
+/// The response. Clones are the same response; if the last one is dropped without an answer, the client gets
+/// `UNKNOWN` (L32).
 #[derive(Clone)]
 pub struct Response {
     call: Rc<Hold>,
@@ -254,8 +254,8 @@ pub struct Channel {
 
 impl Channel {
     /// Sends a record, when the client has room for it. Once the client has gone or wants no more, this is
-    /// [`WriteError::Unwanted`]: the producer may stop, and the request gives its one answer as ever (L28). A loop of
-    /// writes lets others have their turn from time to time, whatever comes of them.
+    /// [`WriteError::Unwanted`]: the producer may stop, and the request gives its one answer as ever (L28). A
+    /// loop of writes lets other sessions have their turn from time to time, whatever the writes return.
     pub async fn write(&self, record: &[u8]) -> Result<(), WriteError> {
         std::future::poll_fn(|cx| self.poll_write(cx, record)).await
     }

@@ -27,7 +27,7 @@ pub enum Peer {
     Unknown,
 }
 
-/// What limits by address tell apart: an IPv4 address, an IPv6 network of 64 bits, a local user.
+/// The key of limits by address: an IPv4 address, an IPv6 network of 64 bits, a local user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AddressKey {
     V4(Ipv4Addr),

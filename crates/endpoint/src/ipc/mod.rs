@@ -78,7 +78,7 @@ pub fn pair(config: &Config) -> std::io::Result<(Stream, Stream)> {
     Ok((Stream::connect(near), Stream::accept(far, config)))
 }
 
-/// Why there is no shared memory, for people.
+/// Why there is no shared memory, as text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refused(pub(crate) u32);
 
