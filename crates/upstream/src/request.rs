@@ -1,6 +1,6 @@
 //! One request to a group of servers, from the choice of the first to its one ending (U1): which server is
 //! asked, until when it must be connected, whether another one is asked, and what is logged about each try.
-//! The shell connects, moves bytes between engine and socket, and tells what happens.
+//! The shell connects, moves bytes between engine and socket, and reports what happens.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ pub struct Try {
     pub header_time: Option<Duration>,
     /// How long it took in all.
     pub response_time: Option<Duration>,
-    /// The status of the answer, or the one that stands for the failure.
+    /// The status of the answer, or the one for the failure.
     pub status: Option<Status>,
     /// Whether the connection was a kept one.
     pub is_kept: bool,

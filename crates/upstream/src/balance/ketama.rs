@@ -54,7 +54,7 @@ impl Points {
         self.points.partition_point(|point| point.hash < hash) as u32
     }
 
-    /// The server at a point; the circle goes on where it ends.
+    /// The server at a point; the circle wraps around.
     pub(super) fn server(&self, point: u32) -> Option<&str> {
         let index = (point as usize).checked_rem(self.points.len())?;
         Some(&self.servers[self.points[index].server as usize])

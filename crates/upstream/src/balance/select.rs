@@ -154,7 +154,7 @@ impl Choice<'_> {
             && self.state[peer].check(&self.group.peers[peer], false, self.now).is_ok()
     }
 
-    /// Adds its weight to what a server has, and gives the sum of what was added.
+    /// Adds a server's weight to its current value, and returns the weight.
     fn weigh(&mut self, peer: usize) -> i64 {
         let settings = &self.group.peers[peer];
         let weight = self.state[peer].weight(settings, self.now);

@@ -1,4 +1,4 @@
-//! Sticky sessions: which server a client was sent to before, said by a cookie or a route.
+//! Sticky sessions: which server a client was sent to before, by a cookie or a route.
 
 use md5::{Digest, Md5};
 

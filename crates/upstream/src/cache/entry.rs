@@ -1,5 +1,5 @@
 //! The head of an entry on disk: everything but the body, which follows it in the same file. Checksums over
-//! both, and lengths that must fit the file: an entry is whole, or it is none (U5).
+//! both, and lengths that must fit the file: an incomplete entry is no entry (U5).
 //!
 //! The length of a head is known before its body has come. The shell leaves that much room in a temporary
 //! file, writes the body behind it, then the head, and gives the file its name.
