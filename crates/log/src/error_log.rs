@@ -32,7 +32,7 @@ impl ErrorLogger {
         Self { sinks: sinks.into(), most }
     }
 
-    /// Whether a line of this level would be written at all: asked before it is composed.
+    /// Whether a line of this level would be written at all: checked before it is composed.
     pub fn wants(&self, level: Level) -> bool {
         self.most.is_some_and(|most| level <= most)
     }

@@ -96,7 +96,7 @@ enum Target {
     Path(PathBuf),
     /// To a descriptor of ours: a second one of it.
     Output(io::Result<File>),
-    /// To what the kernel knows, and no path tells.
+    /// To an object of the kernel that has no path.
     Magic,
 }
 

@@ -71,7 +71,7 @@ struct Outlet {
     /// The last line is not whole: the target took no more of it.
     is_torn: AtomicBool,
     dropped: AtomicU64,
-    /// How many of them the target has been told of.
+    /// How many of them have been reported to the target.
     told: AtomicU64,
 }
 
@@ -80,7 +80,7 @@ struct Queue {
     lines: Vec<u8>,
     /// Up to so many bytes may stay here until it is time to write everything (`buffer=`).
     buffer: usize,
-    /// After so many bytes of the lines, this file takes the place of the one before.
+    /// After so many bytes of the lines, this file replaces the one before.
     next: Option<(usize, File)>,
 }
 
@@ -424,7 +424,7 @@ impl Outlet {
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        // Without a thread (a start that came to nothing) nothing else writes the rest.
+        // Without a thread (a failed start) nothing else writes the rest.
         self.write_out(&mut Vec::new());
     }
 }

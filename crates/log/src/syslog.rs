@@ -30,7 +30,7 @@ enum Connection {
 }
 
 impl Socket {
-    /// Finds the server. One that is not there yet is no error: it is asked again with each line.
+    /// Finds the server. A missing server is no error: it is tried again with each line.
     pub(crate) fn open(syslog: &Syslog) -> io::Result<Self> {
         let server = match &syslog.server {
             SyslogServer::Unix(path) => Server::Unix(path.clone()),

@@ -82,8 +82,8 @@ impl Wakeup {
     /// There are new lines in a queue, put there before this call. Nothing more than a look where the thread is
     /// awake.
     pub(crate) fn note_lines(&self) {
-        // The thread says that it sleeps and then looks at the queues under their locks. If it did not see these
-        // lines, it had locked the queue before they were put there, and what it said is seen here.
+        // The thread sets its flag and then looks at the queues under their locks. If it did not see these
+        // lines, it had locked the queue before they were put there, and its flag is visible here.
         if !self.is_awake.load(Ordering::Acquire) {
             self.call();
         }
@@ -219,7 +219,7 @@ mod tests {
         assert!(!called(&wakeup), "it is awake");
     }
 
-    /// O6: what was called for between two looks is not slept over.
+    /// O6: a call between two looks is not missed.
     #[test]
     fn a_call_before_the_sleep_is_not_lost() {
         let wakeup = Wakeup::new();
