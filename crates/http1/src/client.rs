@@ -40,7 +40,7 @@ enum Input {
     Body(Decoder),
     /// Within a body that ends with the connection.
     UntilClose,
-    /// The answer is complete, and the task is still to be told so.
+    /// The answer is complete, and the event for the task is still due.
     Complete,
     /// 101: the bytes are not ours to read.
     Tunnel,
@@ -147,7 +147,7 @@ impl Client {
         if input.is_empty() {
             return Step::NOTHING;
         }
-        // An answer to nothing: it must not become the answer to what has not left yet.
+        // An unsolicited answer: it must not become the answer to a request that has not been sent yet.
         if !self.is_sent {
             let failure = Failure::BadHead(HeadFault::Unsolicited);
             let event = self.fail(failure, CloseReason::OutOfSync);

@@ -38,7 +38,7 @@ enum Input {
         /// How many bytes the fate allows for.
         allowance: u64,
     },
-    /// The request is complete. `report_end`: the shell is still to be told so.
+    /// The request is complete. `report_end`: the event for the shell is still due.
     Complete { report_end: bool },
     /// Another protocol is spoken: the bytes are not ours to read.
     Tunnel,

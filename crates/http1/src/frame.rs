@@ -48,8 +48,8 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// Takes the one empty line that is ignored before a request line (H5), as far as it lies at the
-    /// front of the input, and returns how many bytes that was. The bytes are not offered again.
+    /// Takes the one empty line that is ignored before a request line (H5), as far as it is at the front of
+    /// the input, and returns how many bytes that was. The bytes are not offered again.
     pub fn skip_blank(&mut self, input: &[u8]) -> Result<usize, Cause> {
         if self.scanned > 0 {
             return Ok(0);

@@ -14,7 +14,7 @@ pub(super) struct Asked {
     pub(super) is_head: bool,
     /// Another protocol was offered.
     pub(super) asks_upgrade: bool,
-    /// The upstream was told that the connection stays.
+    /// The request asked the upstream to keep the connection.
     pub(super) keeps: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The head of an answer: where it ends, and what it says, or why that cannot be told for certain. As
+//! The head of an answer: where it ends, and its content, or why that is not certain. As
 //! strict as the server's side (H9): a head that two readers could read differently is a fault (U3).
 
 use sekisho_http::upstream::{HeadFault, Pairs, ResponseHead, is_hop_by_hop};
