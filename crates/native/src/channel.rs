@@ -33,7 +33,7 @@ impl Purse {
         }
     }
 
-    /// The client gives credit back; not more than the window has, or it is not believed.
+    /// The client gives credit back; more than the window has is a violation.
     pub const fn earn(&mut self, credit: u32) -> bool {
         match self.credit.checked_add(credit) {
             Some(sum) if sum <= self.window => {

@@ -181,7 +181,7 @@ impl Client {
         self.exchanges.len() - self.free.len()
     }
 
-    /// Where the request in a slot stands, seen from here.
+    /// The state of the request in a slot, as the client sees it.
     pub fn state(&self, slot: u16) -> Request {
         self.pending(slot).map_or(Request::Finished, |pending| pending.state)
     }

@@ -92,7 +92,7 @@ pub enum ClientEvent {
         /// From now on.
         millis: u64,
     },
-    /// The server has said its last word. What has no answer will not get one.
+    /// The server has sent `BYE`. Requests without an answer will not get one.
     Bye(Bye),
     /// The server does not keep to the protocol; the session is over.
     Broken(Violation),

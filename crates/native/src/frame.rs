@@ -39,7 +39,7 @@ pub enum Kind {
     Record = 33,
     /// The producer has sent all.
     Released = 34,
-    /// More records may come; its word says how many bytes.
+    /// More records may come; its argument word says how many bytes.
     Credit = 35,
     /// The client has taken all, or wants no more.
     Drained = 36,

@@ -33,8 +33,8 @@ pub enum Part {
 }
 
 impl Reader {
-    /// Takes the next part from the front of `input`, and says how many bytes that took. `check` has the
-    /// word on each head before anything is done about it.
+    /// Takes the next part from the front of `input`, and says how many bytes that took. `check` decides on
+    /// each head before anything is done about it.
     pub fn next(
         &mut self,
         input: &[u8],

@@ -43,7 +43,7 @@ use crate::violation::Violation;
 enum Phase {
     /// The handshake is awaited.
     Greeting,
-    /// The shell is asked whether the peer may come in.
+    /// The shell is asked whether the peer is admitted.
     Deciding(Agreed, u32),
     /// Requests are taken.
     Open,
@@ -51,7 +51,7 @@ enum Phase {
     Over(CloseReason),
 }
 
-/// What is known here of a request; the rest stands in the `Stay`.
+/// What is known here of a request; the rest is in the `Stay`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lane {
     /// Its number.
@@ -97,7 +97,7 @@ pub struct Server {
     received: u64,
     /// Why the session will end, as far as is known.
     ending: Option<Ending>,
-    /// The last word, as long as it has not been put out.
+    /// The `BYE` frame, until it has been written.
     bye: Option<Bye>,
     has_input_ended: bool,
     handshake_at: Option<Moment>,
@@ -438,7 +438,7 @@ impl Server {
         self.linger_at = Some(now + self.policy.linger_timeout);
     }
 
-    /// Writes output, unless the last word was said: nothing follows that, whatever handlers still do.
+    /// Writes output, unless `BYE` was written: nothing follows that, whatever handlers still do.
     fn put(&mut self, scratch: &mut Scratch, now: Moment, write: impl FnOnce(&mut Vec<u8>)) {
         if self.phase == Phase::Open {
             self.put_any(scratch, now, write);
@@ -540,7 +540,7 @@ impl Engine for Server {
                 self.phase = Phase::Over(reason);
                 self.close(reason);
             }
-            // A client keeps its side open until it has our last word (L12).
+            // A client keeps its side open until it has our `BYE` (L12).
             (_, Phase::Open) => {
                 let reason = if self.stay.running() > 0 || self.reader.is_inside() {
                     CloseReason::PeerClosedEarly

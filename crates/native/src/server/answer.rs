@@ -1,4 +1,4 @@
-//! What handlers say: an answer, records, the end of a channel, that they are gone.
+//! What handlers do: answer, send records, end a channel, drop their handle.
 
 use std::fmt;
 
