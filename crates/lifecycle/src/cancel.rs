@@ -55,7 +55,7 @@ impl Cause {
     pub const ALL: [Self; 5] =
         [Self::ClientAsked, Self::ClientLost, Self::Shutdown, Self::Deadline, Self::Operator];
 
-    /// The word that stands for this cause in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::ClientAsked => "client_asked",

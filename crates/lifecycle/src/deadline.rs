@@ -64,7 +64,7 @@ impl DeadlineKind {
         Self::UpstreamRead,
     ];
 
-    /// The word that stands for this kind in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::Header => "client_header_timeout",

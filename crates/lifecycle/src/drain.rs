@@ -301,7 +301,7 @@ mod tests {
     fn force_that_finds_only_idle_sessions_is_a_good_end() {
         // O4: the status tells whether a client lost something.
         let mut drain = with_sessions(2, None);
-        // Cut short before there was any shutdown: another story.
+        // Sessions cut short before the shutdown do not count.
         drain.after(F::CutShort, at(0));
         assert_eq!(drain.after(F::Asked(M::Forceful), at(1)), O::ShutDownAll(M::Forceful));
         assert_eq!(drain.after(F::Ended, at(2)), O::Nothing);

@@ -1,5 +1,5 @@
-//! The states of a session, as one table (L1–L11). Knows only how many requests run; which ones, and
-//! what lies in their channels, is `stay.rs`'s business. Nothing else may assign a session's state.
+//! The states of a session, as one table (L1–L11). Knows only how many requests run; which ones, and the
+//! state of their channels, is known in `stay.rs`. Nothing else may assign a session's state.
 
 use std::fmt;
 use std::num::NonZeroU32;

@@ -136,8 +136,8 @@ pub struct Entry {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Stay {
     session: Session,
-    /// The strongest shutdown asked for. The session's table learns of it at once when requests run,
-    /// and when the last channel is drained otherwise (L14).
+    /// The strongest shutdown asked for. The session's table gets it at once when requests run, and when the
+    /// last channel is drained otherwise (L14).
     asked: Option<Manner>,
     is_lost: bool,
     requests_max: u32,
@@ -185,8 +185,8 @@ impl Stay {
         }
     }
 
-    /// Where the session stands. While a graceful shutdown waits for channels, that is still the state
-    /// from which it will leave: idle, or `c_1` (L14).
+    /// The session's state. While a graceful shutdown waits for channels, that is still the state before the
+    /// end: idle, or `c_1` (L14).
     pub const fn session(&self) -> Session {
         self.session
     }
