@@ -111,7 +111,7 @@ impl Http2 {
         Some(stream.missing? + stream.stored.len() as u64)
     }
 
-    /// The next thing to tell about a body that does not lie in the input.
+    /// The next event about a body that is not in the input.
     pub(super) fn next_body_event(&mut self, scratch: &mut Scratch) -> Option<Event> {
         while let Some(&id) = self.listed.last() {
             let Some(stream) = self.streams.get_mut(id) else {
@@ -135,7 +135,7 @@ impl Http2 {
         None
     }
 
-    /// The stream may have something to tell about its body.
+    /// The stream may have an event about its body.
     pub(super) fn list(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id)
             && !stream.is_listed

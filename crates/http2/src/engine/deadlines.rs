@@ -25,8 +25,8 @@ use crate::stream::{Fate, Output, Stream};
 /// How long a body may take before `client_body_min_rate` is asked for, where there is no `client_body_timeout` to
 /// take for it.
 const RATE_GRACE: Duration = Duration::from_secs(10);
-/// How much a client must let us send before its window deadline is set anew. A window that is opened byte by byte
-/// is as good as closed (V11).
+/// How much a client must let us send before its window deadline is set anew. A window that is opened byte by
+/// byte counts as closed (V11).
 const PROGRESS_BYTES: u32 = 1024;
 
 /// Whose deadline it is.
@@ -39,7 +39,7 @@ pub enum Owner {
 }
 
 impl Http2 {
-    /// The earliest deadline in effect, if any, and whose it is (T2).
+    /// The earliest deadline in effect, if any, and its owner (T2).
     pub fn next_owned_deadline(&self) -> Option<(Deadline, Owner)> {
         let of_connection = [
             (self.header_at, DeadlineKind::Header),
@@ -69,7 +69,7 @@ impl Http2 {
             .and_then(|stream| of_stream(stream).into_iter().flatten().min_by_key(|one| one.at))
     }
 
-    /// Lets the earliest deadline act, if it is due; says whether it was.
+    /// Acts on the earliest deadline, if it is due; returns whether it was.
     pub(super) fn expire_one(&mut self, now: Moment) -> bool {
         let Some((due, owner)) = self.next_owned_deadline() else { return false };
         if !due.at.is_due(now) {

@@ -64,7 +64,7 @@ impl Http2 {
             || matches!(self.phase, Phase::Over(_))
     }
 
-    /// The first GOAWAY, and a PING whose echo says that it has arrived.
+    /// The first GOAWAY, and a PING whose echo shows that it has arrived.
     pub(super) fn announce_end(&mut self, reason: CloseReason, now: Moment) {
         if self.drain != Drain::No {
             return;

@@ -47,8 +47,8 @@ impl Entry {
     }
 }
 
-/// A dynamic table. The bytes of its entries lie one behind the other; those of evicted entries are taken out
-/// when room is needed.
+/// A dynamic table. The bytes of its entries are stored one after the other; those of evicted entries are
+/// removed when room is needed.
 #[derive(Debug)]
 pub struct Table {
     bytes: Vec<u8>,
