@@ -1,5 +1,5 @@
 //! FastCGI 1.0: the client's side of one connection, one request at a time (U1–U4). The answer comes in
-//! records; what they hold is a CGI answer. What the application says on its standard error is an event.
+//! records; what they hold is a CGI answer. Output on the application's standard error is an event.
 
 mod record;
 
@@ -22,7 +22,7 @@ enum Output {
     Stream,
 }
 
-/// Where the receiving half stands within a record.
+/// The position of the receiving half within a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Input {
     /// Between records.

@@ -91,7 +91,7 @@ impl Cause {
         }
     }
 
-    /// The word that stands for it in logs and metrics (T10).
+    /// Its name in logs and metrics (T10).
     pub const fn tag(self) -> &'static str {
         match self {
             Self::Missing => "cgi_missing",

@@ -174,7 +174,7 @@ impl Writer<'_> {
     fn request(&mut self) {
         let Facts { request, route_state, has_body, body_bytes, user, .. } = *self.facts;
         self.variable("REMOTE_ADDR", &Variable::RemoteAddr);
-        // No name is looked up; RFC 3875 §4.1.9 has the address stand in.
+        // No name is looked up; RFC 3875 §4.1.9 allows the address instead.
         self.variable("REMOTE_HOST", &Variable::RemoteAddr);
         if route_state.client(request.connection).is_some_and(|client| client.port() > 0) {
             self.variable("REMOTE_PORT", &Variable::RemotePort);

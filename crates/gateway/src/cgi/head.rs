@@ -359,7 +359,7 @@ const fn is_token(byte: u8) -> bool {
         )
 }
 
-/// `404 Not Found`: a final status; what is behind the code is the server's to say.
+/// `404 Not Found`: a final status; the reason phrase is the server's own.
 fn parse_status(value: &[u8]) -> Option<Status> {
     let (code, rest) = value.split_at_checked(3)?;
     if !matches!(rest, [] | [b' ' | b'\t', ..]) {
