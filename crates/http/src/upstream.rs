@@ -266,7 +266,7 @@ pub enum NotReusable {
 }
 
 impl NotReusable {
-    /// The word that stands for it in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::Busy => "busy",

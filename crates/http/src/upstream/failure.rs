@@ -169,7 +169,7 @@ impl Failure {
         }
     }
 
-    /// The word that stands for it in logs and metrics (T10).
+    /// Its name in logs and metrics (T10).
     pub const fn tag(self) -> &'static str {
         match self {
             Self::NoLive => "upstream_no_live",
