@@ -44,7 +44,7 @@ const ALL: [&str; 14] = [
     "COMPLEMENTOFALL",
     "AEAD",
 ];
-/// Words of OpenSSL for what does not exist here: nothing need be said of them.
+/// Names of OpenSSL for what does not exist here: ignored without a warning.
 const NONE: [&str; 42] = [
     "aNULL", "eNULL", "NULL", "MD5", "RC4", "DES", "3DES", "EXP", "EXPORT", "LOW", "MEDIUM", "PSK",
     "kPSK", "SRP", "DSS", "aDSS", "ADH", "AECDH", "CAMELLIA", "SEED", "IDEA", "ARIA", "SHA",

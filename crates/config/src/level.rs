@@ -82,12 +82,12 @@ impl<'a> Directive<'a> {
         &self.node.args
     }
 
-    /// An argument; the form of the row says that it is there, and where it is not, the name stands in.
+    /// An argument; the form of the row ensures that it exists; otherwise the directive's name is returned.
     pub fn arg(&self, at: usize) -> &'a Word {
         self.node.args.get(at).unwrap_or(&self.node.name)
     }
 
-    /// Whether no other directive of the name stands before it at this level.
+    /// Whether it is the first directive of its name at this level.
     pub fn is_first_of(&self, level: &Level) -> bool {
         level.seen.get(self.row.name).is_none_or(|first| *first == self.node.name.span)
     }
@@ -222,7 +222,7 @@ pub struct NamedUse {
     pub span: Span,
     /// `@name`
     pub name: String,
-    /// The server it stands in; `None` at the level of `http`.
+    /// The server that contains it; `None` at the level of `http`.
     pub server: Option<usize>,
 }
 
@@ -324,7 +324,7 @@ impl CacheParts {
 /// `cgi` and its companions before they are put together.
 #[derive(Clone, Debug)]
 pub struct CgiParts {
-    /// `cgi`; `None` where it is not said: then only `cgi_pass` and `cgi_extension` run anything.
+    /// `cgi`; `None` if it is not set: then only `cgi_pass` and `cgi_extension` run anything.
     pub switch: Option<bool>,
     /// `cgi_pass`
     pub pass: Option<CgiPass>,
@@ -378,7 +378,7 @@ impl FileOpParts {
     }
 }
 
-/// What a level says itself and does not hand down as it is.
+/// Settings of a level that are not inherited as they are.
 #[derive(Debug, Default)]
 pub struct Own {
     /// `index`
@@ -407,7 +407,7 @@ pub struct Own {
     pub listens: Vec<(ListenLine, Option<Span>)>,
     /// `rewrite`, `set`, `if`, `break` and `return`
     pub steps: Vec<Step>,
-    /// Lists of TLS that stand here and so take the place of those inherited.
+    /// Lists of TLS that are set here and so replace inherited ones.
     pub tls_lists: HashSet<&'static str>,
     /// `acme_certificate`
     pub acme: Option<AcmeWish>,
@@ -463,7 +463,7 @@ pub struct Level {
     pub group: Option<Box<UpstreamGroup>>,
     /// What it says itself.
     pub own: Own,
-    /// The directives that stand here, and where first.
+    /// The directives of this level, and their first positions.
     pub seen: HashMap<&'static str, Span>,
 }
 
@@ -521,9 +521,9 @@ impl Level {
     #[must_use]
     pub fn child(&self, context: Context, matches: LocationMatch) -> Self {
         let mut settings = self.settings.clone();
-        // These hold only where they stand: in nginx their modules have no merge function (`try_files`), do not
-        // merge the member (`limit_except`, the script), or set a content handler, which is never inherited
-        // (`stub_status`). Everything else, `internal` included, is inherited.
+        // These hold only at their own level: in nginx their modules have no merge function (`try_files`), do
+        // not merge the member (`limit_except`, the script), or set a content handler, which is never
+        // inherited (`stub_status`). Everything else, `internal` included, is inherited.
         settings.try_files = None;
         settings.status = None;
         settings.rewriting.script = None;
@@ -563,7 +563,7 @@ impl Level {
         self.seen.contains_key(name)
     }
 
-    /// Lists that were said here take the place of those inherited, as in nginx.
+    /// Lists that were set here replace inherited ones, as in nginx.
     pub fn finish(&mut self) {
         let own = std::mem::take(&mut self.own);
         let settings = &mut self.settings;

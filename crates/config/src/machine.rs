@@ -1,5 +1,5 @@
-//! What the machine has to say to a configuration that is right in itself: whether there is such a user, whether
-//! it is root, and whether programs would be run by root.
+//! Checks of a valid configuration against the machine: whether the user exists, whether it is root, and
+//! whether programs would be run by root.
 
 use crate::model::{Config, UpstreamPlace};
 use crate::parse::{Node, Tree};

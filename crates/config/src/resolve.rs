@@ -164,7 +164,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A group of servers. Wherever it stands, every server may name it.
+    /// A group of servers. Wherever it is defined, every server may name it.
     fn upstream(&mut self, http: &Level, node: &Node) {
         let Some(word) = node.args.first() else { return };
         let mut level = http.child(Context::Upstream, LocationMatch::Server);
@@ -379,7 +379,7 @@ impl Walk<'_> {
         self.error(span, format!("\"{}\" is not supported yet", row.name));
     }
 
-    /// The level on which everything stands: the table's defaults, applied like any other directive.
+    /// The base level: the table's defaults, applied like any other directive.
     fn defaults(&mut self) -> Level {
         let mut base = Level::blank();
         for row in directive::rows() {
@@ -534,7 +534,7 @@ impl Walk<'_> {
                 Err(fault) => self.fault(directive.node, fault),
             }
         }
-        // Ids are places in the list: with a gap in it, nothing can be said.
+        // Ids are indices into the list: with a gap in it, nothing can be checked.
         if maps.len() == count {
             if let Some(MapId(at)) = cycle(&maps) {
                 let name = maps[at as usize].name.clone();

@@ -17,7 +17,7 @@ pub struct Access {
     pub password: Option<PasswordRule>,
     /// `satisfy any`: one of the two is enough.
     pub is_any_enough: bool,
-    /// `auth_delay`: how long a refusal for want of a password waits.
+    /// `auth_delay`: how long a refusal for a missing or wrong password waits.
     pub delay: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl AddressMatch {
 /// `auth_basic` where it asks for a password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PasswordRule {
-    /// The realm; where it comes to `off`, no password is asked for.
+    /// The realm; if its value is `off`, no password is asked for.
     pub realm: Arc<Template>,
     /// `auth_basic_user_file`
     pub file: Arc<UserFile>,
@@ -212,7 +212,7 @@ pub struct Bound {
     pub status: Status,
     /// `limit_req_log_level`, `limit_conn_log_level`
     pub level: Level,
-    /// `limit_req_dry_run`, `limit_conn_dry_run`: it is only told.
+    /// `limit_req_dry_run`, `limit_conn_dry_run`: it is only logged.
     pub is_dry_run: bool,
 }
 

@@ -75,8 +75,8 @@ pub struct CgiLimits {
 }
 
 impl Cgi {
-    /// Whether a regular file of this name is a program that is run where it lies. (What `cgi_pass`
-    /// names is one wherever it lies.)
+    /// Whether a regular file of this name is a program that is run at its own path. (The file of `cgi_pass`
+    /// is one at any path.)
     pub fn is_program(&self, file: &[u8]) -> bool {
         match self.programs {
             Programs::All => true,
@@ -156,8 +156,8 @@ pub struct CgiPass {
     pub program: Arc<Template>,
     /// Its arguments.
     pub args: Arc<[Template]>,
-    /// How much of the path is the program's own (`SCRIPT_NAME`): the path of the location in which the
-    /// directive stands, without a closing slash.
+    /// How much of the path is the program's own (`SCRIPT_NAME`): the path of the location that contains the
+    /// directive, without a closing slash.
     pub prefix_bytes: usize,
 }
 

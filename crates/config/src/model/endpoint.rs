@@ -17,7 +17,7 @@ pub struct Endpoint {
     pub admins: Vec<Admin>,
     /// `credential_file`: a client with its content may control from anywhere.
     pub credential_file: Option<PathBuf>,
-    /// `http_addresses`: what sessions without the right to control reach through the service `http`.
+    /// `http_addresses`: what sessions that may not control reach through the service `http`.
     pub http_addresses: Vec<ListenAddress>,
     /// `sessions_max`
     pub sessions_max: u32,

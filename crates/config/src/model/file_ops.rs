@@ -50,7 +50,7 @@ pub struct UnfinishedMax {
     pub of_address: usize,
 }
 
-/// `upload_origins`: whose pages may make a browser change files.
+/// `upload_origins`: the origins whose pages may make a browser change files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origins {
     /// Only those of the host that is asked.
