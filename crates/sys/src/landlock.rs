@@ -1,8 +1,8 @@
 //! Landlock: a thread gives up all files but those below certain places, for itself, for the threads that
 //! it starts and for the programs that it becomes. It can never take that back.
 //!
-//! The kernel's own words: a *ruleset* is made from what is forbidden unless a rule allows it, gets its rules,
-//! and is then put on a thread.
+//! The kernel's terms: a *ruleset* lists what is forbidden unless a rule allows it, gets its rules, and is
+//! then applied to a thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
