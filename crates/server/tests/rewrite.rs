@@ -139,7 +139,7 @@ fn a_preflight_by_if_has_the_fields_of_the_if_alone() {
     assert_eq!(answer.field("content-length"), None);
 }
 
-/// F7: what a front controller, a canonical host and a maintenance page come to on the wire.
+/// F7: a front controller, a canonical host and a maintenance page, seen on the wire.
 #[test]
 fn a_site_as_people_write_it_is_rewritten() {
     let server = serve(

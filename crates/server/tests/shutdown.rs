@@ -314,7 +314,7 @@ fn a_second_word_at_once_leaves_no_program_behind() {
         let pid = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<u32>().ok();
         eventually("the program runs", LONG, || pid().is_some());
         let pid = pid().expect("its number");
-        // Both are heard before a worker has done anything about the first.
+        // Both signals arrive before a worker has acted on the first.
         server.signal(Signal::STOP);
         server.signal(Signal::TERM);
         server.signal(Signal::INT);

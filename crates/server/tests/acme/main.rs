@@ -41,7 +41,7 @@ fn config(issuer: &str, (http, tls): (u16, u16), more: &str) -> String {
     )
 }
 
-/// What stands in the certificate that is shown for a name; `None` where the handshake fails.
+/// The text of the certificate that is shown for a name; `None` if the handshake fails.
 fn shown(port: u16, name: &str) -> Option<String> {
     let script = format!(
         "openssl s_client -connect 127.0.0.1:{port} -servername {name} </dev/null 2>/dev/null \

@@ -119,7 +119,7 @@ impl Browser {
         }
     }
 
-    /// What an expression comes to; a promise is waited for.
+    /// The value of an expression; a promise is waited for.
     #[track_caller]
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({

@@ -178,7 +178,7 @@ fn a_client_that_goes_is_noticed_while_its_body_is_not_read() {
         // The pipe to the program, the buffer of the connection, and something in the socket.
         client.send(head).send(vec![b'x'; 64 << 10 | 40 << 10]);
         eventually("the program runs", LONG, || !site.processes().is_empty());
-        // Until all is where it stays: the rest lies in the socket, and does not become less.
+        // Until nothing moves any more: the rest is in the socket, and does not become less.
         let peer = client.local_address();
         let (mut last, mut looks) = (0, 0);
         eventually("no more is read", LONG, || {

@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 const GROWTH_MAX: u64 = 32 << 20;
 const PIECE: usize = 64 * 1024;
 
-/// Says how many bytes it was told of, and the checksum of those that came.
+/// Prints `CONTENT_LENGTH`, and the checksum of the bytes that came.
 const SUM: &str = "sum=$(sha256sum | cut -d' ' -f1)\n\
      printf 'Content-Type: text/plain\\n\\n'; echo \"$CONTENT_LENGTH $CONTENT_TYPE $sum\"";
 

@@ -1,4 +1,4 @@
-//! What `ctl` says when it is asked for what cannot be, and that it says so.
+//! The errors of `ctl` for impossible requests.
 
 use std::fs::File;
 use std::process::{Command, Stdio};

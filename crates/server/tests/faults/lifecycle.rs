@@ -15,7 +15,7 @@ use crate::common::{BINARY, LONG, http, site};
 use crate::inject::{Fault, Hit, Injected, KINDS, Kind, hit};
 use crate::sweep::is_long;
 
-/// What comes to nothing must do so by then.
+/// What fails must fail by then.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Which calls are tried in the short form, and how many at the most in the long one.
 const SAMPLE: [u32; 2] = [1, 5];
@@ -44,8 +44,8 @@ fn sweep(name: &str, mut one: impl FnMut(&Fault, &mut Vec<String>) -> Outcome) {
     let only = std::env::var("FAULT").ok();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut findings = Vec::new();
-    // By sockets the processes speak with each other; but also the runtime with itself, about signals, and
-    // that cannot fail. What is mapped is mostly the program itself, before it begins.
+    // The processes use sockets to communicate; but the runtime also uses one for signals, and that cannot
+    // fail. What is mapped is mostly the program itself, before it begins.
     let is_meant = |kind: &&Kind| !matches!(kind.name, "receive" | "send" | "map");
     let kinds = KINDS.iter().filter(is_meant).chain([&HANDOVER]);
     for (number, kind) in kinds.enumerate() {

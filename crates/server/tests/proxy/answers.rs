@@ -5,7 +5,7 @@ use sekisho_testkit::{Server, Tree};
 use crate::backend::Backend;
 use crate::common::{BINARY, http, serve};
 
-/// A server that answers with what stands in the query of the request: `status` and a field.
+/// A server that answers as the query of the request says: `status` and a field.
 fn told() -> Backend {
     Backend::start(|connection| {
         while let Some(head) = connection.request() {
