@@ -3,7 +3,7 @@
 //! clients would never get an answer.
 //!
 //! The kernel is asked for those alone (`sock_diag`): its table of all connections takes seconds to read on a
-//! machine with many in TIME_WAIT, and the sandbox may keep a worker from opening it.
+//! machine with many in `TIME_WAIT`, and the sandbox may keep a worker from opening it.
 
 use std::path::Path;
 
