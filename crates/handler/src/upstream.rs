@@ -133,11 +133,7 @@ pub fn start(
         Stage::Ready
     };
     let resolving = group.names.is_some().then_some((key, now));
-    let bind = forward.bind.as_ref().and_then(|template| {
-        let text = String::from_utf8(source.value(template)).ok()?;
-        let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
-        address.or_else(|_| text.parse()).ok()
-    });
+    let bind = forward.bind.as_ref().and_then(|template| source.address(template));
     let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
     let is_steadfast = forward.ignore_client_abort;
     let cached = question.map(|question| {

@@ -5,11 +5,11 @@
 mod common;
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{BINARY, LONG, http, pattern};
-use sekisho_testkit::{Server, Signal, Tree, eventually, have, process, run};
+use sekisho_testkit::{Background, Server, Signal, Tree, eventually, have, process, run};
 
 const SITE: &str = "server { listen 127.0.0.1:{port}; http2 on; root {root};
     cgi_max_processes_per_address off; client_max_body_size 8m; keepalive_requests 100000;
@@ -118,24 +118,16 @@ fn a_cut_answer_is_seen_as_cut() {
 }
 
 /// A client in the background.
-struct Background(Child);
-
-impl Background {
-    fn curl(server: &Server, target: &str) -> Self {
-        let child = Command::new("curl")
-            .args(["-s", "-N", "--http2-prior-knowledge", "-o", "/dev/null", &server.url(target)])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("curl is there");
-        Self(child)
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
+fn background_curl(server: &Server, target: &str) -> Background {
+    let url = server.url(target);
+    Background::start(Command::new("curl").args([
+        "-s",
+        "-N",
+        "--http2-prior-knowledge",
+        "-o",
+        "/dev/null",
+        &url,
+    ]))
 }
 
 #[test]
@@ -145,7 +137,7 @@ fn a_client_that_goes_ends_its_program() {
     if !have("curl") {
         return;
     }
-    let client = Background::curl(&server, "/cgi-bin/silent.cgi");
+    let client = background_curl(&server, "/cgi-bin/silent.cgi");
     eventually("the program runs", LONG, || !process::children(server.id()).is_empty());
     eventually("its answer has begun", LONG, || {
         let sessions = run(BINARY, &["ctl", "--pid", &server.id().to_string(), "sessions"], LONG);
@@ -162,8 +154,8 @@ fn a_stream_is_seen_and_cancelled_and_a_graceful_end_waits_for_the_others() {
     if !have("curl") {
         return;
     }
-    let mut slow = Background::curl(&server, "/slow/large.bin");
-    let _silent = Background::curl(&server, "/cgi-bin/silent.cgi");
+    let mut slow = background_curl(&server, "/slow/large.bin");
+    let _silent = background_curl(&server, "/cgi-bin/silent.cgi");
     let pid = server.id().to_string();
     let requests = || run(BINARY, &["ctl", "--pid", &pid, "requests"], LONG).stdout;
     eventually("both run", LONG, || {
@@ -179,7 +171,7 @@ fn a_stream_is_seen_and_cancelled_and_a_graceful_end_waits_for_the_others() {
     eventually("the program is gone", LONG, || process::children(server.id()).is_empty());
     server.signal(Signal::QUIT);
     assert!(server.wait_exit(LONG).success(), "every stream came to its end");
-    assert!(slow.0.wait().expect("a child").success(), "and the download was complete");
+    assert!(slow.wait().success(), "and the download was complete");
 }
 
 #[test]

@@ -6,11 +6,11 @@ mod common;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use common::{LONG, serve};
-use sekisho_testkit::{Framing, Server, Stopwatch, Tree, eventually, have};
+use sekisho_testkit::{Background, Framing, Server, Stopwatch, Tree, eventually, have};
 
 /// The targets of all links in the body of a page's table, in their order.
 fn links(page: &str) -> Vec<&str> {
@@ -176,36 +176,24 @@ fn percent_decoded(text: &str) -> Vec<u8> {
 }
 
 /// A peer to compare with; killed and waited for, by its id, when dropped.
-struct Nginx(Child);
-
-impl Nginx {
-    fn start(server: &Server, locations: &str) -> Self {
-        let dir = server.tree().dir().display().to_string();
-        let address = server.address_of(1);
-        let config = format!(
-            "daemon off; master_process off; pid {dir}/nginx.pid; error_log {dir}/nginx.err;\n\
-             events {{}}\nhttp {{ access_log off; client_body_temp_path {dir}/t1; proxy_temp_path \
-             {dir}/t2; fastcgi_temp_path {dir}/t3; uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;\n\
-             server {{ listen {address}; root {dir}/root;\n{locations}\n}} }}\n"
-        );
-        let path = server.tree().file("nginx.conf", config);
-        let child = Command::new("nginx")
+fn nginx(server: &Server, locations: &str) -> Background {
+    let dir = server.tree().dir().display().to_string();
+    let address = server.address_of(1);
+    let config = format!(
+        "daemon off; master_process off; pid {dir}/nginx.pid; error_log {dir}/nginx.err;\n\
+         events {{}}\nhttp {{ access_log off; client_body_temp_path {dir}/t1; proxy_temp_path \
+         {dir}/t2; fastcgi_temp_path {dir}/t3; uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;\n\
+         server {{ listen {address}; root {dir}/root;\n{locations}\n}} }}\n"
+    );
+    let path = server.tree().file("nginx.conf", config);
+    let nginx = Background::start(
+        Command::new("nginx")
             .args(["-c", &path.display().to_string(), "-e", &format!("{dir}/nginx.err")])
             .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nginx starts");
-        eventually("nginx listens", LONG, || std::net::TcpStream::connect(address).is_ok());
-        Self(child)
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
+            .stderr(Stdio::null()),
+    );
+    eventually("nginx listens", LONG, || std::net::TcpStream::connect(address).is_ok());
+    nginx
 }
 
 /// F4: XML, JSON and JSONP are nginx's to the byte.
@@ -233,7 +221,7 @@ fn the_other_forms_are_what_nginx_writes() {
              autoindex_localtime on; autoindex_exact_size off; }";
     let server = serve(tree, locations);
     let root = server.tree().root().display().to_string();
-    let _nginx = Nginx::start(&server, &locations.replace("{root}", &root));
+    let _nginx = nginx(&server, &locations.replace("{root}", &root));
     let (mut ours, mut theirs) =
         (server.connect(), sekisho_testkit::Client::connect(server.address_of(1)));
     for target in [

@@ -4,11 +4,11 @@
 
 mod common;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{LONG, pattern, serve};
-use sekisho_testkit::{Server, Stopwatch, Tree, eventually, have, pause};
+use sekisho_testkit::{Background, Server, Stopwatch, Tree, eventually, have, pause};
 
 fn attackers() -> usize {
     if std::env::var_os("SEKISHO_LONG").is_some() { 4_000 } else { 500 }
@@ -25,30 +25,16 @@ fn start() -> Server {
     serve(tree, body)
 }
 
-struct Attack(Child);
-
-impl Attack {
-    fn start(server: &Server, mode: &[&str], target: &str) -> Self {
-        let count = attackers().to_string();
-        let url = server.url(target);
-        let child = Command::new("slowhttptest")
+fn attack(server: &Server, mode: &[&str], target: &str) -> Background {
+    let count = attackers().to_string();
+    let url = server.url(target);
+    Background::start(
+        Command::new("slowhttptest")
             .args(mode)
             .args(["-c", &count, "-r", "2000", "-i", "1", "-l", "8", "-u", &url])
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("slowhttptest starts");
-        Self(child)
-    }
-}
-
-impl Drop for Attack {
-    fn drop(&mut self) {
-        // Ours, by its id.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+            .stderr(Stdio::null()),
+    )
 }
 
 /// Asks again and again while the attack runs; all must be answered, and how long that took is printed.
@@ -91,7 +77,7 @@ fn slow_clients_hold_nobody_up_and_are_gone_after_their_deadline() {
         ),
     ];
     for (name, mode, target) in modes {
-        let attack = Attack::start(&server, mode, target);
+        let attack = attack(&server, mode, target);
         serve_others(&server, name);
         drop(attack);
         eventually("the attackers are gone", LONG, || server.fds() <= base + 4);

@@ -16,7 +16,7 @@ pub use client::{Client, End, ReadError};
 pub use clock::{Stopwatch, eventually, pause, wait_for};
 pub use files::{Tree, noise};
 pub use inject::Injected;
-pub use program::{Finished, have, run};
+pub use program::{Background, Finished, have, run};
 pub use response::{Framing, Response};
 pub use rustix::process::Signal;
 pub use server::{Server, as_root};

@@ -4,10 +4,12 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::clock::wait_for;
 use crate::files::Tree;
@@ -29,6 +31,39 @@ fn find(program: &str, path: Option<&OsStr>) -> bool {
             .metadata()
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     })
+}
+
+/// A program that runs beside a test. It has a process group of its own, and is killed with all of it when dropped: a
+/// program with processes of its own (php-fpm, nginx) leaves none behind.
+#[derive(Debug)]
+pub struct Background(Child);
+
+impl Background {
+    /// Starts it, without input.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).process_group(0).spawn();
+        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        self.0.wait().expect("a child of ours can be waited for")
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Both fail only for a program that has ended, which is what is wanted.
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+        let _ = self.0.wait();
+    }
 }
 
 /// What a program that has ended left.

@@ -1,5 +1,6 @@
 //! What is sent to a server, made once for a request: every try sends the same.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sekisho_config::{
@@ -76,6 +77,13 @@ impl Source<'_> {
             Some(text) => out.extend_from_slice(text),
             None => expand(template, self.table, self.request, self.route_state, None, out),
         }
+    }
+
+    /// An address, with a port or without; `None` where the value is none.
+    pub(super) fn address(&self, template: &Template) -> Option<SocketAddr> {
+        let text = String::from_utf8(self.value(template)).ok()?;
+        let address = text.parse().map(|ip| SocketAddr::new(ip, 0));
+        address.or_else(|_| text.parse()).ok()
     }
 
     /// What stands before, between and after `$request_body` in a `proxy_set_body`, where it is there: the body itself
@@ -189,7 +197,7 @@ impl Source<'_> {
         for param in forward.params.iter() {
             if param.is_optional {
                 out.push_unless_empty(param.name.as_bytes(), |out| {
-                    self.push_value(&param.value, out)
+                    self.push_value(&param.value, out);
                 });
             } else {
                 out.push_with(param.name.as_bytes(), |out| self.push_value(&param.value, out));

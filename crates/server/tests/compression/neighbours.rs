@@ -1,8 +1,8 @@
 //! `gzip_static`, `brotli_static`, `zstd_static`, and how all of it compares with nginx.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use sekisho_testkit::{Client, Response, Server, Tree, have, run, wait_for};
+use sekisho_testkit::{Background, Client, Response, Server, Tree, have, run, wait_for};
 
 use crate::common::{LONG, own_address, serve};
 use crate::decode::{decoded, text};
@@ -147,7 +147,7 @@ fn a_program_is_run_whatever_lies_beside_it() {
 
 /// nginx with the same files, where it is installed.
 struct Nginx {
-    child: Child,
+    _process: Background,
     address: std::net::SocketAddr,
 }
 
@@ -167,23 +167,13 @@ impl Nginx {
              server {{ listen {address}; root {dir}/root; {body} }} }}"
         );
         let path = server.tree().file("nginx.conf", config);
-        let child = Command::new("nginx")
-            .args(["-e", &format!("{dir}/nginx.log"), "-c"])
-            .arg(path)
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("nginx can be started");
-        let nginx = Self { child, address };
+        let process = Background::start(
+            Command::new("nginx").args(["-e", &format!("{dir}/nginx.log"), "-c"]).arg(path),
+        );
+        let nginx = Self { _process: process, address };
         let is_up = wait_for(LONG, || std::net::TcpStream::connect(address).is_ok());
         assert!(is_up, "{}", server.log("nginx.log"));
         Some(nginx)
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 

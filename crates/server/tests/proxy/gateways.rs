@@ -2,30 +2,18 @@
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use sekisho_testkit::{Tree, eventually, have};
+use sekisho_testkit::{Background, Tree, eventually, have};
 
 use crate::backend::Backend;
 use crate::common::{LONG, serve};
 
-/// A process that is killed and waited for when dropped.
-#[derive(Debug)]
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn run(tree: &Tree, program: &str, arguments: &[&str]) -> Running {
+fn run(tree: &Tree, program: &str, arguments: &[&str]) -> Background {
     let output = || File::create(tree.path("peer.log")).expect("a file can be made");
     let mut command = Command::new(program);
     command.args(arguments).current_dir(tree.dir());
-    command.stdin(Stdio::null()).stdout(output()).stderr(output());
-    Running(command.spawn().expect("it can be started"))
+    Background::start(command.stdout(output()).stderr(output()))
 }
 
 /// php-fpm, by nginx's own recipe.

@@ -1,21 +1,11 @@
 //! A real nginx behind us, by TCP and by a Unix socket.
 
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use sekisho_testkit::{Server, Tree, eventually, have};
+use sekisho_testkit::{Background, Server, Tree, eventually, have};
 
 use crate::common::{BINARY, LONG, http, pattern};
-
-#[derive(Debug)]
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn nginx_answers_behind_us() {
@@ -39,15 +29,9 @@ fn nginx_answers_behind_us() {
     );
     let socket = tree.path("nginx.sock");
     let config = tree.path("nginx.conf");
-    let child = Command::new("nginx")
-        .arg("-c")
-        .arg(&config)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nginx can be started");
-    let _nginx = Running(child);
+    let _nginx = Background::start(
+        Command::new("nginx").arg("-c").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()),
+    );
     eventually("nginx", LONG, || UnixStream::connect(&socket).is_ok());
     let body = format!(
         "upstream back {{ server unix:{dir}/nginx.sock; keepalive 4; }}
@@ -120,15 +104,13 @@ fn servers_are_asked_by_tls() {
         .replace('\\', ""),
     );
     let socket = tree.path("nginx.sock");
-    let child = Command::new("nginx")
-        .arg("-c")
-        .arg(tree.path("nginx.conf"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nginx can be started");
-    let _nginx = Running(child);
+    let _nginx = Background::start(
+        Command::new("nginx")
+            .arg("-c")
+            .arg(tree.path("nginx.conf"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null()),
+    );
     eventually("nginx", LONG, || UnixStream::connect(&socket).is_ok());
     let body = format!(
         "upstream back {{ server unix:{dir}/nginx.sock; keepalive 2; }}
