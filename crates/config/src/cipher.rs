@@ -1,12 +1,12 @@
 //! OpenSSL's words for cipher suites and groups, mapped to those that exist here: AEAD suites with an ephemeral
 //! key exchange, and elliptic curves (with ML-KEM beside one). Numbers are IANA's.
 
-/// What a list of names comes to.
+/// The result of a list of names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Chosen {
     /// IANA numbers, the preferred ones first.
     pub(crate) suites: Vec<u16>,
-    /// Names that stand for nothing here.
+    /// Names that are unknown here.
     pub(crate) unknown: Vec<String>,
 }
 

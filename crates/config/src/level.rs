@@ -348,7 +348,7 @@ impl CgiParts {
             (None, None) => Programs::ByExtension,
         };
         let max = self.rest.max_processes;
-        // One address takes a quarter, and one location leaves an eighth to others, unless something else is said.
+        // One address takes a quarter, and one location leaves an eighth to others, by default.
         let max_per_address = self.max_per_address.unwrap_or(max.div_ceil(4));
         let reserved = self.reserved.unwrap_or(max / 8).min(max - 1);
         Some(Arc::new(Cgi { programs, max_per_address, reserved, ..self.rest.clone() }))

@@ -49,7 +49,7 @@ use report::Reports;
 pub struct Options {
     /// `-p`: where relative paths begin.
     pub prefix: PathBuf,
-    /// `-g`: directives that stand before the file.
+    /// `-g`: directives that are read before the file.
     pub globals: Option<String>,
     /// What `server_name $hostname` means.
     pub hostname: String,

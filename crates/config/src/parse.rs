@@ -498,7 +498,7 @@ impl Reading<'_, '_> {
 
     fn line_begins_with_directive(&self, words: &[Word], from: usize) -> Option<usize> {
         let file = self.parser.tree.files.get(self.file as usize)?;
-        // Most directives stand on one line: nothing to look for.
+        // Most directives are on one line: nothing to look for.
         let (first, last) = (words.first()?, words.last()?);
         if file.line_of(first.span.start) == file.line_of(last.span.start) {
             return None;

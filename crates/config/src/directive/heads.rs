@@ -163,7 +163,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Whether bytes can stand in a header field.
+/// Whether bytes are allowed in a header field.
 fn is_field_value(text: &[u8]) -> bool {
     !text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }

@@ -175,7 +175,7 @@ pub struct CgiExtension {
 pub struct Interpreter {
     /// Its file, absolute unless a variable begins it.
     pub program: Template,
-    /// Arguments that stand before the program's file.
+    /// Arguments before the program's file.
     pub args: Vec<Template>,
 }
 

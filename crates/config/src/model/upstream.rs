@@ -70,7 +70,7 @@ pub struct UpstreamServer {
     pub addresses: Vec<SocketAddr>,
     /// `resolve`: its name is looked up while the server runs.
     pub is_resolved: bool,
-    /// Where it stands in the configuration.
+    /// Its position in the configuration.
     pub(crate) span: Option<Span>,
 }
 
@@ -84,8 +84,8 @@ pub enum UpstreamPlace {
 }
 
 impl UpstreamPlace {
-    /// Reads `host[:port]`, `[address]:port` or `unix:path[:]`; the port is `port` where none is said. The reason
-    /// where it is none of these.
+    /// Reads `host[:port]`, `[address]:port` or `unix:path[:]`; the port is `port` by default. The error is
+    /// the reason if it is none of these.
     pub fn parse(text: &str, port: u16) -> Result<Self, &'static str> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_suffix(':').unwrap_or(path);
