@@ -235,7 +235,7 @@ pub struct Outcome {
     /// The session that was meant, or those that could have been.
     #[prost(message, repeated, tag = "2")]
     pub sessions: Vec<Session>,
-    /// How many requests were told to cancel.
+    /// How many requests were cancelled.
     #[prost(uint64, tag = "3")]
     pub cancelled: u64,
 }

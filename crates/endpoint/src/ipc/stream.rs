@@ -230,7 +230,7 @@ fn open(socket: UnixStream, rings: Rings, offer: Offer) -> io::Result<State> {
 
 /// Tells the client why not.
 fn refuse(socket: &UnixStream, code: Code) -> io::Error {
-    // Whether it hears that or not, it is over.
+    // Whether the peer gets it or not, the session is over.
     let _ = greeting::send(socket.as_fd(), &greeting::reply(Err(code)), &[]);
     let kind = match code {
         Code::PermissionError => io::ErrorKind::PermissionDenied,

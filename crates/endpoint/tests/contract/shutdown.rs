@@ -105,7 +105,7 @@ contract! {
         assert!(matches!(error, CallError::Ended { code: Some(Code::SessionClosed), .. }));
     }
 
-    /// O4: the endpoint as a whole: newcomers are refused, the last answer is waited for.
+    /// O4: the endpoint as a whole: new sessions are refused, the last answer is waited for.
     #[test]
     async fn an_endpoint_drains() {
         let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 9));

@@ -1,4 +1,4 @@
-//! A server on a thread of its own, what is left of its sessions, and dice.
+//! A server on a thread of its own, what is left of its sessions, and random numbers.
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
@@ -183,7 +183,7 @@ pub(crate) fn held() -> (usize, usize) {
     (descriptors, maps.lines().filter(|line| line.contains("memfd:sekisho")).count())
 }
 
-/// What a peer without manners has in its hands.
+/// What a hostile peer works with.
 pub(crate) struct Raw {
     pub(crate) socket: Option<UnixStream>,
     pub(crate) memory_file: Option<OwnedFd>,
