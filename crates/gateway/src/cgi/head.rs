@@ -1,6 +1,6 @@
 //! The head of a program's answer (RFC 3875 §6, C9): read line by line as it comes, turned into lines
-//! that are safe to send, or refused with a reason. No byte is looked at twice; nothing that could
-//! split a response or speak for the connection passes.
+//! that are safe to send, or refused with a reason. No byte is looked at twice; nothing that could split a
+//! response or control the connection passes.
 
 use std::mem;
 
