@@ -2,8 +2,9 @@
 //! makes its answer piece by piece ([`CompressTask`]), each larger piece on a thread of the blocking pool.
 //!
 //! What it may cost is bounded for the process: all streams together may take their budget
-//! ([`memory::compression`]), each has one piece in hand, and no more pieces are in work than there are
-//! processors. Beyond that, and while memory is short, answers leave as they are. Nothing is ever decompressed here.
+//! ([`memory::compression`]), each has one piece in memory, and no more pieces are in work than there are
+//! processors. Beyond that, and while memory is short, answers leave as they are. Nothing is ever
+//! decompressed here.
 
 mod encoder;
 mod streaming;

@@ -199,7 +199,7 @@ impl Programs {
         }
     }
 
-    /// A file of this name must not come to be.
+    /// A file of this name must not be created.
     fn refuse(&self, name: &[u8]) -> Result<(), Failure> {
         let is_own = self.cgi.as_deref().is_some_and(|cgi| cgi.is_program(name));
         let path = self.address.as_ref().map(|address| [address.as_slice(), name].concat());

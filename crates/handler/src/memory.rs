@@ -1,6 +1,6 @@
 //! How much memory the process may have, whether most of it is in use, and what kinds of work may take of it
-//! (X8, ADR 0056). At the limit of a control group the kernel kills a process with all its clients. So the server
-//! refuses work before: newcomers, and on every connection what is costly.
+//! (X8, ADR 0056). At the limit of a control group the kernel kills a process with all its clients. So the
+//! server refuses work before: new connections, and costly requests on every connection.
 //!
 //! There is one of this for the process, because the limit is the process's. Its files are opened by
 //! [`set_up`], before the workers are kept in their sandbox.
@@ -20,7 +20,8 @@ use tokio::sync::Notify;
 use group::{Group, groups};
 pub use watch::HeapWatch;
 
-/// From this part of the limit on, newcomers and costly work are refused: the rest is for what has begun.
+/// From this part of the limit on, new connections and costly work are refused: the rest is for work that has
+/// begun.
 const SHORT_PERCENT: u64 = 85;
 /// From this part on every new request is refused.
 const CRITICAL_PERCENT: u64 = 95;
@@ -292,7 +293,7 @@ fn judge(limit: u64, own: u64, group: Option<u64>) -> Shortage {
 #[expect(clippy::disallowed_methods, reason = "asked from any thread, where no worker's clock is")]
 fn millis() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    // Far from zero, which stands for never.
+    // Far from zero, which means never.
     START.elapsed().as_millis() as u64 + 1_000_000
 }
 

@@ -38,7 +38,7 @@ const PASSWORD_MAX: usize = 512;
 /// What costs about a twentieth of a second, once for each client.
 const BCRYPT_COST: u32 = 10;
 
-/// A password as it stands in a file of users, by bcrypt; `None` where it is too long for that.
+/// A password in the form of a file of users, by bcrypt; `None` if it is too long for that.
 pub fn hash(password: &[u8], salt: &[u8]) -> Option<String> {
     let salt = salt.try_into().ok()?;
     let hash = bcrypt::hash_with_salt_bytes(password, BCRYPT_COST, salt).ok()?;

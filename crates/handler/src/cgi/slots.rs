@@ -133,7 +133,8 @@ impl Slots {
         }
     }
 
-    /// The address that has most requests in the queue, if it has more than the newcomer's would have.
+    /// The address that has most requests in the queue, if it has more than the new request's address would
+    /// have.
     fn most_waiting(&self, newcomer: &Claim) -> Option<Address> {
         let mut counts: HashMap<Address, usize> = HashMap::new();
         for address in self.waiting.iter().filter_map(|it| it.claim.address) {

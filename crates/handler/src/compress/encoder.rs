@@ -1,5 +1,5 @@
-//! One encoder for all codings: bytes go in, compressed bytes are appended to what is given. It waits for
-//! nothing and knows nothing of answers.
+//! One encoder for all codings: bytes go in, compressed bytes are appended to what is given. It never blocks
+//! and is independent of answers.
 
 use std::io::{self, Write};
 use std::sync::Arc;

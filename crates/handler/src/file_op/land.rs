@@ -38,7 +38,7 @@ impl Rules {
     }
 }
 
-/// Where a file has come to lie.
+/// Where a file was stored.
 #[derive(Debug)]
 pub(super) struct Landed {
     pub(super) folder: Arc<OwnedFd>,

@@ -29,7 +29,7 @@ struct Stored {
     files: Vec<File>,
     /// The form that they come in; `None` for a body that is a file itself.
     form: Option<Form>,
-    /// Whether the part at hand is a file.
+    /// Whether the present part is a file.
     is_file: bool,
     /// Where files wait for the others of their form.
     shelf: Option<Tree>,

@@ -52,8 +52,8 @@ pub(super) fn visit(folder: &Arc<OwnedFd>, life: Option<Duration>, seconds: i64)
 
 /// Removes what a dead server has left in the folders that this configuration names: below the roots
 /// where files may be stored, and in the stores. How many leftovers there were, and whether there were
-/// too many names to look at all of them. What is below a root is looked through once: what comes to be
-/// there later is our own, and in use.
+/// too many names to look at all of them. What is below a root is looked through once: later files there are
+/// our own, and in use.
 pub fn leftovers(config: &Config, seconds: i64) -> (usize, bool) {
     static ROOTS: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::default);
     let mut found = (0, false);

@@ -89,7 +89,7 @@ fn xml(status: Status, body: Vec<u8>) -> Answer {
     answer
 }
 
-/// `Depth`: 0, 1 or, also where it is not said, infinity.
+/// `Depth`: 0, 1 or, also by default, infinity.
 fn depth(call: &Call<'_>) -> Result<Depth, Failure> {
     match call.request.head.named(b"depth") {
         Some(b"0") => Ok(Depth::Zero),

@@ -57,7 +57,7 @@ impl SortOrder {
     }
 }
 
-/// The value of an argument of a query, as it stands there.
+/// The raw value of an argument of a query.
 pub(super) fn argument<'q>(query: &'q [u8], name: &[u8]) -> Option<&'q [u8]> {
     let mut pairs = query.split(|byte| *byte == b'&');
     pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"="))

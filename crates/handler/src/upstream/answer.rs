@@ -115,7 +115,7 @@ fn flags(source: &Source<'_>, rule: &CookieRule) -> CookieFlags {
 fn renamed_by_default(pass: &Pass, value: &[u8], replace: Replace) -> Option<Vec<u8>> {
     let PassTo::Named(Destination { host, uri, is_tls, .. }) = &pass.to else { return None };
     let scheme: &[u8] = if *is_tls { b"https://" } else { b"http://" };
-    // As in nginx: without a URI, what stands behind the host stays as it is.
+    // As in nginx: without a URI, the part after the host stays as it is.
     let (from, to): (&[u8], &[u8]) = match uri {
         Some(uri) => (uri, &pass.location),
         None => (b"/", b"/"),

@@ -86,8 +86,8 @@ impl Source<'_> {
         address.or_else(|_| text.parse()).ok()
     }
 
-    /// What stands before, between and after `$request_body` in a `proxy_set_body`, where it is there: the body itself
-    /// is not known before it has come.
+    /// The parts before, between and after `$request_body` in a `proxy_set_body`, if it is used there: the
+    /// body itself is not known before it has come.
     pub(super) fn around_body(&self, template: &Template) -> Option<Vec<Vec<u8>>> {
         let is_body = |part: &Part| matches!(part, Part::Variable(Variable::RequestBody));
         if !template.parts.iter().any(is_body) {

@@ -1,6 +1,6 @@
 //! ZIP as a stream (APPNOTE 6.3): sizes and checksums follow the content of each file, and the directory
-//! of all files comes last. Content is not compressed but stands in the stored blocks of a deflate
-//! stream, so that a reader that cannot seek finds its end as well.
+//! of all files comes last. Content is not compressed but is in stored blocks of a deflate stream, so that a
+//! reader that cannot seek finds its end as well.
 
 use std::borrow::Cow;
 

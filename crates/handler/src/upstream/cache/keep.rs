@@ -24,7 +24,7 @@ pub(super) struct Rules {
     pub(super) method: Method,
     pub(super) is_authorized: bool,
     pub(super) is_refused: bool,
-    /// What the key of the cache came to.
+    /// The value of the cache's key.
     pub(super) key: Arc<[u8]>,
 }
 
