@@ -24,7 +24,7 @@ pub enum Since {
     Before,
 }
 
-/// What the conditions of a request come to.
+/// The result of the conditions of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PreconditionResult {
     /// Answer as if there were no conditions.

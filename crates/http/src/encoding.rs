@@ -21,7 +21,7 @@ impl Coding {
     /// both give less than gzip.
     pub const ALL: [Self; Self::COUNT] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
-    /// As it stands in `Content-Encoding`.
+    /// Its name in `Content-Encoding`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",

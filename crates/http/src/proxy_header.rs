@@ -29,7 +29,7 @@ pub struct ProxyAddresses {
     pub destination: SocketAddr,
 }
 
-/// What stands there is no such header.
+/// The bytes are no valid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadProxyHeader {
     /// It begins like none.

@@ -119,7 +119,7 @@ pub enum RequestFault {
     Busy,
     /// The method is not a token.
     Method,
-    /// The target is empty or has a byte that may not stand in it.
+    /// The target is empty or has a byte that is not allowed in it.
     Target,
     /// There is not exactly one valid `Host`.
     Host,
