@@ -25,7 +25,7 @@ pub struct Frame {
     pub len: usize,
 }
 
-/// The empty line that may stand before a request line (H5).
+/// The empty line that may precede a request line (H5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Blank {
     #[default]

@@ -126,7 +126,7 @@ fn a_discarded_body_that_breaks_does_not_break_the_response() {
     assert_eq!(peer.stage(), Stage::Lingering);
 }
 
-/// T7: when the response has begun, a broken body can only be told to the handler.
+/// T7: when the response has begun, a broken body can only be reported to the handler.
 #[test]
 fn a_taken_body_that_breaks_behind_a_begun_response_loses_the_client() {
     let mut peer = Peer::default();

@@ -434,7 +434,7 @@ fn answers_that_are_ready_survive_an_end_of_input() {
 fn one_more_request_is_answered_by_a_connection_that_drains() {
     let mut peer = Peer::default();
     peer.is_request(GET);
-    // The head of this answer leaves without a word about the end, so another request may follow it.
+    // The head of this answer is sent without `Connection: close`, so another request may follow it.
     peer.heads(Status::OK, BodyLength::Known(2));
     peer.engine.close_after_next();
     peer.engine.body(b"ok", &mut peer.scratch);
