@@ -80,7 +80,7 @@ enum Drain {
     No,
     /// The first GOAWAY was sent; requests that the client sent before it knew are still taken.
     Announced(CloseReason),
-    /// It was told which stream was the last.
+    /// The second GOAWAY has named the last stream.
     Final(CloseReason, u32),
 }
 
@@ -349,7 +349,7 @@ impl Http2 {
             // Nothing has been sent to the peer, and nothing need be.
             return self.close(reason);
         }
-        // RFC 9113 §6.8: a last stream that was told is never put higher.
+        // RFC 9113 §6.8: the last stream of a GOAWAY is never increased.
         let last = match self.drain {
             Drain::Final(_, last) => last,
             Drain::No | Drain::Announced(_) => self.last,

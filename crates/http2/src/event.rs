@@ -62,8 +62,9 @@ pub(crate) struct Work {
     pub(crate) cookie: Vec<u8>,
 }
 
-/// What the shell must act on. Each stream that was told by `Request` or `Refused` is ended by the shell exactly
-/// once, by [`finish`](crate::Http2::finish) or [`reset`](crate::Http2::reset); until then it counts as open (V8).
+/// What the shell must act on. Each stream that was reported by `Request` or `Refused` is ended by the shell
+/// exactly once, by [`finish`](crate::Http2::finish) or [`reset`](crate::Http2::reset); until then it counts
+/// as open (V8).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A head is complete and is in `scratch.head`.

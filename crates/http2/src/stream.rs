@@ -54,7 +54,7 @@ pub(crate) struct Stream {
     pub(crate) output: Output,
     /// The client has sent `END_STREAM`.
     pub(crate) has_ended: bool,
-    /// `BodyEnd` is still to be told.
+    /// The event `BodyEnd` is still due.
     pub(crate) announces_end: bool,
     /// The stream is in the list of those with events about their body.
     pub(crate) is_listed: bool,

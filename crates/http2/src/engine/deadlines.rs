@@ -1,4 +1,5 @@
-//! Which deadlines are armed, for the connection and for each stream, and what happens when they fall (T1–T10).
+//! Which deadlines are armed, for the connection and for each stream, and what happens when they expire
+//! (T1–T10).
 //!
 //! | Owner | Kind | Limits | At expiry |
 //! |---|---|---|---|

@@ -4,7 +4,7 @@
 use super::table::{STATIC, STATIC_COUNT, TABLE_BYTES, Table};
 use super::{Fault, huffman};
 
-/// A field as it stands in a block.
+/// A field of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field<'a> {
     /// The name.
