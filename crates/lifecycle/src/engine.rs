@@ -9,7 +9,7 @@
 use crate::deadline::{Deadline, DeadlineKind};
 use crate::time::Moment;
 
-/// What one call of [`Engine::receive`] came to.
+/// The result of one call of [`Engine::receive`].
 #[derive(Debug)]
 pub struct Step<E> {
     /// How many bytes were taken from the front of the input.
