@@ -18,7 +18,7 @@ pub struct Stamp {
     pub utc_offset_secs: i32,
 }
 
-/// Writes error lines to the sinks of one context (`error_log` may stand in every block).
+/// Writes error lines to the sinks of one context (`error_log` is allowed in every block).
 #[derive(Clone, Debug, Default)]
 pub struct ErrorLogger {
     sinks: Arc<[(Arc<Sink>, Level)]>,

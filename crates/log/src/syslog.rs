@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// What stands before each line.
+/// The prefix of each line.
 #[derive(Debug)]
 pub(crate) struct Header {
     facility: u8,
