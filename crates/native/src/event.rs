@@ -96,6 +96,6 @@ pub enum ClientEvent {
     Bye(Bye),
     /// The server does not keep to the protocol; the session is over.
     Broken(Violation),
-    /// The transport ended without a word.
+    /// The transport ended without `BYE`.
     Lost,
 }

@@ -21,7 +21,7 @@ pub struct Reader {
     progress: u32,
 }
 
-/// What a look at the input came to.
+/// The result of a look at the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     /// More is needed.

@@ -573,7 +573,7 @@ fn what_a_session_that_is_to_go_has_left_to_say_has_five_seconds_at_the_most() {
             assert!(peer.engine.reclaim(deadline.at), "nothing is left");
         }
     }
-    // A last word: the peer never said hello, and takes nothing.
+    // `BYE`: the peer never sent its greeting, and takes nothing.
     let mut peer = Peer::new(|policy| policy.send_timeout = None);
     peer.now = at(10);
     peer.engine.expire(peer.now);

@@ -493,7 +493,7 @@ impl World {
         let is_orderly = self.is_welcome && !self.is_lost && !self.is_forced;
         if is_orderly {
             assert!(self.is_told || self.is_late, "the last word has come");
-            // One that crossed with our last word never came in.
+            // A request that crossed our `BYE` was never received.
             let crossed = self.asked.iter().filter(|(name, asked)| {
                 assert!(asked.answer.is_some() || !self.done.contains_key(name), "no answer");
                 asked.answer.is_none()
