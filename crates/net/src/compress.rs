@@ -25,7 +25,7 @@ pub(crate) enum Outgoing {
 }
 
 impl Compression<'_> {
-    /// Compresses a reply, if it is to be. `file_bytes` is how long the file is that a 304 stands for.
+    /// Compresses a reply, if it is to be. `file_bytes` is the length of the file that a 304 is about.
     pub(crate) fn apply(
         &self,
         mut reply: Reply,
@@ -38,7 +38,7 @@ impl Compression<'_> {
             return Outgoing::Reply(reply, None);
         };
         if is_same {
-            // The tag is that of the answer that it stands for.
+            // The tag is that of the full answer.
             weaken_tag(fields);
             return Outgoing::Reply(reply, None);
         }

@@ -23,7 +23,7 @@ const DONE: u16 = 3;
 const TCP: u8 = 6;
 const HEAD_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 72;
-/// Where the port stands in an answer, behind the head.
+/// The offset of the port in an answer, after the head.
 const PORT_AT: usize = HEAD_BYTES + 4;
 const ANSWER_BYTES: usize = 32 * 1024;
 /// So many answers are read; if there are more, some handshake is pending.

@@ -24,7 +24,7 @@ pub enum Asked {
 pub enum Fact<'a> {
     /// A request, or what became of it, is about to be answered.
     Asked(Asked, &'a [u8]),
-    /// The body is wanted from now on; whether the client was told to go on.
+    /// The body is wanted from now on; whether a 100 was sent.
     BodyWanted {
         /// By a 100.
         is_continued: bool,

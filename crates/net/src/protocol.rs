@@ -153,8 +153,8 @@ impl Protocol {
         }
     }
 
-    /// Whether something is to be done that needs buffers, though no bytes have come: events to be told, frames to
-    /// be written.
+    /// Whether something is to be done that needs buffers, though no bytes have come: events to be reported,
+    /// frames to be written.
     pub(crate) fn has_work(&self) -> bool {
         match self {
             Self::Http1(_) => false,
@@ -534,7 +534,7 @@ impl Protocol {
         }
     }
 
-    /// Whether the response in work can have trailers, if its length is not said.
+    /// Whether the response in work can have trailers, if it has no length.
     pub(crate) fn can_have_trailers(&self) -> bool {
         match self {
             Self::Http1(engine) => engine.can_have_trailers(),

@@ -59,7 +59,7 @@ pub struct InternalConnection {
     pub on_behalf_of: u64,
     /// The address of that session's client, where it has one: what holds for it holds here.
     pub remote: Option<SocketAddr>,
-    /// The address that it comes to; the first one where none is named.
+    /// The address that it connects to; the first one if none is named.
     pub address: Option<ListenAddress>,
 }
 

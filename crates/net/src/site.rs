@@ -135,7 +135,7 @@ impl Site {
         self.table.config()
     }
 
-    /// Where this address stands in the configuration.
+    /// The index of this address in the configuration.
     pub fn listen_index(&self, address: &ListenAddress) -> Option<usize> {
         self.config().http.listens.iter().position(|listen| listen.address == *address)
     }

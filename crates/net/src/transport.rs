@@ -115,7 +115,7 @@ pub enum Secured<'a> {
     NotThoughItShould,
 }
 
-/// A connected byte stream. Every call returns at once; `Pending` means that the transport tells of a change
+/// A connected byte stream. Every call returns at once; `Pending` means that the transport reports a change
 /// later (see [`Transport::watch`]).
 pub trait Transport: std::fmt::Debug {
     /// What it can do beside reading and writing.

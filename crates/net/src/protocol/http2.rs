@@ -94,7 +94,7 @@ impl Http2Connection {
     }
 
     pub(super) fn shrink(&mut self) {
-        // The beginning of a head whose rest is to come stands in it.
+        // It may hold the beginning of an unfinished head.
         if !self.engine.is_within_head() {
             self.scratch = None;
         }

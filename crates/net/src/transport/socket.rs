@@ -27,8 +27,8 @@ pub struct Socket {
     fd: OwnedFd,
     ready: Ready,
     is_tcp: bool,
-    /// Whether the kernel tells of changes. A connection that has its answer and its end in its first turn
-    /// never needs it.
+    /// Whether the socket is registered with epoll. A connection that has its answer and its end in its first
+    /// turn never needs it.
     is_watched: bool,
     /// Whether the header of a balancer comes first, and has not come yet.
     awaits_proxy_header: bool,

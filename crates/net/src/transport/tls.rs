@@ -71,7 +71,7 @@ pub struct TlsStream {
     plain: Waiting,
     /// Records that are to leave.
     output: Waiting,
-    /// How much plaintext stands in the output whose sender has not been told that it left.
+    /// How much plaintext is in the output that has not been reported as sent.
     encrypted: usize,
     /// The client's name for us, until the handshake is over.
     server_name: String,
