@@ -28,8 +28,8 @@ pub fn check(data: &[u8]) {
     names(data);
 }
 
-/// Decode, then split, then resolve segment by segment. All errors that there are, for which of them comes
-/// first is the parser's own affair.
+/// Decode, then split, then resolve segment by segment. All errors that there are, because which of them the
+/// parser finds first does not matter.
 fn resolved(path: &[u8], merge: bool) -> Result<Vec<u8>, Vec<TargetError>> {
     let path = path.split(|byte| *byte == b'#').next().unwrap_or_default();
     let Some(rest) = path.strip_prefix(b"/") else { return Err(vec![TargetError::NotAPath]) };
