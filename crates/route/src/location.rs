@@ -31,7 +31,7 @@ struct Prefix {
     shorter: Option<usize>,
 }
 
-/// What the search on one level came to.
+/// The result of the search on one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
     /// An exact match or a regular expression: the search is over.

@@ -53,7 +53,7 @@ fn follow<'a>(
     found
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`; the port is 0 where none is said.
+/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`; the port is 0 by default.
 fn address(word: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(word).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

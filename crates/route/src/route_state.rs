@@ -93,7 +93,7 @@ pub struct ConnectionFacts {
     pub since: Moment,
     /// Whether it is encrypted: `$https`, `$scheme`.
     pub is_tls: bool,
-    /// What its handshake came to: `$ssl_…`.
+    /// The result of its handshake: `$ssl_…`.
     pub tls: Option<Arc<TlsFacts>>,
     /// It is in the clear where it was to be encrypted (497).
     pub is_clear_by_mistake: bool,

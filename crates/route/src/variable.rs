@@ -101,7 +101,7 @@ impl Scope<'_> {
         &self.table.location(self.route_state.location).settings
     }
 
-    /// What the location's `alias` stands for.
+    /// What the location's `alias` replaces.
     pub(crate) fn alias_from(&self) -> path_mapping::AliasFrom {
         self.table.alias_from(self.route_state.location)
     }

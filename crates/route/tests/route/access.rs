@@ -12,7 +12,7 @@ fn server(directives: &str) -> Table {
     configured(&format!("server {{ listen 8080; root /srv; {directives} }}"))
 }
 
-/// `None` stands for a Unix socket.
+/// `None` means a Unix socket.
 fn from(client: Option<&str>, path: &str) -> Asked {
     let mut asked = Asked::new(&format!("GET {path}"), &["/srv/a", "/srv/page"]);
     asked.connection.remote = client.map(|client| {

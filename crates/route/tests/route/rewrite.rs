@@ -501,7 +501,7 @@ fn scripts_and_internal_redirects_meet() {
     assert_eq!(out.as_lines(), b"X: ,,\r\n", "the index is looked for as if it had been asked for");
 }
 
-/// F7: what an alias stands for is gone when the path has been rewritten in place.
+/// F7: the prefix that an alias replaces is gone when the path has been rewritten in place.
 #[test]
 fn an_alias_and_a_path_rewritten_in_place_do_not_go_together() {
     let table = server(
