@@ -219,7 +219,7 @@ fn user(serve: &Serve) -> &'static str {
     }
 }
 
-/// The files that stand for a folder.
+/// The index files of a folder.
 pub(crate) fn indexes(serve: &Serve) -> &'static [&'static str] {
     const ALL: [&str; 5] = ["index.html", "index.htm", "index.cgi", "index.py", "index.php"];
     if serve.cgi { &ALL } else { &ALL[..2] }

@@ -560,7 +560,7 @@ impl Server {
         self.workers.serve(&self.site, change, grace.map(|grace| now + grace));
     }
 
-    /// One line for people who ask how the server is.
+    /// One line about the server's state.
     pub(crate) fn status(&self) -> String {
         let (addresses, workers) = (self.sockets.addresses().len(), self.workers.count());
         format!("serving on {addresses} addresses with {workers} workers")

@@ -42,7 +42,7 @@ pub(crate) fn tell(state: State, status: impl Display) {
         State::Replaced { by } => format!("MAINPID={by}"),
     };
     let message = format!("{first}\nSTATUS={status}\n");
-    // A manager that does not listen cannot be told so.
+    // A manager that does not listen cannot be informed.
     let _ = send(socket.as_bytes(), message.as_bytes());
 }
 

@@ -190,7 +190,7 @@ impl Server {
         }
     }
 
-    /// The new process does not come to serve: this one goes on.
+    /// The new process has failed: this one goes on.
     pub(crate) fn abandon_upgrade(&mut self, why: &str) {
         if let Some(upgrade) = self.upgrade.take() {
             upgrade.give_up();
@@ -228,7 +228,7 @@ pub(crate) fn predecessor() -> Option<u32> {
 /// not end before.
 pub(crate) fn tell_failure(problem: &Problem) {
     if let Some(from) = predecessor() {
-        // What cannot be told is on stderr.
+        // If it cannot be sent, it is on stderr.
         let _ = handover::ask(from, HandoverRequest::Failed, &problem.0);
     }
 }

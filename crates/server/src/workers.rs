@@ -48,7 +48,7 @@ pub(crate) struct Seen {
 }
 
 impl WorkerHandle {
-    /// As it stands in the log and in lists.
+    /// Its name in the log and in lists.
     pub(crate) fn name(&self) -> String {
         format!("worker-{}", self.id)
     }

@@ -43,7 +43,7 @@ fn assert_closes(client: &mut Client) {
     assert_eq!(client.read_to_close(), b"", "nothing follows the last answer");
 }
 
-/// Sends bytes that are no acceptable request, and reads what is said to them before the close.
+/// Sends bytes that are no acceptable request, and reads the answer before the close.
 #[track_caller]
 fn refused(server: &Server, bytes: impl AsRef<[u8]>) -> Response {
     let mut client = server.connect();

@@ -26,7 +26,7 @@ fn assert_kept(client: &mut Client) {
     assert_eq!(client.get("/n/kept").text(), "/n/kept");
 }
 
-/// Sends a request that is too much, and reads what is said to it before the close.
+/// Sends a request beyond a limit, and reads the answer before the close.
 #[track_caller]
 fn refused(server: &Server, bytes: impl AsRef<[u8]>) -> Response {
     let mut client = server.connect();

@@ -1,5 +1,5 @@
-//! The command line over the real binary: nginx's flags, the stock start, `serve`, and what is said when
-//! the server cannot do what it was asked to.
+//! The command line over the real binary: nginx's flags, the stock start, `serve`, and the errors when the
+//! server cannot do what it was asked to.
 #![forbid(unsafe_code)]
 
 mod common;

@@ -56,7 +56,7 @@ fn a_port_alone_is_every_address_and_each_that_is_printed_works() {
     }
 }
 
-/// O1: any free port, and this machine only unless something else is said.
+/// O1: any free port, and this machine only by default.
 #[test]
 fn a_port_may_be_any_that_is_free() {
     for options in [&["-p", "0"][..], &["--port", "0", "-l", "127.0.0.1"], &["-l", "127.0.0.1:0"]] {

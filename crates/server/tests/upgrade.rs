@@ -1,5 +1,5 @@
-//! The upgrade of the binary by USR2 (O4): a new process takes the sockets over while clients ask, and
-//! when it does not come to that, the old one goes on.
+//! The upgrade of the binary by USR2 (O4): a new process takes the sockets over while clients ask, and if
+//! that fails, the old one goes on.
 #![forbid(unsafe_code)]
 
 mod background_load;

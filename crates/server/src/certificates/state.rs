@@ -45,7 +45,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Has the folder for one process at a time, until it is dropped: a new process and the one whose place it takes
+/// Has the folder for one process at a time, until it is dropped: a new process and the one that it replaces
 /// do not order the same.
 pub(super) fn lock(folder: &Path) -> io::Result<Option<File>> {
     make_folder(folder, None)?;

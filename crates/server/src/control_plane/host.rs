@@ -87,7 +87,7 @@ struct Public {
     accepting: Vec<(u64, JoinHandle<()>)>,
 }
 
-/// Runs the control plane on this thread until it is told to end.
+/// Runs the control plane on this thread until the command to end.
 pub(super) fn run(
     control_sockets: Vec<StdUnixListener>,
     started: Instant,

@@ -107,7 +107,7 @@ pub(crate) enum Hit {
 pub(crate) fn hit(log: &Path) -> Hit {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Where threads meet, a call stands in two lines.
+    // If calls of several threads overlap, a call is in two lines.
     let mut begun: HashMap<&str, &str> = HashMap::new();
     let mut calls = Vec::new();
     for line in text.lines() {

@@ -60,14 +60,14 @@ impl Limited {
         Some(Self { server: Server::start_in(tree, &binary, &config), _group: group })
     }
 
-    /// What a newcomer gets, if anything.
+    /// The status that a new client gets, if any.
     pub(crate) fn newcomer(&self) -> Option<u16> {
         let mut client = Client::connect(self.server.address()).with_patience(LONG);
         client.try_send("GET /small.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;
         client.try_read_response(false).ok().map(|response| response.status)
     }
 
-    /// The peak is over: it has survived, and newcomers are served soon.
+    /// The peak is over: it has survived, and new clients are served soon.
     #[track_caller]
     pub(crate) fn recovers(&mut self, kind: &str) {
         assert!(self.server.is_running(), "{kind}: it was killed");

@@ -1,5 +1,5 @@
-//! Peaks of memory of each kind in 64 MB: the server survives, refuses with 503, and serves newcomers again within
-//! five seconds after the peak (X8, ADR 0056). With `SEKISHO_LONG=1` the peaks are larger.
+//! Peaks of memory of each kind in 64 MB: the server survives, refuses with 503, and serves new clients again
+//! within five seconds after the peak (X8, ADR 0056). With `SEKISHO_LONG=1` the peaks are larger.
 #![forbid(unsafe_code)]
 
 #[path = "../common/mod.rs"]
@@ -83,7 +83,7 @@ fn half_heads(form: Form) {
     assert!(shown.stdout.contains("\nsekisho_memory_short 0\n"), "{}", shown.stdout);
 }
 
-/// Connections that send this and no more, until newcomers are refused.
+/// Connections that send this and no more, until new clients are refused.
 fn crowd(limited: &Limited, most: usize, bytes: &[u8]) -> (Vec<Client>, bool) {
     let mut crowd = Vec::new();
     let is_shed = (0..most).any(|number| {

@@ -243,7 +243,7 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
         let log = server.log("error.log");
         log.matches("(os error 13) for user \"nobody\"").count() == 2
     });
-    // As soon as it can, nothing is said.
+    // As soon as it can, there is no warning.
     server.tree().mode("private", 0o755);
     server.tree().mode("root/up", 0o777);
     server.tree().folder("private/none");

@@ -9,7 +9,8 @@ use sekisho_testkit::{Client, Response, Server, Tree, eventually};
 use crate::backend::Backend;
 use crate::common::{BINARY, LONG, http, pattern};
 
-/// A server with a cache in its folder; `path` are parameters of the cache, `body` stands in the server.
+/// A server with a cache in its folder; `path` are parameters of the cache, `body` is put into the server
+/// block.
 fn cached(path: &str, body: &str) -> Server {
     let text = format!(
         "proxy_cache_path {{dir}}/cache levels=1:2 keys_zone=one:1m {path};
@@ -34,7 +35,7 @@ fn counting(fields: &'static str) -> Backend {
     })
 }
 
-/// One that can be told to close instead of an answer.
+/// A backend that the test can make close instead of answer.
 fn mortal(fields: &'static str) -> (Backend, Arc<AtomicBool>) {
     let is_down = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_down);

@@ -24,7 +24,7 @@ fn go(client: &mut Client, method: &str, from: &str, to: &str, fields: &str) -> 
     client.request(method, from, &format!("Destination: {to}\r\n{fields}")).status
 }
 
-/// O6: one status stands for several causes; the log tells them apart.
+/// O6: one status has several causes; the log tells them apart.
 #[test]
 fn why_a_change_was_refused_is_in_the_log() {
     let server =

@@ -319,7 +319,7 @@ fn tus_js_client_uploads_and_resumes() {
     eventually("what was given up is gone", LONG, || !tree.names("in").iter().any(unfinished));
 }
 
-/// V29: what is said of an upload is kept as it was said, or the upload is refused at once.
+/// V29: the metadata of an upload is kept unchanged, or the upload is refused at once.
 #[test]
 fn more_metadata_than_can_be_kept_is_refused() {
     let server = serve(tree(), &format!("large_client_header_buffers 4 256k; {SITE}"));

@@ -160,7 +160,7 @@ fn what_would_be_run_is_not_stored() {
     });
 }
 
-/// F5, O6: the same for the other ways by which a file comes to be.
+/// F5, O6: the same for the other ways to create a file.
 #[test]
 fn what_would_be_run_is_neither_put_nor_moved_there_and_the_log_says_so() {
     let server = files("location /up/ { dav_methods PUT COPY MOVE; cgi_extension .sh /bin/sh; }");

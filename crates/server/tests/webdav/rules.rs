@@ -34,7 +34,7 @@ fn options_name_the_classes_and_the_methods() {
     assert_eq!(client.request("OPTIONS", "/", "").field("dav"), None);
 }
 
-/// V18, V26: PROPFIND tells of what the location answers for, and of nothing else.
+/// V18, V26: PROPFIND lists what the location answers for, and nothing else.
 #[test]
 fn what_another_location_answers_for_is_not_told_of() {
     let tree = Tree::new();
