@@ -45,7 +45,7 @@ impl<Actor: Copy + Ord + Debug> SimContext<Actor> {
         }
     }
 
-    /// Moves to the next entry of the agenda; `None` at the end of the world.
+    /// Moves to the next entry of the schedule; `None` at the end of the world.
     pub fn step(&mut self) -> Option<Actor> {
         self.steps += 1;
         if self.steps > STEPS_MAX {

@@ -124,7 +124,7 @@ impl Pipe {
         }
     }
 
-    /// The sender resets the connection: what it had not sent is lost, as much as the dice say.
+    /// The sender resets the connection: a random part of what it had not sent is lost.
     pub fn reset(&mut self, now: Moment, rng: &mut Rng) {
         self.is_ended = true;
         let kept = rng.size(0..=self.on_the_way.len());
@@ -204,7 +204,7 @@ impl Pipe {
         }
     }
 
-    /// Whether the sender is to be told of room, once.
+    /// Whether the sender is to be woken for room, once.
     pub fn has_room_for_sender(&mut self) -> bool {
         self.used < self.profile.capacity && std::mem::take(&mut self.wants_room)
     }

@@ -17,7 +17,7 @@ impl Rng {
         rng
     }
 
-    /// Other dice, which follow from these and a number, and draw nothing from them.
+    /// Another generator, derived from this one's seed and a number, without drawing from this one.
     #[must_use]
     pub fn apart(&self, number: u64) -> Self {
         Self::new(self.0 ^ number.wrapping_add(1).wrapping_mul(0xD1B5_4A32_D192_ED03))

@@ -59,7 +59,7 @@ pub(super) struct PlannedClient {
     pub(super) reads: Reads,
     /// What it does at the end.
     pub(super) leaves: Leaves,
-    /// Whether it sends on when it was told that the connection ends.
+    /// Whether it sends on after an answer that announced the end of the connection.
     pub(super) is_rude: bool,
     /// When it resets the connection, or the network does.
     pub(super) resets: Option<Moment>,

@@ -62,7 +62,7 @@ pub(super) enum Bad {
     Body,
 }
 
-/// How long a response body is said to be.
+/// The announced length of a response body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     /// So long.
@@ -327,7 +327,7 @@ impl Script {
     /// The statuses that this handler may give.
     pub(super) fn may_give(&self, status: u16) -> bool {
         match (&self.how, self.end) {
-            // What it gave when it was told to cancel.
+            // What it gave when it was cancelled.
             (How::Task(Pace { cancel: Some(_), .. }) | How::Program(_), _) if status == 503 => true,
             (How::Task(Pace { timeout: Some(_), .. }), _) if status == 504 => true,
             (How::Task(_), End::Fail(given)) => status == given,

@@ -1,6 +1,6 @@
-//! What is known of one session from outside: what its transport took and gave, what its handlers were asked, and
-//! what the driver tells of it. From that it is reckoned which deadline must be armed, and what became of it is
-//! recorded.
+//! What is known of one session from outside: what its transport took and gave, what its handlers were asked,
+//! and what the driver reports about it. From that the armed deadline is computed, and the result of the
+//! session is recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,7 +152,7 @@ impl Watch {
         is_first.then_some(BAIT[0])
     }
 
-    /// The driver tells of something.
+    /// The driver reports something.
     pub(super) fn tell(
         &mut self,
         fact: Fact<'_>,
@@ -430,7 +430,7 @@ impl Watch {
         server.tell(drain::Fact::Ended, sim);
     }
 
-    /// The process ends under it: nothing is said any more.
+    /// The process ends under it: nothing more is sent.
     pub(super) fn abandon(&mut self, server: &mut Process, sim: &mut Sim) {
         // One that did not heed the word may have ended just now, with its answer still on the way.
         let is_late = self.worked_at.is_some_and(|at| !(at + FORCE_PATIENCE).is_due(sim.now));
