@@ -132,7 +132,7 @@ impl Ruleset {
         let attributes = RulesetAttributes { files: handled, network };
         // An older kernel knows of the first field only.
         let size = if version >= 4 { size_of::<RulesetAttributes>() } else { size_of::<u64>() };
-        // SAFETY: the attributes are as long as is said, and are only read.
+        // SAFETY: the attributes have the given length, and are only read.
         let ruleset = unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attributes, size, 0)
         };

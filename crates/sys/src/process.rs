@@ -1,4 +1,4 @@
-//! What the kernel tells of a process.
+//! What the kernel reports about a process.
 
 use std::io;
 
