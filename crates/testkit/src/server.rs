@@ -22,7 +22,7 @@ const LOG_LOOK: Duration = Duration::from_millis(10);
 const LOG_LIMIT: Duration = Duration::from_secs(5);
 /// How long a server may take until it listens.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// `{port}` and `{port2}` to `{port4}` stand for ports of a test's own.
+/// `{port}` and `{port2}` to `{port4}` are replaced by ports of a test's own.
 const PORT_NAMES: [&str; 4] = ["{port}", "{port2}", "{port3}", "{port4}"];
 const CONFIG: &str = "sekisho.conf";
 const STDERR: &str = "stderr.log";
@@ -151,7 +151,7 @@ impl Server {
         self.tree.path(CONFIG)
     }
 
-    /// What the server has said so far.
+    /// What the server has written to stderr so far.
     pub fn stderr(&self) -> String {
         self.tree.text(STDERR)
     }
