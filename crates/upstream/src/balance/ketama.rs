@@ -61,7 +61,7 @@ impl Points {
     }
 }
 
-/// The two parts of a `server`: a port is what stands behind the last colon, if it is digits.
+/// The two parts of a `server`: a port is the part after the last colon, if it is digits.
 fn host_and_port(server: &str) -> (&[u8], &[u8]) {
     let bytes = server.as_bytes();
     if let Some((scheme, path)) = bytes.split_at_checked(5)

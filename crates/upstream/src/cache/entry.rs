@@ -21,7 +21,7 @@ pub const HEAD_BYTES_MAX: usize = 256 * 1024;
 /// What is kept beside a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What `proxy_cache_key` came to.
+    /// The value of `proxy_cache_key`.
     pub key: Vec<u8>,
     /// What the answer varies by; empty where it does not.
     pub vary: Vec<u8>,

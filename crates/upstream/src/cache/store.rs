@@ -98,7 +98,7 @@ pub enum NotStored {
     MinUses,
     /// It is not an answer that could be given again: 1xx, 304, 206 that is not configured.
     Status,
-    /// The request had `Authorization`, and the answer is not said to be for others (RFC 9111 §3.5).
+    /// The request had `Authorization`, and the answer does not allow sharing (RFC 9111 §3.5).
     Authorization,
     /// `X-Accel-Expires: 0`
     AccelExpires,
