@@ -15,7 +15,7 @@ pub const BYTES_MAX: usize = 60 << 10;
 pub struct DeadProperties(BTreeMap<Name, String>);
 
 impl DeadProperties {
-    /// The value of a property: XML that stands for itself.
+    /// The value of a property: self-contained XML.
     pub fn value(&self, name: &Name) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

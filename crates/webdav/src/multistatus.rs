@@ -23,7 +23,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// A property and its value: XML that stands for itself.
+    /// A property and its value: self-contained XML.
     pub fn push(&mut self, name: &Name, value: &str) {
         push_property(name, value, &mut self.good);
     }
