@@ -7,7 +7,7 @@ use std::{env, fs};
 use crate::Complaints;
 use crate::lock::Package;
 
-/// What may be linked into a program under MIT or Apache-2.0. The same list stands in `deny.toml`.
+/// What may be linked into a program under MIT or Apache-2.0. The same list is in `deny.toml`.
 const ALLOWED: [&str; 11] = [
     "0BSD",
     "Apache-2.0",

@@ -10,7 +10,7 @@ use sekisho_simulation::{RunStats, World, check};
 
 use crate::Complaints;
 
-/// How many worlds of each kind are played when nothing is said.
+/// How many worlds of each kind are played by default.
 const SEEDS: u64 = 10_000;
 
 /// What was asked for.
