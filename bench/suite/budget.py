@@ -316,7 +316,7 @@ PATHS = {
     "CGI program": (50, kept_alive(lambda _: head("/cgi-bin/hello.cgi"))),
     "native echo": (300, native),
 }
-# Shown and not held against anybody: how many turns these take depends on when the other side runs. The native echo was
+# Shown, but without a bound: how many turns these take depends on when the other side runs. The native echo was
 # seen at 6,400 to 7,800, a program at 86,700 to 90,200; the others differ by a thousandth.
 UNSTEADY = {"CGI program", "native echo"}
 

@@ -125,7 +125,7 @@ def put(server, site, seconds, _point):
 
 def cgi(server, site, seconds, _point):
     if server.name == "floor":
-        # The bare loop of this scenario: programs started by nobody's request.
+        # The bare loop of this scenario: programs started without a request.
         command = ["taskset", "-c", "0", site.programs["spawn"], f"{site.cgi}/hello.cgi", str(seconds)]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         count, took = run.stdout.split()

@@ -215,7 +215,7 @@ def listens(port):
 
 
 def free_port():
-    """A port on which nobody listens, below those that the kernel gives to outgoing connections; never the
+    """A port without a listener, below those that the kernel gives to outgoing connections; never the
     same twice."""
     while True:
         port = 12_000 + (_first_port + next(_ports)) % 20_000

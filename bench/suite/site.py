@@ -19,7 +19,7 @@ SIZES = {
 
 
 class Site:
-    """A folder `base` with the site in `root`, readable for everybody."""
+    """A folder `base` with the site in `root`, readable for every user."""
 
     def __init__(self, base):
         self.base = pathlib.Path(base)

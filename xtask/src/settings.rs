@@ -1,13 +1,13 @@
-//! Settings that nobody reads: a field of the configuration's model (`crates/config/src/model`) that no shipped code
-//! outside `config` looks at is a directive that is accepted and does nothing. What is known to be so stands in a list,
-//! each with its reason; an entry of the list that is read by now must go.
+//! Settings that are not read: a field of the configuration's model (`crates/config/src/model`) that no
+//! shipped code outside `config` looks at is a directive that is accepted and does nothing. Known ones are in
+//! a list, each with its reason; an entry of the list that is read by now must be removed.
 
 use std::path::Path;
 
 use crate::Complaints;
 use crate::source::{self, Source};
 
-/// Fields that nobody reads yet, and why.
+/// Fields that are not read yet, and why.
 const UNREAD: &[(&str, &str)] = &[];
 /// Crates whose code is not part of the server, and the one that makes the settings.
 const OTHERS: [&str; 4] = ["crates/config/", "crates/properties/", "crates/testkit/", "xtask/"];
@@ -24,7 +24,7 @@ fn check_sources(sources: &[Source], unread: &[(&str, &str)]) -> Complaints {
     let model: Vec<&Source> = sources.iter().filter(is_model).collect();
     let is_read = |field: &str| {
         let is_read = |(_, line): (usize, &str)| reads(line, field);
-        // What the model's own methods look at is read by whoever calls them.
+        // What the model's own methods read is read by their callers.
         let by_method = |(_, line): (usize, &str)| line.contains("self.") && reads(line, field);
         readers.iter().any(|source| source.shipped_code().any(is_read))
             || model.iter().any(|source| source.shipped_code().any(by_method))

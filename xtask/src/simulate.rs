@@ -10,7 +10,7 @@ use sekisho_simulation::{RunStats, World, check};
 
 use crate::Complaints;
 
-/// How many worlds of each kind are played when nothing is said.
+/// How many worlds of each kind are played by default.
 const SEEDS: u64 = 10_000;
 
 /// What was asked for.
@@ -26,7 +26,7 @@ struct Asked {
 /// Plays what the arguments say.
 pub(crate) fn run(arguments: &[&str]) -> Result<Complaints, String> {
     let asked = read(arguments)?;
-    // A panic in an engine is a violation like any other: it is told with its world.
+    // A panic in an engine is a violation like any other: it is reported with its world.
     std::panic::set_hook(Box::new(|_| {}));
     Ok(asked.worlds.iter().flat_map(|world| asked.play(*world)).collect())
 }
@@ -85,16 +85,16 @@ impl Asked {
                                 let line = text.lines().next().unwrap_or_default().to_owned();
                                 is_over.store(!self.is_all, Ordering::Relaxed);
                                 let told = if self.is_all { line } else { text };
-                                failures.lock().expect("nobody panics here").push(told);
+                                failures.lock().expect("not poisoned").push(told);
                             }
                         }
                     }
-                    stats.lock().expect("nobody panics here").add(own);
+                    stats.lock().expect("not poisoned").add(own);
                 });
             }
         });
-        let stats = stats.into_inner().expect("nobody panics here");
+        let stats = stats.into_inner().expect("not poisoned");
         println!("{world}: {stats}, {:.1} s", began.elapsed().as_secs_f64());
-        failures.into_inner().expect("nobody panics here")
+        failures.into_inner().expect("not poisoned")
     }
 }

@@ -10,7 +10,7 @@ pub(crate) struct Source {
     pub(crate) path: String,
     /// Its text.
     pub(crate) text: String,
-    /// The same text with blanks for all that stands in comments and literals; lines are kept.
+    /// The same text with blanks for the content of comments and literals; lines are kept.
     pub(crate) code: String,
     /// Line by line, whether it belongs to a test.
     pub(crate) is_test: Vec<bool>,
@@ -182,7 +182,7 @@ fn char_length(rest: &[u8]) -> usize {
     }
 }
 
-/// Whether a byte may stand in a name.
+/// Whether a byte is allowed in a name.
 pub(crate) fn is_name_byte(byte: u8) -> bool {
     byte == b'_' || byte.is_ascii_alphanumeric()
 }

@@ -9,7 +9,7 @@ use crate::source::{self, Source};
 const LINES_MAX: usize = 700;
 /// Macros that say "not done".
 const UNDONE: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
-/// Paths of somebody's machine, which mean nothing on another. In pieces, or this file would be found.
+/// Paths of one machine, which mean nothing on another. In pieces, or this file would be found.
 const MACHINE: [&str; 2] = [concat!("/root/", ".cargo"), concat!("/root/", ".rustup")];
 
 /// Checks every Rust file.

@@ -36,7 +36,7 @@ pub(crate) fn check(root: &Path) -> Complaints {
     complaints
 }
 
-/// One row: its id, what it is called, and what stands in its cells but the last one.
+/// One row: its id, its name, and the content of all its cells but the last one.
 struct Row<'a> {
     id: &'a str,
     answer: &'a str,
@@ -49,7 +49,7 @@ impl Row<'_> {
         let cells: Vec<&str> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
         let &[id, class, answer, ..] = cells.as_slice() else { return None };
         let is_row = is_id(id, LETTERS) && !class.is_empty();
-        // What stands behind the third cell is ours to write.
+        // The part after the third cell is generated.
         let end = line.match_indices('|').nth(3).map_or(line.len(), |(at, _)| at);
         is_row.then(|| Row { id, answer, by_hand: line[..end].trim_end() })
     }

@@ -187,7 +187,7 @@ class Client:
         """A server that cannot get rid of its answers takes nothing: they are read until it does."""
         ready = self._wait(select.POLLIN | select.POLLOUT)
         if not ready:
-            # Part of a frame has left, and nobody knows which: there is no going on.
+            # Part of a frame has been sent, and which is not known: the session cannot go on.
             raise self._over(Lost("the server took nothing for too long"))
         if ready & ~select.POLLOUT:
             self._receive()
@@ -220,7 +220,7 @@ class Client:
         return self._end
 
     def _read(self) -> None:
-        """Reads one frame and gives it to whom it concerns."""
+        """Reads one frame and gives it to the call that it concerns."""
         if self._end:
             raise self._end
         while len(self._received) < HEAD.size:

@@ -46,7 +46,7 @@ class Failed(SekishoError):
 
 
 class Ended(SekishoError):
-    """The session is over. `code` is None when we asked for it, or when nobody said why."""
+    """The session is over. `code` is None when we asked for it, or when no reason was given."""
 
     def __init__(self, code: Optional[Code], text: str) -> None:
         super().__init__(f"{code.name}: {text}" if code else text)

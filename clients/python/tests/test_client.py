@@ -39,7 +39,7 @@ class Sessions(unittest.TestCase):
             head, body = sekisho.read_http(client.request(sekisho.HTTP, sekisho.http_request("/a.txt")))
             self.assertEqual((head.status, body), (200, b"from a file"))
             self.assertIn("content-length", [name.lower() for name, _ in head.fields])
-            # Nobody takes the records: the answer comes all the same.
+            # The records are not taken: the answer comes all the same.
             client.call(sekisho.HTTP, sekisho.http_request("/a.txt"))
             self.assertEqual(client.call(sekisho.ECHO, b"on"), b"on")
 

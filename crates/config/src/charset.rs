@@ -59,8 +59,8 @@ fn hex(text: &[u8]) -> Option<Vec<u8>> {
     (0..padded.len()).step_by(2).map(pair).collect()
 }
 
-/// What turns the texts of a level from its `source_charset` into its `charset`: nothing where they are the same, or
-/// one is not said. The error is that there is no map between them.
+/// What turns the texts of a level from its `source_charset` into its `charset`: `None` if they are the same,
+/// or one is not set. The error is that there is no map between them.
 pub(crate) fn recode_of(
     level: &Level,
     maps: &[CharsetMap],

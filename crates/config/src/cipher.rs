@@ -1,12 +1,12 @@
 //! OpenSSL's words for cipher suites and groups, mapped to those that exist here: AEAD suites with an ephemeral
 //! key exchange, and elliptic curves (with ML-KEM beside one). Numbers are IANA's.
 
-/// What a list of names comes to.
+/// The result of a list of names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Chosen {
     /// IANA numbers, the preferred ones first.
     pub(crate) suites: Vec<u16>,
-    /// Names that stand for nothing here.
+    /// Names that are unknown here.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ const ALL: [&str; 14] = [
     "COMPLEMENTOFALL",
     "AEAD",
 ];
-/// Words of OpenSSL for what does not exist here: nothing need be said of them.
+/// Names of OpenSSL for what does not exist here: ignored without a warning.
 const NONE: [&str; 42] = [
     "aNULL", "eNULL", "NULL", "MD5", "RC4", "DES", "3DES", "EXP", "EXPORT", "LOW", "MEDIUM", "PSK",
     "kPSK", "SRP", "DSS", "aDSS", "ADH", "AECDH", "CAMELLIA", "SEED", "IDEA", "ARIA", "SHA",

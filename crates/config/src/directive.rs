@@ -218,7 +218,7 @@ pub struct Row {
     pub contexts: Contexts,
     /// Its arguments: `word`, `[optional]`, and `...` where the word before may be repeated.
     pub form: &'static str,
-    /// What holds where it is not said; empty where nothing does.
+    /// The default value; empty if there is none.
     pub default: &'static str,
     /// One line for the reference.
     pub doc: &'static str,
@@ -226,7 +226,7 @@ pub struct Row {
     pub status: Status,
     /// Whether it has a block.
     pub body: Body,
-    /// Whether it may stand more than once in a block.
+    /// Whether it may occur more than once in a block.
     pub repeats: bool,
     /// Puts it into effect.
     pub apply: Apply,

@@ -7,10 +7,10 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// Memory that one compiled expression may take.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// How often one match may go back (V31). Sites need hundreds; beyond it there is no verdict.
+/// How often one match may go back (V31). Sites need hundreds; beyond it there is no result.
 const BACKTRACKS_MAX: usize = 50_000;
 
-/// A compiled expression. Bytes are matched, whatever they stand for.
+/// A compiled expression. It matches bytes, whatever their charset.
 #[derive(Debug)]
 pub struct Expression(Kind);
 
@@ -33,12 +33,12 @@ pub enum Matched {
     Yes,
     /// It does not.
     No,
-    /// It could not be found out within the bound: whoever asks must not take it for either.
+    /// It could not be found out within the bound: the caller must not take it for either.
     Exhausted,
 }
 
 impl Expression {
-    /// Compiles for linear matching; the error is in words.
+    /// Compiles for linear matching; the error is a text.
     pub(crate) fn linear(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
         RegexBuilder::new(text)
             .unicode(is_utf8)
@@ -63,7 +63,7 @@ impl Expression {
         Some(Self(Kind::Backtracking { regex: Box::new(regex), is_utf8 }))
     }
 
-    /// Whether it matches. One that cannot tell does not.
+    /// Whether it matches. An exhausted match counts as none.
     pub fn is_match(&self, text: &[u8]) -> bool {
         match &self.0 {
             Kind::Linear(regex) => regex.is_match(text),
@@ -133,7 +133,7 @@ fn backtrack(
         Ok(None) => return Matched::No,
         Err(_) => return Matched::Exhausted,
     };
-    // Each character stands for one byte where the text had to be written anew.
+    // If the text had to be converted, each character represents one byte.
     let place = |at: usize| if plain.is_some() { at } else { read[..at].chars().count() };
     groups.extend(
         (1..found.len())

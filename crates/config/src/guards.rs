@@ -1,4 +1,4 @@
-//! What a level says about access, links and limits while it is being filled in, and how it is handed down.
+//! The access, link and limit settings of a level while it is being filled in, and how they are inherited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::model::{
     PasswordRule, RateLimit, Referers, Settings, Signature, Template, UserFile,
 };
 
-/// Access, links and limits before they are put together. Lists that a level says itself take the place of
-/// those it has inherited; all else is inherited one by one.
+/// Access, links and limits before they are put together. Lists of a level replace inherited ones; all else
+/// is inherited one by one.
 #[derive(Clone, Debug)]
 pub struct Guards {
     rules: Arc<[AddressRule]>,

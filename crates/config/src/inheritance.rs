@@ -14,9 +14,9 @@ use Rule::{Inherited as I, NotInherited as N};
 /// How nginx merges a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
-    /// `ngx_conf_merge_*`: what is not said is that of the level around it.
+    /// `ngx_conf_merge_*`: what is not set is taken from the level around it.
     Inherited,
-    /// Not merged: it holds where it stands and nowhere else. So is everything that sets a content handler
+    /// Not merged: it holds only at its own level. So is everything that sets a content handler
     /// (`clcf->handler`), has rewrite codes, or whose module has no `merge_loc_conf`.
     NotInherited,
 }
@@ -299,7 +299,7 @@ fn every_setting_of_a_location_has_a_row() {
     }
 }
 
-/// F7: a nested location has what nginx's would have, directly and through one more that says nothing.
+/// F7: a nested location has what nginx's would have, directly and through one more without directives.
 #[test]
 fn settings_are_inherited_as_nginx_merges_them() {
     for (name, value, rule) in ROWS {
@@ -321,7 +321,7 @@ fn settings_are_inherited_as_nginx_merges_them() {
             let nested = shown(&with, path);
             let is_plain = nested == shown(&without, path);
             assert_eq!(is_plain, *rule == N, "{name} in {path}: {nested}");
-            // An alias stands for the prefix of the location that has it: the same folder, another name.
+            // An alias replaces the prefix of the location that has it: the same folder, another name.
             if *rule == I && !matches!(*name, "alias" | "cgi_pass") {
                 assert_eq!(nested, outer, "{name} in {path}");
             }

@@ -83,12 +83,12 @@ impl<'a> Directive<'a> {
         &self.node.args
     }
 
-    /// An argument; the form of the row says that it is there, and where it is not, the name stands in.
+    /// An argument; the form of the row ensures that it exists; otherwise the directive's name is returned.
     pub fn arg(&self, at: usize) -> &'a Word {
         self.node.args.get(at).unwrap_or(&self.node.name)
     }
 
-    /// Whether no other directive of the name stands before it at this level.
+    /// Whether it is the first directive of its name at this level.
     pub fn is_first_of(&self, level: &Level) -> bool {
         level.seen.get(self.row.name).is_none_or(|first| *first == self.node.name.span)
     }
@@ -227,7 +227,7 @@ pub struct NamedUse {
     pub span: Span,
     /// `@name`
     pub name: String,
-    /// The server it stands in; `None` at the level of `http`.
+    /// The server that contains it; `None` at the level of `http`.
     pub server: Option<usize>,
 }
 
@@ -329,7 +329,7 @@ impl CacheParts {
 /// `cgi` and its companions before they are put together.
 #[derive(Clone, Debug)]
 pub struct CgiParts {
-    /// `cgi`; `None` where it is not said: then only `cgi_pass` and `cgi_extension` run anything.
+    /// `cgi`; `None` if it is not set: then only `cgi_pass` and `cgi_extension` run anything.
     pub switch: Option<bool>,
     /// `cgi_pass`
     pub pass: Option<CgiPass>,
@@ -353,7 +353,7 @@ impl CgiParts {
             (None, None) => Programs::ByExtension,
         };
         let max = self.rest.max_processes;
-        // One address takes a quarter, and one location leaves an eighth to others, unless something else is said.
+        // One address takes a quarter, and one location leaves an eighth to others, by default.
         let max_per_address = self.max_per_address.unwrap_or(max.div_ceil(4));
         let reserved = self.reserved.unwrap_or(max / 8).min(max - 1);
         Some(Arc::new(Cgi { programs, max_per_address, reserved, ..self.rest.clone() }))
@@ -383,7 +383,7 @@ impl FileOpParts {
     }
 }
 
-/// What a level says itself and does not hand down as it is.
+/// Settings of a level that are not inherited as they are.
 #[derive(Debug, Default)]
 pub struct Own {
     /// `index`
@@ -412,7 +412,7 @@ pub struct Own {
     pub listens: Vec<(ListenLine, Option<Span>)>,
     /// `rewrite`, `set`, `if`, `break` and `return`
     pub steps: Vec<Step>,
-    /// Lists of TLS that stand here and so take the place of those inherited.
+    /// Lists of TLS that are set here and so replace inherited ones.
     pub tls_lists: HashSet<&'static str>,
     /// `acme_certificate`
     pub acme: Option<AcmeWish>,
@@ -475,13 +475,13 @@ pub struct Level {
     pub filters: FilterParts,
     /// What holds for uploads and changes.
     pub file_ops: FileOpParts,
-    /// How clients behind proxies are told apart.
+    /// How the addresses of clients behind proxies are found.
     pub real_ip: RealIp,
     /// What holds for TLS.
     pub tls: Arc<Tls>,
     /// What holds for requests that are passed on, by their protocol.
     pub forwards: [Arc<Forward>; 4],
-    /// Whom requests are passed to.
+    /// Where requests are passed to.
     pub pass: Option<(Family, PassTo)>,
     /// What holds in `stream`.
     pub stream: StreamSettings,
@@ -491,7 +491,7 @@ pub struct Level {
     pub group: Option<Box<UpstreamGroup>>,
     /// What it says itself.
     pub own: Own,
-    /// The directives that stand here, and where first.
+    /// The directives of this level, and their first positions.
     pub seen: HashMap<&'static str, Span>,
 }
 
@@ -552,9 +552,9 @@ impl Level {
     #[must_use]
     pub fn child(&self, context: Context, matches: LocationMatch) -> Self {
         let mut settings = self.settings.clone();
-        // These hold only where they stand: in nginx their modules have no merge function (`try_files`), do not
-        // merge the member (`limit_except`, the script), or set a content handler, which is never inherited
-        // (`stub_status`). Everything else, `internal` included, is inherited.
+        // These hold only at their own level: in nginx their modules have no merge function (`try_files`), do
+        // not merge the member (`limit_except`, the script), or set a content handler, which is never
+        // inherited (`stub_status`). Everything else, `internal` included, is inherited.
         settings.try_files = None;
         settings.status = None;
         settings.rewriting.script = None;
@@ -597,7 +597,7 @@ impl Level {
         self.seen.contains_key(name)
     }
 
-    /// Lists that were said here take the place of those inherited, as in nginx.
+    /// Lists that were set here replace inherited ones, as in nginx.
     pub fn finish(&mut self) {
         let own = std::mem::take(&mut self.own);
         let settings = &mut self.settings;

@@ -125,7 +125,7 @@ impl<'a> Lexer<'a> {
         at.min(self.text.len())
     }
 
-    /// Where the quote that closes a quoted word stands.
+    /// The position of the quote that closes a quoted word.
     fn quote_end(&self, quote: u8) -> Option<usize> {
         let mut at = self.at + 1;
         while let Some(&byte) = self.text.get(at) {
@@ -260,7 +260,7 @@ mod tests {
             .collect()
     }
 
-    /// O2: the language is nginx's, down to its words.
+    /// O2: the language is nginx's, down to its tokens.
     #[test]
     fn words_are_read_as_nginx_reads_them() {
         let table: &[(&str, &[&str])] = &[

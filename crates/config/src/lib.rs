@@ -50,7 +50,7 @@ use report::Reports;
 pub struct Options {
     /// `-p`: where relative paths begin.
     pub prefix: PathBuf,
-    /// `-g`: directives that stand before the file.
+    /// `-g`: directives that are read before the file.
     pub globals: Option<String>,
     /// What `server_name $hostname` means.
     pub hostname: String,
@@ -82,7 +82,7 @@ pub struct Outcome {
     pub reports: Vec<Report>,
     /// Every file that was read, once, in the order of reading: for `-T`.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// What was read, for whoever looks for the place of something.
+    /// What was read, to find the place of something.
     pub tree: Tree,
 }
 

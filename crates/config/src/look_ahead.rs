@@ -1,5 +1,5 @@
-//! The one look-ahead that sites are full of, as an expression without one: `/\.(?!well-known).*` asks for what
-//! does not begin with some words, which linear matching can say in another way.
+//! The most common look-ahead, as an expression without one: `/\.(?!well-known).*` matches what does not
+//! begin with some words, which linear matching can express in another way.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ pub(crate) fn without_look_ahead(source: &str) -> Option<String> {
     Some(out)
 }
 
-/// Where the only `(?!` stands, and in how many groups.
+/// The position of the only `(?!`, and its depth in groups.
 fn look_ahead(source: &str) -> Option<(usize, usize)> {
     let mut found = None;
     for (at, byte, depth) in marks(source) {

@@ -143,7 +143,7 @@ fn geo_entry(s: &mut Scope<'_>, entry: &Node, parts: &mut GeoParts) -> Result<()
         }
         (_, [value]) if parts.is_ranges => {
             let range = range(name)?;
-            // What is said later takes the place of what was said before, as far as both reach.
+            // A later entry replaces an earlier one, as far as they overlap.
             parts.cut(range);
             parts.ranges.insert((range.0, range.1), (range.2, value.text.clone()));
             Ok(())

@@ -8,7 +8,7 @@ use crate::parse::{Node, Tree};
 use crate::report::{Report, Reports};
 use crate::source::Source;
 
-/// Who a server is that is started as root and told of nobody: nginx's choice, too.
+/// The user of a server that is started as root without `user`: nginx's choice, too.
 pub const DEFAULT_USER: &str = "nobody";
 /// Directives by which a program is run.
 const RUNS: [&[u8]; 3] = [b"cgi", b"cgi_pass", b"cgi_extension"];

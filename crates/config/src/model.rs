@@ -1,5 +1,5 @@
 //! The finished configuration: typed, defaults filled in, inheritance done. What the rest of the server
-//! reads; nothing outside this room sees a word of configuration text.
+//! reads; nothing outside this crate sees configuration text.
 
 mod access;
 mod acme;
@@ -259,7 +259,7 @@ pub enum LocationMatch {
     If,
 }
 
-/// A location: how it matches, what lies within it, and what holds there.
+/// A location: how it matches, its nested locations, and its settings.
 #[derive(Debug)]
 pub struct Location {
     /// How it matches.
@@ -272,8 +272,8 @@ pub struct Location {
     pub settings: Settings,
 }
 
-/// What holds in a location: everything that is inherited from `http` to `server` to `location`, and
-/// what a location says for itself.
+/// What holds in a location: everything that is inherited from `http` to `server` to `location`, and the
+/// settings of the location alone.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each switch of the language")]
 pub struct Settings {
@@ -318,11 +318,11 @@ pub struct Settings {
     pub recursive_error_pages: bool,
     /// `internal`
     pub internal: bool,
-    /// `limit_except` (a location's own): who may use other methods than these.
+    /// `limit_except` (a location's own): which clients may use other methods than these.
     pub limit_except: Option<Arc<LimitExcept>>,
-    /// How clients behind proxies are told apart; `None` where no proxy is believed.
+    /// How the addresses of clients behind proxies are found; `None` if no proxy is trusted.
     pub real_ip: Option<Arc<RealIp>>,
-    /// Who is let in; `None` for everybody.
+    /// Which clients are admitted; `None` for all.
     pub access: Option<Arc<Access>>,
     /// How fast and how much at once; `None` without bounds.
     pub limits: Option<Arc<Limits>>,
@@ -441,7 +441,7 @@ pub struct Settings {
 pub enum Bytes {
     /// So many.
     Fixed(u64),
-    /// As many as the value says; none where it says no size.
+    /// As many as the value says; none if it is no size.
     By(Arc<Template>),
 }
 
@@ -469,7 +469,7 @@ pub enum InFileOnly {
     /// Small bodies stay in memory.
     #[default]
     Off,
-    /// Every body is put into a file, which goes with its request.
+    /// Every body is put into a file, which is removed with its request.
     Clean,
     /// Every body is put into a file, which stays.
     On,

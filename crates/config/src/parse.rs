@@ -1,5 +1,5 @@
-//! Tokens into a tree of directives, with every `include` put in its place. Each node keeps where it
-//! stands. Blocks and includes are nested only so deep, and there are only so many of each.
+//! Tokens into a tree of directives, with every `include` put in its place. Each node keeps its position.
+//! Blocks and includes are nested only so deep, and there are only so many of each.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ pub struct Parser<'a> {
     depth: usize,
     /// The files that are being read, the innermost last.
     chain: Vec<PathBuf>,
-    /// The file that is included next stands in a block whose lines are not directives.
+    /// The file that is included next is in a block whose lines are not directives.
     in_free_block: bool,
     /// A bound was passed: nothing more is read.
     is_over: bool,
@@ -498,7 +498,7 @@ impl Reading<'_, '_> {
 
     fn line_begins_with_directive(&self, words: &[Word], from: usize) -> Option<usize> {
         let file = self.parser.tree.files.get(self.file as usize)?;
-        // Most directives stand on one line: nothing to look for.
+        // Most directives are on one line: nothing to look for.
         let (first, last) = (words.first()?, words.last()?);
         if file.line_of(first.span.start) == file.line_of(last.span.start) {
             return None;

@@ -52,7 +52,7 @@ pub fn pattern(source: &str, ignore_case: bool) -> Result<Arc<Pattern>, BadPatte
     Pattern::new(source, ignore_case).map(Arc::new)
 }
 
-/// `\Q…\E` of PCRE: what stands between is meant as it is.
+/// `\Q…\E` of PCRE: the text between is literal.
 fn without_quotes(source: &str) -> Cow<'_, str> {
     if !source.contains(r"\Q") {
         return Cow::Borrowed(source);

@@ -145,7 +145,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// What might help.
     pub help: Option<String>,
-    /// Another place that has to do with it, and what is there.
+    /// A related position, and a text about it.
     pub related: Option<(SourcePosition, String)>,
     /// File and byte, so that reports are shown in the order of the text.
     order: Option<(u32, u32)>,
@@ -184,7 +184,7 @@ impl Report {
         Self { severity, message, place, notes, help: None, related: None, order }
     }
 
-    /// The same with one more fact, which stands before the include chain.
+    /// The same with one more note, which is printed before the include chain.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         let at = self.notes.iter().position(|note| note.starts_with("included from "));

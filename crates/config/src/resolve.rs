@@ -101,7 +101,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     http.names = scope.names;
     let with_programs = http.locations.iter_mut().filter_map(|it| it.settings.cgi.as_mut());
     if let [only] = &mut with_programs.collect::<Vec<_>>()[..] {
-        // There is nobody to keep anything for.
+        // There is no other location to reserve processes for.
         Arc::make_mut(only).reserved = 0;
     }
     let stream = stream.map(|stream| Arc::new(stream::config_of(&scope.main, stream)));
@@ -405,7 +405,7 @@ impl Walk<'_> {
         self.error(span, format!("\"{}\" is not supported yet", row.name));
     }
 
-    /// The level on which everything stands: the table's defaults, applied like any other directive.
+    /// The base level: the table's defaults, applied like any other directive.
     fn defaults(&mut self) -> Level {
         let mut base = Level::blank();
         for row in directive::rows() {
@@ -560,7 +560,7 @@ impl Walk<'_> {
                 Err(fault) => self.fault(directive.node, fault),
             }
         }
-        // Ids are places in the list: with a gap in it, nothing can be said.
+        // Ids are indices into the list: with a gap in it, nothing can be checked.
         if maps.len() == count {
             if let Some(MapId(at)) = cycle(&maps) {
                 let name = maps[at as usize].name.clone();

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 /// More matches of one pattern than this are an error.
 pub const MATCHES_MAX: usize = 10_000;
 
-/// Files, as far as configuration needs them. Reasons are for people: "no such file", without the path.
+/// Files, as far as configuration needs them. Reasons are short texts: "no such file", without the path.
 pub trait Source {
     /// The bytes of a file, or the reason why it cannot be read.
     fn read(&self, path: &Path) -> Result<Vec<u8>, String>;

@@ -44,7 +44,7 @@ impl Scope<'_> {
             name,
             is_declared: false,
             servers: vec![UpstreamServer {
-                // Without a group there is nobody else, and its failures do not count.
+                // Without a group there is no other server, and its failures do not count.
                 peer: sekisho_upstream::PeerSettings::new(address),
                 place: place.clone(),
                 addresses: Vec::new(),

@@ -1,4 +1,4 @@
-//! What the CGI directives become: defaults, inheritance, who wins.
+//! What the CGI directives become: defaults, inheritance, precedence.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn what_is_said_is_what_holds() {
     );
 }
 
-/// What is said further in wins over what is inherited.
+/// An inner level overrides what is inherited.
 #[test]
 fn each_location_knows_what_it_runs() {
     let config = all();

@@ -1,4 +1,4 @@
-//! What the directives for uploads and changes become: defaults, inheritance, who wins.
+//! What the directives for uploads and changes become: defaults, inheritance, precedence.
 
 use std::path::Path;
 use std::time::Duration;

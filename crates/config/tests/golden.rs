@@ -60,7 +60,8 @@ fn each_bad_file_has_its_exact_diagnostic() {
     assert!(differing.is_empty(), "{}", differing.concat());
 }
 
-/// O2: what nginx has and this server does not need is accepted, with a warning where somebody may miss it.
+/// O2: what nginx has and this server does not need is accepted, with a warning where an operator may miss
+/// it.
 #[test]
 fn each_good_file_loads_with_exactly_its_warnings() {
     let mut differing = Vec::new();

@@ -224,7 +224,7 @@ fn the_command_line_sets_globals_and_defaults() {
         ListenAddress::Tcp("127.0.0.1:8000".parse().unwrap())
     );
     assert_eq!(place(server_settings(&config, 0)), "root /elsewhere/www");
-    // nginx: what stands in the file cannot be said again with -g.
+    // nginx: a directive of the file cannot be repeated with -g.
     assert_eq!(
         lines("daemon off;", &options),
         ["[emerg] \"daemon\" directive is duplicate in /conf/main.conf:1"]
@@ -252,7 +252,7 @@ fn lists_that_are_said_replace_what_is_inherited() {
             location(&config, name).settings.add_headers.iter().map(|header| header.name.clone());
         names.collect::<Vec<_>>()
     };
-    // What stands behind a server in the file holds in it all the same.
+    // A directive after a server block holds in that server all the same.
     assert_eq!(headers("/same"), ["A", "B", "D"]);
     assert_eq!(headers("/own"), ["C"]);
     assert_eq!(headers("/own/deep"), ["C"]);

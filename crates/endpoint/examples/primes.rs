@@ -15,7 +15,7 @@ const PRIMES: u32 = 1000;
 /// The request is a limit in decimal digits. Each record is one prime below it; the answer is their count.
 async fn primes(request: Request, response: Response) {
     let Some(limit) = str::from_utf8(request.body()).ok().and_then(|text| text.parse().ok()) else {
-        // Exactly one answer is given; whoever forgets it makes the client see UNKNOWN.
+        // Exactly one answer is given; if a service gives none, the client gets UNKNOWN.
         let _ = response.error(Code::InvalidRequest, "a number is wanted");
         return;
     };

@@ -1,4 +1,4 @@
-//! Who may come in: slots for sessions, one more for whoever is in charge (E4), and the authenticator that checks
+//! Admission: slots for sessions, further ones for operators (E4), and the authenticator that checks
 //! credentials.
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub struct SessionSlots {
 pub(crate) enum Rank {
     /// An ordinary session.
     Session = 0,
-    /// A session of whoever is in charge.
+    /// A session of an operator.
     Admin = 1,
 }
 
@@ -59,8 +59,8 @@ pub(crate) struct SlotGuard {
 }
 
 impl SessionSlots {
-    /// So many sessions, so many admin sessions beside them, and so many at each listener that have only just
-    /// connected.
+    /// So many sessions, so many admin sessions beside them, and so many at each listener that have not sent
+    /// their greeting.
     pub fn new(sessions: u32, admins: u32, greetings: u32) -> Arc<Self> {
         Self::with_address_limit(sessions, admins, greetings, u32::MAX)
     }
@@ -132,13 +132,13 @@ impl Drop for SlotGuard {
     }
 }
 
-/// Looks at who comes.
+/// Authenticates peers.
 pub trait Authenticator {
-    /// Whether the peer may come in, and if not, what it is told.
+    /// Whether the peer is admitted, and if not, the error for it.
     fn admit(&self, greeting: &Greeting, peer: &Peer) -> Result<(), (Code, String)>;
 }
 
-/// Lets everybody in; to the admin slot only this process, its own user and root.
+/// Admits every peer; to the admin slot only this process, its own user and root.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnUser;
 

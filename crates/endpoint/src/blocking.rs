@@ -1,6 +1,6 @@
 //! The client for programs without a runtime: the same session over a connected TCP or Unix socket, or through
-//! shared memory ([`crate::ipc::BlockingStream`]). How long connecting may last is said in the options, how long
-//! a wait afterwards is the transport's affair (`set_read_timeout`).
+//! shared memory ([`crate::ipc::BlockingStream`]). The options limit how long connecting may take; later
+//! waits are limited by the transport (`set_read_timeout`).
 //!
 //! A server takes no more requests from a peer that does not take its answers. So where a request cannot
 //! leave at once, answers are read meanwhile.
@@ -62,12 +62,12 @@ pub struct Client<S> {
     stream: S,
 }
 
-/// A request that was made, to be asked about. Whoever does not want its answer says [`Client::abandon`].
+/// The handle of a request. A caller that does not want its answer calls [`Client::abandon`].
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ticket(usize);
 
 impl<S: Transport> Client<S> {
-    /// Says hello and waits for the answer, as long as the options say.
+    /// Sends the greeting and waits for the answer, as long as the options say.
     pub fn connect(stream: S, options: impl Into<Options>) -> Result<Self, CallError> {
         let options = options.into();
         let timeout = options.timeout.unwrap_or(CONNECT_TIMEOUT);
@@ -102,8 +102,8 @@ impl<S: Transport> Client<S> {
         self.core.request(service, body).map(Ticket)
     }
 
-    /// Waits for a request's one answer. Records that nobody took are given up; a service with more of them than a
-    /// window holds does not come to its answer before.
+    /// Waits for a request's one answer. Records that were not taken are given up; a service with more of
+    /// them than a window holds does not come to its answer before.
     #[expect(clippy::needless_pass_by_value, reason = "there is one answer")]
     pub fn answer(&mut self, ticket: Ticket) -> Result<Vec<u8>, CallError> {
         self.core.drain(ticket.0);
@@ -124,14 +124,14 @@ impl<S: Transport> Client<S> {
         self.write_some();
     }
 
-    /// The request is cancelled and nobody waits for it.
+    /// The request is cancelled and its answer is dropped.
     #[expect(clippy::needless_pass_by_value, reason = "there is nothing more to ask")]
     pub fn abandon(&mut self, ticket: Ticket) {
         self.core.abandon(ticket.0);
         self.write_some();
     }
 
-    /// Asks for a longer life from now on (E6); tells what the session has.
+    /// Asks for a longer life from now on (E6); returns what the session has.
     pub fn extend(&mut self, length: Duration) -> Result<Duration, CallError> {
         self.core.extend(length);
         self.wait_for(|core| match core.extended.take() {
@@ -159,7 +159,7 @@ impl<S: Transport> Client<S> {
         loop {
             self.write()?;
             if let Some(found) = check(&mut self.core) {
-                // What the check had to say, such as credit, leaves now if it can.
+                // What the check has queued, such as credit, is sent now if possible.
                 self.write_some();
                 return found;
             }
@@ -195,7 +195,7 @@ impl<S: Transport> Client<S> {
                 Ok(count) => self.core.wrote(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // What the server said before it went may still be read.
+                // What the server sent before it closed may still be read.
                 Err(_) => {
                     let rest = self.core.output().len();
                     self.core.wrote(rest);

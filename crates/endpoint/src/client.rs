@@ -1,5 +1,5 @@
-//! The async client. There is no task behind it: whoever waits for an answer reads for all the others as
-//! well, and hands that on when it has its own. So a single call costs no switch between tasks.
+//! The async client. There is no task behind it: a call that waits for its answer reads for all the others as
+//! well, and hands the reading on when it has its own. So a single call costs no switch between tasks.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,14 +21,14 @@ pub struct Client<S> {
 struct Shared<S> {
     core: Core,
     stream: S,
-    /// Who is registered with the transport.
+    /// The waiter that is registered with the transport.
     driver: Option<Waiter>,
-    /// Those who wait for something that is no call's: the handshake, an extension, the end.
+    /// The wakers of waiters without a call: for the handshake, an extension, the end.
     others: Vec<(u64, Waker)>,
     next_other: u64,
 }
 
-/// Who waits.
+/// A call or another waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waiter {
     Call(usize),
@@ -77,14 +77,14 @@ impl<S: Stream> Client<S> {
         call.answer().await
     }
 
-    /// Makes a request. It leaves with the next wait of anybody, together with what else was asked, or with
+    /// Makes a request. It is sent with the next wait of any call, together with other requests, or with
     /// [`Client::flush`].
     pub fn request(&self, service: u32, body: &[u8]) -> Result<Call<S>, CallError> {
         let key = lock(&self.shared).core.request(service, body)?;
         Ok(Call { shared: Arc::clone(&self.shared), key })
     }
 
-    /// Lets what was said leave, as far as the transport takes it.
+    /// Sends what is queued, as far as the transport takes it.
     pub async fn flush(&self) -> Result<(), CallError> {
         self.wait_for(|core| {
             if core.end.is_some() {
@@ -95,7 +95,7 @@ impl<S: Stream> Client<S> {
         .await
     }
 
-    /// Asks for a longer life from now on (E6); tells what the session has.
+    /// Asks for a longer life from now on (E6); returns what the session has.
     pub async fn extend(&self, length: Duration) -> Result<Duration, CallError> {
         lock(&self.shared).core.extend(length);
         self.wait_for(|core| match core.extended.take() {
@@ -140,7 +140,7 @@ impl<S: Stream> Client<S> {
 
 impl<S: Stream> Call<S> {
     /// Waits for the one answer. A service with more records than a window holds does not come to it before
-    /// somebody takes them, or says [`Call::drain_channel`].
+    /// the caller takes them, or calls [`Call::drain_channel`].
     pub async fn answer(&mut self) -> Result<Vec<u8>, CallError> {
         self.wait_for(Core::take_answer).await
     }
@@ -174,7 +174,7 @@ impl<S: Stream> Drop for Call<S> {
     }
 }
 
-/// Waits for something. Whoever loses patience and goes hands the reading on.
+/// Waits for something. A waiter that is dropped hands the reading on.
 async fn wait<S: Stream, T>(
     shared: &Mutex<Shared<S>>,
     who: Waiter,
@@ -200,9 +200,9 @@ fn poll<S: Stream, T>(
     check: &mut impl FnMut(&mut Core) -> Option<T>,
 ) -> Poll<T> {
     let shared = &mut *lock(shared);
-    // Whoever is here need not be woken for what it finds itself: that would cost another turn.
+    // The present waiter need not be woken for what it finds itself: that would cost another poll.
     let own = shared.unregister(who).filter(|waker| waker.will_wake(cx.waker()));
-    // What is already here needs no system call, but what was said must leave.
+    // What is already here needs no system call, but queued output must be sent.
     let is_quiet = shared.core.output().is_empty();
     let mut found = if is_quiet { check(&mut shared.core) } else { None };
     if found.is_none() {
@@ -223,7 +223,7 @@ fn poll<S: Stream, T>(
         // Credit, or a drained channel: it leaves now, if the transport takes it.
         shared.write(cx);
         if !shared.core.output().is_empty() {
-            // The transport may know only one whom it wakes, and that is us now: it is handed on.
+            // The transport may keep only one waker, and that is ours now: it is handed on.
             shared.driver = Some(who);
         }
     }
@@ -262,7 +262,7 @@ impl<S: Stream> Shared<S> {
             match self.stream.poll_write(cx, self.core.output()) {
                 Poll::Ready(Ok(0)) => return self.core.lost(io::ErrorKind::WriteZero),
                 Poll::Ready(Ok(count)) => self.core.wrote(count),
-                // What the server said before it went may still be read.
+                // What the server sent before it closed may still be read.
                 Poll::Ready(Err(_)) => {
                     let rest = self.core.output().len();
                     self.core.wrote(rest);
@@ -289,7 +289,7 @@ impl<S: Stream> Shared<S> {
         }
     }
 
-    /// Whoever read for all has what it wanted, or is gone: somebody else takes over.
+    /// The waiter that read for all has what it wanted, or is gone: another one takes over.
     fn hand_on(&mut self, who: Waiter) {
         if self.driver != Some(who) {
             return;
@@ -298,7 +298,7 @@ impl<S: Stream> Shared<S> {
         self.appoint();
     }
 
-    /// Somebody who waits is to read from now on. If it goes before it has come to it, it hands that on.
+    /// Another waiter is to read from now on. If it is dropped before it has run, it hands that on.
     fn appoint(&mut self) {
         if let Some((id, waker)) = self.others.pop() {
             self.driver = Some(Waiter::Other(id));
@@ -312,13 +312,13 @@ impl<S: Stream> Shared<S> {
         }
     }
 
-    /// Says something that should leave though nobody may be about to wait.
+    /// Sends something at once, even if no call waits.
     fn say(&mut self, say: impl FnOnce(&mut Core)) {
         say(&mut self.core);
         if !self.core.output().is_empty() {
             self.write(&mut Context::from_waker(Waker::noop()));
             if !self.core.output().is_empty() {
-                // The transport is full, and nobody is registered for when it is not.
+                // The transport is full, and no waiter is registered for when it is not.
                 self.appoint();
             }
         }

@@ -31,7 +31,8 @@ use crate::stream::Stream;
 const TURN_STEPS: u32 = 256;
 /// What a read costs of them: there is a bound on the bytes of a turn as well.
 const READ_STEPS: u32 = 8;
-/// So much that has left already may stand before what is still to leave; more is moved away, if it is most of it.
+/// So many sent bytes may remain before the unsent ones in the buffer; more are removed, if they are most of
+/// it.
 const LEFT_BYTES: usize = 64 * 1024;
 /// Output that has grown beyond this is not kept.
 const KEEP_BYTES: usize = 512 * 1024;
@@ -47,7 +48,7 @@ pub struct Connection<S> {
     session: Rc<Session>,
     /// Gone when the transport is.
     stream: Option<S>,
-    /// Where peers wait that have not said who they are, and the place of this one there.
+    /// Where peers wait that have not sent their greeting, and the place of this one there.
     greetings: Rc<Greetings>,
     greeting: Option<GreetingPlace>,
     /// None while the session is idle.
@@ -66,7 +67,7 @@ pub struct Connection<S> {
     is_body_over: bool,
     works: FuturesUnordered<CatchUnwind<AssertUnwindSafe<Working>>>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// The timer knows whom to wake, and when.
+    /// The timer has a waker and a time.
     is_armed: bool,
     is_shut: bool,
 }
@@ -246,7 +247,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Polls the services that have something to do. Whether one of them came to its end.
+    /// Polls the services that have something to do. Returns whether one of them has ended.
     fn work(&mut self, cx: &mut Context<'_>) -> bool {
         if self.works.is_empty() {
             return false;
@@ -346,7 +347,7 @@ impl<S: Stream> Connection<S> {
 
     fn lose(&mut self, kind: ErrorKind, now: Moment) {
         let reason = match kind {
-            // Shared memory in which something stands that cannot be (E7).
+            // Shared memory with impossible content (E7).
             ErrorKind::InvalidData => CloseReason::OutOfSync,
             ErrorKind::PermissionDenied => CloseReason::NotAdmitted,
             _ => CloseReason::TransportLost,
@@ -378,7 +379,8 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// A peer that has been listened to and has not said who it is takes a place; one that is to go gives it back.
+    /// A peer that was read from and has not sent its greeting takes a place; one that is to go gives it
+    /// back.
     fn count_greeting(&mut self) {
         let is_greeting = self.session.state.borrow().engine.is_greeting();
         if !is_greeting {
@@ -495,7 +497,7 @@ impl<S> Drop for Connection<S> {
                 None => break,
                 Some(Event::Cancelled(id, cause)) => self.session.tell(id, Some(cause)),
                 Some(Event::ChannelMoved(id)) => self.session.tell(id, None),
-                // Whoever drops a connection drops its handlers: that is not their bug.
+                // Dropping a connection drops its handlers: that is not a bug of theirs.
                 Some(_) => {}
             }
         }

@@ -151,7 +151,7 @@ pub struct Session {
     /// Which program it is.
     #[prost(string, tag = "4")]
     pub application: String,
-    /// Who is at the other end, for people.
+    /// The peer, as text.
     #[prost(string, tag = "5")]
     pub peer: String,
     /// Whether it has an admin slot.
@@ -195,7 +195,7 @@ pub struct Request {
     /// Its number in the session.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Who works on it: a handler of HTTP, or a service.
+    /// What works on it: a handler of HTTP, or a service.
     #[prost(string, tag = "2")]
     pub handler: String,
     /// HTTP: its method.
@@ -204,13 +204,13 @@ pub struct Request {
     /// HTTP: what it asks for.
     #[prost(string, tag = "4")]
     pub target: String,
-    /// Where it stands, as the lifecycle calls it.
+    /// Its state, by its name in the lifecycle.
     #[prost(string, tag = "5")]
     pub state: String,
     /// How long ago it came.
     #[prost(uint64, tag = "6")]
     pub age_millis: u64,
-    /// Who wants it cancelled; empty if nobody does.
+    /// What cancelled it; empty if it is not cancelled.
     #[prost(string, tag = "7")]
     pub cancelled: String,
     /// HTTP: the status of the answer, once that has begun; zero before.
@@ -268,7 +268,7 @@ pub struct Outcome {
     /// The session that was meant, or those that could have been.
     #[prost(message, repeated, tag = "2")]
     pub sessions: Vec<Session>,
-    /// How many requests were told to cancel.
+    /// How many requests were cancelled.
     #[prost(uint64, tag = "3")]
     pub cancelled: u64,
 }
@@ -354,7 +354,7 @@ pub struct Memory {
     /// What is known to be held, all of it from the allocator.
     #[prost(message, repeated, tag = "1")]
     pub held: Vec<MemoryEntry>,
-    /// What the program has from the allocator; zero where that is not told.
+    /// What the program has from the allocator; zero if that is not known.
     #[prost(uint64, tag = "2")]
     pub heap_bytes: u64,
     /// What the allocator keeps for later.
@@ -363,7 +363,7 @@ pub struct Memory {
     /// What is resident of the process, as the kernel counts.
     #[prost(uint64, tag = "4")]
     pub resident_bytes: u64,
-    /// Of these: what is nobody's but the process's own (heap, stacks).
+    /// Of these: memory of the process itself (heap, stacks).
     #[prost(uint64, tag = "5")]
     pub resident_anonymous_bytes: u64,
     /// Of these: pages of files, such as the program itself.
@@ -434,7 +434,7 @@ pub struct Certificate {
     /// What it is for.
     #[prost(string, repeated, tag = "1")]
     pub names: Vec<String>,
-    /// Who has signed it.
+    /// The issuer that has signed it.
     #[prost(string, tag = "2")]
     pub issuer: String,
     /// Its serial number, in hexadecimal digits.

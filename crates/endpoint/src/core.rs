@@ -1,5 +1,5 @@
-//! What the async and the blocking client have in common: the engine, what came for whom, and what is to
-//! leave. It does no input or output of its own.
+//! What the async and the blocking client have in common: the engine, what has come for each call, and what
+//! is to be sent. It does no input or output of its own.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,9 +16,10 @@ use slab::Slab;
 
 /// What one read takes at the most.
 const INPUT_BYTES: usize = 64 * 1024;
-/// So much that has left already may stand before what is still to leave; more is moved away, if it is most of it.
+/// So many sent bytes may remain before the unsent ones in the buffer; more are removed, if they are most of
+/// it.
 const LEFT_BYTES: usize = 64 * 1024;
-/// How long connecting may take, where nothing else is said.
+/// How long connecting may take by default.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a client introduces itself.
@@ -67,7 +68,7 @@ pub enum CallError {
     TooLarge,
     /// The server does not keep to the protocol.
     Broken(sekisho_native::Violation),
-    /// The transport failed, or ended without a word.
+    /// The transport failed, or ended without `BYE`.
     Transport(io::Error),
 }
 
@@ -103,7 +104,7 @@ pub(crate) struct Mail {
     is_drained: bool,
     /// No records are wanted, whether there is a channel yet or not.
     is_unwanted: bool,
-    /// Nobody waits for it any more.
+    /// The caller no longer waits for it.
     is_abandoned: bool,
     pub(crate) waker: Option<Waker>,
 }
@@ -195,7 +196,7 @@ impl Core {
         &mut self.input[self.filled..]
     }
 
-    /// The transport gave so many bytes; zero is the end. Whom it concerns is woken.
+    /// The transport gave so many bytes; zero is the end. The calls that it concerns are woken.
     pub(crate) fn read(&mut self, count: usize) {
         if count == 0 {
             return self.lost(io::ErrorKind::UnexpectedEof);
@@ -261,7 +262,7 @@ impl Core {
     pub(crate) fn take_answer(&mut self, key: usize) -> Option<Result<Vec<u8>, CallError>> {
         match self.mail[key].answer.take() {
             Some(Ok(body)) => {
-                // It is given once; whoever asks again is told that there was one.
+                // It is given once; a second call gets an error that says so.
                 let text = "the answer was taken before".to_owned();
                 self.mail[key].answer = Some(Err((Code::IllegalState, text)));
                 Some(Ok(body))
@@ -310,7 +311,7 @@ impl Core {
         self.vacate(slot);
     }
 
-    /// Nobody waits for this call any more: it is cancelled, and what comes for it is thrown away.
+    /// The caller no longer waits for this call: it is cancelled, and what comes for it is thrown away.
     pub(crate) fn abandon(&mut self, key: usize) {
         self.cancel(key);
         self.drain(key);
@@ -407,7 +408,7 @@ impl Core {
         Some(key)
     }
 
-    /// A slot whose request is over is nobody's.
+    /// A slot whose request is over is free.
     fn vacate(&mut self, slot: u16) {
         if self.engine.state(slot) == Request::Finished {
             self.by_slot[usize::from(slot)] = None;
@@ -460,7 +461,7 @@ mod tests {
 
     use super::*;
 
-    /// A client to which the server has said this.
+    /// A client that has received this from the server.
     fn told(kind: Kind, what: &impl prost::Message) -> Core {
         let mut core = Core::new(&Options::default());
         let said = core.output().len();

@@ -42,11 +42,11 @@ const INPUT_BYTES: usize = 64 * 1024;
 const SMALL_INPUT_BYTES: usize = 8 * 1024;
 /// So many idle buffers are kept.
 const BUFFERS_MAX: usize = 16;
-/// What all sessions may hold where nothing else is said, and what one may.
+/// What all sessions may hold by default, and what one may.
 const BUDGET_BYTES: usize = 256 << 20;
 const SESSION_BYTES_MAX: usize = 8 << 20;
 
-/// What an endpoint is told at its start.
+/// The settings of an endpoint.
 #[derive(Clone)]
 pub struct Config {
     /// Limits and deadlines of each session.
@@ -58,9 +58,9 @@ pub struct Config {
     pub budget: Arc<Budget>,
     /// What one of them may hold of it.
     pub session_bytes_max: usize,
-    /// Who may come in.
+    /// Decides which peers are admitted.
     pub authenticator: Rc<dyn Authenticator>,
-    /// Who hears what happens.
+    /// Gets reports of what happens.
     pub observer: Rc<dyn Observer>,
     /// The number of the last session; each one gets the next. Shared where several endpoints are one to
     /// the world.
@@ -126,11 +126,11 @@ pub struct Endpoint {
     pub(crate) services: Services,
     pub(crate) clock: Clock,
     sessions: RefCell<BTreeMap<u64, Rc<Session>>>,
-    /// The places of those who came through no listener of ours.
+    /// The places of peers that came through no listener of ours.
     greetings: Rc<Greetings>,
-    /// Those whose connection is gone.
+    /// Sessions whose connection is gone.
     over: RefCell<Vec<u64>>,
-    /// Input buffers that nobody uses: an idle session has none.
+    /// Input buffers that are not in use: an idle session has none.
     buffers: RefCell<Vec<Vec<u8>>>,
     counters: Cell<Counters>,
     closing: Cell<Option<Manner>>,
@@ -166,7 +166,7 @@ impl Endpoint {
         })
     }
 
-    /// Serves one connected transport. The future is the whole session; whoever drops it, loses it.
+    /// Serves one connected transport. The future is the whole session; dropping it ends the session.
     pub fn serve<S: Stream>(self: &Rc<Self>, stream: S) -> Connection<S> {
         self.serve_from(stream, Rc::clone(&self.greetings))
     }
@@ -185,7 +185,8 @@ impl Endpoint {
         Connection::new(Rc::clone(self), session, stream, greetings, self.closing.get())
     }
 
-    /// A peer was listened to and has not said who it is: it takes a place, for which another may have to go.
+    /// A peer was read from and has not sent its greeting: it takes a place, for which another may have to
+    /// go.
     pub(crate) fn wait_for_greeting(
         &self,
         session: &Session,
@@ -222,8 +223,8 @@ impl Endpoint {
         while let Some(accepted) = self.accept(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    // Answers leave at once, and a peer that vanishes without a word is noticed; where that fails
-                    // the connection is about to fail as well.
+                    // Answers are sent at once, and a peer that vanishes without closing is noticed; if that
+                    // fails the connection is about to fail as well.
                     let _ = stream.set_nodelay(true);
                     let _ = keep_alive(&stream);
                     tokio::task::spawn_local(self.serve_from(stream, Rc::clone(&greetings)));
@@ -321,21 +322,21 @@ impl Endpoint {
         }
     }
 
-    /// Tells a request to cancel (L31); says whether there is one that was not told before.
+    /// Cancels a request (L31); returns whether there is one that was not cancelled before.
     pub fn cancel(&self, session: u64, request: RequestId) -> bool {
         self.session(session).is_some_and(|session| {
             session.command(|engine, _, now| engine.cancel(request, Cause::Operator, now))
         })
     }
 
-    /// Shuts a session down; says whether there is one.
+    /// Shuts a session down; returns whether there is one.
     pub fn shut_down(&self, session: u64, manner: Manner) -> bool {
         let Some(session) = self.session(session) else { return false };
         session.command(|engine, _, now| engine.shut_down(manner, now));
         true
     }
 
-    /// Shuts every session down, accepts nobody any more, and says when the last one is gone.
+    /// Shuts every session down, admits no new one, and returns when the last one is gone.
     pub async fn shut_down_all(&self, manner: Manner) {
         self.closing.set(self.closing.get().max(Some(manner)));
         self.changed.notify_waiters();
@@ -352,7 +353,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets go of sessions that are over and that nobody holds any more (L11).
+    /// Drops sessions that are over and that have no handles left (L11).
     pub fn reclaim(&self) {
         let now = self.clock.now();
         let mut over = std::mem::take(&mut *self.over.borrow_mut());
@@ -403,7 +404,7 @@ impl Endpoint {
         }
     }
 
-    /// Decides on a peer that has said who it is.
+    /// Decides on a peer that has sent its greeting.
     pub(crate) fn admit(
         &self,
         session: &Rc<Session>,

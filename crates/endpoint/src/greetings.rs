@@ -1,7 +1,8 @@
-//! Peers that have connected and not said who they are. Each listener has places for so many of them, and one address for
-//! a share of these, so that nobody keeps others out by saying nothing. Where there is no place, the oldest goes: of
-//! the same address where that has too many, else of the address that has the most. A peer takes a place only
-//! when it has been listened to and was not ready, so that a burst of quick ones needs none.
+//! Peers that have connected and not sent their greeting. Each listener has places for so many of them, and
+//! one address for a share of these, so that silent peers cannot keep others out. If there is no place, the
+//! oldest goes: of the same address if that has too many, else of the address that has the most. A peer takes
+//! a place only when it was read from and had not sent its greeting, so that a burst of quick peers needs
+//! none.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ pub(crate) struct Greetings {
     max: usize,
     /// In the order in which they came.
     waiting: RefCell<VecDeque<(u64, Option<AddressKey>)>>,
-    /// Those who were told to go and have not gone.
+    /// Sessions that were told to go and have not gone.
     leaving: RefCell<VecDeque<u64>>,
 }
 
@@ -35,7 +36,7 @@ impl Greetings {
         Rc::new(Self { max: max as usize, waiting, leaving })
     }
 
-    /// Takes a place, and says who has to go for it: perhaps the newcomer itself.
+    /// Takes a place, and returns the session that has to go for it: perhaps the new one itself.
     pub(crate) fn take(
         self: &Rc<Self>,
         session: u64,
@@ -58,7 +59,8 @@ impl Greetings {
         (place, leaves.map(|(session, _)| session))
     }
 
-    /// Who was told to go has a moment to hear it, as long as not too many do: who has to go without, if any.
+    /// A session that was told to go has a moment to take that message, as long as they are not too many.
+    /// Returns the session that has to go at once, if any.
     pub(crate) fn leave(&self, session: u64) -> Option<u64> {
         let mut leaving = self.leaving.borrow_mut();
         leaving.push_back(session);

@@ -89,7 +89,7 @@ impl Drop for End {
     }
 }
 
-/// A pipe is whole after every step, also if the other end's thread died.
+/// A pipe is consistent after every step, also if the other end's thread panicked.
 fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! What an endpoint tells whoever keeps its log: every end has a reason (O6), every bug of a handler is
-//! named (L29, L32).
+//! What an endpoint reports for the log: every end has a reason (O6), every bug of a handler is named (L29,
+//! L32).
 
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{CloseReason, RequestId};

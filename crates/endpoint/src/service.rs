@@ -1,5 +1,5 @@
-//! What a service is and what it has in its hands (E1): a request, and a response through which it gives
-//! its one answer, opens a channel and learns that it is cancelled. It does not know the transport.
+//! What a service is and what it works with (E1): a request, and a response through which it gives its one
+//! answer, opens a channel and sees that it is cancelled. It does not know the transport.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ const WRITES_IN_A_ROW: u32 = 128;
 /// Answers requests. A service lives on its endpoint's thread; what must not hold that thread up is done
 /// elsewhere and awaited here.
 pub trait Service {
-    /// Takes a request. The answer is given through `response`, now or by the work that is returned, or
-    /// by whoever else holds the response; exactly one is given in any case (L32).
+    /// Takes a request. The answer is given through `response`, now, by the work that is returned, or by
+    /// another holder of the response; exactly one is given in any case (L32).
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work;
 }
 
@@ -86,7 +86,7 @@ pub struct DuplicateService {
 }
 
 impl Services {
-    /// Adds a service under a number, which clients call it by, and a name, which people do.
+    /// Adds a service under a number, which clients use, and a name, for operators.
     pub fn add(
         &mut self,
         number: u32,
@@ -125,7 +125,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The bytes that the client sent; what they mean is the service's affair.
+    /// The bytes that the client sent; the service defines their meaning.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
@@ -151,8 +151,8 @@ impl Request {
     }
 }
 
-/// The way back. Clones are the same response; the last one that goes without an answer leaves `UNKNOWN`
-/// behind (L32).
+/// The response. Clones are the same response; if the last one is dropped without an answer, the client gets
+/// `UNKNOWN` (L32).
 #[derive(Clone)]
 pub struct Response {
     call: Rc<Hold>,
@@ -162,7 +162,7 @@ pub struct Response {
 struct Hold {
     session: Rc<Session>,
     id: RequestId,
-    /// The memory of its body; whoever has taken that out answers for it until the request is over.
+    /// The memory of its body; a body that was taken out counts until the request is over.
     _body: Option<Held>,
 }
 
@@ -210,13 +210,13 @@ impl Response {
         });
     }
 
-    /// Whether somebody wants the request cancelled. It still gives its one answer: what it has, or
+    /// Whether the request is cancelled. It still gives its one answer: what it has, or
     /// `OPERATION_CANCELLED` (L31).
     pub fn is_cancelled(&self) -> bool {
         self.call.session.is_cancelled(self.call.id)
     }
 
-    /// Waits until somebody wants the request cancelled.
+    /// Waits until the request is cancelled.
     pub fn cancelled(&self) -> impl Future<Output = ()> + use<'_> {
         std::future::poll_fn(|cx| {
             if self.is_cancelled() {
@@ -227,7 +227,7 @@ impl Response {
         })
     }
 
-    /// The flag for those who work on another thread.
+    /// The flag for work on another thread.
     pub fn cancel_flag(&self) -> Cancel {
         self.call.session.flag(self.call.id)
     }
@@ -254,13 +254,13 @@ pub struct Channel {
 
 impl Channel {
     /// Sends a record, when the client has room for it. Once the client has gone or wants no more, this is
-    /// [`WriteError::Unwanted`]: the producer may stop, and the request gives its one answer as ever (L28). A loop of
-    /// writes lets others have their turn from time to time, whatever comes of them.
+    /// [`WriteError::Unwanted`]: the producer may stop, and the request gives its one answer as ever (L28). A
+    /// loop of writes lets other sessions have their turn from time to time, whatever the writes return.
     pub async fn write(&self, record: &[u8]) -> Result<(), WriteError> {
         std::future::poll_fn(|cx| self.poll_write(cx, record)).await
     }
 
-    /// The same for those who write futures by hand.
+    /// The same for futures written by hand.
     pub fn poll_write(&self, cx: &mut Context<'_>, record: &[u8]) -> Poll<Result<(), WriteError>> {
         let id = self.call.id;
         if self.in_a_row.get() >= WRITES_IN_A_ROW {
@@ -287,7 +287,7 @@ impl Channel {
         self.call.session.state.borrow().engine.agreed().record_bytes_max() as usize
     }
 
-    /// Whether anybody still reads.
+    /// Whether the client still reads.
     pub fn is_wanted(&self) -> bool {
         self.call.session.is_wanted(self.call.id)
     }

@@ -1,5 +1,5 @@
-//! A session as its connection, its handlers and its endpoint share it: the engine, what is to leave, and
-//! who waits for what. All of them are on one thread; nobody keeps it borrowed while another is called.
+//! A session as its connection, its handlers and its endpoint share it: the engine, what is to be sent, and
+//! the wakers. All of them are on one thread; none keeps it borrowed while it calls another.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -53,13 +53,13 @@ pub(crate) struct State {
     flags: HashMap<RequestId, Cancel>,
 }
 
-/// Those who wait for something about a request: one task, mostly.
+/// The tasks that wait for a change of a request: one task, mostly.
 struct Waiters {
     first: Waker,
     others: Vec<Waker>,
 }
 
-/// Who a session is.
+/// The identity of a session.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) label: String,
@@ -81,7 +81,7 @@ pub struct SessionInfo {
     pub application: String,
     /// Whether it has an admin slot.
     pub is_admin: bool,
-    /// Who it is.
+    /// The peer.
     pub peer: Peer,
     /// How long it has been here.
     pub age: Duration,
@@ -116,13 +116,13 @@ pub struct RequestInfo {
     pub age: Duration,
     /// Where it stands.
     pub state: Request,
-    /// Who wants it cancelled.
+    /// What cancelled it.
     pub cancelled: Option<Cause>,
 }
 
 impl State {
-    /// The connection is gone. So is the slot, unless a service is still at work: one that has answered and keeps its
-    /// handle keeps the session's record (L33), and nobody out.
+    /// The connection is gone. So is the slot, unless a service is still at work: one that has answered and
+    /// keeps its handle keeps the session's record (L33), but not the slot.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
         self.free_slot();
@@ -242,7 +242,7 @@ impl Session {
         flag
     }
 
-    /// Something happened to a request: whoever waits for it looks again.
+    /// Something happened to a request: the tasks that wait for it look again.
     pub(crate) fn tell(&self, id: RequestId, cancelled: Option<Cause>) {
         let mut state = self.state.borrow_mut();
         if let Some(cause) = cancelled
@@ -250,7 +250,7 @@ impl Session {
         {
             flag.raise(cause);
         }
-        // They are woken or dropped when nobody has the session borrowed: a waker may be the last that holds a
+        // They are woken or dropped when the session is not borrowed: a waker may be the last that holds a
         // task, and the task may hold a handle.
         let waiters = state.waiters.remove(&id);
         drop(state);

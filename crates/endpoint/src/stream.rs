@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Who is at the other end, as far as the transport knows.
+/// The peer, as far as the transport knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// A TCP address.
@@ -23,11 +23,11 @@ pub enum Peer {
     },
     /// This process itself.
     Loopback,
-    /// Nobody knows.
+    /// Not known.
     Unknown,
 }
 
-/// What limits by address tell apart: an IPv4 address, an IPv6 network of 64 bits, a local user.
+/// The key of limits by address: an IPv4 address, an IPv6 network of 64 bits, a local user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AddressKey {
     V4(Ipv4Addr),
@@ -62,7 +62,7 @@ pub trait Stream: Unpin {
     fn poll_shut_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Makes the coming close throw away what the peer did not take, where the transport would go on trying.
     fn reset_on_close(&mut self) {}
-    /// Who is at the other end.
+    /// The peer.
     fn peer(&self) -> Peer;
 }
 

@@ -32,7 +32,7 @@ enum State {
     Whole,
 }
 
-/// What came of some bytes; how many were taken is told beside it.
+/// The result for some bytes; how many were taken is returned beside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// The head goes on, or bytes were thrown away.
@@ -107,7 +107,7 @@ impl Answer {
         while let Some(byte) = input.get(taken) {
             if PROTOCOL.get(line.len()).is_some_and(|expected| expected != byte) {
                 let mut reader = Box::new(HeadReader::for_upstream(*bytes_max));
-                // Letters without a line end: the head goes on behind them.
+                // Text without a line end: the head goes on after it.
                 reader.feed(line).map_err(head_fault)?;
                 self.state = State::Fields(reader);
                 return Ok(taken);

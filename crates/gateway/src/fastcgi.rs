@@ -1,5 +1,5 @@
 //! FastCGI 1.0: the client's side of one connection, one request at a time (U1–U4). The answer comes in
-//! records; what they hold is a CGI answer. What the application says on its standard error is an event.
+//! records; what they hold is a CGI answer. Output on the application's standard error is an event.
 
 mod record;
 
@@ -18,11 +18,11 @@ enum Output {
     Done,
     /// So many bytes of the body are missing.
     Exactly(u64),
-    /// Nobody knows how many.
+    /// Not known how many.
     Stream,
 }
 
-/// Where the receiving half stands within a record.
+/// The position of the receiving half within a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Input {
     /// Between records.
@@ -231,7 +231,7 @@ impl Engine for FastCgi {
         }
         let mut at = 0;
         while let Some(answer) = &self.answer {
-            // All that was declared is there, and nobody waits for the connection.
+            // All that was declared is there, and the connection is not kept.
             if answer.is_whole() && !self.keeps {
                 return Step { taken: input.len(), event: Some(self.complete(now)) };
             }

@@ -1,6 +1,6 @@
-//! Speaking to programs behind the server, whether we start them (CGI) or connect to them (FastCGI, SCGI, uwsgi):
-//! what they are told and what they answer. Pure: it starts no
-//! process, reads no pipe and asks no clock; facts and the time come in, orders and bytes go out.
+//! Communication with programs behind the server, whether we start them (CGI) or connect to them (FastCGI,
+//! SCGI, uwsgi): what is sent to them and what they answer. Pure: it starts no process, reads no pipe and
+//! asks no clock; facts and the time come in, orders and bytes go out.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -16,7 +16,7 @@ pub fn push_http_params(head: &Head, out: &mut Pairs) {
         .filter(|(name, _)| name.starts_with(b"HTTP_"))
         .map(|(n, _)| n.to_vec())
         .collect();
-    // Here the application is trusted with what the client says about itself, as in nginx.
+    // Here the application also gets the `Authorization` field, as in nginx.
     http_variables(head, true, |name, values| {
         if !configured.iter().any(|known| known == name) {
             out.push_with(name, |value| values.write(value));
@@ -33,8 +33,8 @@ pub fn push_environment(environment: &Environment, out: &mut Pairs) {
     }
 }
 
-/// Gives the parameters in order, with the one `CONTENT_LENGTH` that is true: what the body says counts,
-/// not what the pairs say. Names must not be empty and nothing may have a NUL, which ends a value for C.
+/// Gives the parameters in order, with the one true `CONTENT_LENGTH`: that of the body, not that of the
+/// pairs. Names must not be empty and nothing may have a NUL, which ends a value for C.
 pub(crate) fn each_param(
     pairs: &Pairs,
     body: RequestBody,

@@ -33,7 +33,7 @@ pub struct SingleRequest {
     is_used: bool,
     /// A byte of the answer has come.
     is_answered: bool,
-    /// The answer is complete, and the task is still to be told so.
+    /// The answer is complete, and the event for the task is still due.
     is_complete: bool,
     stage: Stage,
     is_failed: bool,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// One client, as far as an address says: of IPv6 the network, as one client has all of it.
+/// One client by its address: for IPv6 its network, as one client has all addresses of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Address(IpAddr);
 

@@ -56,14 +56,14 @@ pub fn page(status: Status, product: &str, fields: &mut Fields) -> Reply {
 }
 
 thread_local! {
-    /// The pages that this thread has made: a status and a name always come to the same.
+    /// The pages that this thread has made: a status and a name always give the same page.
     static PAGES: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A status, the server's name, and the page for them.
 type Page = (Status, Box<str>, Rc<[u8]>);
 
-/// A redirect to an address that is safe to stand in a field (see [`is_field_value`]).
+/// A redirect to an address that is a safe field value (see [`is_field_value`]).
 pub fn redirect(status: Status, location: &[u8], product: &str, fields: &mut Fields) -> Reply {
     if !is_field_value(location) {
         return page(Status::INTERNAL_SERVER_ERROR, product, fields);

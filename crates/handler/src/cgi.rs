@@ -1,8 +1,8 @@
-//! CGI: runs a program for a request. The machine that decides (`gateway::cgi::Program`) is pure; here
-//! are its process, its pipes and its place among the other programs.
+//! CGI: runs a program for a request. The machine that decides (`gateway::cgi::Program`) is pure; here are
+//! its process, its pipes and its process slot.
 //!
-//! A run is a [`Task`] of its connection. Where the answer is over before the process is (or the client
-//! is gone), the run goes on by itself until the process has ended and its group is swept: nobody stays
+//! A run is a [`Task`] of its connection. If the answer is over before the process is (or the client is
+//! gone), the run goes on by itself until the process has ended and its group is killed: no process stays
 //! behind (C6).
 
 mod orphans;
@@ -76,8 +76,7 @@ pub struct Call<'a> {
     pub software: &'a str,
 }
 
-/// Begins with a program; an error is a status that stands for it, and the field lines that belong to it
-/// have been appended to `fields`.
+/// Starts a program; an error is the status to answer with, and its fields have been appended to `fields`.
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,

@@ -1,5 +1,5 @@
-//! Files whose bytes are not in memory: a thread of the pool reads them, portion by portion, so that a slow disk
-//! holds up the one response that needs it and not the event loop (O5).
+//! Files whose bytes are not in memory: a thread of the pool reads them, portion by portion, so that a slow
+//! disk delays the one response that needs it and not the event loop (O5).
 
 use std::collections::VecDeque;
 use std::fmt;

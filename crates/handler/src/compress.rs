@@ -2,8 +2,9 @@
 //! makes its answer piece by piece ([`CompressTask`]), each larger piece on a thread of the blocking pool.
 //!
 //! What it may cost is bounded for the process: all streams together may take their budget
-//! ([`memory::compression`]), each has one piece in hand, and no more pieces are in work than there are
-//! processors. Beyond that, and while memory is short, answers leave as they are. Nothing is ever decompressed here.
+//! ([`memory::compression`]), each has one piece in memory, and no more pieces are in work than there are
+//! processors. Beyond that, and while memory is short, answers leave as they are. Nothing is ever
+//! decompressed here.
 
 mod encoder;
 mod streaming;
@@ -20,10 +21,10 @@ use crate::memory;
 pub use encoder::Encoder;
 pub use streaming::{CompressTask, Source};
 
-/// What is in memory and not longer than this is compressed whole, where it stands.
+/// A body in memory that is not longer than this is compressed at once, on the event loop.
 pub const WHOLE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Whoever has one of these may compress a piece; all workers share them.
+/// The holder of a permit may compress a piece; all workers share the permits.
 static PIECES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)))
 });

@@ -4,8 +4,8 @@
 //! What a cached entry says is trusted for a window only. With `open_file_cache` configured that is
 //! `open_file_cache_valid`. Without it, an entry is trusted only while it is *hot* (`hotness.rs`): asked for
 //! very often within a short window, and for no longer than that window; every other request looks at the
-//! file system again. So whoever writes a file and asks for it sees what was written, and a
-//! file under load costs no system call (`docs/adr/0005-file-cache.md`).
+//! file system again. So a client that writes a file and asks for it sees what was written, and a file under
+//! load costs no system call (`docs/adr/0005-file-cache.md`).
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -27,14 +27,14 @@ use crate::open_file::{DESCRIPTOR_WEIGHT, OpenFile};
 /// What the cache may hold in bytes; a held descriptor weighs as much as [`DESCRIPTOR_WEIGHT`].
 const CACHE_BYTES_MAX: u64 = 16 << 20;
 const ENTRY_WEIGHT: u64 = 512;
-/// Entries that nobody asked for in this time are let go (unless `inactive=` says otherwise).
+/// Entries that were not asked for in this time are dropped (unless `inactive=` says otherwise).
 pub const INACTIVE: Duration = Duration::from_secs(10);
 
-/// Counts what this process has changed in files itself. What a cache knew before such a change is looked
-/// at again, so that whoever changed a file sees it changed, whichever worker answers.
+/// Counts what this process has changed in files itself. What a cache knew before such a change is checked
+/// again, so that the client that changed a file sees the change, whichever worker answers.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// A file has been changed by us: to be said before the client hears of it.
+/// A file has been changed by us: to be called before the client gets the answer.
 pub(crate) fn files_changed() {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
@@ -90,7 +90,7 @@ impl Found {
 #[derive(Clone, Debug)]
 struct Entry {
     found: Found,
-    /// As it was when it was put into the cache, which wants to find the same when it lets it go.
+    /// As it was when the entry was inserted: the cache subtracts the same weight when it drops the entry.
     weight: u64,
     identity: Option<Identity>,
     /// Changed so recently that an equal identity proves nothing.
@@ -152,17 +152,17 @@ impl FileCache {
         }
     }
 
-    /// Lets go of everything.
+    /// Drops all entries.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// How long an entry stays that nobody asks for.
+    /// How long an entry stays that is not asked for.
     pub fn inactive(&self) -> Duration {
         self.inactive
     }
 
-    /// Lets go of what nobody asked for lately; whether anything is left.
+    /// Drops entries that were not asked for lately; returns whether any are left.
     pub fn sweep(&mut self, now: Moment) -> bool {
         let inactive = self.inactive;
         self.entries.retain(|_, entry| !entry.hotness.is_forgotten(now, inactive));
@@ -186,7 +186,7 @@ impl FileCache {
         (self.entries.len(), bytes.sum())
     }
 
-    /// Why the last look came to nothing, for the error log.
+    /// The error of the last look, for the error log.
     pub fn last_error(&self) -> Option<Errno> {
         self.last_error
     }
@@ -223,7 +223,8 @@ impl FileCache {
                         entry.hotness.is_fresh(now, valid)
                             && (errors || !matches!(entry.found, Found::Error(_)))
                     }
-                    // Whoever has just written the file may be about to ask for it, or to write again.
+                    // The file has just been written: its writer may be about to ask for it, or to write
+                    // again.
                     _ => is_hot && !entry.is_racy,
                 };
             if is_trusted || entry.is_unchanged(path, settings.disable_symlinks) {
@@ -324,7 +325,7 @@ pub struct View<'a> {
     pub wall_secs: i64,
 }
 
-/// Files alone: whoever limits anything stands around this.
+/// Files alone, no limits: the wrapper around this view has the access checks.
 impl AccessChecks for View<'_> {}
 
 impl Files for View<'_> {
@@ -334,7 +335,7 @@ impl Files for View<'_> {
         self.cache.find(path, root_bytes, settings, self.now, self.wall_secs)
     }
 
-    /// A program is looked at, not opened: who may run it need not be able to read it.
+    /// `stat` only, no open: a program may be executable but not readable for the server.
     fn look_for_program(&mut self, path: &[u8], root: usize, settings: &Settings) -> Look<()> {
         let stat = match stat(path, root, settings.disable_symlinks) {
             Ok(stat) => stat,
@@ -394,7 +395,7 @@ fn look_of(errno: Errno) -> Look<Rc<OpenFile>> {
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Opens and asks what it is, in that order: what is served is what was looked at (V19).
+/// Opens the file, then calls `fstat`, in that order: the checked file is the served file (V19).
 pub(crate) fn open(
     path: &[u8],
     root_bytes: usize,

@@ -1,6 +1,6 @@
 //! File operations: requests that change files. A body becomes a file only when it is complete, and in one step;
-//! what is aborted, refused or killed leaves nothing and harms nothing (F5). Everything is reached below
-//! the root by descriptors, never by a name that somebody may bend meanwhile (V19).
+//! what is aborted, refused or killed leaves nothing and harms nothing (F5). Everything is reached below the
+//! root by descriptors, never by a path that another process may change meanwhile (V19).
 
 mod beneath;
 mod change;
@@ -44,7 +44,7 @@ use intake::{Intake, Sink};
 pub use direct::memory_usage;
 pub use sweep::leftovers;
 
-/// What is to be done, and for whom.
+/// What is to be done, and for which request.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The routing table.
@@ -77,8 +77,8 @@ impl Call<'_> {
     }
 }
 
-/// Begins with a file operation; an error is a status that stands for it, and the field lines that belong to it
-/// have been appended to `fields`.
+/// Starts a file operation; an error is the status to answer with, and its fields have been appended to
+/// `fields`.
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,
@@ -109,7 +109,7 @@ pub fn start(
     }
 }
 
-/// What OPTIONS says of a location beside `Allow`: the status, and its fields.
+/// The answer to OPTIONS beside `Allow`: the status, and its fields.
 pub fn options(settings: &Settings, fields: &mut Fields) -> Status {
     let file_ops = settings.file_ops.as_deref();
     if let Some(file_ops) = file_ops {
@@ -129,7 +129,7 @@ fn begin(
     context: &Rc<dyn HandlerContext>,
 ) -> Result<FileOpStage, Failure> {
     if call.has_body && !takes_body(call.file_op) {
-        // nginx's answer: whatever the body is meant to say, it is not understood.
+        // nginx's answer: a body is not understood here.
         return Err(Failure::of(Status::UNSUPPORTED_MEDIA_TYPE));
     }
     match call.file_op {
@@ -177,7 +177,8 @@ fn takes_body(file_op: &FileOp) -> bool {
     }
 }
 
-/// Which names in a store are programs: who may store files may not run them, nor make anybody else run them.
+/// Which names in a store are programs: a client that may store files may not run them, nor make another
+/// client run them.
 #[derive(Debug)]
 struct Programs {
     /// Where the store is.
@@ -198,7 +199,7 @@ impl Programs {
         }
     }
 
-    /// A file of this name must not come to be.
+    /// A file of this name must not be created.
     fn refuse(&self, name: &[u8]) -> Result<(), Failure> {
         let is_own = self.cgi.as_deref().is_some_and(|cgi| cgi.is_program(name));
         let path = self.address.as_ref().map(|address| [address.as_slice(), name].concat());
@@ -232,7 +233,7 @@ impl Answer {
     }
 }
 
-/// Why a file operation cannot be done: the status that stands for it, and what the log says.
+/// Why a file operation cannot be done: the status to answer with, and the text for the log.
 #[derive(Debug)]
 struct Failure {
     status: Status,
@@ -250,12 +251,12 @@ impl Failure {
         Self { status, why: None, errno: None, level: Level::Error, fields: Fields::new() }
     }
 
-    /// The client's doing, and its status may mean several things: whoever wonders finds which at `info`.
+    /// Caused by the client. The status may mean several things, so the reason is logged at `info`.
     fn because(status: Status, why: &str) -> Self {
         Self { why: Some(why.to_owned()), level: Level::Info, ..Self::of(status) }
     }
 
-    /// The system said no. `missing` is the status for a name that is not there.
+    /// A system call failed. `missing` is the status for a name that is not there.
     fn by(errno: Errno, missing: Status, what: &str, file: &[u8]) -> Self {
         let status = match errno {
             Errno::NOENT | Errno::NOTDIR => missing,
@@ -303,10 +304,10 @@ impl From<Status> for Failure {
 
 type Outcome = Result<Answer, Failure>;
 
-/// Work on the file system that needs nobody's bytes any more; done beside the event loop.
+/// Work on the file system that needs no more of the body; done outside the event loop.
 struct Job {
     work: Box<dyn FnOnce() -> Outcome + Send>,
-    /// Where it may take so long that nobody should do it for a client that has gone.
+    /// Set if it may take so long that it should end when the client has gone.
     stop: Option<Stop>,
 }
 
@@ -319,7 +320,7 @@ enum Prepared {
     Answer(Answer),
 }
 
-/// By which work that takes long is told to end. Whoever has been told leaves nothing.
+/// A flag that tells long work to end. Work that is stopped leaves nothing behind.
 #[derive(Clone, Debug, Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -355,7 +356,7 @@ impl std::fmt::Debug for Job {
 #[derive(Debug)]
 struct FileOpTask {
     stage: FileOpStage,
-    /// The body is complete, though nobody may have been ready to take it.
+    /// The body is complete, though the stage may not have been ready to take it.
     has_body_ended: bool,
     context: Rc<dyn HandlerContext>,
     /// Its share of the descriptors.
@@ -368,7 +369,7 @@ struct FileOpTask {
 /// ```
 #[derive(Debug)]
 enum FileOpStage {
-    /// It is being found out where the body goes.
+    /// A thread finds out where the body goes.
     Preparing(JoinHandle<Result<Prepared, Failure>>),
     /// The body comes.
     Receiving(Intake),
@@ -376,9 +377,9 @@ enum FileOpStage {
     Settling(Intake),
     /// The body, if there is one, has come.
     Ready(Job),
-    /// A thread does it; it is done also if nobody waits for it.
+    /// A thread does it; it is done also if the request is dropped.
     Working(JoinHandle<Outcome>, Option<Stop>),
-    /// It is over, and nobody knows yet.
+    /// It is over, and not answered yet.
     Ended(Outcome),
     /// The head has been given, with these bytes to follow.
     Answered(Vec<u8>),
@@ -458,13 +459,13 @@ impl Task for FileOpTask {
             },
             _ => {}
         }
-        // What nobody wants any more is taken too: the answer is on its way.
+        // A body that is not needed is taken and dropped: the answer is on its way.
         bytes.len()
     }
 
     fn body_sink(&mut self, cx: &mut Context<'_>) -> BodySink<'_> {
         self.advance(cx);
-        // Whether that fails is looked at first: what is lent cannot be given up.
+        // Failure is checked first: memory that is lent out cannot be given up.
         if let FileOpStage::Receiving(intake) = &mut self.stage
             && let Err(failure) = intake.body_sink(cx)
         {
@@ -557,7 +558,8 @@ impl Task for FileOpTask {
             | FileOpStage::Ready(_) => {
                 self.fail(Failure::of(Status::SERVICE_UNAVAILABLE));
             }
-            // What is being done already is done in a moment, or ends where it stands, and is answered for.
+            // Work that has begun is done in a moment, or stops at its next check, and its result is
+            // answered.
             FileOpStage::Working(_, Some(stop)) => stop.tell(),
             FileOpStage::Working(_, None)
             | FileOpStage::Ended(_)

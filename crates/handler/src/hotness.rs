@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::fs::Stat;
 use sekisho_lifecycle::Moment;
 
-/// Hot is what is asked for more than [`HOT_USES`] times within this window, and only for so long after
-/// it was looked at.
+/// An entry is hot if it was asked for more than [`HOT_USES`] times within this window, and only for so long
+/// after the file was checked.
 pub(crate) const HOT_WINDOW: Duration = Duration::from_millis(100);
 const HOT_USES: u32 = 16;
 /// On a file system that counts whole seconds, a file changed this recently may change again without its
@@ -76,7 +76,7 @@ impl Hotness {
         self.checked.set(now);
     }
 
-    /// Whether nobody asked for it in this time.
+    /// Whether it was not asked for in this time.
     pub(crate) fn is_forgotten(&self, now: Moment, inactive: Duration) -> bool {
         now.since(self.used.get()) >= inactive
     }

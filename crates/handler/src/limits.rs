@@ -140,7 +140,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&before[1], &other_kind[0]));
         drop((before, after, other_kind));
         zones.of(&[]);
-        assert!(zones.0.lock().expect("not poisoned").is_empty(), "what nobody uses is let go");
+        assert!(zones.0.lock().expect("not poisoned").is_empty(), "unused zones are dropped");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub trait ListingContext: fmt::Debug {
     fn denial_hint(&self, errno: Errno) -> String;
 }
 
-/// What is to be listed, for whom.
+/// What is to be listed, for which request.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The folder; its first `root_bytes` are the root.
@@ -77,7 +77,7 @@ pub struct Call<'a> {
     pub method: Method,
     /// What holds here.
     pub settings: &'a Settings,
-    /// What stands for `settings`: no two are called the same.
+    /// The name of `settings`: unique.
     pub settings_name: (u64, u32),
     /// The server around it.
     pub context: Rc<dyn ListingContext>,
@@ -98,7 +98,7 @@ pub struct Call<'a> {
 pub enum Listed {
     /// An answer.
     Reply(Reply),
-    /// Someone who makes it.
+    /// A task that makes it.
     Task(Box<dyn Task>),
 }
 
@@ -265,7 +265,7 @@ fn read(call: &Call<'_>, form: &Form, readings: &Readings) -> Result<Found, Read
     readings.begin(key, reading).map(Found::Large)
 }
 
-/// The page stands as people count, the other forms as nginx's, unless the address says otherwise.
+/// The page is in natural order, the other forms in nginx's, unless the query says otherwise.
 fn order(call: &Call<'_>, form: &Form) -> SortOrder {
     let otherwise = if *form == Form::Html { By::Name } else { By::Bytes };
     SortOrder::asked_for(call.query, otherwise)
@@ -284,7 +284,7 @@ fn page(call: &Call<'_>) -> Page {
     }
 }
 
-/// What can be done here beside looking. Who may do it is found out when it is tried.
+/// What can be done here beside looking. Whether this client may do it is checked when it tries.
 fn offers(call: &Call<'_>) -> Offers {
     let settings = call.settings;
     let archives = offered_archives(call);
@@ -328,8 +328,8 @@ fn archive_kind(call: &Call<'_>) -> Option<Kind> {
     }
 }
 
-/// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: what they
-/// are made of is not for everybody (V26). Nor where what can be fetched depends on how it is called.
+/// In which forms the folder can be fetched as a whole. Where files may be programs it cannot: their source
+/// is not public (V26). Nor where what can be fetched depends on how it is called.
 fn offered_archives(call: &Call<'_>) -> Archives {
     let is_open = call.settings.cgi.is_none() && call.context.is_ours(call.path);
     if is_open { call.settings.listing.archives } else { Archives::default() }

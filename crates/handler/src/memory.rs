@@ -1,6 +1,6 @@
 //! How much memory the process may have, whether most of it is in use, and what kinds of work may take of it
-//! (X8, ADR 0056). At the limit of a control group the kernel kills a process with all its clients. So the server
-//! refuses work before: newcomers, and on every connection what is costly.
+//! (X8, ADR 0056). At the limit of a control group the kernel kills a process with all its clients. So the
+//! server refuses work before: new connections, and costly requests on every connection.
 //!
 //! There is one of this for the process, because the limit is the process's. Its files are opened by
 //! [`set_up`], before the workers are kept in their sandbox.
@@ -20,7 +20,8 @@ use tokio::sync::Notify;
 use group::{Group, groups};
 pub use watch::HeapWatch;
 
-/// From this part of the limit on, newcomers and costly work are refused: the rest is for what has begun.
+/// From this part of the limit on, new connections and costly work are refused: the rest is for work that has
+/// begun.
 const SHORT_PERCENT: u64 = 85;
 /// From this part on every new request is refused.
 const CRITICAL_PERCENT: u64 = 95;
@@ -55,7 +56,7 @@ pub fn set_up() {
 }
 
 /// Whether most of the memory that the process may have is in use. Cheap: mostly what was seen a moment ago.
-/// Whoever is told so refuses what it was asked for: it is counted.
+/// A caller that gets `true` refuses the work, so this counts a refusal.
 pub fn is_short() -> bool {
     let is_short = MEMORY.counted_shortage() >= Shortage::Short;
     if is_short {
@@ -64,7 +65,7 @@ pub fn is_short() -> bool {
     is_short
 }
 
-/// The same for somebody who refuses nothing.
+/// The same for a caller that refuses nothing.
 pub fn is_still_short() -> bool {
     MEMORY.shortage() >= Shortage::Short
 }
@@ -140,7 +141,7 @@ struct Memory {
     is_looking: AtomicBool,
     /// A [`Shortage`].
     shortage: AtomicU8,
-    /// How often it became so, who is told, and how often work was refused.
+    /// How often memory became short, what is notified of it, and how often work was refused.
     shortages: AtomicU64,
     began: Notify,
     refusals: AtomicU64,
@@ -292,7 +293,7 @@ fn judge(limit: u64, own: u64, group: Option<u64>) -> Shortage {
 #[expect(clippy::disallowed_methods, reason = "asked from any thread, where no worker's clock is")]
 fn millis() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    // Far from zero, which stands for never.
+    // Far from zero, which means never.
     START.elapsed().as_millis() as u64 + 1_000_000
 }
 
@@ -313,7 +314,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// X8: refused is what would end in being killed, and not what is somebody else's.
+    /// X8: work is refused when the process would be killed, not when only other processes use the memory.
     #[test]
     fn most_of_the_limit_is_too_much_whoever_has_it() {
         use Shortage::{Critical, Nothing, Short};

@@ -130,7 +130,7 @@ impl OpenFile {
         self.descriptor.as_ref().map(|descriptor| descriptor.as_fd())
     }
 
-    /// The same, for someone who may need it for longer than the file is kept.
+    /// The same, for a caller that may need it for longer than the file is kept.
     pub fn shared_descriptor(&self) -> Option<Arc<OwnedFd>> {
         self.descriptor.clone()
     }
@@ -173,7 +173,7 @@ impl OpenFile {
         let bytes = form.as_ref().map_or(0, |form| form.len());
         let kept_bytes = |kept: &[Compressed]| -> usize { kept.iter().map(form_bytes).sum() };
         while kept.len() >= COMPRESSED_MAX || kept_bytes(&kept) + bytes > content.len() {
-            // What was made first goes first. The new one alone is shorter than the content.
+            // The oldest is dropped first. The new one alone is shorter than the content.
             kept.remove(0);
         }
         kept.push((coding, level, form.clone()));

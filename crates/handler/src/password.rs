@@ -38,7 +38,7 @@ const PASSWORD_MAX: usize = 512;
 /// What costs about a twentieth of a second, once for each client.
 const BCRYPT_COST: u32 = 10;
 
-/// A password as it stands in a file of users, by bcrypt; `None` where it is too long for that.
+/// A password in the form of a file of users, by bcrypt; `None` if it is too long for that.
 pub fn hash(password: &[u8], salt: &[u8]) -> Option<String> {
     let salt = salt.try_into().ok()?;
     let hash = bcrypt::hash_with_salt_bytes(password, BCRYPT_COST, salt).ok()?;
@@ -52,7 +52,7 @@ pub struct UserFiles(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     by_path: HashMap<Vec<u8>, Arc<Users>>,
-    /// Files that could not be read, until somebody has been told so.
+    /// Files that could not be read, until that has been reported.
     failed: HashMap<Vec<u8>, io::Error>,
 }
 
@@ -114,8 +114,8 @@ impl Default for PasswordCache {
     }
 }
 
-/// A keyed hash of a stored password, a user and a password that was offered. It holds whatever becomes of
-/// the file: whether a password fits what is stored does not change.
+/// A keyed hash of a stored password, a user and a password that was offered. It stays valid when the file
+/// changes: whether a password matches a stored hash does not change.
 pub type Key = [u8; 32];
 
 impl PasswordCache {
@@ -143,7 +143,7 @@ impl PasswordCache {
     }
 }
 
-/// Wrong ones have a place of their own: whoever guesses pushes nobody out who knows.
+/// Wrong passwords are kept apart from right ones, so that guesses do not evict right passwords.
 #[derive(Default)]
 struct Recent {
     by_key: HashMap<Key, Moment>,
@@ -266,19 +266,19 @@ pub struct Worked {
 }
 
 impl PasswordQuery {
-    /// Who wants to be let in.
+    /// The user name of the request.
     pub(crate) fn user(&self) -> &[u8] {
         &self.user
     }
 
-    /// Reads the file if it must be read, or else computes the hash: to be called where nobody waits.
+    /// Reads the file if it must be read, or else computes the hash: to be called outside the event loop.
     pub fn work(mut self) -> Worked {
         let path = std::mem::take(&mut self.path);
         let (Some(users), Some(key)) = (&self.users, self.key) else {
             let read = Users::read(Path::new(std::ffi::OsStr::from_bytes(&path)), self.wall_secs);
             return Worked { path, read: Some(read.map(Arc::new)), result: None };
         };
-        // One who is unknown costs as much as one who is known and wrong.
+        // An unknown user costs as much time as a known user with a wrong password.
         let is_right = match users.find(&self.user) {
             User::Known(stored) => stored.is(&self.password),
             User::Unknown(stand_in) => {

@@ -33,7 +33,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// How many bytes it stands for.
+    /// How many bytes it has.
     pub fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,

@@ -4,8 +4,8 @@
 //! connection, and the length of the body is known when it is handed over.
 //!
 //! The file is made and written by threads of the blocking pool, never by the event loop. While one chunk is being
-//! written the next one fills; what there is no room for stays with the caller, which holds the client back. Nothing
-//! here knows who wants the body.
+//! written the next one fills; what there is no room for stays with the caller, which holds the client back.
+//! Nothing here knows which handler wants the body.
 
 use std::fs::File;
 use std::future::Future;
@@ -132,7 +132,7 @@ impl RequestBody {
     }
 
     /// Takes bytes; says how many. Where that is not all, the disk is busy, and the task of `cx` is woken when there is
-    /// room. An error is for good.
+    /// room. An error is final.
     pub fn take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<usize> {
         let mut rest = bytes;
         loop {
@@ -162,7 +162,7 @@ impl RequestBody {
         self.has_ended
     }
 
-    /// The whole body, once: ready when it has [ended](Self::end) and lies where it stays.
+    /// The whole body, once: ready when it has [ended](Self::end) and is all in memory or in the file.
     pub fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Gathered>> {
         loop {
             ready!(self.advance(cx))?;
@@ -298,13 +298,13 @@ impl BodyFile {
         Ok(())
     }
 
-    /// For whoever reads it.
+    /// The descriptor for a reader.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         let file = self.file.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(file.as_fd())
     }
 
-    /// How far those who share the descriptor have read.
+    /// How far the processes that share the descriptor have read.
     pub fn position(&self) -> Option<u64> {
         rustix::fs::tell(self.descriptor().ok()?).ok()
     }
@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// C7: a disk that is slow holds the sender back, and nobody else. Each write sleeps, and
+    /// C7: a disk that is slow holds back the sender, and no other client. Each write sleeps, and
     /// none of them sleeps on this thread, which is the event loop's.
     #[tokio::test]
     async fn the_event_loop_never_touches_the_disk() {

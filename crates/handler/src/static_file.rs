@@ -43,7 +43,7 @@ pub fn reply(
     if let Some(coding) = role.coding {
         return coded(file, head, settings, media_type, coding, role.fixed, product, fields);
     }
-    // Where texts are recoded, a range is one of the recoded text: only what is in memory has it at hand.
+    // If texts are recoded, a range is one of the recoded text, which only a body in memory has.
     let has_ranges =
         settings.recode.as_ref().is_none_or(|to| to.keeps_length && file.content().is_some());
     let has_ranges = has_ranges && !role.is_filtered;

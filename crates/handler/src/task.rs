@@ -54,7 +54,7 @@ pub struct Outbox {
     pub body: Vec<u8>,
 }
 
-/// The server that works on a request at present, for those who look on.
+/// The upstream server that works on a request at present, for the live view.
 #[derive(Clone, Debug)]
 pub struct UpstreamView {
     /// Its address; the name of the group while names are looked up.
@@ -92,15 +92,15 @@ pub enum BodySink<'a> {
     Memory(&'a mut [u8]),
 }
 
-/// Lets all others have their turn, and the sockets be looked at, before the task is polled again. Waking
-/// it at once would not: whoever wakes itself is polled many times before the next look at the sockets.
+/// Lets all others have their turn, and the sockets be looked at, before the task is polled again. Waking it
+/// at once would not: a task that wakes itself is polled many times before the next look at the sockets.
 pub fn rest<T>(cx: &mut Context<'_>) -> Poll<T> {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
     Poll::Pending
 }
 
-/// A handler at work on one request. Dropping it cancels it: whatever it holds (a process, a temporary
-/// file) is let go in good order.
+/// A handler at work on one request. Dropping it cancels it: whatever it holds (a process, a temporary file)
+/// is released in good order.
 pub trait Task: std::fmt::Debug {
     /// What works here, for logs and the live view.
     fn name(&self) -> &'static str;
@@ -179,6 +179,6 @@ pub trait Task: std::fmt::Debug {
         let _ = facts;
     }
 
-    /// Somebody wants it to end (L31). It still gives its one answer by `poll`.
+    /// The request is cancelled (L31). It still gives its one answer by `poll`.
     fn cancel(&mut self, cause: Cause, now: Moment);
 }

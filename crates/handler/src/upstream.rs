@@ -84,7 +84,7 @@ pub struct Call<'a> {
     pub body_bytes: Option<u64>,
 }
 
-/// Begins to ask; an error is a status that stands for it.
+/// Starts to pass the request on; an error is the status to answer with.
 pub fn start(
     call: &Call<'_>,
     context: Rc<dyn HandlerContext>,

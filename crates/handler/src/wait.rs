@@ -73,14 +73,14 @@ impl Task for Delay {
     }
 }
 
-/// Who computes passwords: few at once in the whole server, so that its cores are left to those who have
-/// passed. Others wait for their turn ([`Turns`]).
+/// The threads that compute password hashes: few at once in the whole server, so that its cores are left to
+/// requests that have passed. Others wait for their turn ([`Turns`]).
 #[derive(Debug)]
 pub struct Hashers(Mutex<Queue>);
 
 #[derive(Debug)]
 struct Queue {
-    /// How many may be computed besides those that are.
+    /// How many more hashes may be computed at the same time.
     free: usize,
     turns: Turns<oneshot::Sender<Permit>>,
     waiting: usize,
@@ -133,7 +133,7 @@ impl Drop for Permit {
         }
         drop(queue);
         if let Some(next) = next {
-            // Who has just gone drops it, and it goes on to the next.
+            // A request that has just ended drops it, and it goes on to the next.
             let _ = next.send(Self(Arc::clone(&self.0)));
         }
     }
@@ -155,7 +155,7 @@ impl Turn {
     }
 }
 
-/// Somebody in the queue, until this is dropped.
+/// An entry in the queue, until this is dropped.
 struct Waiting {
     hashers: Arc<Hashers>,
     address: Option<Address>,

@@ -173,7 +173,7 @@ fn a_configured_cache_is_trusted_for_its_time() {
     assert_eq!(fixture.look("file"), "second");
 }
 
-/// F2: only regular files are served, and asking for others blocks nobody.
+/// F2: only regular files are served, and a request for another kind does not block.
 #[test]
 fn a_fifo_is_denied() {
     let mut fixture = Fixture::with("");

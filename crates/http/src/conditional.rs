@@ -24,7 +24,7 @@ pub enum Since {
     Before,
 }
 
-/// What the conditions of a request come to.
+/// The result of the conditions of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PreconditionResult {
     /// Answer as if there were no conditions.
@@ -106,7 +106,7 @@ fn is_weak_match(tag: Tag<'_>, ours: Option<&[u8]>) -> bool {
     }
 }
 
-/// Whether a tag in the list, which may stand in several fields, has the property. A list that is
+/// Whether a tag in the list, which may be spread over several fields, has the property. A list that is
 /// broken is read as far as it is whole.
 fn any_tag<'a>(head: &'a Head, known: Known, mut holds: impl FnMut(Tag<'a>) -> bool) -> bool {
     head.all_known(known).any(|list| {

@@ -21,7 +21,7 @@ impl Coding {
     /// both give less than gzip.
     pub const ALL: [Self; Self::COUNT] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
-    /// As it stands in `Content-Encoding`.
+    /// Its name in `Content-Encoding`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -40,7 +40,7 @@ impl Coding {
     }
 
     fn from_name(name: &[u8]) -> Option<Self> {
-        // RFC 9110 §8.4.1.3: "x-gzip" is another word for gzip.
+        // RFC 9110 §8.4.1.3: "x-gzip" is another name for gzip.
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         Self::ALL
             .into_iter()
@@ -56,8 +56,8 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Those that the head's client takes, the one it likes best first; among equals the server's order
-    /// holds. What the client takes less gladly than the bare content is left out.
+    /// The codings that the client accepts, the preferred one first; among equals the server's order holds.
+    /// Codings with a lower weight than identity are left out.
     pub fn of(head: &Head) -> Self {
         let mut weights = Weights::default();
         for value in head.all_known(Known::AcceptEncoding) {
@@ -84,7 +84,7 @@ impl Accepted {
     }
 }
 
-/// Weights in thousandths, as far as they were said. The first word on a coding holds.
+/// Weights in thousandths, as far as they were given. The first weight of a coding holds.
 #[derive(Default)]
 struct Weights {
     named: [Option<u16>; Coding::COUNT],
@@ -112,7 +112,7 @@ impl Weights {
     fn accepted(&self) -> Accepted {
         let weight = |coding: Coding| match (self.named[coding as usize], coding) {
             (Some(weight), _) => weight,
-            // Whoever takes anything and names nothing gets what everybody can read.
+            // `*` alone selects gzip, which every client can read.
             (None, Coding::Gzip) => self.any.unwrap_or(0),
             (None, _) => 0,
         };

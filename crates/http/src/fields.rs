@@ -27,7 +27,7 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
 
 /// Puts the fields of a request that are for the upstream as well into `out`: none that is about the
 /// connection to the client, whether by its name or by a `Connection` field (U3). Neither `Host` nor
-/// `Content-Length`, which are said anew, and none for which something else is said.
+/// `Content-Length`, which are written anew, and none that the configuration replaces.
 pub fn push_end_to_end(head: &Head, out: &mut Fields, is_replaced: impl Fn(&[u8]) -> bool) {
     let has_connection = head.known(Known::Connection).is_some();
     for (name, value) in head.fields() {
@@ -230,7 +230,7 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// Whether bytes may stand in a field's value: no control byte that could end the line (V24, V48).
+/// Whether bytes are allowed in a field's value: no control byte that could end the line (V24, V48).
 pub fn is_field_value(bytes: &[u8]) -> bool {
     !bytes.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f)
 }

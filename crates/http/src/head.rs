@@ -75,7 +75,7 @@ impl Method {
         ("UNLOCK", Self::Unlock),
     ];
 
-    /// The method of this name; `Other` when we have no word for it. Names are case-sensitive.
+    /// The method of this name; `Other` when it is not known. Names are case-sensitive.
     pub fn from_bytes(name: &[u8]) -> Self {
         Self::NAMES
             .iter()
@@ -242,8 +242,8 @@ impl Head {
         self.fields.push(field);
     }
 
-    /// Begins a head that is read where it stands: positions come first, and with [`Head::end_block`] the bytes
-    /// that they lie in.
+    /// Begins a head that is parsed in place: positions come first, and with [`Head::end_block`] the bytes
+    /// that they refer to.
     pub fn begin_block(&mut self, method: &[u8], target: Range<usize>, version: Version) {
         self.clear();
         self.method = Method::from_bytes(method);
@@ -351,7 +351,7 @@ impl Head {
         self.fields.iter().map(|field| (self.at(field.name), self.at(field.value)))
     }
 
-    /// Every value of the fields that `$http_name` stands for, in order. `_` in a name is as good as `-`: that is how
+    /// Every value of the fields that `$http_name` names, in order. `_` in a name equals `-`: that is how
     /// a variable spells it, and some clients do, too. Where the name is that of a known field and the caller says
     /// so, hardly any names are compared.
     pub fn values_like<'a>(

@@ -1,4 +1,4 @@
-//! The words every HTTP version shares: head, method, status, target, validators and ranges. Pure.
+//! The types that every HTTP version shares: head, method, status, target, validators and ranges. Pure.
 #![forbid(unsafe_code)]
 
 pub mod conditional;

@@ -90,7 +90,7 @@ pub fn boundary(content_type: &[u8]) -> Option<Vec<u8>> {
     is_good.then(|| boundary.into_owned())
 }
 
-/// Whether a `Content-Type` says that the body is a form, in whatever state.
+/// Whether a `Content-Type` says that the body is a form, valid or not.
 pub fn is_form(content_type: &[u8]) -> bool {
     parameters::head_of(content_type).eq_ignore_ascii_case(b"multipart/form-data")
 }
@@ -102,7 +102,7 @@ pub struct Form {
     delimiter: Finder<'static>,
     limits: Limits,
     state: State,
-    /// How much of the delimiter stands at the end of what has come.
+    /// How much of the delimiter is at the end of the input so far.
     matched: usize,
     parts: usize,
     head: Vec<u8>,
@@ -110,13 +110,13 @@ pub struct Form {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Before the first part: nobody's.
+    /// Before the first part: ignored.
     Preamble,
     /// Behind a delimiter; how many bytes have been seen, and the last of them if it counts.
     After(usize, Option<u8>),
     Head,
     Body,
-    /// Behind the last delimiter: nobody's.
+    /// After the last delimiter: ignored.
     Epilogue,
 }
 
@@ -128,7 +128,7 @@ impl Form {
             delimiter: Finder::new(&delimiter).into_owned(),
             limits,
             state: State::Preamble,
-            // The first delimiter may stand at the very beginning, without a line's end before it.
+            // The first delimiter may be at the very beginning, without a line break before it.
             matched: 2,
             parts: 0,
             head: Vec::new(),
@@ -194,7 +194,7 @@ impl Form {
                 return Ok(same);
             }
             // It was none. Only its first byte is a CR, so nothing of it can be another's beginning.
-            // The beginning that was only imagined for the preamble is nobody's anyhow.
+            // The line break that was only assumed before the preamble belongs to no part anyhow.
             let held = self.matched + same;
             self.matched = 0;
             data(&delimiter[..held])?;
@@ -207,7 +207,7 @@ impl Form {
             self.state = State::After(0, None);
             return Ok(at + self.delimiter.needle().len());
         }
-        // What stands at the end may be the beginning of one.
+        // The end of the input may be the beginning of one.
         let tail = input.len().saturating_sub(delimiter.len() - 1);
         let held = memchr::memchr_iter(b'\r', &input[tail..])
             .map(|at| &input[tail + at..])
@@ -248,7 +248,7 @@ impl Form {
     /// Gathers a part's head up to its empty line.
     fn receive_head(&mut self, input: &[u8]) -> Result<usize, Malformed> {
         let room = self.limits.head_bytes_max.saturating_sub(self.head.len());
-        // The end may lie across what came before; what was looked at is not looked at again.
+        // The end may span earlier input; bytes that were searched are not searched again.
         let from = self.head.len().saturating_sub(3);
         let before = self.head.len();
         self.head.extend_from_slice(&input[..input.len().min(room)]);

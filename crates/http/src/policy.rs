@@ -14,7 +14,7 @@ pub struct Policy {
     pub body_min_rate: Option<u64>,
     /// `keepalive_timeout`; `None` switches keep-alive off, as `keepalive_timeout 0` does in nginx.
     pub keepalive_timeout: Option<Duration>,
-    /// The second value of `keepalive_timeout`: seconds that a client is told in `Keep-Alive`.
+    /// The second value of `keepalive_timeout`: seconds that are sent to the client in `Keep-Alive`.
     pub keepalive_header_secs: Option<u64>,
     /// `keepalive_time`: how long after its beginning a connection may still be kept.
     pub keepalive_time: Option<Duration>,

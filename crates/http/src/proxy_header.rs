@@ -1,5 +1,5 @@
-//! The header that a load balancer sends before everything else, to say who its client is: the PROXY protocol,
-//! versions 1 and 2. Bytes in, addresses out; whom to believe is decided elsewhere.
+//! The header that a load balancer sends before everything else, with its client's address: the PROXY
+//! protocol, versions 1 and 2. Bytes in, addresses out; which peers are trusted is decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,8 +14,9 @@ pub const BYTES_MAX: usize = 4096;
 /// What a header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProxyHeader {
-    /// Who connected and where to. `None` where the balancer does not say it: it speaks for itself (`LOCAL`), does
-    /// not know (`UNKNOWN`), or the client came by something else than TCP.
+    /// The client's address and the address it connected to. `None` if the balancer does not say it: it
+    /// connects for itself (`LOCAL`), does not know (`UNKNOWN`), or the client came by something else than
+    /// TCP.
     pub addresses: Option<ProxyAddresses>,
 }
 
@@ -28,7 +29,7 @@ pub struct ProxyAddresses {
     pub destination: SocketAddr,
 }
 
-/// What stands there is no such header.
+/// The bytes are no valid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadProxyHeader {
     /// It begins like none.
@@ -160,7 +161,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, BadProxyHeade
         // TCP over IPv4, over IPv6.
         0x11 => Some(v4(rest).ok_or(BadProxyHeader::Malformed)?),
         0x21 => Some(v6(rest).ok_or(BadProxyHeader::Malformed)?),
-        // Unix sockets, datagrams and what nobody knows yet: accepted, and nothing is learnt from it.
+        // Unix sockets, datagrams and unknown families: accepted, but the addresses are not read.
         _ => None,
     };
     Ok(Some((ProxyHeader { addresses }, total)))

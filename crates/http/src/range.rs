@@ -6,7 +6,7 @@ use std::ops::Range;
 /// How many parts are sent at most where the configuration sets no other bound.
 pub const PARTS_MAX: usize = 16;
 
-/// What a `Range` field comes to.
+/// The result of a `Range` field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ranges {
     /// No usable range: the whole body.
@@ -79,8 +79,8 @@ fn parse_one(spec: &[u8], size: u64) -> Option<Range<u64>> {
     }
 }
 
-/// A number, or nothing; `None` when it is neither. One that is too large for 64 bits is as good as the
-/// largest: it lies beyond every body.
+/// A number, or nothing; `None` when it is neither. One that is too large for 64 bits counts as the largest:
+/// it is beyond every body.
 #[expect(clippy::option_option, reason = "malformed and absent are different answers")]
 fn number(digits: &[u8]) -> Option<Option<u64>> {
     if !digits.iter().all(u8::is_ascii_digit) {

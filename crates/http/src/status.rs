@@ -88,7 +88,7 @@ impl Status {
         if code >= 100 && code <= 999 { Some(Self(code)) } else { None }
     }
 
-    /// What a client is told: nginx's own numbers for what TLS refuses are a 400.
+    /// The status that is sent: nginx's own numbers for what TLS refuses are a 400.
     #[must_use]
     pub const fn on_the_wire(self) -> Self {
         if self.0 >= 495 && self.0 <= 497 { Self::BAD_REQUEST } else { self }

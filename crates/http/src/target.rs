@@ -97,7 +97,7 @@ pub fn split_authority(target: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Percent-decodes once, merges slashes if asked, and resolves dot segments once, into `out`, which is
-/// cleared first. A fragment ends the path. Escaped dots and slashes count as what they stand for, as in nginx: what
+/// cleared first. A fragment ends the path. Escaped dots and slashes count as unescaped, as in nginx: what
 /// is above the root stays out of reach because segments are resolved after decoding (F2). A backslash is an
 /// ordinary byte.
 pub fn resolve(path: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), TargetError> {
@@ -172,7 +172,7 @@ pub fn is_authority(value: &[u8]) -> bool {
     has_port && is_host(value)
 }
 
-/// `IPvFuture` of RFC 3986 §3.2.2: `v`, a hexadecimal version, a dot and an address that nobody knows yet.
+/// `IPvFuture` of RFC 3986 §3.2.2: `v`, a hexadecimal version, a dot and an address of a future form.
 fn is_ip_future(literal: &[u8]) -> bool {
     let [b'v' | b'V', rest @ ..] = literal else { return false };
     let mut parts = rest.splitn(2, |byte| *byte == b'.');
@@ -349,9 +349,9 @@ fn check_port(port: &[u8]) -> Result<(), BadHost> {
     if number > u32::from(u16::MAX) { Err(BadHost) } else { Ok(()) }
 }
 
-/// May stand in a path segment as it is.
+/// Allowed in a path segment as it is.
 const PCHAR: u8 = 1;
-/// May stand in a registered name as it is.
+/// Allowed in a registered name as it is.
 const REG_NAME: u8 = 2;
 /// Needs a second look when a path is resolved.
 const SPECIAL: u8 = 4;

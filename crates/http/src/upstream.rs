@@ -40,8 +40,8 @@ pub trait UpstreamProtocol: Engine<Event = Event, Scratch = Scratch> {
     /// the connection cannot be used: the upstream must not take it for whole.
     fn end_body(&mut self, scratch: &mut Scratch, now: Moment) -> Result<(), RequestFault>;
 
-    /// Whether the task takes no more of the answer for now. While it does not, the upstream is not the one
-    /// who is late (T9).
+    /// Whether the task takes no more of the answer for now. While it does not, the upstream is not late
+    /// (T9).
     fn hold(&mut self, is_held: bool, now: Moment);
 
     /// The transport failed: a reset, a broken pipe, a TLS connection that ended without `close_notify`.
@@ -57,8 +57,8 @@ pub trait UpstreamProtocol: Engine<Event = Event, Scratch = Scratch> {
     /// [`direct_body`](Self::direct_body) said.
     fn body_taken(&mut self, _bytes: u64, _now: Moment) {}
 
-    /// Whether a byte of the answer to the present request has come: until then a kept connection may have been
-    /// closed before the request reached anybody.
+    /// Whether a byte of the answer to the present request has come: until then a kept connection may have
+    /// been closed before the request reached the upstream.
     fn is_answered(&self) -> bool;
 
     /// What the exchange is doing.
@@ -108,7 +108,7 @@ pub enum RequestBody {
     None,
     /// So many bytes.
     Known(u64),
-    /// Nobody knows before the end.
+    /// Not known before the end.
     Unknown,
 }
 
@@ -119,7 +119,7 @@ pub enum RequestFault {
     Busy,
     /// The method is not a token.
     Method,
-    /// The target is empty or has a byte that may not stand in it.
+    /// The target is empty or has a byte that is not allowed in it.
     Target,
     /// There is not exactly one valid `Host`.
     Host,
@@ -255,7 +255,7 @@ pub enum NotReusable {
     RequestUnsent,
     /// The upstream sent bytes that no request asked for.
     Surplus,
-    /// An answer that has no body declared one: nobody knows where the next answer begins.
+    /// An answer that has no body declared one: where the next answer begins is not known.
     DeclaredBody,
     /// It is a tunnel.
     Tunnel,
@@ -266,7 +266,7 @@ pub enum NotReusable {
 }
 
 impl NotReusable {
-    /// The word that stands for it in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::Busy => "busy",

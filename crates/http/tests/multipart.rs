@@ -83,7 +83,7 @@ fn a_form_is_read_in_parts() {
     }
 }
 
-/// V29: what is broken is told, wherever it is cut.
+/// V29: a broken form is an error, wherever it is cut.
 #[test]
 fn a_broken_form_is_an_error() {
     use Malformed::{BadDelimiter, BadHead, CutShort, HeadTooLarge, TooManyParts};

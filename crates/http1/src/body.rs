@@ -13,7 +13,7 @@ pub const TRAILER_BYTES_MAX: u16 = 8 * 1024;
 /// Hexadecimal digits of a chunk size: 64 bits.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// What one look at the input came to.
+/// The result of one look at the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decoded {
     /// How many bytes were taken from the front of the input.

@@ -40,7 +40,7 @@ enum Input {
     Body(Decoder),
     /// Within a body that ends with the connection.
     UntilClose,
-    /// The answer is complete, and the task is still to be told so.
+    /// The answer is complete, and the event for the task is still due.
     Complete,
     /// 101: the bytes are not ours to read.
     Tunnel,
@@ -110,8 +110,8 @@ impl Client {
         matches!(self.output, Output::Done) && !self.timers.is_unsent()
     }
 
-    /// Whether the upstream is the one who is waited for: its answer has begun, or it has all of the
-    /// request. In a tunnel either side is.
+    /// Whether the upstream is waited for: its answer has begun, or it has all of the request. In a tunnel
+    /// either side is.
     const fn is_awaited(&self) -> bool {
         match self.input {
             Input::Head(_) => self.is_answered || self.is_request_sent(),
@@ -147,7 +147,7 @@ impl Client {
         if input.is_empty() {
             return Step::NOTHING;
         }
-        // An answer to nothing: it must not become the answer to what has not left yet.
+        // An unsolicited answer: it must not become the answer to a request that has not been sent yet.
         if !self.is_sent {
             let failure = Failure::BadHead(HeadFault::Unsolicited);
             let event = self.fail(failure, CloseReason::OutOfSync);
@@ -347,8 +347,8 @@ impl Engine for Client {
         }
     }
 
-    /// What was offered before must have been taken: a body that is held back waits with the caller, who
-    /// tells of the end behind it.
+    /// What was offered before must have been taken: a body that is held back waits with the caller, which
+    /// reports the end after it.
     fn input_ended(&mut self, now: Moment) -> Option<Event> {
         if self.is_peer_closed || matches!(self.stage, Stage::Closed(_)) {
             return None;

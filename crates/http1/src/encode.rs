@@ -13,8 +13,8 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// What the head says about the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persistence {
-    /// Kept. HTTP/1.0 must be told; HTTP/1.1 takes it for granted, but clients and proxies that were tried with nginx
-    /// may look for it.
+    /// Kept. HTTP/1.0 needs the field; in HTTP/1.1 it is the default, but clients and proxies that were
+    /// tested with nginx may look for it.
     Kept,
     /// Kept, and for how many seconds without a request.
     KeptFor(u64),

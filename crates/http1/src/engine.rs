@@ -38,11 +38,11 @@ enum Input {
         /// How many bytes the fate allows for.
         allowance: u64,
     },
-    /// The request is complete. `report_end`: the shell is still to be told so.
+    /// The request is complete. `report_end`: the event for the shell is still due.
     Complete { report_end: bool },
     /// Another protocol is spoken: the bytes are not ours to read.
     Tunnel,
-    /// Nobody knows where the next request begins, or cares: whatever comes is thrown away.
+    /// Where the next request begins is not known or does not matter: input is thrown away.
     Ignored,
 }
 
@@ -225,8 +225,8 @@ impl Http1 {
         Ok(())
     }
 
-    /// Holds the body back while the handler cannot take more of it, and lets it come again. Meanwhile
-    /// it is not the client who is late, so no deadline of the client's runs (T9).
+    /// Holds the body back while the handler cannot take more of it, and lets it come again. Meanwhile the
+    /// client is not late, so no deadline of the client's runs (T9).
     pub fn hold_body(&mut self, held: bool, now: Moment) {
         if self.held.is_some() == held {
             return;
@@ -240,8 +240,8 @@ impl Http1 {
         }
     }
 
-    /// Writes the head of the response to `scratch.out` and tells how its body leaves. An answer
-    /// nobody waits for is not written.
+    /// Writes the head of the response to `scratch.out` and returns how its body is sent. An answer without a
+    /// waiting request is not written.
     pub fn respond(
         &mut self,
         response: &Response<'_>,
@@ -251,7 +251,7 @@ impl Http1 {
         if !self.awaits_response() {
             return Sends::Nothing;
         }
-        // 1xx is not a final answer: whoever gave it as one has made a mistake.
+        // 1xx is not a final answer: a handler that gave it as one has a bug.
         let status = if response.status.code() < 200 {
             Status::INTERNAL_SERVER_ERROR
         } else {
@@ -370,7 +370,8 @@ impl Http1 {
             (Stage::Open, Output::Exactly(_) | Output::Chunked) => {
                 self.end_after_output(CloseReason::BrokenOff, now);
             }
-            // Nothing of it has been sent yet, all of it has been framed, or nobody could see the cut.
+            // Nothing of it has been sent yet, all of it has been framed, or the client could not see the
+            // cut.
             (_, Output::Awaited | Output::UntilClose | Output::Finished)
             | (Stage::Lingering, _) => {
                 self.abort(CloseReason::BrokenOff);
@@ -410,7 +411,7 @@ impl Http1 {
         }
     }
 
-    /// The connection is one too many: it is told so, whatever it wanted, and closed (H10).
+    /// The connection is one too many: it gets an error, whatever it wanted, and is closed (H10).
     pub fn refuse_connection(&mut self) -> Event {
         self.refuse(Cause::TooManyConnections, CloseReason::TooMany)
     }
@@ -434,7 +435,7 @@ impl Http1 {
         }
     }
 
-    /// Nobody wants the rest of the body: it is thrown away up to its end, or for good when the
+    /// The rest of the body is not wanted: it is thrown away up to its end, or all input is when the
     /// connection closes anyhow.
     fn give_up_body(&mut self, now: Moment) {
         let discard_max = self.policy().body_discard_max;
@@ -479,8 +480,8 @@ impl Http1 {
         is_at_work.then_some(Event::ClientLost)
     }
 
-    /// The client has ended its side, and with it the request: its rest will not come, or nobody waits for
-    /// its answer.
+    /// The client has ended its side, and with it the request: its rest will not come, or its answer has no
+    /// receiver.
     fn end_in_request(&mut self, now: Moment) -> Option<Event> {
         if self.output != Output::Awaited {
             return self.lose(CloseReason::PeerClosedEarly);
@@ -516,7 +517,7 @@ impl Http1 {
             (input, closing) => {
                 let reason = closing.unwrap_or(CloseReason::OutOfSync);
                 // Closing with unread input makes the kernel reset the connection and the client lose
-                // the answer, so whoever may still be sending is listened to for a while.
+                // the answer, so the engine reads on for a while if the client may still be sending.
                 let may_send = matches!(input, Input::Ignored) || self.request.persists;
                 if self.ended || !may_send {
                     return self.abort(reason);
@@ -611,7 +612,7 @@ impl Engine for Http1 {
         }
     }
 
-    /// Every attempt to write is told, also one that moved nothing: the send deadline hangs on it.
+    /// Every attempt to write is reported, also one that moved nothing: the send deadline depends on it.
     fn transmitted(&mut self, moved: u64, pending: bool, now: Moment) {
         if matches!(self.stage, Stage::Closed(_)) {
             return;

@@ -25,7 +25,7 @@ pub struct Frame {
     pub len: usize,
 }
 
-/// The empty line that may stand before a request line (H5).
+/// The empty line that may precede a request line (H5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Blank {
     #[default]
@@ -48,8 +48,8 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// Takes the one empty line that is ignored before a request line (H5), as far as it lies at the
-    /// front of the input, and returns how many bytes that was. The bytes are not offered again.
+    /// Takes the one empty line that is ignored before a request line (H5), as far as it is at the front of
+    /// the input, and returns how many bytes that was. The bytes are not offered again.
     pub fn skip_blank(&mut self, input: &[u8]) -> Result<usize, Cause> {
         if self.scanned > 0 {
             return Ok(0);
@@ -71,7 +71,7 @@ impl Framer {
     /// Looks on where the last call stopped. `input` begins with the request line and is the same as
     /// last time with more behind it. `None` means that the head is not complete.
     pub fn advance(&mut self, input: &[u8], limits: &Policy) -> Result<Option<Frame>, Cause> {
-        // What is no request at all (a TLS hello, say) is told at once and not at the deadline.
+        // Bytes that are no request (a TLS hello, for example) are refused at once and not at the deadline.
         match input.first() {
             Some(0) if self.scanned == 0 => return Err(Cause::Nul),
             Some(first) if self.scanned == 0 && !parse::is_token_byte(*first) => {

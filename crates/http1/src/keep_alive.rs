@@ -10,7 +10,7 @@ pub enum RequestEnd {
     Reached,
     /// Its end is known and near enough to be read up to.
     Discardable,
-    /// Nobody knows, or it is too far away.
+    /// Not known, or too far away.
     Broken,
 }
 
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// H2: a lost place in the stream outweighs whatever anybody asked for.
+    /// H2: a lost place in the stream outweighs what client and handler asked for.
     #[test]
     fn a_broken_request_outweighs_every_other_reason() {
         let facts = PersistenceFacts {

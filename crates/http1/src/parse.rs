@@ -83,7 +83,7 @@ pub fn request_line(line: &[u8]) -> Result<RequestLine, Cause> {
     if target_len == 0 || !rest[..target_len].iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
         return Err(line_cause(line, Cause::TargetInvalid));
     }
-    // After CONNECT, who knows what the rest of the connection is meant to be.
+    // After CONNECT, the meaning of the following bytes is uncertain.
     if &line[..method_end] == b"CONNECT" && !is_authority(&rest[..target_len]) {
         return Err(Cause::TargetInvalid);
     }
@@ -170,7 +170,7 @@ fn good_head(bytes: &[u8], limits: &Policy, head: &mut Head) -> Option<usize> {
     None
 }
 
-/// Bits of [`BYTES`]: may stand in a token; is a letter, a digit or a hyphen.
+/// Bits of [`BYTES`]: allowed in a token; is a letter, a digit or a hyphen.
 const TOKEN: u8 = 1;
 const PLAIN: u8 = 2;
 
@@ -190,7 +190,7 @@ const BYTES: [u8; 256] = {
     table
 };
 
-/// Where the colon behind a field's name stands, and whether the name is an odd one.
+/// The position of the colon after a field's name, and whether the name is an odd one.
 fn name_end(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
     let mut seen = TOKEN | PLAIN;
     let length = bytes[start..].iter().position(|byte| {
@@ -204,7 +204,7 @@ fn name_end(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
     (length > 0 && bytes[colon] == b':').then_some((colon, seen & PLAIN == 0))
 }
 
-/// The first byte from `start` on that cannot stand in a field's value: the end of a good line.
+/// The first byte from `start` on that is not allowed in a field's value: the end of a valid line.
 fn value_end(bytes: &[u8], start: usize) -> Option<usize> {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
@@ -241,7 +241,7 @@ fn trim(bytes: &[u8], mut value: Range<usize>) -> Range<usize> {
     value
 }
 
-/// What a parsed head says about its message, or why that cannot be told for certain (H9).
+/// What a parsed head says about its message, or why that is not certain (H9).
 pub fn message(head: &Head) -> Result<Message, Cause> {
     check_host(head)?;
     check_single(head)?;
@@ -256,13 +256,13 @@ pub fn message(head: &Head) -> Result<Message, Cause> {
     Ok(Message { framing, persists, expectation })
 }
 
-/// Whether a byte may stand in a token (RFC 9110 §5.6.2).
+/// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
 pub const fn is_token_byte(byte: u8) -> bool {
     matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\''
         | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
 }
 
-/// Whether a byte may stand in a field value: anything but control bytes, of which only HTAB may.
+/// Whether a byte is allowed in a field value: anything but control bytes, of which only HTAB may.
 pub const fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
@@ -277,7 +277,7 @@ fn check_host(head: &Head) -> Result<(), Cause> {
     }
 }
 
-/// Fields with one value each (RFC 9110 §5.3): of two, somebody else may have read the other one.
+/// Fields with one value each (RFC 9110 §5.3): of two, another parser may have read the other one.
 fn check_single(head: &Head) -> Result<(), Cause> {
     const SINGLE: [Known; 5] = [
         Known::Authorization,
@@ -377,7 +377,7 @@ fn stray(line: &[u8]) -> Option<Cause> {
     }
 }
 
-/// What is wrong with a field line that the parser would not have: only ever asked after it failed.
+/// What is wrong with a field line that the parser has refused: called only after it failed.
 pub(crate) fn field_fault(line: &[u8]) -> Option<Cause> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {

@@ -17,7 +17,7 @@ macro_rules! bounds {
             /// Every bound, in the order of its counter.
             pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
 
-            /// The word that stands for it in logs and metrics.
+            /// Its name in logs and metrics.
             pub const fn tag(self) -> &'static str {
                 match self { $(Self::$variant => $tag,)* }
             }

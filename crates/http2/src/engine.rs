@@ -2,8 +2,8 @@
 //!
 //! Requests come as events and carry the id of their stream; what handlers say comes as calls with that id.
 //! Output is pulled: [`Http2::next_sendable`] says which stream may send how much, and the shell frames that much
-//! of its body. Output gathers in the scratch; what arises where no scratch is at hand, such as at a deadline,
-//! waits in `control` for the next call that has one.
+//! of its body. Output gathers in the scratch; frames that are made without a scratch, such as at a deadline,
+//! wait in `control` for the next call that has one.
 
 mod body;
 mod deadlines;
@@ -78,9 +78,9 @@ struct Block {
 enum Drain {
     /// Not requested.
     No,
-    /// The client was told that an end is near; what it had sent before it knew is still taken.
+    /// The first GOAWAY was sent; requests that the client sent before it knew are still taken.
     Announced(CloseReason),
-    /// It was told which stream was the last.
+    /// The second GOAWAY has named the last stream.
     Final(CloseReason, u32),
 }
 
@@ -104,7 +104,7 @@ pub struct Http2 {
     listed: Vec<StreamId>,
     /// Streams whose shell has body bytes to send.
     ready: Vec<StreamId>,
-    /// Frames that are to leave and had no scratch at hand.
+    /// Frames to be sent that were made without a scratch.
     control: Vec<u8>,
     /// Responses on their way, and where in the output each one ends.
     leaving: VecDeque<(u64, StreamId)>,
@@ -282,7 +282,7 @@ impl Http2 {
         }
     }
 
-    /// Whether frames wait that arose where no scratch was at hand, as at a deadline or when output left: the
+    /// Whether frames wait that were made without a scratch, as at a deadline or when output was sent: the
     /// connection is to be given one.
     pub fn wants_flush(&self) -> bool {
         !self.control.is_empty() && self.stage == Stage::Open
@@ -339,17 +339,17 @@ impl Http2 {
         self.control_bytes as usize + self.control.len() >= CONTROL_BYTES_MAX
     }
 
-    /// The peer broke the protocol: it is told so, and every stream is lost.
+    /// The peer broke the protocol: it gets GOAWAY with the code, and every stream is lost.
     fn fail(&mut self, code: Code, reason: CloseReason) {
         if matches!(self.phase, Phase::Over(_)) {
             return;
         }
         self.lose_streams();
         if self.phase == Phase::Fresh {
-            // Nothing has been said to the peer, and nothing need be.
+            // Nothing has been sent to the peer, and nothing need be.
             return self.close(reason);
         }
-        // RFC 9113 §6.8: a last stream that was told is never put higher.
+        // RFC 9113 §6.8: the last stream of a GOAWAY is never increased.
         let last = match self.drain {
             Drain::Final(_, last) => last,
             Drain::No | Drain::Announced(_) => self.last,
@@ -421,7 +421,7 @@ impl Http2 {
         self.ready.clear();
     }
 
-    /// Nothing more is said; what was said before still leaves.
+    /// Nothing more is written; earlier output is still sent.
     fn end(&mut self, reason: CloseReason) {
         self.phase = Phase::Over(reason);
         self.streams.remove_finished();
@@ -459,7 +459,8 @@ impl Http2 {
         }
     }
 
-    /// If all streams are over and an end is wanted, or the last word has left, goes on to what follows.
+    /// If all streams are over and an end is wanted, or the last GOAWAY has been sent, goes on to the next
+    /// phase.
     fn settle(&mut self, now: Moment) {
         if self.stage != Stage::Open {
             return;
@@ -526,7 +527,7 @@ impl Engine for Http2 {
         self.sent = if pending { self.written.min(self.sent + moved) } else { self.written };
         self.unsent = pending;
         if self.sent >= self.control_mark {
-            // A connection that is never without output must not count what has left long ago.
+            // A connection that always has output must not count frames that were sent long ago.
             self.control_bytes = self.control_since;
             self.control_since = 0;
             self.control_mark = self.written;

@@ -62,18 +62,19 @@ pub(crate) struct Work {
     pub(crate) cookie: Vec<u8>,
 }
 
-/// What the shell must act on. Each stream that was told by `Request` or `Refused` is ended by the shell exactly
-/// once, by [`finish`](crate::Http2::finish) or [`reset`](crate::Http2::reset); until then it counts as open (V8).
+/// What the shell must act on. Each stream that was reported by `Request` or `Refused` is ended by the shell
+/// exactly once, by [`finish`](crate::Http2::finish) or [`reset`](crate::Http2::reset); until then it counts
+/// as open (V8).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A head is complete and lies in `scratch.head`.
+    /// A head is complete and is in `scratch.head`.
     Request(StreamId),
-    /// Body bytes: this range of the input that was just offered. They are acknowledged to the client when the
-    /// shell says [`consumed`](crate::Http2::consumed) (M5).
+    /// Body bytes: this range of the input that was just offered. They are acknowledged to the client when
+    /// the shell calls [`consumed`](crate::Http2::consumed) (M5).
     Body(StreamId, Range<usize>),
     /// Body bytes that had come before they were wanted lie in `scratch.body`; otherwise the same.
     Stored(StreamId),
-    /// The body that was taken is complete; also told of one that is empty or absent.
+    /// The body that was taken is complete; also reported for one that is empty or absent.
     BodyEnd(StreamId),
     /// The request is refused: the shell answers with this status at once. For a head that was refused,
     /// `scratch.head` holds as much as could be kept, perhaps nothing.

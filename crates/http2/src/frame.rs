@@ -132,7 +132,7 @@ impl Header {
         self.flags & flag != 0
     }
 
-    /// The header as it stands on the wire.
+    /// The header in its wire form.
     pub const fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let len = self.len.to_be_bytes();
         let stream = self.stream.to_be_bytes();

@@ -22,7 +22,7 @@ pub enum Fault {
     Index,
     /// A string that is not well encoded.
     Huffman,
-    /// A change of the table's size that is too large, or stands behind a field.
+    /// A change of the table's size that is too large, or comes after a field.
     TableSize,
 }
 

@@ -9,7 +9,7 @@
 //! 2. while the output has room, asks [`Http2::next_sendable`] and frames as much of that stream's body, by
 //!    [`Http2::body`], by [`Http2::open_frame`] and [`Http2::close_frame`] around bytes that it reads, or by
 //!    [`Http2::file_frame`] before bytes that the transport sends from a file;
-//! 3. writes `scratch.out`, tells [`transmitted`](sekisho_lifecycle::Engine::transmitted), and asks
+//! 3. writes `scratch.out`, calls [`transmitted`](sekisho_lifecycle::Engine::transmitted), and asks
 //!    [`Http2::next_sent`] which responses have left;
 //! 4. lets due deadlines act by [`expire`](sekisho_lifecycle::Engine::expire), and goes back to 1 with whatever it has,
 //!    nothing included: events and frames that arose meanwhile come out there;

@@ -1,4 +1,4 @@
-//! What the configuration says about one connection's manners. Shared by all connections of a server block or
+//! The limits and timeouts of a connection. Shared by all connections of a server block or
 //! location; a stream may have another one than its connection when `:authority` has chosen so (T8).
 
 use std::time::Duration;

@@ -23,7 +23,7 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Reads a `Priority` field value, a dictionary of RFC 9651; what cannot be read counts as not said.
+    /// Reads a `Priority` field value, a dictionary of RFC 9651; what cannot be read counts as not given.
     pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self::default();
         for member in value.split(|byte| *byte == b',') {

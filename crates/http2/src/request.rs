@@ -159,7 +159,7 @@ impl<'a> Assembly<'a> {
                     return Err(Malformed::HostRepeated);
                 }
                 if let (Some(authority), None) = (&self.parts[AUTHORITY], self.refused) {
-                    // RFC 9113 §8.3.1: it says the same twice, or it is malformed.
+                    // RFC 9113 §8.3.1: both values must be the same, or the request is malformed.
                     let is_same = self.pseudo[authority.clone()].eq_ignore_ascii_case(field.value);
                     return if is_same { Ok(()) } else { Err(Malformed::HostDiffers) };
                 }
@@ -254,7 +254,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// Whether a field may stand in trailers, which are read and thrown away (H13).
+/// Whether a field is allowed in trailers, which are read and thrown away (H13).
 pub(crate) fn check_trailer(field: Field<'_>) -> Result<(), Malformed> {
     if field.name.first() == Some(&b':') {
         return Err(Malformed::PseudoInTrailers);
@@ -312,7 +312,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether a byte may stand in a token (RFC 9110 §5.6.2).
+/// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
 const fn is_token_byte(byte: u8) -> bool {
     matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\''
         | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
@@ -323,7 +323,7 @@ pub(crate) const fn is_name_byte(byte: u8) -> bool {
     is_token_byte(byte) && !byte.is_ascii_uppercase()
 }
 
-/// Whether a byte may stand in a field value: anything but control bytes, of which only HTAB may.
+/// Whether a byte is allowed in a field value: anything but control bytes, of which only HTAB may.
 pub(crate) const fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

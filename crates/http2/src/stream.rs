@@ -54,9 +54,9 @@ pub(crate) struct Stream {
     pub(crate) output: Output,
     /// The client has sent `END_STREAM`.
     pub(crate) has_ended: bool,
-    /// `BodyEnd` is still to be told.
+    /// The event `BodyEnd` is still due.
     pub(crate) announces_end: bool,
-    /// The stream stands in the list of those with something to tell about their body.
+    /// The stream is in the list of those with events about their body.
     pub(crate) is_listed: bool,
     pub(crate) is_head: bool,
     /// The client waits for 100, which has not been sent.
@@ -245,7 +245,7 @@ impl Streams {
         self.note_closed(id.number, closed);
     }
 
-    /// Removes those that the shell has ended: their clients have nothing more to say.
+    /// Removes those that the shell has ended: their requests are complete.
     pub(crate) fn remove_finished(&mut self) {
         while self.finished > 0 {
             let finished = self.iter().find(|(_, stream)| stream.output == Output::Finished);

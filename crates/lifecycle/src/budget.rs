@@ -1,5 +1,5 @@
-//! A budget of bytes that several users share. Whoever wants memory takes a share first; what is beyond the
-//! limit is refused, and dropping a share gives it back. It only counts: it allocates and frees nothing.
+//! A budget of bytes that several users share. A user that wants memory takes a share first; a share beyond
+//! the limit is refused, and dropping a share gives it back. It only counts: it allocates and frees nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

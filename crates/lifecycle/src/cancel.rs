@@ -1,4 +1,4 @@
-//! The flag that a handler looks at: raised once, by whoever comes first, and never lowered (L31). It
+//! The flag that a handler looks at: raised once, by the first cause, and never lowered (L31). It
 //! is a notice: it stops nothing by itself and has no answer of its own. Waking a handler that waits
 //! for something else is the shell's business.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicU8>);
 
-/// Who wants a request cancelled, and why.
+/// Why a request is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cause {
     /// The client asked.
@@ -27,23 +27,23 @@ pub enum Cause {
 const LOWERED: u8 = 0;
 
 impl Cancel {
-    /// A flag that nobody has raised.
+    /// A flag that is not raised.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Raises the flag; says whether this call did it. The first cause stays.
     pub fn raise(&self, cause: Cause) -> bool {
-        // Release and acquire: who sees the flag also sees what was written before it was raised.
+        // Release and acquire: a thread that sees the flag also sees what was written before it was raised.
         self.0.compare_exchange(LOWERED, cause as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether somebody wants the request cancelled.
+    /// Whether the request is cancelled.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Acquire) != LOWERED
     }
 
-    /// Who was first to raise the flag.
+    /// The first cause that raised the flag.
     pub fn cause(&self) -> Option<Cause> {
         let raised = self.0.load(Ordering::Acquire);
         Cause::ALL.into_iter().find(|cause| *cause as u8 == raised)
@@ -55,7 +55,7 @@ impl Cause {
     pub const ALL: [Self; 5] =
         [Self::ClientAsked, Self::ClientLost, Self::Shutdown, Self::Deadline, Self::Operator];
 
-    /// The word that stands for this cause in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::ClientAsked => "client_asked",

@@ -1,5 +1,5 @@
-//! The kinds of deadline there are. A deadline is data: which kind, and when. Who waits for it is the
-//! shell's business.
+//! The kinds of deadline there are. A deadline is data: which kind, and when. Waiting for it is the shell's
+//! business.
 
 use crate::time::Moment;
 
@@ -16,7 +16,7 @@ pub enum DeadlineKind {
     Send,
     /// What is left of the client's input must end.
     Linger,
-    /// The program that works on the request must be done, or end when it is told to.
+    /// The program that works on the request must be done, or end after its signal.
     Program,
     /// That program must say something.
     Silence,
@@ -30,7 +30,7 @@ pub enum DeadlineKind {
     Session,
     /// Channels must be drained before a graceful end (L14).
     Drain,
-    /// Our own pause under `limit_rate` is over: nobody is late.
+    /// Our own pause under `limit_rate` is over: no side is late.
     Rate,
     /// A session that is being ended must be over: its quiet moment while it drains, or what it has left by force.
     Shutdown,
@@ -64,7 +64,7 @@ impl DeadlineKind {
         Self::UpstreamRead,
     ];
 
-    /// The word that stands for this kind in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::Header => "client_header_timeout",

@@ -1,7 +1,7 @@
 //! Shutdown of many sessions: how many are left, when grace turns into force, and when force gives
 //! up (O4). Keeps no clock: the time comes in, the next deadline goes out. The sessions themselves are
-//! not here; each is told by its own `Stay`. Whoever has many of them may count as one: a worker is there
-//! until its last session has ended.
+//! not here; each has its own `Stay`. A holder of many sessions may count as one: a worker counts until its
+//! last session has ended.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub const FORCE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Drain {
     phase: Phase,
     left: u64,
-    /// Whether force has ended anybody in the middle of something.
+    /// Whether force has ended a session in the middle of something.
     has_cut: bool,
     grace: Option<Duration>,
 }
@@ -41,11 +41,11 @@ enum Phase {
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fact {
-    /// Somebody came who must end before the process may: a session, or a worker with all of its own.
+    /// A session, or a worker with all of its sessions, began and must end before the process may.
     Began,
     /// One of them ended.
     Ended,
-    /// Force ended somebody in the middle of something. Their end is told as well.
+    /// Force ended a session in the middle of something. Its end is reported as well.
     CutShort,
     /// An operator asked for the server to end. Asking again escalates.
     Asked(Manner),
@@ -100,8 +100,8 @@ impl Drain {
     /// The one entry point.
     pub fn after(&mut self, fact: Fact, now: Moment) -> Order {
         match fact {
-            // One that was accepted just before the shutdown may still come in: it is counted, and
-            // whoever reports it shuts it down in the manner of the day.
+            // One that was accepted just before the shutdown may still come in: it is counted, and the caller
+            // shuts it down in the current manner.
             Fact::Began => {
                 self.left += 1;
                 Order::Nothing
@@ -170,7 +170,7 @@ impl Drain {
 
     fn force(&mut self, now: Moment) -> Order {
         if self.left == 0 {
-            // Nobody is there to be forced: a good end.
+            // No session is left to be forced: a good end.
             return self.end(Outcome::Drained);
         }
         self.phase = Phase::Forceful { give_up_at: now + FORCE_TIMEOUT };
@@ -180,7 +180,7 @@ impl Drain {
     fn exit_if_none_left(&mut self) -> Order {
         match self.phase {
             Phase::Forceful { .. } if self.left == 0 && self.has_cut => self.end(Outcome::Forced),
-            // Also by force it was a good end where nobody was cut short.
+            // Also by force it was a good end if no session was cut short.
             Phase::Graceful { .. } | Phase::Forceful { .. } if self.left == 0 => {
                 self.end(Outcome::Drained)
             }
@@ -292,16 +292,16 @@ mod tests {
         // O4
         let mut quit = with_sessions(0, Some(GRACE));
         assert_eq!(quit.after(F::Asked(M::Graceful), at(1)), O::Exit(Outcome::Drained));
-        // Nobody was cut short, so TERM is a good end here as well.
+        // No session was cut short, so TERM is a good end here as well.
         let mut term = with_sessions(0, Some(GRACE));
         assert_eq!(term.after(F::Asked(M::Forceful), at(1)), O::Exit(Outcome::Drained));
     }
 
     #[test]
     fn force_that_finds_only_idle_sessions_is_a_good_end() {
-        // O4: the status tells whether anybody lost something.
+        // O4: the status tells whether a client lost something.
         let mut drain = with_sessions(2, None);
-        // Cut short before there was any shutdown: another story.
+        // Sessions cut short before the shutdown do not count.
         drain.after(F::CutShort, at(0));
         assert_eq!(drain.after(F::Asked(M::Forceful), at(1)), O::ShutDownAll(M::Forceful));
         assert_eq!(drain.after(F::Ended, at(2)), O::Nothing);

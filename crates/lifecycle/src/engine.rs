@@ -1,16 +1,15 @@
 //! The methods that every protocol engine has on the transport's side, so that one driver and one test
-//! harness serve them all. What handlers say to an engine (respond, body, finish, …) is each
-//! protocol's own and stands beside it.
+//! harness serve them all. What handlers say to an engine (respond, body, finish, …) is each protocol's own.
 //!
 //! An engine holds no buffer. Input is offered, and what is not taken is offered again; output and the
-//! storage of a request head lie in a `Scratch` that a *busy* session borrows from its worker and an
-//! idle one does not have: that is what keeps an idle connection at a few hundred bytes
+//! storage of a request head are in a `Scratch` that a *busy* session borrows from its worker and an idle one
+//! does not have: that is what keeps an idle connection at a few hundred bytes
 //! (`docs/adr/0002-engine-methods.md`).
 
 use crate::deadline::{Deadline, DeadlineKind};
 use crate::time::Moment;
 
-/// What one call of [`Engine::receive`] came to.
+/// The result of one call of [`Engine::receive`].
 #[derive(Debug)]
 pub struct Step<E> {
     /// How many bytes were taken from the front of the input.
@@ -81,7 +80,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// The word that stands for this reason in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::PeerClosed => "peer_closed",
@@ -105,7 +104,7 @@ impl CloseReason {
     }
 
     /// Whether the transport must be reset whatever was being sent. (An engine says for itself whether a plain end
-    /// would make a response look whole that is not: C5.)
+    /// would make an incomplete response look complete: C5.)
     pub const fn wants_reset(self) -> bool {
         matches!(self, Self::Panicked)
     }

@@ -1,5 +1,5 @@
 //! The states of a request and its channel, as one table (L20–L27). Knows no handler and no
-//! transport. Who answered, who still holds a handle and who wants it cancelled stands in `stay.rs`.
+//! transport. Answers, handles and cancellation are in `stay.rs`.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ pub enum Order {
     CountAnswer,
     /// The same, and the session owns the channel from here until it is drained (L30).
     CountAnswerAndAdoptChannel,
-    /// The session lets go of a channel that it had adopted.
+    /// The session releases a channel that it had adopted.
     ReleaseChannel,
 }
 

@@ -1,5 +1,5 @@
-//! The states of a session, as one table (L1–L11). Knows only how many requests run; which ones, and
-//! what lies in their channels, is `stay.rs`'s business. Nothing else may assign a session's state.
+//! The states of a session, as one table (L1–L11). Knows only how many requests run; which ones, and the
+//! state of their channels, is known in `stay.rs`. Nothing else may assign a session's state.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ const ONE: NonZeroU32 = NonZeroU32::MIN;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Session {
-    /// Nobody is here.
+    /// No client is connected.
     #[default]
     Vacant,
     /// Connected, no request runs.
@@ -37,7 +37,7 @@ pub enum Session {
 pub enum Manner {
     /// What runs may finish; nothing is cancelled.
     Graceful,
-    /// What runs is told to cancel. A transport lost unasked counts as this (L12).
+    /// Running requests are cancelled. A transport lost unasked counts as this (L12).
     Forceful,
 }
 
@@ -50,7 +50,7 @@ pub enum Fact {
     RequestReceived,
     /// The answer of a running request has been sent.
     ResponseSent,
-    /// Somebody wants the session to end.
+    /// The session is to end.
     ShutdownAsked(Manner),
     /// The listener's side has come round to collect what a finished session left.
     Reclaimed,

@@ -1,6 +1,6 @@
-//! A session together with its requests: who owes an answer, who still holds a handle, whose channel
-//! is not drained, who was told to cancel. It ties the tables of `session.rs` and `request.rs` together
-//! and feeds them; facts go in, orders come out, in the order in which they are to be carried out.
+//! A session together with its requests: which of them owe an answer, which have a handle, which have a
+//! channel that is not drained, which were cancelled. It ties the tables of `session.rs` and `request.rs`
+//! together and feeds them; facts go in, orders come out, in the order in which they are to be carried out.
 //!
 //! It never sends, wakes or frees anything itself, and keeps no time: the drain deadline (L14) comes
 //! from `drain.rs` and arrives here as a forceful shutdown.
@@ -34,13 +34,13 @@ pub enum Fact {
     ChannelReleased(RequestId),
     /// The client has taken all, or wants no more (L28).
     ChannelDrained(RequestId),
-    /// Somebody wants one request cancelled.
+    /// One request is to be cancelled.
     CancelAsked(RequestId, Cause),
     /// The last handle of a request is gone (L33).
     HandleDropped(RequestId),
-    /// Somebody wants the session to end; also the drain deadline, as force.
+    /// The session is to end; also the drain deadline, as force.
     ShutdownAsked(Manner),
-    /// The transport is gone, and nobody had asked for it (L12).
+    /// The transport is gone, unasked (L12).
     TransportLost,
     /// The listener's side collects what a finished session left.
     Reclaimed,
@@ -59,22 +59,22 @@ pub enum Order {
     SendAnswer(RequestId),
     /// Send an `UNKNOWN` error for a handler that gave no answer, and report `ResponseSent` (L32).
     AnswerUnknown(RequestId),
-    /// Throw the answer away: there is nobody to send it to. It counts as sent already.
+    /// Throw the answer away: the client is gone. It counts as sent already.
     DiscardAnswer(RequestId),
     /// Close the channel in the producer's place.
     CloseChannel(RequestId),
     /// The session owns the channel from here until it is drained (L30).
     AdoptChannel(RequestId),
-    /// Nobody reads the channel any more: free what lies in it, and let a producer that still writes
+    /// The channel is no longer read: free what is in it, and let a producer that still writes
     /// neither block nor fail (L28).
     DropChannel(RequestId),
     /// Raise the request's flag and wake its handler.
     Cancel(RequestId, Cause),
     /// A handler's bug: log and count it.
     Report(RequestId, Bug),
-    /// Free the request: it is finished and nobody holds it (L33).
+    /// Free the request: it is finished and has no handle (L33).
     ReleaseRequest(RequestId),
-    /// Let the task and a TCP socket go (L13).
+    /// Release the task and a TCP socket (L13).
     ReleaseWorker,
     /// Let the session object go, and shared memory where there is some (L13).
     ReleaseSlot,
@@ -113,7 +113,7 @@ pub enum Illegal {
     NotAnswered(RequestId),
     /// The request's last handle was dropped before.
     NotHeld(RequestId),
-    /// Somebody still holds a handle, so the session cannot be reclaimed (L33).
+    /// A handle still exists, so the session cannot be reclaimed (L33).
     StillHeld,
 }
 
@@ -128,7 +128,7 @@ pub struct Entry {
     pub is_answered: bool,
     /// Whether a handler still holds it.
     pub is_held: bool,
-    /// Who told it to cancel, if anybody did.
+    /// Why it is cancelled, if it is.
     pub cancelled: Option<Cause>,
 }
 
@@ -136,8 +136,8 @@ pub struct Entry {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Stay {
     session: Session,
-    /// The strongest shutdown asked for. The session's table learns of it at once when requests run,
-    /// and when the last channel is drained otherwise (L14).
+    /// The strongest shutdown asked for. The session's table gets it at once when requests run, and when the
+    /// last channel is drained otherwise (L14).
     asked: Option<Manner>,
     is_lost: bool,
     requests_max: u32,
@@ -150,7 +150,7 @@ pub struct Stay {
 }
 
 impl Stay {
-    /// A place where nobody is yet, for a session of at most `requests_max` requests at once.
+    /// A vacant place for a session of at most `requests_max` requests at once.
     pub const fn new(requests_max: u32) -> Self {
         Self {
             session: Session::Vacant,
@@ -185,8 +185,8 @@ impl Stay {
         }
     }
 
-    /// Where the session stands. While a graceful shutdown waits for channels, that is still the state
-    /// from which it will leave: idle, or `c_1` (L14).
+    /// The session's state. While a graceful shutdown waits for channels, that is still the state before the
+    /// end: idle, or `c_1` (L14).
     pub const fn session(&self) -> Session {
         self.session
     }
@@ -367,7 +367,7 @@ impl Stay {
         Ok(())
     }
 
-    /// The answer is settled: it leaves, or is thrown away where nobody is left to read it.
+    /// The answer is settled: it is sent, or thrown away if the client is gone.
     fn give_answer(
         &mut self,
         id: RequestId,

@@ -138,7 +138,7 @@ fn check_request(
     if dropped > 1 || (dropped == 1 && !is_forced && fact != Fact::ChannelDrained(id)) {
         return Err("an undrained channel was lost");
     }
-    // L6: grace cancels nobody.
+    // L6: a graceful end cancels no request.
     let cancels =
         orders.iter().filter(|order| matches!(order, Order::Cancel(of, _) if *of == id)).count();
     let is_asked = matches!(fact, Fact::CancelAsked(of, _) if of == id);
@@ -146,7 +146,7 @@ fn check_request(
         return Err("cancelled without a reason, or twice");
     }
     let Some(new) = new else {
-        // L33: freed exactly when finished and let go.
+        // L33: freed exactly when finished and without a handle.
         let is_let_go = !old.is_held || fact == Fact::HandleDropped(id);
         let is_freed = count(orders, Order::ReleaseRequest(id)) == 1;
         return if is_let_go && is_freed { Ok(()) } else { Err("freed while held") };
@@ -186,7 +186,7 @@ fn check_session(
         return Err("the session counts wrongly");
     }
     let undrained = after.requests().iter().any(|entry| entry.state.has_undrained_channel());
-    // L14: whoever waits, waits gracefully and for a channel.
+    // L14: a session that waits does so in a graceful end and for a channel.
     if after.is_waiting_for_channels() && (!undrained || after.asked() != Some(Manner::Graceful)) {
         return Err("waits for nothing");
     }
@@ -197,7 +197,7 @@ fn check_session(
     if after.session() == Session::Shutdown && (after.running() > 0 || undrained) {
         return Err("shut down too early");
     }
-    // L7: force reaches everybody who has not answered.
+    // L7: force cancels every request that has not answered.
     if after.asked() == Some(Manner::Forceful)
         && after.requests().iter().any(|entry| !entry.is_answered && entry.cancelled.is_none())
     {
@@ -234,7 +234,7 @@ fn ends_with_kind_peers(from: &Stay) {
     });
 }
 
-/// With a client that is gone and handlers that just let go, nothing stays behind.
+/// With a client that is gone and handlers that just drop their handles, nothing stays behind.
 fn ends_after_a_loss(from: &Stay) {
     let mut is_told = false;
     way_home(from, move |stay| {

@@ -1,6 +1,6 @@
 //! A worker's own buffers, in which lines of the access log come together: one for each sink that lines are
-//! written to in this turn of the event loop. No lock is taken and nobody is woken for a line; the whole buffer
-//! goes into its sink's queue when the worker has nothing else to do, or when it is full.
+//! written to in this turn of the event loop. No lock is taken and no thread is woken for a line; the whole
+//! buffer goes into its sink's queue when the worker has nothing else to do, or when it is full.
 
 use std::sync::Arc;
 
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(scene.written("log"), "before\nafter\n");
     }
 
-    /// O6: not even where nobody hands them over.
+    /// O6: not even if the worker does not hand them over.
     #[test]
     fn lines_of_buffers_that_are_dropped_are_not_lost() {
         let scene = Scene::new();
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&sink), 1);
     }
 
-    /// O6: a slow target holds nobody up; what does not fit is dropped by whole lines, and counted.
+    /// O6: a slow target delays no request; what does not fit is dropped by whole lines, and counted.
     #[test]
     fn a_full_queue_takes_whole_lines_and_counts_the_rest() {
         let scene = Scene::new();

@@ -18,7 +18,7 @@ pub struct Stamp {
     pub utc_offset_secs: i32,
 }
 
-/// Writes error lines to the sinks of one context (`error_log` may stand in every block).
+/// Writes error lines to the sinks of one context (`error_log` is allowed in every block).
 #[derive(Clone, Debug, Default)]
 pub struct ErrorLogger {
     sinks: Arc<[(Arc<Sink>, Level)]>,
@@ -32,7 +32,7 @@ impl ErrorLogger {
         Self { sinks: sinks.into(), most }
     }
 
-    /// Whether a line of this level would be written at all: asked before it is composed.
+    /// Whether a line of this level would be written at all: checked before it is composed.
     pub fn wants(&self, level: Level) -> bool {
         self.most.is_some_and(|most| level <= most)
     }

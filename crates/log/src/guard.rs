@@ -1,10 +1,10 @@
-//! Files that root opens below folders of somebody else, as the folder of the logs is the user's that the server
-//! becomes: a link that they put there, in the place of the file or of any folder on the way, would have root
-//! write to any file of the machine.
+//! Files that root opens below folders of another user, such as the logs' folder, which belongs to the user
+//! that the server changes to: a link that this user puts there, in the place of the file or of any folder on
+//! the way, would have root write to any file of the machine.
 //!
-//! So the way is walked one name at a time, and root follows a link only where nobody else can have put it. A
-//! link to our own output (`access.log -> /dev/stdout`, as containers have it) opens nothing: what we have open is
-//! used, also when we have become somebody who could not open it again.
+//! So the way is walked one name at a time, and root follows a link only where no other user can have put it.
+//! A link to our own output (`access.log -> /dev/stdout`, as containers have it) opens nothing: the
+//! descriptor that is open is used, also if the present user could not open it again.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,14 +18,14 @@ use rustix::io::Errno;
 
 /// More links than this lead nowhere, as the kernel has it.
 const LINKS_MAX: usize = 40;
-/// As everybody makes files; the umask takes from it.
+/// The usual mode of new files; the umask takes from it.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 const STICKY: u32 = 0o1000;
-/// Who but the owner may write.
+/// Others than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Opens a file for writing; as root, not by a link that another user can have put there. Nobody is waited for
-/// (the reader of a FIFO) while it is opened, but when it is written to.
+/// Opens a file for writing; as root, not by a link that another user can have put there. Opening does not
+/// wait for the reader of a FIFO; writing does.
 pub fn open_guarded(flags: OFlags, path: &Path) -> io::Result<File> {
     let is_new = flags.contains(OFlags::EXCL);
     if let Some(output) = own_output(path) {
@@ -96,11 +96,11 @@ enum Target {
     Path(PathBuf),
     /// To a descriptor of ours: a second one of it.
     Output(io::Result<File>),
-    /// To what the kernel knows, and no path tells.
+    /// To an object of the kernel that has no path.
     Magic,
 }
 
-/// What everybody can write to.
+/// The standard streams.
 enum Output {
     Standard,
     Error,
@@ -172,7 +172,7 @@ impl Walk {
         Ok(if is_magic { Target::Magic } else { Target::Path(target) })
     }
 
-    /// A link is root's own when it belongs to root, and nobody else can have moved it to where it is.
+    /// A link is root's own when it belongs to root, and no other user can have moved it to where it is.
     fn must_be_roots(&self, link: &Found, path: &Path) -> io::Result<()> {
         let folder = rustix::fs::fstat(&self.folder)?;
         let is_shut = folder.st_mode & OTHERS_WRITE == 0 || folder.st_mode & STICKY != 0;
@@ -238,7 +238,8 @@ mod tests {
         lchown(path, Some(NOBODY), Some(NOBODY)).expect("it is theirs now");
     }
 
-    /// V45: whoever owns the folder does not choose what root writes to; what root has put there is followed.
+    /// V45: the owner of the folder does not choose what root writes to; a link that root has put there is
+    /// followed.
     #[test]
     fn root_follows_no_link_of_another_user() {
         if !is_root() {
@@ -306,7 +307,7 @@ mod tests {
         }
     }
 
-    /// V45, O6: a link to our own output opens nothing, whoever has made it.
+    /// V45, O6: a link to our own output opens nothing, whichever user has made it.
     #[test]
     fn a_link_to_our_own_output_is_that_output() {
         use std::os::unix::fs::MetadataExt;

@@ -64,14 +64,14 @@ pub struct Buffering {
 #[derive(Debug)]
 struct Outlet {
     queue: Mutex<Queue>,
-    /// Locked by whoever writes, for as long as the target takes.
+    /// Locked by the writing thread, for as long as the target takes.
     file: Mutex<Destination>,
     /// The file was not there before.
     is_new: bool,
     /// The last line is not whole: the target took no more of it.
     is_torn: AtomicBool,
     dropped: AtomicU64,
-    /// How many of them the target has been told of.
+    /// How many of them have been reported to the target.
     told: AtomicU64,
 }
 
@@ -80,11 +80,11 @@ struct Queue {
     lines: Vec<u8>,
     /// Up to so many bytes may stay here until it is time to write everything (`buffer=`).
     buffer: usize,
-    /// After so many bytes of the lines, this file takes the place of the one before.
+    /// After so many bytes of the lines, this file replaces the one before.
     next: Option<(usize, File)>,
 }
 
-/// A sink while somebody has it, and what is left of it after.
+/// A sink while it is in use, and its outlet, which may outlive it.
 type Known = (Weak<Sink>, Arc<Outlet>);
 
 /// All sinks, and the thread that writes them.
@@ -123,8 +123,7 @@ impl Logs {
             (None, LogTarget::Syslog(syslog)) => {
                 Arc::new(Outlet::new(Destination::Syslog(Box::new(Socket::open(syslog)?)), false))
             }
-            // A descriptor of its own: who waits for it must not hold the lock of the one that everybody
-            // prints to.
+            // A descriptor of its own: a write that waits must not hold the lock of the process's stderr.
             (None, LogTarget::Stderr) => {
                 let copy = io::stderr().as_fd().try_clone_to_owned()?;
                 Arc::new(Outlet::new(Destination::File(copy.into()), false))
@@ -148,8 +147,8 @@ impl Logs {
         Ok(sink)
     }
 
-    /// Gives files that root has just made to whom the server becomes: they are opened again, by an upgrade say.
-    /// Where that is not possible, they are written on as they are.
+    /// Gives files that root has just made to the server's later user: they are opened again, by an upgrade
+    /// for example. If that is not possible, they are written on as they are.
     pub fn give_new_files_to(&self, uid: u32, gid: u32) {
         for (target, (_, outlet)) in lock(&self.sinks).iter() {
             let destination = lock(&outlet.file);
@@ -197,7 +196,7 @@ impl Logs {
         self.flush();
     }
 
-    /// Writes what every sink holds, and lets go of those that nobody else does. Takes as long as the
+    /// Writes what every sink holds, and drops the sinks that are not in use. Takes as long as the
     /// targets do.
     pub fn flush(&self) {
         self.write(Next::WriteAll, &mut Vec::new());
@@ -220,8 +219,8 @@ impl Logs {
     }
 
     /// Opens every file anew under its name (`USR1`, `-s reopen`). A file that cannot be opened keeps
-    /// its old descriptor, and the error is told. Lines that wait go to the old file, and not by the
-    /// hands of the caller.
+    /// its old descriptor, and the error is returned. Waiting lines go to the old file, written by the log's
+    /// thread and not by the caller.
     pub fn reopen(&self) -> Vec<(PathBuf, io::Error)> {
         let mut failed = Vec::new();
         for (target, (sink, outlet)) in lock(&self.sinks).iter() {
@@ -425,7 +424,7 @@ impl Outlet {
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        // Without a thread (a start that came to nothing) nothing else writes the rest.
+        // Without a thread (a failed start) nothing else writes the rest.
         self.write_out(&mut Vec::new());
     }
 }
@@ -507,7 +506,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("a fifo");
         let logs = Logs::new();
         let target = LogTarget::File(fifo.clone());
-        assert!(logs.open(&target, Buffering::default()).is_err(), "nobody reads it");
+        assert!(logs.open(&target, Buffering::default()).is_err(), "it has no reader");
         let reader = OpenOptions::new().read(true).write(true).open(&fifo).expect("a reader");
         let blocked = logs.open(&target, Buffering::default()).expect("it opens");
         let other =

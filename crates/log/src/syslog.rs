@@ -30,7 +30,7 @@ enum Connection {
 }
 
 impl Socket {
-    /// Finds the server. One that is not there yet is no error: it is asked again with each line.
+    /// Finds the server. A missing server is no error: it is tried again with each line.
     pub(crate) fn open(syslog: &Syslog) -> io::Result<Self> {
         let server = match &syslog.server {
             SyslogServer::Unix(path) => Server::Unix(path.clone()),
@@ -44,8 +44,8 @@ impl Socket {
         Ok(Self { server, connection })
     }
 
-    /// Sends one line; whether it went out. What an earlier datagram met (nobody listens) is told by the next one:
-    /// so it is tried twice, the second time by a new socket.
+    /// Sends one line; returns whether it was sent. The error of an earlier datagram (no listener) is
+    /// reported by the next send: so it is tried twice, the second time by a new socket.
     pub(crate) fn send(&mut self, line: &[u8]) -> bool {
         for _ in 0..2 {
             if self.connection.is_none() {
@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// What stands before each line.
+/// The prefix of each line.
 #[derive(Debug)]
 pub(crate) struct Header {
     facility: u8,

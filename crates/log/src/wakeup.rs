@@ -1,8 +1,9 @@
 //! When the writing thread works and when it sleeps.
 //!
 //! It is woken for the first lines after a quiet time, and writes them at once. When that has happened
-//! [`AT_ONCE_MAX`] times, it looks again every [`PAUSE`] by itself, for as long as it finds lines: under load nobody has to wake it, and many lines are one write. Under little load a line is in its file as
-//! soon as the answer has left, which scripts that read a log after a request rely on.
+//! [`AT_ONCE_MAX`] times, it looks again every [`PAUSE`] by itself, for as long as it finds lines: under load
+//! no worker has to wake it, and many lines are one write. Under little load a line is in its file as soon as
+//! the answer has left, which scripts that read a log after a request rely on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -81,8 +82,8 @@ impl Wakeup {
     /// There are new lines in a queue, put there before this call. Nothing more than a look where the thread is
     /// awake.
     pub(crate) fn note_lines(&self) {
-        // The thread says that it sleeps and then looks at the queues under their locks. If it did not see these
-        // lines, it had locked the queue before they were put there, and what it said is seen here.
+        // The thread sets its flag and then looks at the queues under their locks. If it did not see these
+        // lines, it had locked the queue before they were put there, and its flag is visible here.
         if !self.is_awake.load(Ordering::Acquire) {
             self.call();
         }
@@ -138,7 +139,7 @@ impl Wakeup {
         self.next(wait.unwrap_or_else(|state| state), true)
     }
 
-    /// Awake from here on. Who has slept writes everything: how long lines have waited is not known then.
+    /// Awake from here on. After a sleep everything is written: how long lines have waited is not known then.
     fn next(&self, mut state: MutexGuard<'_, State>, has_slept: bool) -> Next {
         state.is_called = false;
         self.is_awake.store(true, Ordering::Release);
@@ -201,10 +202,10 @@ mod tests {
             let wakeup = Arc::clone(&wakeup);
             std::thread::spawn(move || {
                 let next = wakeup.sleep(|| {
-                    tell.send(()).expect("somebody listens");
+                    tell.send(()).expect("the test listens");
                     false
                 });
-                tell.send(()).expect("somebody listens");
+                tell.send(()).expect("the test listens");
                 next
             })
         };
@@ -218,7 +219,7 @@ mod tests {
         assert!(!called(&wakeup), "it is awake");
     }
 
-    /// O6: what was called for between two looks is not slept over.
+    /// O6: a call between two looks is not missed.
     #[test]
     fn a_call_before_the_sleep_is_not_lost() {
         let wakeup = Wakeup::new();

@@ -33,7 +33,7 @@ impl Purse {
         }
     }
 
-    /// The client gives credit back; not more than the window has, or it is not believed.
+    /// The client gives credit back; more than the window has is a violation.
     pub const fn earn(&mut self, credit: u32) -> bool {
         match self.credit.checked_add(credit) {
             Some(sum) if sum <= self.window => {
@@ -77,7 +77,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody took a record: what to give back now, if it is worth a frame.
+    /// The application took a record: the credit to give back now, if it is worth a frame.
     pub const fn taken(&mut self, cost: u32) -> Option<u32> {
         let out = self.window.saturating_sub(self.credit);
         let owed = self.owed.saturating_add(cost);

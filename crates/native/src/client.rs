@@ -1,5 +1,5 @@
-//! The client's side of one native session, as an [`Engine`]. It walks the same table for each request as
-//! the server does, from what it sees; whoever does not keep to it is not believed any further.
+//! The client's side of one native session, as an [`Engine`]. It keeps the same state table for each request
+//! as the server does, from the frames it sees; a server that violates the table is not trusted any further.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct Client {
     reader: Reader,
     /// By slot.
     exchanges: Vec<Option<PendingRequest>>,
-    /// Slots below the length of `exchanges` that nobody uses.
+    /// Slots below the length of `exchanges` that are free.
     free: Vec<u16>,
     unsent: bool,
     handshake_at: Option<Moment>,
@@ -125,7 +125,7 @@ impl Client {
         }
     }
 
-    /// Somebody took a record of so many bytes: the producer may send more.
+    /// The application took a record of so many bytes: the producer may send more.
     pub fn taken(&mut self, slot: u16, record_bytes: usize, scratch: &mut Scratch, now: Moment) {
         let Some(pending) = self.exchanges.get_mut(usize::from(slot)).and_then(Option::as_mut)
         else {
@@ -181,12 +181,12 @@ impl Client {
         self.exchanges.len() - self.free.len()
     }
 
-    /// Where the request in a slot stands, seen from here.
+    /// The state of the request in a slot, as the client sees it.
     pub fn state(&self, slot: u16) -> Request {
         self.pending(slot).map_or(Request::Finished, |pending| pending.state)
     }
 
-    /// Bytes of the channel that have come and nobody has taken.
+    /// Bytes of the channel that have come and have not been taken.
     pub fn held(&self, slot: u16) -> u32 {
         let ledger = self.pending(slot).and_then(|pending| pending.ledger.as_ref());
         ledger.map_or(0, Ledger::held)
@@ -340,7 +340,7 @@ impl Client {
                     // Looked at when the head came.
                     ledger.arrived(cost(head.length as usize));
                 }
-                // What was on its way to one who wants no more is thrown away.
+                // Records that were on their way when the channel was drained are thrown away.
                 Some(match pending.state {
                     Request::ChannelOpen => Event::Record { slot, body: range },
                     _ => Event::Discarded,
@@ -350,7 +350,7 @@ impl Client {
         })
     }
 
-    /// Whether the pieces of this frame are for anybody.
+    /// Whether the pieces of this frame are wanted.
     fn is_wanted(&self, head: Head) -> bool {
         head.kind != Kind::Record || self.state(head.slot) == Request::ChannelOpen
     }

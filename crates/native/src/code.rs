@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// What went wrong, for a program to act on. The text beside it is for people.
+/// The kind of error, for programs. The text beside it is for humans.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Code {
-    /// Nobody knows: a handler went away without an answer (L32), or the number is not known here.
+    /// Unknown: a handler went away without an answer (L32), or the number is not known here.
     Unknown = 1,
     /// The server could not do its own part.
     SystemError = 2,

@@ -36,9 +36,9 @@ pub enum Event {
     },
     /// A request was refused and has its answer: what the pieces before gave is thrown away.
     Refused(Code),
-    /// Somebody wants the request cancelled: its handler is woken (L31).
+    /// The request is cancelled: its handler is woken (L31).
     Cancelled(RequestId, Cause),
-    /// There is more credit, or nobody reads any more: a producer that waits looks again (L28).
+    /// There is more credit, or the client reads no more: a producer that waits looks again (L28).
     ChannelMoved(RequestId),
     /// A handler's bug: it is logged and counted.
     Bug(RequestId, Bug),
@@ -72,14 +72,15 @@ pub enum ClientEvent {
         /// The request's slot.
         slot: u16,
     },
-    /// A record of the channel. The shell says [`taken`](crate::Client::taken) when somebody took it.
+    /// A record of the channel. The shell calls [`taken`](crate::Client::taken) when the application has
+    /// taken it.
     Record {
         /// The request's slot.
         slot: u16,
         /// The last part of it, or all.
         body: Range<usize>,
     },
-    /// A record that nobody wants is complete: what the pieces before gave is thrown away.
+    /// An unwanted record is complete: its earlier pieces are thrown away.
     Discarded,
     /// No record follows.
     Released {
@@ -91,10 +92,10 @@ pub enum ClientEvent {
         /// From now on.
         millis: u64,
     },
-    /// The server has said its last word. What has no answer will not get one.
+    /// The server has sent `BYE`. Requests without an answer will not get one.
     Bye(Bye),
     /// The server does not keep to the protocol; the session is over.
     Broken(Violation),
-    /// The transport ended without a word.
+    /// The transport ended without `BYE`.
     Lost,
 }

@@ -39,18 +39,18 @@ pub enum Kind {
     Record = 33,
     /// The producer has sent all.
     Released = 34,
-    /// More records may come; its word says how many bytes.
+    /// More records may come; its argument word says how many bytes.
     Credit = 35,
     /// The client has taken all, or wants no more.
     Drained = 36,
 }
 
-/// Who sends a kind of frame.
+/// The side that sends a kind of frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Side {
-    /// Who connected.
+    /// The side that connected.
     Client,
-    /// Who was connected to.
+    /// The side that accepted.
     Server,
 }
 
@@ -98,7 +98,8 @@ impl Kind {
         Self::Drained,
     ];
 
-    /// The whole table: who sends it, what its payload is, whether it has a slot, whether it has a word.
+    /// The whole table: which side sends it, what its payload is, whether it has a slot, whether it has a
+    /// word.
     const fn row(self) -> (Side, Form, bool, bool) {
         use {Form as F, Kind as K, Side as S};
         match self {
@@ -113,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// Who sends it.
+    /// The side that sends it.
     pub const fn sender(self) -> Side {
         self.row().0
     }
@@ -206,7 +207,7 @@ impl Head {
     }
 }
 
-/// Appends a whole frame. The payload's length has been checked against the limits by whoever has it.
+/// Appends a whole frame. The caller has checked the payload's length against the limits.
 pub fn write(out: &mut Vec<u8>, head: Head, payload: &[u8]) {
     let length = payload.len() as u32;
     out.reserve(HEAD_BYTES + payload.len());

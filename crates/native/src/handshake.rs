@@ -1,5 +1,5 @@
-//! Who comes, and which version they speak. What is said here is believed only as far as it is well-formed:
-//! whether the peer may come in is the shell's to decide.
+//! The peer's name and its protocol version. Only the form of the message is checked here: whether the peer
+//! is admitted is the shell's decision.
 
 use crate::code::Code;
 use crate::message::Hello;

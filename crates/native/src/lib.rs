@@ -3,7 +3,7 @@
 //! out. It owns no socket, task, file or clock, and knows no service.
 //!
 //! How sessions and requests live and die is not decided here: the tables of `sekisho_lifecycle` are,
-//! on the server's side through its `Stay`. The wire form stands in `docs/protocol.md`, byte by byte.
+//! on the server's side through its `Stay`. The wire form is in `docs/protocol.md`, byte by byte.
 #![forbid(unsafe_code)]
 
 pub mod channel;

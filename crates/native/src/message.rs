@@ -6,7 +6,7 @@ use prost::Message;
 use crate::code::Code;
 use crate::frame::{self, Head, Kind};
 
-/// How long a text for people may be on the wire, in bytes.
+/// How long a text may be on the wire, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
 /// The client's first message.

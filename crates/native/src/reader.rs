@@ -21,7 +21,7 @@ pub struct Reader {
     progress: u32,
 }
 
-/// What a look at the input came to.
+/// The result of a look at the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     /// More is needed.
@@ -33,8 +33,8 @@ pub enum Part {
 }
 
 impl Reader {
-    /// Takes the next part from the front of `input`, and says how many bytes that took. `check` has the
-    /// word on each head before anything is done about it.
+    /// Takes the next part from the front of `input`, and says how many bytes that took. `check` decides on
+    /// each head before anything is done about it.
     pub fn next(
         &mut self,
         input: &[u8],
@@ -82,7 +82,7 @@ impl Reader {
         Ok((end, Part::Piece(head, start..end)))
     }
 
-    /// Nothing is taken for a while: it is not the peer who is late (T9).
+    /// Nothing is taken for a while: the peer is not late (T9).
     pub fn hold(&mut self) {
         self.late_at = None;
     }

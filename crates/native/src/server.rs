@@ -1,5 +1,5 @@
 //! The server's side of one native session, as an [`Engine`]. Ties frames, handshake, slots and credit to
-//! the session's [`Stay`], which alone knows who owes an answer and what a shutdown waits for.
+//! the session's [`Stay`], which alone knows which requests owe an answer and what a shutdown waits for.
 //!
 //! What the handlers say comes in as commands, what they must know goes out as events. Output gathers in
 //! the scratch; an answer counts as sent when the transport has taken its last byte.
@@ -43,15 +43,15 @@ use crate::violation::Violation;
 enum Phase {
     /// The handshake is awaited.
     Greeting,
-    /// The shell is asked whether the peer may come in.
+    /// The shell is asked whether the peer is admitted.
     Deciding(Agreed, u32),
     /// Requests are taken.
     Open,
-    /// `BYE` is on its way, or there is nobody to say it to: whatever comes is thrown away.
+    /// `BYE` is on its way, or there is no peer to send it to: input is thrown away.
     Over(CloseReason),
 }
 
-/// What is known here of a request; the rest stands in the `Stay`.
+/// What is known here of a request; the rest is in the `Stay`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lane {
     /// Its number.
@@ -62,7 +62,7 @@ pub struct Lane {
     pub service: u32,
     /// When it was complete.
     pub since: Moment,
-    /// The credit of its channel, as long as somebody reads it.
+    /// The credit of its channel, as long as the client reads it.
     purse: Option<Purse>,
     /// What the record costs that its producer waits to send.
     waits_for: Option<u32>,
@@ -80,13 +80,13 @@ pub struct Server {
     lanes: RequestTable<Lane>,
     /// The slots in use.
     slots: HashMap<u16, RequestId>,
-    /// How many channels somebody reads, and how many producers wait for their clients.
+    /// How many channels are read, and how many producers wait for the client.
     channels: u32,
     waiting: usize,
     /// Events that did not come from input.
     events: VecDeque<Event>,
     orders: Vec<Order>,
-    /// A record was not taken because so much waits to leave: who made it is told when there is room.
+    /// A record was not taken because so much waits to leave: its producer is woken when there is room.
     has_writers_waiting: bool,
     /// Answers on their way, and where in the output each one ends.
     leaving: VecDeque<(u64, RequestId)>,
@@ -97,7 +97,7 @@ pub struct Server {
     received: u64,
     /// Why the session will end, as far as is known.
     ending: Option<Ending>,
-    /// The last word, as long as it has not been put out.
+    /// The `BYE` frame, until it has been written.
     bye: Option<Bye>,
     has_input_ended: bool,
     handshake_at: Option<Moment>,
@@ -111,7 +111,7 @@ pub struct Server {
 /// How much of the drain timeout a client has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct DrainTime {
-    /// What is left of it while nobody waits for the client; all of it where nothing is said.
+    /// What is left of it while no request waits for the client; `None` is all of it.
     left: Option<Duration>,
     /// What the client has taken since it got the whole of it.
     taken: u32,
@@ -178,7 +178,7 @@ impl Server {
                 .map_or(0, |timeout| timeout.as_millis() as u64),
         };
         self.put(scratch, now, |out| message::write(out, Kind::Welcome, 0, &welcome));
-        // A place where nobody is takes whoever comes: this pair is in the table.
+        // A vacant session may be connected: this pair is in the table.
         self.tell_quietly(Fact::Connected, now);
     }
 
@@ -199,7 +199,7 @@ impl Server {
         self.events.pop_front()
     }
 
-    /// Somebody here wants the session to end (L3, L6, L7, L10).
+    /// The server wants the session to end (L3, L6, L7, L10).
     pub fn shut_down(&mut self, manner: Manner, now: Moment) {
         let (reason, text) = match manner {
             Manner::Graceful => (CloseReason::Draining, "the session was shut down"),
@@ -250,12 +250,12 @@ impl Server {
         &self.lanes
     }
 
-    /// Whether the request is told to cancel.
+    /// Whether the request is cancelled.
     pub fn is_cancelled(&self, id: RequestId) -> bool {
         self.stay.requests().get(id).is_none_or(|entry| entry.cancelled.is_some())
     }
 
-    /// Whether the request's channel is open and somebody reads it.
+    /// Whether the request's channel is open and the client reads it.
     pub fn is_wanted(&self, id: RequestId) -> bool {
         self.stay.requests().get(id).is_some_and(|entry| entry.state == Request::ChannelOpen)
     }
@@ -270,7 +270,7 @@ impl Server {
         self.agreed
     }
 
-    /// Whether the peer has not said who it is.
+    /// Whether the peer has not sent its greeting.
     pub fn is_greeting(&self) -> bool {
         self.phase == Phase::Greeting && self.stage == Stage::Open
     }
@@ -288,7 +288,7 @@ impl Server {
         self.stage == Stage::Open && self.written - self.sent >= self.policy.output_bytes_max
     }
 
-    /// There is room for records again: whoever has one tries again.
+    /// There is room for records again: waiting producers try again.
     fn wake_writers(&mut self) {
         if !self.has_writers_waiting || self.is_full() {
             return;
@@ -397,7 +397,8 @@ impl Server {
         self.say_bye(ending.reason, ending.code, ending.text);
     }
 
-    /// The peer broke the protocol: it is told so, and the session ends as if it had been lost.
+    /// The peer broke the protocol: it gets `BYE` with the reason, and the session ends as if the peer had
+    /// been lost.
     fn fail(&mut self, violation: Violation, reason: CloseReason, now: Moment) {
         let was_open = self.phase == Phase::Open;
         self.say_bye(reason, violation.code().number(), &violation.to_string());
@@ -407,7 +408,7 @@ impl Server {
         }
     }
 
-    /// The last word, which is put out when the engine is next offered input: some of those who end a
+    /// The `BYE` frame, which is written when the engine is next offered input: some calls that end a
     /// session, such as a deadline, have no output at hand.
     fn say_bye(&mut self, reason: CloseReason, code: u32, text: &str) {
         self.phase = Phase::Over(reason);
@@ -437,7 +438,7 @@ impl Server {
         self.linger_at = Some(now + self.policy.linger_timeout);
     }
 
-    /// Writes output, unless the last word was said: nothing follows that, whatever handlers still do.
+    /// Writes output, unless `BYE` was written: nothing follows that, whatever handlers still do.
     fn put(&mut self, scratch: &mut Scratch, now: Moment, write: impl FnOnce(&mut Vec<u8>)) {
         if self.phase == Phase::Open {
             self.put_any(scratch, now, write);
@@ -476,7 +477,7 @@ impl Server {
         }
     }
 
-    /// Nobody reads the channel of this request, if it has one.
+    /// The channel of this request, if it has one, is no longer read.
     fn drop_purse(&mut self, id: RequestId) {
         if self.lanes.get_mut(id).is_some_and(|lane| lane.purse.take().is_some()) {
             self.channels -= 1;
@@ -539,7 +540,7 @@ impl Engine for Server {
                 self.phase = Phase::Over(reason);
                 self.close(reason);
             }
-            // A client keeps its side open until it has our last word (L12).
+            // A client keeps its side open until it has our `BYE` (L12).
             (_, Phase::Open) => {
                 let reason = if self.stay.running() > 0 || self.reader.is_inside() {
                     CloseReason::PeerClosedEarly

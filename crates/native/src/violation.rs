@@ -1,5 +1,5 @@
-//! What a peer did that the protocol does not have. Each one ends the session: after it, nobody knows
-//! what the peer means. The code and the text go to the peer in its `BYE`.
+//! What a peer did that the protocol does not have. Each one ends the session: after it, the peer's bytes
+//! have no certain meaning. The code and the text go to the peer in its `BYE`.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The code that the peer is told.
+    /// The code that is sent to the peer.
     pub const fn code(self) -> Code {
         match self {
             Self::TooLong { .. } => Code::ResourceLimitReached,

@@ -22,7 +22,7 @@ pub(crate) enum Activity {
     Ending,
 }
 
-/// How many connections do what.
+/// The number of connections by activity.
 #[derive(Debug, Default)]
 pub struct Activities([AtomicU64; 4]);
 
@@ -35,7 +35,7 @@ impl Activities {
         self.0[activity as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The counts, of which the asking connection is one that writes, whatever it did before this turn.
+    /// The counts. The connection that asks counts as writing, whatever it did before this turn.
     pub(crate) fn counts_with_request(&self, own: Activity) -> ConnectionCounts {
         let count = |activity: Activity| {
             let count = self.0[activity as usize].load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
 //! How many connections there may be, in all and from one address (H10). Counted over the whole server;
-//! without a limit nothing is counted. Nor is anybody let in when memory is short.
+//! without a limit nothing is counted. No connection is admitted when memory is short.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

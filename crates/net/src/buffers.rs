@@ -27,9 +27,9 @@ pub(crate) struct Buffers {
     /// When the first byte of the head that is being received was seen, and how many have been taken.
     pub(crate) since: Moment,
     pub(crate) received: u64,
-    /// Whether that byte was behind another request in what was read.
+    /// Whether that byte came in the same read as an earlier request.
     pub(crate) is_pipelined: bool,
-    /// What those who work for the session wake it by.
+    /// The waker by which tasks and other threads wake the session.
     pub(crate) session_waker: Option<SessionWaker>,
 }
 

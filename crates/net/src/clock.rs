@@ -27,7 +27,7 @@ pub struct Clock {
     date: RefCell<Fields>,
 }
 
-/// The time since 1970, for what has no worker's clock: certificates are valid from then to then.
+/// The time since 1970, for code without a worker's clock, such as the validity of certificates.
 #[expect(clippy::disallowed_methods, reason = "this is the one file that asks")]
 pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

@@ -20,13 +20,12 @@ pub(crate) struct Compression<'a> {
 pub(crate) enum Outgoing {
     /// As a whole; how long it was before it was compressed, if it was.
     Reply(Reply, Option<u64>),
-    /// With this status, and a body that is made while it is sent. Whoever asked for the head alone gets no
-    /// body.
+    /// With this status, and a body that is made while it is sent. A HEAD request gets no body.
     Stream(Status, Option<Box<dyn Task>>),
 }
 
 impl Compression<'_> {
-    /// Compresses a reply, if it is to be. `file_bytes` is how long the file is that a 304 stands for.
+    /// Compresses a reply, if it is to be. `file_bytes` is the length of the file that a 304 is about.
     pub(crate) fn apply(
         &self,
         mut reply: Reply,
@@ -39,7 +38,7 @@ impl Compression<'_> {
             return Outgoing::Reply(reply, None);
         };
         if is_same {
-            // The tag is that of the answer that it stands for.
+            // The tag is that of the full answer.
             weaken_tag(fields);
             return Outgoing::Reply(reply, None);
         }
@@ -68,7 +67,7 @@ impl Compression<'_> {
             reply.piece = Some(made.unwrap_or(piece));
             return Outgoing::Reply(reply, plain);
         }
-        // Whoever wants the head alone has no use for the task.
+        // The response to a HEAD request has no body, so it needs no task.
         let is_head = self.request.head.method() == Method::Head;
         let task = if is_head { None } else { stream(&piece, coding, level) };
         if !is_head && task.is_none() {

@@ -45,7 +45,7 @@ pub(crate) struct Connection<T = Stream> {
     /// How many bytes have come, and how many have left.
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// How many of those the client had acknowledged when the send deadline fell last.
+    /// How many of those the client had acknowledged when the send deadline expired last.
     acknowledged: u64,
     /// When bytes last moved.
     pub(crate) active: Moment,
@@ -58,11 +58,11 @@ pub(crate) struct Connection<T = Stream> {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 pub(crate) struct Flags {
-    /// There are as many connections as there may be, which it is still to be told.
+    /// The connection limit is reached; the error for this client has not been sent yet.
     is_one_too_many: bool,
     /// Before them comes the header of a balancer.
     pub(crate) awaits_proxy_header: bool,
-    /// Its first bytes say whether it speaks HTTP/1 or HTTP/2.
+    /// Its first bytes will show whether it is HTTP/1 or HTTP/2.
     pub(crate) is_undecided: bool,
     /// Our side has ended.
     pub(crate) is_shut: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Flags {
     pub(crate) is_delayed: bool,
 }
 
-/// Whose deadline it is: who acts when it falls.
+/// The owner of a deadline: the part that acts when it expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     /// The protocol engine.
@@ -102,7 +102,7 @@ impl<T: Transport> Connection<T> {
         let is_undecided = is_secured || bound_site.site.speaks_http2(listen);
         let main = &bound_site.site.config().main;
         let awaits_proxy_header = transport.awaits_proxy_header();
-        // Who it is behind a balancer is known when that has said it.
+        // Behind a load balancer the client's address is known only when the PROXY header has come.
         let address = remote.filter(|_| !awaits_proxy_header).map(|remote| remote.ip());
         let admitted = worker.shared.admission.admit(main, address);
         let now = worker.clock.now();
@@ -172,7 +172,7 @@ impl<T: Transport> Connection<T> {
         // With next to no memory left, no request begins, and no half head goes on (X8).
         let is_shed = orders.ready.may_read() && memory::is_critical() && self.may_be_shed();
         if std::mem::take(&mut self.flags.is_one_too_many) || is_shed {
-            // Told once; from here on it is an ordinary connection that closes.
+            // The error is sent once; from here on it is an ordinary connection that closes.
             if let Some(event) = self.link.protocol.refuse_connection() {
                 self.handle(&event, now);
             }
@@ -252,7 +252,7 @@ impl<T: Transport> Connection<T> {
         acknowledged > before
     }
 
-    /// A client is cut off in the middle of an answer: nothing else would say so.
+    /// Logs that a client is cut off in the middle of an answer: nothing else would show it.
     fn tell_send_timeout(&self, now: Moment) {
         let site = &self.link.listener_context.bound_site().site;
         if site.log.wants(Level::Info) {
@@ -266,7 +266,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// The header of a balancer has come: now it is known whose connection this is.
+    /// The PROXY header has come: now the client's address is known.
     #[inline(never)]
     pub(crate) fn note_proxied(&mut self, header: ProxyHeader, now: Moment) {
         self.flags.awaits_proxy_header = false;
@@ -309,7 +309,7 @@ impl<T: Transport> Connection<T> {
         CloseReason::NotAdmitted
     }
 
-    /// What stands where the header of a balancer should be is the operator's affair: the balancer, or its absence.
+    /// Logs an invalid PROXY header: the operator must fix the balancer, or its absence.
     fn tell_bad_proxy(&self, error: &std::io::Error, now: Moment) {
         let site = &self.link.listener_context.bound_site().site;
         let is_gone = error.kind() == std::io::ErrorKind::UnexpectedEof;
@@ -344,13 +344,13 @@ impl<T: Transport> Connection<T> {
         self.link.protocol = Protocol::http2(policies, accepted);
     }
 
-    /// The turn is over: what is not needed goes back, and what is waited for is noted.
+    /// The turn is over: gives back what is not needed, and notes what is waited for.
     fn rest(&mut self, shutdown: ShutdownRequest, now: Moment) -> Poll<()> {
         self.note_activity();
         let protocol = &self.link.protocol;
         let has_all = protocol.stage() == Stage::Lingering || protocol.is_idle();
         if shutdown == ShutdownRequest::Force && has_all {
-            // It has its answer, and its reading of it is not waited for.
+            // Its answer has been sent; whether the client reads it is not waited for.
             return self.close(CloseReason::Forced, now);
         }
         if self.exchanges.is_empty()
@@ -376,7 +376,7 @@ impl<T: Transport> Connection<T> {
         let token = Token::new(self.link.key, self.link.id);
         let worker = Rc::clone(&self.link.worker);
         if worker.scheduler.watch(&mut self.transport, token).is_err() {
-            // Nobody would tell of what comes.
+            // Without epoll the session would never be woken.
             return self.close(CloseReason::TransportLost, now);
         }
         let mut sessions = worker.sessions.borrow_mut();
@@ -390,10 +390,10 @@ impl<T: Transport> Connection<T> {
         Poll::Pending
     }
 
-    /// The earliest deadline in effect, and who acts when it falls: the one table of them.
+    /// The earliest deadline in effect and its owner: the one table of deadlines.
     fn next_deadline(&self, shutdown: ShutdownRequest) -> Option<(Deadline, Owner)> {
         let protocol = self.link.protocol.next_deadline().map(|it| (it, Owner::Protocol));
-        // A pause of ours ends only where the transport would take what it holds back.
+        // A pause of ours ends only if the transport would take the bytes.
         let is_full = self.transport.is_full();
         let exchanges = self.exchanges.iter().filter_map(|exchange| {
             let deadline = exchange.next_deadline()?;
@@ -437,7 +437,7 @@ impl<T: Transport> Connection<T> {
         self.settle(at);
     }
 
-    /// A client's certificate counts for what the configuration says of it now, not for what an earlier one said (S4).
+    /// A client's certificate is judged by the present configuration, not by an earlier one (S4).
     fn judge_again(&mut self) {
         let Some(facts) = &self.link.tls else { return };
         if facts.is_early
@@ -458,7 +458,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// The client of a request is lost: whoever works on it is told (L12).
+    /// The client of a request is lost: the task that works on it is told (L12).
     fn lose_client(&mut self, id: RequestId, now: Moment) {
         let Self { link, exchanges, .. } = self;
         match exchanges.find(id) {
@@ -484,7 +484,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Where the exchange of this request stands; a new one for a new request.
+    /// The index of this request's exchange; a new one for a new request.
     fn exchange_at(&mut self, id: RequestId) -> usize {
         if let Some(at) = self.exchanges.find(id) {
             return at;
@@ -498,7 +498,7 @@ impl<T: Transport> Connection<T> {
         self.exchanges.add(exchange)
     }
 
-    /// Gives the exchange at a place back if it is over.
+    /// Gives the exchange at this index back if it is over.
     pub(crate) fn settle(&mut self, at: usize) {
         if self.exchanges.get(at).is_some_and(|exchange| exchange.is_over)
             && let Some(exchange) = self.exchanges.remove(at)

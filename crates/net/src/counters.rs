@@ -1,4 +1,4 @@
-//! What happened so far, counted. Shared by all workers and read by whoever wants to know.
+//! Counters of what happened so far. Shared by all workers; any thread may read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,15 +17,15 @@ pub struct Counters {
     pub requests: AtomicU64,
     /// What connections do.
     pub activities: Activities,
-    /// Deadlines that fell, by kind (T10).
+    /// Deadlines that expired, by kind (T10).
     pub expired: [AtomicU64; DeadlineKind::ALL.len()],
     /// Responses broken off after their head had left.
     pub broken_off: AtomicU64,
     /// Requests that an operator had cancelled.
     pub cancelled: AtomicU64,
-    /// Bytes that came from those who have gone.
+    /// Bytes received in sessions that have ended.
     pub received_bytes: AtomicU64,
-    /// Bytes that those who have gone took.
+    /// Bytes sent in sessions that have ended.
     pub sent_bytes: AtomicU64,
     /// Sessions that were ended by force in the middle of a request.
     pub forced: AtomicU64,

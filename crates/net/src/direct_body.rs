@@ -49,7 +49,7 @@ impl<T: Transport> Connection<T> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending if taken == 0 => Poll::Pending,
             _ if taken >= TURN_BYTES && self.link.protocol.direct_body(id) > 0 => rest(cx),
-            // Zero is the end of the stream, which the engine is told in the ordinary way.
+            // Zero is the end of the stream, which reaches the engine in the ordinary way.
             _ if taken == 0 => Poll::Ready(Ok(None)),
             _ => Poll::Ready(Ok(Some(taken))),
         }

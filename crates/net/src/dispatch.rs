@@ -52,7 +52,7 @@ pub(crate) enum RouteInput {
 }
 
 impl RouteInput {
-    /// The same for those who watch.
+    /// The same for observers.
     fn told(&self) -> Asked {
         match self {
             Self::Request => Asked::Request,
@@ -150,7 +150,7 @@ pub(crate) enum Started {
     Reply(Reply, Option<u64>),
     /// A handler works on it, and takes the request's body.
     Task(Box<dyn Task>),
-    /// The decision has to wait; nobody knows yet whose the body is.
+    /// The decision has to wait; which handler takes the body is not known yet.
     Wait(Box<dyn Task>),
     /// The connection is closed without an answer.
     Close,
@@ -187,7 +187,7 @@ impl Exchange {
         input: &RouteInput,
         now: Moment,
     ) -> Option<RouteInput> {
-        // A second answer to the same request (a handler failed) goes on where the first one stood.
+        // A second answer to the same request (a handler failed) keeps the configuration of the first.
         let accepted = self.accepted.get_or_insert_with(|| link.accept()).clone();
         let bound_site = &accepted.bound_site;
         bound_site.site.table().drop_fields(bound_site.listen(link.local), &mut self.head);
@@ -367,7 +367,7 @@ impl Starting<'_> {
         }
     }
 
-    /// Hands the action to its handler: the one place that knows who does what. Fields of a reply go to
+    /// Hands the action to its handler: the one place that maps actions to handlers. Fields of a reply go to
     /// `fields`, those that a task or its failure gives to `task_fields`.
     pub(crate) fn start(
         mut self,

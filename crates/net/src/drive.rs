@@ -1,5 +1,5 @@
 //! The loop: send what is to be sent, feed the engine, let handlers work, read, as far as that goes without
-//! waiting. Generic over the transport; the protocol and the requests are told apart by request ids.
+//! waiting. Generic over the transport; requests are told apart by their ids.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct Budget {
 }
 
 impl<T: Transport> Connection<T> {
-    /// One turn: as far as bytes and answers go without waiting. `Ready` is the end.
+    /// One turn: does all that needs no waiting. `Ready` is the end of the session.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<CloseReason> {
         if self.flags.awaits_proxy_header && self.link.protocol.stage() == Stage::Open {
             match ready!(self.transport.read_proxy_header()) {
@@ -225,7 +225,7 @@ impl<T: Transport> Connection<T> {
         protocol.consumed(id, used, &mut buffers.scratch, now);
     }
 
-    /// The first bytes say what the connection speaks; whether that is known now.
+    /// Chooses the protocol by the first bytes; returns whether it is known now.
     fn choose_protocol(&mut self) -> bool {
         let Some(buffers) = &self.link.buffers else { return false };
         let said = buffers.unread();
@@ -237,7 +237,7 @@ impl<T: Transport> Connection<T> {
                 self.flags.is_undecided = false;
                 self.link.tls = Some(Arc::clone(facts));
                 if facts.alpn == ALPN_ACME {
-                    // Nothing is spoken there (RFC 8737 §3).
+                    // No requests follow such a handshake (RFC 8737 §3).
                     self.link.protocol.abort(CloseReason::NotAdmitted);
                     return true;
                 }
@@ -249,7 +249,7 @@ impl<T: Transport> Connection<T> {
             Secured::NotThoughItShould => {
                 self.flags.is_undecided = false;
                 self.link.is_clear_by_mistake = true;
-                // Answered once; nothing else is said here.
+                // One request is answered; then the connection closes.
                 self.link.protocol.close_after_next(&mut Scratch::default(), Moment::ZERO);
                 return true;
             }

@@ -30,7 +30,7 @@ pub(crate) struct Exchange {
     pub(crate) accepted: Option<Accepted>,
     /// The response's field lines.
     pub(crate) fields: Fields,
-    /// The first path that came to nothing.
+    /// The first path that was not found.
     pub(crate) failed_path: Vec<u8>,
     pub(crate) arrival: Arrival,
     /// How many bytes of this request have been taken.
@@ -94,7 +94,7 @@ pub(crate) struct Accepted {
 /// What was asked before a decision had to wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waited {
-    /// What the client asked for, so that the body is meant.
+    /// The client's own request, to which the body belongs.
     pub(crate) is_request: bool,
     /// What a failed handler left, whose fields belong to the answer.
     pub(crate) has_failed: bool,
@@ -180,7 +180,7 @@ impl Exchange {
         }
     }
 
-    /// Lets the task go; if it is not done, that cancels it.
+    /// Drops the task; if it is not done, that cancels it.
     pub(crate) fn drop_task(&mut self) {
         if let Some(task) = self.task.take() {
             task.describe_upstream(&mut self.route.upstream);
@@ -194,7 +194,7 @@ impl Exchange {
         self.is_task_held = false;
     }
 
-    /// Whether somebody works on it who is of no use without the client: a program, an upstream (C6).
+    /// Whether a task works on it that has no use without the client: a program, an upstream (C6).
     pub(crate) fn stops_with_client(&self) -> bool {
         self.task.as_ref().is_some_and(|task| task.stops_with_client())
     }
@@ -222,7 +222,7 @@ impl Exchanges {
         self.first.is_none() && self.more.is_empty()
     }
 
-    /// Takes one in and says where it stands until another one is removed.
+    /// Adds one; returns its index, which is valid until another one is removed.
     pub(crate) fn add(&mut self, exchange: Box<Exchange>) -> usize {
         if self.first.is_none() {
             self.first = Some(exchange);
@@ -237,7 +237,7 @@ impl Exchanges {
         usize::from(self.first.is_none())..self.more.len() + 1
     }
 
-    /// Where the request with this id stands.
+    /// The index of the request with this id.
     pub(crate) fn find(&self, id: RequestId) -> Option<usize> {
         if self.first.as_ref().is_some_and(|exchange| exchange.id == id) {
             return Some(0);
@@ -261,7 +261,7 @@ impl Exchanges {
         }
     }
 
-    /// Takes the one at a place out; the places of others may change.
+    /// Removes the one at this index; the indices of others may change.
     pub(crate) fn remove(&mut self, at: usize) -> Option<Box<Exchange>> {
         match at.checked_sub(1) {
             None => self.first.take(),

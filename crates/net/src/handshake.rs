@@ -1,8 +1,9 @@
-//! Connections that the kernel has made and nobody can accept yet: with `deferred` it waits for their first
-//! bytes, or for a second. Before a socket closes they must come in, or they would never be told.
+//! Connections that the kernel has established but that cannot be accepted yet: with `deferred` the kernel
+//! waits for their first bytes, or for a second. They must be accepted before the socket closes, or their
+//! clients would never get an answer.
 //!
 //! The kernel is asked for those alone (`sock_diag`): its table of all connections takes seconds to read on a
-//! machine with many that are over, and a worker may be kept from opening it.
+//! machine with many in `TIME_WAIT`, and the sandbox may keep a worker from opening it.
 
 use std::path::Path;
 
@@ -22,10 +23,10 @@ const DONE: u16 = 3;
 const TCP: u8 = 6;
 const HEAD_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 72;
-/// Where the port stands in an answer, behind the head.
+/// The offset of the port in an answer, after the head.
 const PORT_AT: usize = HEAD_BYTES + 4;
 const ANSWER_BYTES: usize = 32 * 1024;
-/// So many answers are read; more handshakes than fit there are as good as one.
+/// So many answers are read; if there are more, some handshake is pending.
 const ANSWERS_MAX: usize = 256;
 
 /// Whether connections to this address are still on their way in. Where that cannot be found out, none are.

@@ -1,5 +1,5 @@
 //! Whether a worker's loop turns, seen from outside (X19). A worker that sleeps says so; one that does not
-//! counts the turns of its loop. It is never asked: whoever looks wakes nobody.
+//! counts the turns of its loop. The observer only reads memory and never wakes a worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ impl WakeAlarm {
         self.is_armed.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody waits for it any more.
+    /// The watchdog no longer waits for it.
     pub fn disarm(&self) {
         self.is_armed.store(false, Ordering::Relaxed);
     }
@@ -93,7 +93,7 @@ impl Heartbeat {
         Duration::from_nanos(nanos.unwrap_or(0))
     }
 
-    /// Whether somebody traces the process, and stops its threads as they like: a debugger.
+    /// Whether the process is traced: a debugger may stop its threads at any time.
     pub fn is_traced() -> bool {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));

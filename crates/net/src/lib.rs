@@ -1,5 +1,5 @@
 //! Where bytes enter and leave: listening, the loop that drives a protocol engine, deadlines, workers.
-//! Shell: it owns sockets, tasks and the clock, and decides nothing that a pure room can decide.
+//! Shell: it owns sockets, tasks and the clock, and decides nothing that a pure crate can decide.
 #![forbid(unsafe_code)]
 
 mod access_log;

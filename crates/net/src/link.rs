@@ -33,9 +33,9 @@ pub(crate) struct Link {
     pub(crate) local: Option<IpAddr>,
     /// `tcp_nodelay` of the location that answered last.
     pub(crate) no_delay: bool,
-    /// Where it comes from, as far as that is counted or was said; most connections have none of it.
+    /// Its origin, if it is counted or came with a PROXY header; most connections have none.
     pub(crate) origin: Option<Box<Origin>>,
-    /// What the handshake came to, where the connection is encrypted.
+    /// The result of the handshake, if the connection is encrypted.
     pub(crate) tls: Option<Arc<TlsFacts>>,
     /// It speaks in the clear where it was to be encrypted (S2).
     pub(crate) is_clear_by_mistake: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Link {
 pub(crate) struct Origin {
     /// Counts the connection out when it is dropped.
     pub(crate) admitted: Option<Admitted>,
-    /// What a balancer has said of it.
+    /// The PROXY header that a balancer has sent.
     pub(crate) proxied: Option<Arc<ProxyHeader>>,
 }
 

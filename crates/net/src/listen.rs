@@ -40,8 +40,8 @@ const DEFER_SECS: u16 = 1;
 /// than the sending. This one is always there (`docs/adr/0018-local-congestion.md`).
 pub(crate) const LOCAL_CONGESTION: &[u8] = b"reno";
 /// How long the last connections of a listener that closes may take to come in: all of them, and those that are
-/// silent. A deferred one comes in when the kernel asks its client again. Between the last two looks there is a
-/// moment for one that was on its way from the one place to the other.
+/// silent. A deferred one can be accepted when the kernel asks its client again. Between the last two looks
+/// there is a pause for a connection that was just moving from the pending handshakes to the accept queue.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
 const LAST_LOOK: Duration = Duration::from_millis(2);
 const LAST_SILENT: Duration = Duration::from_millis(1000 * DEFER_SECS as u64 + 500);
@@ -58,8 +58,8 @@ pub struct Listener {
     is_narrow: Narrow,
 }
 
-/// Whether a socket takes no packets but those of handshakes that are under way. What comes out of it is so as well,
-/// and must be told otherwise.
+/// Whether a socket takes only packets of handshakes that are under way. Connections accepted from it inherit
+/// that, and it must be lifted for them.
 type Narrow = Arc<AtomicBool>;
 
 /// The process's listening sockets. They stay open over a reload, so that no connection that waits in
@@ -78,24 +78,24 @@ struct Opened {
     is_narrow: Narrow,
 }
 
-/// Who holds a socket.
+/// Which process holds a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// We alone: when we close it, it is gone.
     We,
-    /// A service manager as well: it goes on listening without us, and hands the socket to the next of
-    /// us. Nothing may be done to it that outlives us.
+    /// A service manager as well: it keeps the socket open without us, and hands it to the next server
+    /// process. No change to it may outlive us.
     Manager,
 }
 
-/// A socket that somebody else has opened.
+/// A socket that another process has opened.
 #[derive(Debug)]
 pub struct Inherited {
     /// Where it listens.
     pub address: ListenAddress,
     /// The descriptor.
     pub socket: OwnedFd,
-    /// Who holds it.
+    /// Which process holds it.
     pub holder: Holder,
 }
 
@@ -109,7 +109,7 @@ pub struct BindError {
 }
 
 impl BindError {
-    /// Whether somebody else has it.
+    /// Whether another process has the address.
     pub fn is_in_use(&self) -> bool {
         self.error.kind() == io::ErrorKind::AddrInUse
     }
@@ -187,7 +187,8 @@ impl Sockets {
         Ok(next)
     }
 
-    /// The sockets as the worker with this index, one of so many, gets them. Every socket is somebody's.
+    /// The sockets of the worker with this index, one of so many. Every socket is given to at least one
+    /// worker.
     pub fn for_worker(&self, index: usize, workers: usize) -> io::Result<Vec<Listener>> {
         let mut listeners = Vec::new();
         for Opened { address, sockets, is_narrow, .. } in &self.open {
@@ -230,9 +231,9 @@ impl Sockets {
         self.open.iter().map(address).collect()
     }
 
-    /// Lets nobody new in at the addresses that `next` does not have, so that the connections that wait
-    /// there can be served to the last before the sockets close: closing a socket resets whoever waits in
-    /// it. Those who knock meanwhile are not answered, and refused when they knock again.
+    /// Stops new connections at the addresses that `next` does not have, so that every connection in the
+    /// accept queue can be served before the sockets close: closing a socket resets the connections in its
+    /// queue. A SYN that comes meanwhile is dropped; when the client retries, it is refused.
     pub fn refuse_newcomers_but(&self, next: &Self) {
         for opened in self.open.iter().filter(|opened| next.find(&opened.address).is_none()) {
             match (&opened.address, opened.holder) {
@@ -244,7 +245,7 @@ impl Sockets {
                         }
                     }
                 }
-                // Whose file is gone is not found any more.
+                // Without its file the socket cannot be connected to.
                 (ListenAddress::Unix(path), Holder::We) => {
                     // Someone else may have removed it; then it is gone, which was the aim.
                     let _ = std::fs::remove_file(path);
@@ -302,10 +303,11 @@ impl Opened {
         Self { address, sockets, holder, is_narrow: Narrow::default() }
     }
 
-    /// Drops what opens a connection without a filter: of every packet all hops must be left, and hardly any
-    /// system sends such. Whoever comes in now is deaf until it is accepted and told otherwise, so the filter is better.
+    /// Drops SYN packets without a filter: every packet must have a TTL of 255, and hardly any system sends
+    /// that. A connection that is made now receives nothing until it is accepted and its own limit is lifted,
+    /// so the filter is better.
     fn narrow(&self, socket: &Socket) {
-        // First, so that nobody who accepts can miss it.
+        // First, so that no accepting worker can miss it.
         self.is_narrow.store(true, Ordering::SeqCst);
         // Without it a connection that is made in the last moment is reset: no worse than elsewhere.
         let _ = sekisho_sys::set_least_hops(socket, u8::MAX);
@@ -323,7 +325,7 @@ const NO_SYN: [SockFilter; 5] = [
     SockFilter::new(0x06, 0, 0, 0),
 ];
 
-/// A listening stream socket that somebody else has opened; `None` for any other descriptor.
+/// A listening stream socket that another process has opened; `None` for any other descriptor.
 pub fn address_of(socket: &OwnedFd) -> Option<ListenAddress> {
     let socket = SockRef::from(socket);
     let address = socket.local_addr().ok()?;
@@ -357,12 +359,12 @@ fn open_all(known: Option<&Opened>, listen: &Listen, workers: usize) -> io::Resu
         }
         sockets.push(socket.try_clone()?);
     }
-    // A manager's socket is all there is: it decides how many.
+    // Only the manager decides how many sockets there are.
     let wanted = if listen.options.reuseport && holder == Holder::We { workers } else { 1 };
     while sockets.len() < wanted {
         match bind(&listen.address, &listen.options) {
             Ok(socket) => sockets.push(socket),
-            // We may have become somebody who may not: those that are kept serve all.
+            // The process may have given up the right to bind: the sockets that are kept serve all workers.
             Err(_) if !kept.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -423,7 +425,7 @@ fn bind(address: &ListenAddress, options: &ListenOptions) -> io::Result<Socket> 
             socket_file::remove_stale(path)?;
             socket.bind(&SockAddr::unix(path)?)?;
             if let Some(mode) = options.mode {
-                // Nobody can connect before it listens.
+                // No client can connect before it listens.
                 socket_file::set_mode(path, mode)?;
             }
             socket
@@ -472,8 +474,8 @@ fn tune(socket: &Socket, address: &ListenAddress, options: &ListenOptions) -> io
 pub(crate) struct Acceptor {
     /// Until the runtime has it: where that is not possible now, it is tried again.
     listener: RefCell<Option<Listener>>,
-    /// It is only waited for, through the runtime's type for datagrams: the types for listeners would register
-    /// every connection that they accept.
+    /// Used only to wait for readiness, as the runtime's type for datagrams: the types for listeners would
+    /// register every connection that they accept.
     registered: OnceCell<UdpSocket>,
     is_tcp: bool,
     is_narrow: Narrow,
@@ -530,8 +532,8 @@ pub(crate) async fn accept(
     }
 }
 
-/// Accepts the connections that wait at a listener that closes, and those whose handshake is under way: they
-/// were let in, so they are served (O4).
+/// Accepts the connections that wait at a listener that closes, and those whose handshake is under way: the
+/// kernel has accepted them, so they are served (O4).
 pub(crate) async fn empty(
     worker: Rc<Worker>,
     listener_context: Rc<ListenerContext>,
@@ -545,7 +547,7 @@ pub(crate) async fn empty(
     let mut last = std::pin::pin!(last);
     let mut was_last = false;
     loop {
-        // In this order: at the end of the time nobody may wait any more.
+        // In this order: when the time is over, the accept queue must be empty.
         tokio::select! {
             biased;
             () = accept_one(&worker, &listener_context, &acceptor) => {}
@@ -555,7 +557,8 @@ pub(crate) async fn empty(
                 if is_last && was_last {
                     return;
                 }
-                // Who was pending a moment ago may wait now: nobody may be seen in either place, twice.
+                // A connection that was pending a moment ago may be in the accept queue now: both must be
+                // seen empty twice.
                 was_last = is_last;
                 let next = if is_last { LAST_LOOK } else { LAST_HANDSHAKES };
                 last.set(tokio::time::sleep(next));
@@ -627,7 +630,7 @@ fn secured(
 /// Rests until a session ends, or for a moment: nothing spins when descriptors are short (O5).
 async fn pause(worker: &Worker, listener_context: &ListenerContext, why: &str) {
     let pauses = worker.shared.counters.accept_pauses.fetch_add(1, Ordering::Relaxed);
-    // The first of a row is told; the counter has the rest.
+    // Only pauses 1, 2, 4, 8 and so on are logged; the counter has all.
     if pauses.is_power_of_two() || pauses == 0 {
         let site = &listener_context.bound_site().site;
         let stamp = worker.clock.stamp(worker.clock.now());

@@ -16,8 +16,8 @@ use crate::request_log::Client;
 use crate::site::Site;
 
 /// The file that a line belongs into. `None` where there is none: it cannot be opened, the name leads out of its
-/// folder, or the root that the request is about is not there. The last is nginx's rule: a client that makes names
-/// up (`$host`) makes no files.
+/// folder, or the root that the request is about is not there. The last is nginx's rule: a client with
+/// invented names (`$host`) creates no files.
 pub(crate) fn open(
     path: &Template,
     site: &Site,

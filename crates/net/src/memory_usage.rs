@@ -1,5 +1,5 @@
-//! What a worker holds in memory, by kind. Sizes are taken from the types and the capacities as they are, when
-//! somebody asks; nothing is counted on the way of a request.
+//! What a worker holds in memory, by kind. Sizes are taken from the types and the capacities as they are,
+//! when they are asked for; a request counts nothing.
 
 use crate::worker::Worker;
 

@@ -1,5 +1,5 @@
-//! What the driver tells of a session, for those who hold it against what they reckon themselves: the simulation.
-//! Without the feature `simulation` nobody listens, and telling is no code at all.
+//! What the driver reports about a session. The simulation compares it with its own model. Without the
+//! feature `simulation` there is no observer and reporting compiles to nothing.
 
 use sekisho_http::Status;
 use sekisho_lifecycle::{CloseReason, DeadlineKind, Moment, RequestId, Stage};
@@ -24,7 +24,7 @@ pub enum Asked {
 pub enum Fact<'a> {
     /// A request, or what became of it, is about to be answered.
     Asked(Asked, &'a [u8]),
-    /// The body is wanted from now on; whether the client was told to go on.
+    /// The body is wanted from now on; whether a 100 was sent.
     BodyWanted {
         /// By a 100.
         is_continued: bool,

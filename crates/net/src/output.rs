@@ -23,7 +23,7 @@ const TRUST_BYTES: u64 = 1 << 20;
 /// A file that is read on its way out is read in portions of this size.
 const READ_BYTES: u64 = 64 << 10;
 
-/// What pulling from one request came to.
+/// The result of pulling from one request.
 enum Pulled {
     /// Something was framed or sent, or the request is over.
     Moved,
@@ -47,7 +47,7 @@ impl<T: Transport> Connection<T> {
             }
         }
         let is_waiting = self.exchanges.iter().any(|exchange| !exchange.pieces.is_empty());
-        // Where several requests share the connection, one that waits for its turn holds no other up.
+        // Where several requests share the connection, one that waits for its turn delays no other.
         let is_shared = self.link.protocol.is_multiplexed() && budget.file_bytes > 0;
         if !is_waiting || is_shared {
             return Poll::Ready(Ok(()));
@@ -119,7 +119,7 @@ impl<T: Transport> Connection<T> {
         Ok(false)
     }
 
-    /// Whose turn it is to send a part of its body.
+    /// The exchange that may send a part of its body next.
     fn next_to_send(&self) -> Option<usize> {
         if self.link.protocol.is_multiplexed() {
             return self.link.protocol.next_to_send().and_then(|id| self.exchanges.find(id));
@@ -128,7 +128,7 @@ impl<T: Transport> Connection<T> {
         self.exchanges.places().find(has_body)
     }
 
-    /// When the last piece has gone and nobody makes more, the response is complete.
+    /// When the last piece has gone and no task makes more, the response is complete.
     fn finish_pieces(&mut self, at: usize, now: Moment) {
         let Self { link, exchanges, .. } = self;
         let Some(exchange) = exchanges.get_mut(at) else { return };

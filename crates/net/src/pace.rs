@@ -37,7 +37,7 @@ impl Pace {
         let missing = self.sent.saturating_add(portion).saturating_sub(self.after);
         let nanos = u128::from(missing) * 1_000_000_000 / u128::from(self.rate);
         let wait = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        // One more, for what the division has cut off: then it is enough, and nobody asks twice.
+        // One nanosecond more, because the division rounds down: then one wait is enough.
         self.resumes = Some(self.since + wait + Duration::from_nanos(1));
         0
     }

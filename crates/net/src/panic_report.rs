@@ -1,5 +1,5 @@
-//! Panics: mistakes of ours that must cost one connection and nothing else (V47). What a worker's panic says is
-//! kept until somebody who knows more writes it into the log.
+//! Panics: mistakes of ours that must cost one connection and nothing else (V47). The message of a worker's
+//! panic is kept until code that knows the connection writes it into the log.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -17,18 +17,18 @@ use crate::worker::Worker;
 thread_local! {
     /// Whether this thread is a worker.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-    /// Whether a connection has its turn: then somebody tells of it.
+    /// Whether a connection has its turn: then its panic is written into the log.
     static IS_TURN: Cell<bool> = const { Cell::new(false) };
     /// What the last panic said.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From now on what a worker's panic says is kept for the log. Unless it ends a connection, of which the log
-/// always tells, it is told on stderr as well, as ever: nothing may pass without a word.
+/// From now on the message of a worker's panic is kept for the log. Unless the panic ends a connection, which
+/// is always logged, it is written to stderr as well, as usual: no panic may pass unreported.
 pub fn keep_panics_for_the_log() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // A thread that is about to be gone has no such places any more.
+        // A thread that is about to end has no thread-local values any more.
         let is_kept = IS_WORKER.try_with(Cell::get) == Ok(true) && keep(info);
         if !is_kept || IS_TURN.try_with(Cell::get) != Ok(true) {
             others(info);
@@ -75,12 +75,12 @@ impl Drop for Vital {
 }
 
 impl<T: Transport> Connection<T> {
-    /// Its turn has panicked: it is told and counted, and what it had is not used again.
+    /// Its turn has panicked: that is logged and counted, and the connection's state is not used again.
     pub(crate) fn give_up_after_panic(&mut self) {
         // A panic within a panic would be the end of the process.
         let told = catch_unwind(AssertUnwindSafe(|| self.tell_panic()));
         drop(told);
-        // Buffers that were left in the middle of something are for nobody else.
+        // Buffers that were left in the middle of something are not lent again.
         drop(catch_unwind(AssertUnwindSafe(|| drop(self.link.buffers.take()))));
         drop(catch_unwind(AssertUnwindSafe(|| self.exchanges = Exchanges::default())));
     }

@@ -159,8 +159,8 @@ impl Protocol {
         }
     }
 
-    /// Whether something is to be done that needs buffers, though no bytes have come: events to be told, frames to
-    /// be written.
+    /// Whether something is to be done that needs buffers, though no bytes have come: events to be reported,
+    /// frames to be written.
     pub(crate) fn has_work(&self) -> bool {
         match self {
             Self::Http1(_) => false,
@@ -307,8 +307,8 @@ impl Protocol {
 
     // Shutdown.
 
-    /// The connection is one too many: it is told so, and closed (H10).
-    /// Ends the session without another word.
+    /// The connection is one too many: it gets an error and is closed (H10). Ends the session without further
+    /// output.
     pub(crate) fn abort(&mut self, reason: CloseReason) {
         match self {
             Self::Http1(engine) => engine.abort(reason),
@@ -534,8 +534,8 @@ impl Protocol {
         }
     }
 
-    /// Whether bytes of a file may follow the output without passing through the engine; it is told of them by
-    /// [`Protocol::file_sent`].
+    /// Whether bytes of a file may follow the output without passing through the engine;
+    /// [`Protocol::file_sent`] reports them to it.
     pub(crate) fn takes_files(&self, _id: RequestId) -> bool {
         match self {
             Self::Http1(engine) => engine.takes_files(),
@@ -549,7 +549,7 @@ impl Protocol {
         }
     }
 
-    /// Whether the response in work can have trailers, if its length is not said.
+    /// Whether the response in work can have trailers, if it has no length.
     pub(crate) fn can_have_trailers(&self) -> bool {
         match self {
             Self::Http1(engine) => engine.can_have_trailers(),

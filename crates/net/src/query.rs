@@ -1,5 +1,5 @@
-//! What is asked of a worker from outside: who is here (L34), and an order for one of them (E9). A worker
-//! shares nothing, so it is asked by its order channel and answers by one of the asker's.
+//! Queries to a worker from outside: its sessions (L34), and a command for one of them (E9). A worker shares
+//! nothing, so a query comes through its order channel and is answered through a channel of the caller.
 //!
 //! What a session is doing is known to its connection alone. It is not written down for every request: a
 //! session that is asked about is woken, and writes it into its slot.
@@ -35,14 +35,14 @@ const TURNS: u32 = 3;
 /// What is asked.
 #[derive(Debug)]
 pub enum WorkerQuery {
-    /// Who is here?
+    /// Lists the sessions.
     Sessions(SessionFilter, oneshot::Sender<Vec<SessionView>>),
     /// The running request of this session, if it is that one, shall be cancelled (L31). The answer is
     /// whether it is here and runs; `None` where the session is not here.
     Cancel(u64, Option<u64>, oneshot::Sender<Option<bool>>),
     /// This session shall end. The answer is whether it is here.
     ShutDown(u64, ShutdownRequest, oneshot::Sender<bool>),
-    /// A connection from within, on behalf of a native session: it is served like any other.
+    /// An internal connection, on behalf of a native session: it is served like any other.
     Connect(InternalConnection),
     /// What happened so far?
     Measure(oneshot::Sender<WorkerMetrics>),
@@ -59,7 +59,7 @@ pub struct InternalConnection {
     pub on_behalf_of: u64,
     /// The address of that session's client, where it has one: what holds for it holds here.
     pub remote: Option<SocketAddr>,
-    /// The address that it comes to; the first one where none is named.
+    /// The address that it connects to; the first one if none is named.
     pub address: Option<ListenAddress>,
 }
 
@@ -72,7 +72,7 @@ pub enum SessionFilter {
     One(u64),
 }
 
-/// Who is at the other end of a session.
+/// The peer of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// A client with an address.
@@ -90,7 +90,7 @@ pub struct SessionView {
     pub id: u64,
     /// What it speaks, once that is known.
     pub protocol: Option<ProtocolKind>,
-    /// Who it is.
+    /// The peer.
     pub peer: Peer,
     /// How long it has been here.
     pub age: Duration,
@@ -119,7 +119,7 @@ pub struct Running {
     pub method: String,
     /// What it asks for.
     pub target: String,
-    /// Who works on it.
+    /// The handler that works on it.
     pub handler: &'static str,
     /// How long ago its first byte came.
     pub age: Duration,
@@ -140,7 +140,7 @@ pub struct WorkerMetrics {
     pub stats: RequestStats,
     /// Sessions that are idle, that work, and that end.
     pub sessions: [u64; 3],
-    /// Bytes that came from those who are here and that they took.
+    /// Bytes received from and sent to the sessions that are open.
     pub moved: (u64, u64),
     /// Programs that go on without their client.
     pub programs_alone: usize,
@@ -153,7 +153,7 @@ impl Worker {
         query: WorkerQuery,
         listener_contexts: &[Rc<ListenerContext>],
     ) {
-        // Whoever does not wait for the answer does not get it.
+        // A caller that no longer waits has dropped its end; the failed send does not matter.
         match query {
             WorkerQuery::Sessions(filter, answer) => {
                 let worker = Rc::clone(self);
@@ -196,7 +196,7 @@ impl Worker {
         };
         self.sessions.borrow_mut().ask_where(|slot| is_meant(slot) && is_running(slot));
         for _ in 0..TURNS {
-            // Those who were woken are polled before this one is again.
+            // The sessions that were woken are polled before this task runs again.
             tokio::task::yield_now().await;
             if !self.sessions.borrow().iter().any(SessionSlot::is_asked) {
                 break;
@@ -294,7 +294,7 @@ impl<T: Transport> Connection<T> {
         sessions.slot_mut(self.link.key).within = NonZeroU64::new(on_behalf_of);
     }
 
-    /// Notes in its slot what can be seen of it without asking.
+    /// Notes in its slot what can be seen of it without a query.
     pub(crate) fn note_moved(&self, slot: &mut SessionSlot) {
         slot.moved = (self.received, self.sent_bytes());
         slot.requests = self.link.protocol.requests();

@@ -16,7 +16,7 @@ use crate::worker::{BoundSite, Worker};
 /// How many lines about missing files a worker writes in a second.
 const NOT_FOUND_LINES: u32 = 20;
 
-/// Keeps lines about missing files few: someone who probes for files must not fill the log.
+/// Keeps lines about missing files few: a client that probes for files must not fill the log.
 #[derive(Debug, Default)]
 pub struct NotFoundLines {
     second: i64,
@@ -107,8 +107,8 @@ pub(crate) struct Trouble<'a> {
 }
 
 impl Trouble<'_> {
-    /// Writes into the error log what an operator wants to know about an answer that went wrong; `looked` is why
-    /// the first look at a file came to nothing.
+    /// Writes into the error log what an operator wants to know about an answer that went wrong; `looked` is
+    /// the error of the first file that could not be opened.
     pub(crate) fn note(
         &self,
         status: Status,

@@ -1,5 +1,5 @@
-//! What a worker's requests came to: statuses and how long they took. Plain numbers of one thread, added up
-//! when somebody asks.
+//! Statistics of a worker's requests: statuses and latencies. Plain numbers of one thread, added up on
+//! demand.
 
 use std::time::Duration;
 

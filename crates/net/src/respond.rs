@@ -472,7 +472,7 @@ impl Exchange {
         link.protocol.transmitted(0, pending, now);
     }
 
-    /// The client is lost: nobody waits for the answer.
+    /// The client is lost: the answer has no receiver.
     pub(crate) fn lose_client(&mut self, link: &mut Link, now: Moment) {
         link.tell(self.id, || Fact::ClientLost, now);
         self.drop_task();

@@ -1,5 +1,5 @@
-//! What the router asks for one request: files, and the access checks before them. Whatever it is told here it is told
-//! at once; a password that takes its time becomes a question, which is answered as a task.
+//! What the router asks for one request: files, and the access checks before them. Every answer here is
+//! immediate; a password check that takes time becomes a task.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,8 +17,8 @@ use crate::request_log::{Client, RequestLine};
 use crate::work::WorkerContext;
 use crate::worker::{BoundSite, Worker};
 
-/// What the router sees. It remembers what came to nothing first: that is what was asked for, whatever an
-/// `error_page` has been found for it since.
+/// What the router sees. It remembers the first path that failed: that is what the client asked for, even if
+/// an `error_page` was served since.
 pub(crate) struct RouteView<'a> {
     pub(crate) view: View<'a>,
     pub(crate) errno: Option<rustix::io::Errno>,
@@ -30,7 +30,7 @@ pub(crate) struct RouteView<'a> {
     pub(crate) permits: &'a mut Vec<ConnectionPermit>,
     /// What a password waits for.
     pub(crate) question: Option<PasswordQuery>,
-    /// Who asks.
+    /// The client's address.
     pub(crate) client: Option<SocketAddr>,
 }
 

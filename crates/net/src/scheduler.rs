@@ -1,4 +1,4 @@
-//! Whose turn it is. One task of the runtime gives all sessions of a worker their turns: when their socket
+//! One task of the runtime gives all sessions of a worker their turns: when their socket
 //! is ready, their deadline due, something ordered, or a waker called by their tasks.
 //!
 //! The sockets are watched by an epoll of our own, which the runtime in turn waits for: a session then needs
@@ -27,7 +27,7 @@ use crate::transport::{Ready, Transport};
 use crate::wake::{SessionWaker, WakeQueue};
 use crate::worker::Worker;
 
-/// How many sockets are looked at in one go, before other tasks have theirs.
+/// How many events are taken from epoll at once, before other tasks run.
 const EVENTS_MAX: usize = 256;
 /// So many connections are worth the time that it takes to give their memory back.
 const MANY: usize = 1024;
@@ -106,7 +106,7 @@ impl Scheduler {
         })
     }
 
-    /// Sees to it that changes of a transport are told from now on.
+    /// Registers a transport with epoll: from now on its changes wake the session.
     pub(crate) fn watch<T: Transport>(&self, transport: &mut T, token: Token) -> io::Result<()> {
         transport.watch(self.epoll.as_fd(), token)
     }
@@ -152,7 +152,7 @@ impl Scheduler {
         })
     }
 
-    /// Everybody has left: where they were many, what they held is the system's again.
+    /// All sessions have ended: if they were many, their memory goes back to the system.
     fn give_back_memory(&self) {
         let mut connections = self.connections.borrow_mut();
         if connections.capacity() >= MANY {
@@ -181,7 +181,7 @@ impl Scheduler {
     pub(crate) fn drop_all(&self) {
         let left = std::mem::take(&mut *self.connections.borrow_mut());
         for connection in left.into_iter().flatten() {
-            // What a mistake of ours has left behind may be the next one.
+            // What a panic has left behind may panic again when it is dropped.
             drop(std::panic::catch_unwind(AssertUnwindSafe(|| connection.abandon())));
         }
     }
@@ -194,7 +194,7 @@ impl Scheduler {
         let look = || {
             let into = rustix::buffer::spare_capacity(events);
             epoll::wait(&self.epoll, into, Some(&Timespec::default()))?;
-            // Fewer than there is room for: that was all, and news is waited for.
+            // Fewer than there is room for: that was all, and the next event is waited for.
             if events.len() < EVENTS_MAX { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         };
         let has_more = self.epoll.try_io(look).is_ok();
@@ -235,7 +235,7 @@ impl Worker {
         Poll::Pending
     }
 
-    /// Finds those whose turn it is: their sockets have changed, or they were called.
+    /// Finds the sessions that are due: their sockets have changed, or they were woken.
     pub(crate) fn collect_due(&self, loop_waker: &Waker, events: &[Event], due: &mut Vec<Token>) {
         self.scheduler.wake_queue.collect(loop_waker, due);
         if !events.is_empty() || !due.is_empty() {

@@ -1,5 +1,5 @@
-//! The sessions of one worker: who is here, which deadline each has armed, what has been ordered, and whose
-//! turn it is.
+//! The sessions of one worker: their slots, the armed deadline of each, the commands for it, and which
+//! sessions are due.
 //!
 //! A deadline that moves later costs a store, not a timer: the queue holds for each session an entry no
 //! later than its deadline, and an entry that comes up early is put back. So a kept-alive connection
@@ -53,7 +53,7 @@ pub struct SessionCommand {
     pub is_asked: bool,
     /// To cancel these requests: the one with this number, or all of them. The answer is whether any was there.
     pub(crate) cancels: Vec<(Option<u64>, oneshot::Sender<Option<bool>>)>,
-    /// What it said when it was asked.
+    /// Its answer to the last query.
     running: Vec<Running>,
 }
 
@@ -157,7 +157,7 @@ impl SessionSlot {
         }
     }
 
-    /// Who it is; `None` for a Unix socket.
+    /// The client's address; `None` for a Unix socket.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote.address()
     }
@@ -182,7 +182,7 @@ impl SessionSlot {
         self.command.get_or_insert_default()
     }
 
-    /// Whether it has been asked what it does, and has not said so.
+    /// Whether it has been asked what it does, and has not answered.
     pub fn is_asked(&self) -> bool {
         self.command.as_ref().is_some_and(|command| command.is_asked)
     }
@@ -212,8 +212,8 @@ impl Key {
     }
 }
 
-/// A session as the kernel and other threads know it: its place, and enough of its number to tell it from
-/// who sat there before.
+/// A session as the kernel and other threads know it: its slot, and enough of its number to tell it from
+/// earlier sessions in that slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token(u64);
 
@@ -247,7 +247,7 @@ pub struct Sessions {
     due: Due,
 }
 
-/// Those whose turn it is, and who gives it to them.
+/// The sessions that are due, and the waker of the loop that runs them.
 #[derive(Debug, Default)]
 struct Due {
     tokens: Vec<Token>,
@@ -262,7 +262,7 @@ impl Due {
         self.tokens.push(Token::new(Key(index), slot.id));
     }
 
-    /// Tells who gives the turns that there are some.
+    /// Wakes the loop if sessions are due.
     fn wake_loop(&self) {
         if let Some(loop_waker) = self.loop_waker.as_ref().filter(|_| !self.tokens.is_empty()) {
             loop_waker.wake_by_ref();
@@ -310,12 +310,12 @@ impl Sessions {
         Token::new(key, self.slots[key.index()].id)
     }
 
-    /// Everyone who is here.
+    /// All sessions.
     pub fn iter(&self) -> impl Iterator<Item = &SessionSlot> {
         self.slots.iter().map(|(_, slot)| slot)
     }
 
-    /// Everyone who is here, to write into.
+    /// All sessions, to write into.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut SessionSlot> {
         self.slots.iter_mut().map(|(_, slot)| slot)
     }
@@ -341,7 +341,7 @@ impl Sessions {
         self.slots.len()
     }
 
-    /// Whether nobody is here.
+    /// Whether there is no session.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -364,8 +364,8 @@ impl Sessions {
         is_first
     }
 
-    /// Entries of those who left stay until they come up, unless they have become many: then all go at once,
-    /// so that the queue is no longer than some times the number of those who are here.
+    /// Entries of ended sessions stay until they come up. When there are many, all are removed at once, so
+    /// that the queue is at most a few times as long as the number of sessions.
     fn drop_stale_entries(&mut self) {
         if self.queue.len() > QUEUE_SPARE + 4 * self.slots.len() {
             let slots = &self.slots;
@@ -390,7 +390,7 @@ impl Sessions {
         }
     }
 
-    /// Somebody who works for a session wants it to have a turn.
+    /// A task or another thread wants a session to have a turn.
     pub fn call(&mut self, token: Token) {
         let Key(index) = token.key();
         if let Some(slot) = self.slots.get_mut(index as usize)
@@ -400,7 +400,7 @@ impl Sessions {
         }
     }
 
-    /// Moves those whose turn it is to `to`, and notes whom to wake for the next.
+    /// Moves the sessions that are due to `to`, and stores the waker to call for the next.
     pub fn take_due(&mut self, loop_waker: &Waker, to: &mut Vec<Token>) {
         to.append(&mut self.due.tokens);
         if !self.due.loop_waker.as_ref().is_some_and(|known| known.will_wake(loop_waker)) {
@@ -427,7 +427,7 @@ impl Sessions {
         TurnOrders { shutdown: slot.shutdown, ready, has_command: slot.command.is_some() }
     }
 
-    /// What is asked of a session alone; it is told once.
+    /// The command for this session alone; it is handed out once.
     pub(crate) fn take_command(&mut self, key: Key) -> SessionCommand {
         self.slots[key.index()].command.take().map(|command| *command).unwrap_or_default()
     }
@@ -468,7 +468,7 @@ impl Sessions {
         self.request_shutdown_where(shutdown, |_| true);
     }
 
-    /// Wishes something of some sessions and wakes them.
+    /// Requests a shutdown of some sessions and wakes them.
     pub fn request_shutdown_where(
         &mut self,
         shutdown: ShutdownRequest,
@@ -524,7 +524,7 @@ mod tests {
     use super::*;
     use sekisho_lifecycle::DeadlineKind;
 
-    /// Whose turn it is; they have it.
+    /// Takes the sessions that are due and gives them their turn.
     fn due(sessions: &mut Sessions) -> Vec<Key> {
         let mut tokens = Vec::new();
         sessions.take_due(Waker::noop(), &mut tokens);

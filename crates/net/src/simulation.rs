@@ -28,7 +28,7 @@ use crate::site::Site;
 use crate::transport::{Ready, Stream, Transport};
 use crate::worker::{BoundSite, ListenerContext, Shared, Worker};
 
-/// What a simulation decides, and is told.
+/// What a simulation decides, and what is reported to it.
 pub trait Script: std::fmt::Debug {
     /// Makes the answer to what the router has decided on. Fields of a reply go to `fields`.
     fn start(&self, session: u64, asked: Asked, target: &[u8], fields: &mut Fields) -> Start;
@@ -82,7 +82,7 @@ impl Wake for Flag {
     }
 }
 
-/// A worker that is told what happens and what time it is.
+/// A worker whose events and clock are set by the caller.
 #[derive(Debug)]
 pub struct SimulatedWorker {
     worker: Rc<Worker>,
@@ -135,7 +135,7 @@ impl SimulatedWorker {
             due: RefCell::default(),
             _runtime: runtime,
         };
-        // So that everybody knows whom to wake.
+        // So that the queues have the wakers to call.
         it.collect();
         Ok(it)
     }
@@ -151,7 +151,7 @@ impl SimulatedWorker {
         Ok(())
     }
 
-    /// Somebody connects, and has a first turn; by which number and token the session is known.
+    /// A client connects, and its session has a first turn. Returns the session's number and token.
     pub fn connect(
         &self,
         transport: Box<dyn Transport>,
@@ -203,7 +203,7 @@ impl SimulatedWorker {
         self.timer.get()
     }
 
-    /// Starts a round of the event loop: those whose turn it is, in the order in which they have it.
+    /// Starts a round of the event loop: returns the sessions that are due, in their order.
     pub fn begin_round(&self) -> Vec<Token> {
         self.loop_flag.0.0.store(false, Ordering::Relaxed);
         self.collect();
@@ -220,7 +220,7 @@ impl SimulatedWorker {
         self.worker.access_log.hand_over();
     }
 
-    /// Asks sessions to end, those who come later, too, where it is asked of all.
+    /// Asks sessions to end; if all are asked, later sessions are asked as well.
     pub fn request_shutdown(&self, shutdown: ShutdownRequest) {
         self.worker.request_shutdown_of_all(shutdown);
     }
@@ -272,7 +272,7 @@ impl SimulatedWorker {
         self.worker.simulation.get().map_or(0, |seam| seam.buffers_lent.get())
     }
 
-    /// Lends buffers to nobody.
+    /// Borrows buffers and drops them, as a leak would.
     pub fn lose_buffers(&self) {
         drop(self.worker.borrow_buffers());
     }

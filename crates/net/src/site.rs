@@ -1,5 +1,5 @@
-//! A configuration made ready to serve: its routing table, the manners of each location as the engine
-//! wants them, and its opened logs. Immutable and shared by all workers; a reload makes a new one.
+//! A configuration made ready to serve: its routing table, the policies of each location for the protocol
+//! engines, and its opened logs. Immutable and shared by all workers; a reload makes a new one.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -181,7 +181,7 @@ impl Site {
         self.config().http.listens.iter().position(|listen| listen.address == *address)
     }
 
-    /// The manners at an address before `Host` has chosen a server (T8).
+    /// The policies at an address before `Host` has chosen a server (T8).
     pub(crate) fn first_policy(&self, listen: usize) -> &Policies {
         let http = &self.config().http;
         let server = http.listens[listen].default_server;
@@ -219,7 +219,8 @@ impl Site {
         self.config().http.listens[listen].options.proxy_protocol
     }
 
-    /// How clients behind proxies are told apart at an address, before `Host` has chosen a server.
+    /// How the addresses of clients behind proxies are found at an address, before `Host` has chosen a
+    /// server.
     pub(crate) fn first_real_ip(&self, listen: usize) -> Option<&RealIp> {
         let http = &self.config().http;
         let server = http.listens[listen].default_server;

@@ -1,4 +1,4 @@
-//! The files of Unix sockets. One that is left over from a server that is gone is replaced; one at which somebody
+//! The files of Unix sockets. A file that a terminated server has left is replaced; one at which a process
 //! listens, or may listen, is not touched.
 
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Makes room for a socket: removes a file at which nobody listens.
+/// Makes room for a socket: removes a file at which no process listens.
 pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !about.file_type().is_socket() {
@@ -25,8 +25,8 @@ pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Says who may connect. Not by the name alone: whoever owns the folder could have put a link there meanwhile, to a file
-/// of root.
+/// Sets which users may connect. Not by the name alone: the owner of the folder could have put a link there
+/// meanwhile, to a file of root.
 pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -37,7 +37,8 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::chmod(by_number, Mode::from_raw_mode(mode))?)
 }
 
-/// Whether nobody listens: refused, and for no other reason. Who does not answer at once is there all the same.
+/// Whether no process listens: only if the connection is refused. A listener that does not answer at once
+/// still exists.
 fn is_stale(path: &Path) -> io::Result<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

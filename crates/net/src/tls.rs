@@ -89,7 +89,7 @@ pub(crate) fn upstream_problem(problem: UpstreamTlsProblem) -> OpenError {
     OpenError::Tls(upstream_problem_of(problem))
 }
 
-/// By server: itself, where it stands behind an address with TLS.
+/// By server: itself, if it has an address with TLS.
 fn secured_servers(config: &Config) -> Vec<Option<&Server>> {
     let http = &config.http;
     let is_secured = |id: usize| {

@@ -117,14 +117,14 @@ pub enum Secured<'a> {
     NotThoughItShould,
 }
 
-/// A connected byte stream. Every call returns at once; `Pending` means that the transport tells of a change
+/// A connected byte stream. Every call returns at once; `Pending` means that the transport reports a change
 /// later (see [`Transport::watch`]).
 pub trait Transport: std::fmt::Debug {
     /// What it can do beside reading and writing.
     fn capabilities(&self) -> Capabilities;
 
-    /// Reads what is there; zero is the end. Whether there is more is the transport's knowledge: it is
-    /// asked again until it says `Pending`.
+    /// Reads what is there; zero is the end. Only the transport knows whether there is more: it is called
+    /// again until it returns `Pending`.
     fn read(&mut self, into: &mut [u8]) -> Poll<io::Result<usize>>;
 
     /// Sends what can be taken now; `more` says that other bytes, or the end, follow at once. What was not taken is
@@ -203,22 +203,22 @@ pub trait Transport: std::fmt::Debug {
         Secured::No
     }
 
-    /// The configuration has changed: what it says of the peer is found out anew (S4).
+    /// The configuration has changed: the peer's certificate is verified anew (S4).
     fn judge_again(&mut self, chooser: &Chooser) {
         let _ = chooser;
     }
 
-    /// The connection ends here, with all that was to be sent: the peer is told so where the transport has a
-    /// word for it (S3).
+    /// The connection ends here, with all that was to be sent: the transport signals that to the peer if it
+    /// has a message for it (S3).
     fn end(&mut self) {}
 
-    /// Ends our side; the peer sees the end of the stream. Where all that was promised has been sent, the peer is
-    /// told so as by [`Transport::end`].
+    /// Ends our side; the peer sees the end of the stream. If all that was promised has been sent, this is
+    /// signalled to the peer as by [`Transport::end`].
     fn shut_down_write(&mut self, is_complete: bool);
 
     /// Makes the coming close a reset: nothing cut short may look complete (C5).
     fn reset_on_close(&mut self);
 
-    /// Sees to it that changes are told to `epoll` under this token from now on; a second call does nothing.
+    /// Registers the transport with `epoll` under this token; a second call does nothing.
     fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()>;
 }

@@ -1,6 +1,6 @@
-//! How a session is woken by whoever works for it: a task's pipe or timer, another thread. Only a session
-//! with something to do has a waker; an idle one is woken by its socket, its deadline or an order, which all
-//! know its place.
+//! How a session is woken by what works for it: a task's pipe or timer, another thread. Only a session with a
+//! request in work has a waker; an idle one is woken by its socket, its deadline or an order, which all know
+//! its slot.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,14 +84,14 @@ impl SessionWaker {
         Self { waker: Waker::from(Arc::clone(&state)), state }
     }
 
-    /// From now on it rings for this session, and may ring again. Whoever still pulls it for the session
-    /// that had it before wakes this one for nothing, which does no harm.
+    /// From now on it wakes this session. A late wake for the session that had it before wakes this one for
+    /// nothing, which does no harm.
     pub(crate) fn hold(&self, token: Token) {
         self.state.token.store(token.bits(), Ordering::Release);
         self.state.is_woken.store(false, Ordering::Release);
     }
 
-    /// What those who work for the session are given.
+    /// The waker for tasks and threads that work for the session.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
@@ -118,7 +118,7 @@ mod tests {
         session_waker.waker().wake_by_ref();
         woken.clear();
         wake_queue.collect(Waker::noop(), &mut woken);
-        assert_eq!(woken, [second], "the first was told of its last pull already");
+        assert_eq!(woken, [second], "the first session had its last wake already");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::link::Link;
 use crate::request_log::Client;
 use crate::worker::{BoundSite, Worker};
 
-/// What a program's run needs of the worker, and whose request it is for.
+/// What a handler needs of the worker, and the request that it works for.
 #[derive(Debug)]
 pub(crate) struct WorkerContext {
     pub(crate) worker: Rc<Worker>,
@@ -234,8 +234,8 @@ impl Exchange {
         self.answer(link, input, now);
     }
 
-    /// The running request is to end: its task is told, and still gives one answer (L31). Whether there was one
-    /// to tell.
+    /// The running request is to end: its task is told, and still gives one answer (L31). Returns whether
+    /// there was a task.
     pub(crate) fn cancel_task(&mut self, cause: Cause, now: Moment) -> bool {
         let is_there = self.task.is_some();
         if let Some(task) = &mut self.task {

@@ -45,15 +45,16 @@ use crate::subrequest::mirror::Copies;
 /// How many sets of buffers a worker keeps for later.
 const POOL_MAX: usize = 64;
 
-/// What the process tells a worker.
+/// The commands of the main thread to a worker.
 #[derive(Debug)]
 pub enum WorkerCommand {
-    /// Serve this site on these sockets from now on. Addresses that are not among them close: who waits
-    /// there is still served, idle sessions end, running requests finish.
+    /// Serve this site on these sockets from now on. Addresses that are not among them close: connections in
+    /// their accept queues are still served, idle sessions end, running requests finish.
     Serve(Arc<Site>, Vec<Listener>),
-    /// Accept those who wait, end idle sessions, let running requests finish, then end.
+    /// Accept the connections in the queues, end idle sessions, let running requests finish, then end.
     Drain,
-    /// The same, but leave those who wait to others: the sockets stay open without this worker.
+    /// The same, but leave the accept queues to other workers or processes: the sockets stay open without
+    /// this worker.
     Retire,
     /// End every session, then end.
     Stop,
@@ -78,17 +79,17 @@ pub struct Shared {
     pub admission: Arc<Admission>,
     /// Files of users.
     pub user_files: UserFiles,
-    /// Who computes passwords.
+    /// The threads that compute password hashes.
     pub hashers: Arc<Hashers>,
     /// Signalled when an open was denied: the paths of the sandbox are checked again.
     pub sandbox_recheck: Notify,
-    /// Whether the kernel keeps the workers within certain places.
+    /// Whether the workers are in a sandbox.
     pub is_kept: AtomicBool,
-    /// Who the server has become, where it has.
+    /// The user that the server has switched to, if it has.
     pub user: OnceLock<String>,
-    /// Who knows how the server is.
+    /// Where the server's status is asked for.
     pub status: OnceLock<UnboundedSender<StatusQuery>>,
-    /// What the requests of workers that have ended came to.
+    /// Request statistics of workers that have ended.
     pub past: Mutex<RequestStats>,
     /// Set off when a worker wakes up while the watchdog sleeps.
     pub wake_alarm: Arc<WakeAlarm>,
@@ -115,8 +116,8 @@ pub struct BoundSite {
     pub site: Arc<Site>,
     /// An index into its addresses.
     listen: usize,
-    /// Addresses that share this one's port and are more particular: no socket can be opened for them
-    /// beside a wildcard's, so their connections come in here.
+    /// More specific addresses with this one's port: no socket can be opened for them beside a wildcard's, so
+    /// their connections are accepted here.
     particular: Vec<(IpAddr, usize)>,
 }
 
@@ -169,9 +170,9 @@ struct OpenListener {
 pub struct Worker {
     /// The time.
     pub clock: Clock,
-    /// Who is here.
+    /// The worker's sessions.
     pub sessions: RefCell<Sessions>,
-    /// Their connections, and whose turn it is.
+    /// Their connections, and which sessions are due.
     pub(crate) scheduler: Scheduler,
     /// Opened files.
     pub files: RefCell<FileCache>,
@@ -188,13 +189,13 @@ pub struct Worker {
     pub(crate) timer: RefCell<Option<Waker>>,
     /// Signalled when a session ends: accepting may go on, a drained worker may end.
     pub vacated: Notify,
-    /// Whether the loop turns, for those who look from outside.
+    /// Whether the loop turns, as seen from outside.
     pub(crate) heartbeat: Arc<Heartbeat>,
     /// Signalled when something has panicked without which this worker is of no use.
     pub broken: Notify,
     /// The shutdown that was requested of every session, also of those that come.
     pub shutdown: Cell<ShutdownRequest>,
-    /// How many sessions may be here.
+    /// How many sessions the worker may have.
     pub sessions_max: Cell<usize>,
     /// Passwords that were right or wrong a moment ago.
     pub password_cache: RefCell<PasswordCache>,
@@ -224,7 +225,7 @@ pub struct Worker {
     pub(crate) heap: HeapWatch,
     /// Lines about missing files are few a second: how many this second, and how many were left out.
     pub not_found: RefCell<crate::request_log::NotFoundLines>,
-    /// What a simulation decides here, and is told.
+    /// What a simulation decides here, and what is reported to it.
     #[cfg(feature = "simulation")]
     pub(crate) simulation: std::cell::OnceCell<crate::simulation::Seam>,
 }
@@ -485,7 +486,7 @@ impl Worker {
             .request_shutdown_where(shutdown, |slot| slot.listener_id == listener_context.id);
     }
 
-    /// Serves who waits at a listener, and closes it.
+    /// Serves the connections in a listener's queue, and closes it.
     fn empty(self: &Rc<Self>, open_listener: OpenListener) {
         for (_, acceptor, accepting) in open_listener.sockets {
             accepting.abort();
@@ -582,7 +583,8 @@ impl Worker {
         id
     }
 
-    /// What an operator needs to know beside this error: for whom it was denied, and what else may be behind it.
+    /// What an operator needs to know beside this error: for which user it was denied, and what else may be
+    /// the cause.
     pub(crate) fn denial_hint(&self, errno: rustix::io::Errno) -> String {
         let mut hint = String::new();
         if errno != rustix::io::Errno::ACCESS {
@@ -602,7 +604,8 @@ impl Worker {
         self.request_id.get()
     }
 
-    /// Sees to it that files that nobody asks for any more are let go, while any are held.
+    /// Starts the task that closes cached files and listings that are no longer asked for; it runs while any
+    /// are held.
     pub fn sweep_files_later(self: &Rc<Self>) {
         if self.is_sweeping.replace(true) {
             return;

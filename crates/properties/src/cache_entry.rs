@@ -103,7 +103,7 @@ fn lifetimes(data: &[u8]) {
         Err(_) => {}
         Ok(lifetime) => {
             assert!(!control.no_store && !control.private && !control.no_cache);
-            let said = control.lifetime().expect("somebody said so");
+            let said = control.lifetime().expect("a lifetime was given");
             assert_eq!(lifetime.valid_until - NOW, i64::from(said));
             assert!(said > 0 && lifetime.is_fresh(NOW));
         }

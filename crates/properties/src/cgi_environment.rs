@@ -137,7 +137,7 @@ fn told(out: &Environment, sent: &BTreeMap<String, Vec<Vec<u8>>>, target: &[u8])
         if SERVERS.contains(&name.as_str()) || name == "HTTP_HOST" {
             continue;
         }
-        let field = name.strip_prefix("HTTP_").unwrap_or_else(|| panic!("{name} is nobody's"));
+        let field = name.strip_prefix("HTTP_").unwrap_or_else(|| panic!("{name} has no origin"));
         let values =
             sent.get(&field.replace('_', "-")).unwrap_or_else(|| panic!("{name} was not sent"));
         let separator: &[u8] = if field == "COOKIE" { b"; " } else { b", " };

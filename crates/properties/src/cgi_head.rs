@@ -1,6 +1,6 @@
-//! The head of a program's answer (V24): the same verdict for every cut, and no more taken than the limit; what
-//! leaves is what a second, simple reading of the same lines lets pass; nothing in it can split a response or speak
-//! for the connection, as another parser of responses sees it.
+//! The head of a program's answer (V24): the same result for every cut, and no more taken than the limit;
+//! what leaves is what a second, simple reading of the same lines lets pass; nothing in it can split a
+//! response or control the connection, as another parser of responses sees it.
 //!
 //! The last four bytes of the input say where the rest is cut, and by which rules it is read.
 

@@ -7,8 +7,8 @@ use sekisho_http1::body::{Decoder, Progress};
 use sekisho_http1::encode;
 use sekisho_http1::parse::Framing;
 
-/// The body, how many bytes it took on the wire, and how it ended. How much was taken before an error is
-/// the decoder's own affair: nothing behind an error is looked at.
+/// The body, how many bytes it took on the wire, and how it ended. How much was taken before an error does
+/// not matter: nothing after an error is looked at.
 type Outcome = (Vec<u8>, Option<usize>, Result<Progress, Cause>);
 
 /// Holds the parser to it.

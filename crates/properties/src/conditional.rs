@@ -1,4 +1,4 @@
-//! Dates and entity tags: a date that is taken is one of the three forms of the second it stands for, and every
+//! Dates and entity tags: a date that is accepted is one of the three forms of its second, and every
 //! second is read from each form; conditions come to what a second, simple reading of RFC 9110 §13.2.2 says;
 //! a list of tags is found whole, whatever stands in the tags.
 //!
@@ -79,7 +79,7 @@ fn writes_a_date(seconds: i64) {
     let is_read = again >= 0;
     assert_eq!(read(&first), is_read.then_some(again), "{first}");
     assert_eq!(read(&third), is_read.then_some(again), "{third}");
-    // Two digits of a year stand for 1970 to 2069.
+    // Two digits of a year mean 1970 to 2069.
     if is_read && civil.year < 2070 {
         assert_eq!(read(&second), Some(again), "{second}");
     }

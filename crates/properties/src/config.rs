@@ -71,7 +71,7 @@ fn loaded(memory: &Memory) -> Outcome {
     outcome
 }
 
-/// How many directives nobody knows.
+/// How many directives are unknown.
 fn unknown(nodes: &[Node]) -> usize {
     let of_node = |node: &Node| match directive::by_name(&node.name.text).first() {
         None => 1,

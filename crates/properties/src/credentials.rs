@@ -1,6 +1,6 @@
-//! Who a client says it is, and what is stored of its password: base64 is what another decoder makes of it;
-//! `$remote_user` is what stands before the first colon or nothing; a stored password that cannot be used lets
-//! nobody in, one that can lets in whom it was made for, and none costs more than its bound.
+//! The credentials of a client, and stored passwords: base64 is decoded as by another decoder; `$remote_user`
+//! is the text before the first colon or empty; a stored password that cannot be used admits no client, a
+//! usable one admits the right password, and none costs more than its bound.
 //!
 //! The first line is an `Authorization`, the second a stored password, the third a password that is offered.
 

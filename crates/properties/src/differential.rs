@@ -218,7 +218,7 @@ impl Body for Nothing {
     }
 }
 
-/// A peer that has said all it has to say, and hears everything.
+/// A peer that has sent all of its input, and reads everything.
 struct Wire<'a> {
     stream: &'a [u8],
     at: usize,

@@ -1,5 +1,5 @@
 //! Percent escapes and UTF-8: a path resolves to what a second, simple reading of RFC 3986 makes of it, or is
-//! refused by both; what is written as an escape is read back; hosts are read alike by all who read them; and
+//! refused by both; what is written as an escape is read back; hosts are read alike by all parsers; and
 //! names of files come out as one safe component.
 //!
 //! The whole input is a path, a host, a name and a text.
@@ -28,8 +28,8 @@ pub fn check(data: &[u8]) {
     names(data);
 }
 
-/// Decode, then split, then resolve segment by segment. All errors that there are, for which of them comes
-/// first is the parser's own affair.
+/// Decode, then split, then resolve segment by segment. All errors that there are, because which of them the
+/// parser finds first does not matter.
 fn resolved(path: &[u8], merge: bool) -> Result<Vec<u8>, Vec<TargetError>> {
     let path = path.split(|byte| *byte == b'#').next().unwrap_or_default();
     let Some(rest) = path.strip_prefix(b"/") else { return Err(vec![TargetError::NotAPath]) };

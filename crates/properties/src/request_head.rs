@@ -1,4 +1,4 @@
-//! Framer and parser over raw bytes: the same verdict for every cut; what is taken is well formed, within
+//! Framer and parser over raw bytes: the same result for every cut; what is taken is well formed, within
 //! the limits, and read back the same when it is written again.
 
 use crate::cuts;

@@ -1,6 +1,6 @@
-//! Rings in memory that somebody else writes to: whatever stands there, nothing beyond the ring is touched, nobody
-//! gets more than there can be, a side that was lied to says so from then on, and without a lie the bytes come out
-//! as they went in.
+//! Rings in memory that another process writes to: whatever is in it, nothing beyond the ring is touched, no
+//! side gets more bytes than there can be, a side that found corrupt positions reports it from then on, and
+//! otherwise the bytes come out as they went in.
 //!
 //! The input is a script: an operation, its place and its argument, three bytes each.
 
@@ -102,7 +102,7 @@ pub fn check(data: &[u8]) {
             _ => {}
         }
         if is_honest {
-            assert!(!producer_told && !consumer_told, "nobody lied");
+            assert!(!producer_told && !consumer_told, "the memory was not corrupted");
         }
         assert_eq!(memory[WORDS - 1].load(Ordering::Relaxed), BEHIND, "beyond the ring");
     }

@@ -39,7 +39,7 @@ pub fn decide(table: &Table, head: &Head, is_strict: bool) {
         is_udp: false,
     };
     // Which address is asked and which files there are follow from the target, so that one input is one story.
-    // One address more than there are: whoever asks for it gets an error.
+    // One address more than there are: a request for it gets an error.
     let sum = head.target().iter().fold(0_usize, |sum, byte| sum + usize::from(*byte));
     let listen = sum / 3 % (table.config().http.listens.len().min(8) + 1);
     let request = Request {

@@ -1,5 +1,5 @@
 //! The client's side of FastCGI, SCGI and uwsgi (V24): the same events for every cut, in records or as they are;
-//! nothing in a head that could split a response or speak for the connection; no more body than was
+//! nothing in a head that could split a response or control the connection; no more body than was
 //! declared; and parameters that a second, simple reader reads back.
 //!
 //! The last four bytes of the input say where the rest is cut and what was asked.

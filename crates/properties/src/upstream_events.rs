@@ -34,7 +34,8 @@ pub struct Report {
     pub seen: Vec<Seen>,
     /// What is left of the connection once all of the answer was offered, before the peer closed it.
     pub reuse: Result<(), NotReusable>,
-    /// How many bytes had been taken at the last event, where the connection can be kept: otherwise nobody cares.
+    /// How many bytes had been taken at the last event, where the connection can be kept: otherwise it does
+    /// not matter.
     pub taken: usize,
 }
 

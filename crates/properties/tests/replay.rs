@@ -84,7 +84,7 @@ impl Pace {
         Self { inputs: 0, before: ran() }
     }
 
-    /// V14: whoever goes round in a circle takes longer than all others together.
+    /// V14: an input that causes an endless loop takes longer than all others together.
     fn holds(&mut self, name: &str, which: &str) {
         self.inputs += 1;
         if self.inputs.is_multiple_of(INPUTS) {

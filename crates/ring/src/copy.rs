@@ -8,7 +8,7 @@ use crate::memory::Word;
 /// The bytes of a word.
 pub(crate) const WORD: usize = size_of::<u64>();
 
-/// Writes `bytes` from the byte `at` on. Nobody else writes these words; whoever reads its neighbours in the
+/// Writes `bytes` from the byte `at` on. No other side writes these words; a reader of the other bytes in the
 /// first and last word finds them unchanged.
 pub fn put<W: Word>(words: &[W], at: usize, bytes: &[u8]) {
     let (first, shift) = (at / WORD, at % WORD);

@@ -12,8 +12,8 @@ pub const RING_BYTES_MIN: usize = 4096;
 /// The largest ring.
 pub const RING_BYTES_MAX: usize = 1 << 28;
 
-/// Words of a control block, each on a line of its own for whoever writes it, so that the sides do not take each
-/// other's lines away more than they must.
+/// Words of a control block. Those of each side are on cache lines of their own, so that the sides invalidate
+/// each other's lines no more than they must.
 pub(crate) const TAIL: usize = 0;
 pub(crate) const ENDED: usize = 1;
 pub(crate) const HEAD: usize = 128 / WORD;

@@ -1,14 +1,15 @@
-//! Rings of bytes in memory that is shared with a process nobody trusts (E7).
+//! Rings of bytes in memory that is shared with an untrusted process (E7).
 //!
 //! A ring goes one way: a [`Producer`] here, a [`Consumer`] there. Each side keeps its own position to itself
 //! and only ever *tells* it through the memory; the other's position is read once into a local, checked, and
 //! then used. So whatever the other side writes there, nothing is read or written beyond the ring, and what
-//! comes out is bytes that were copied before anybody looks at them, or [`Corrupt`].
+//! comes out is bytes that were copied before they are looked at, or [`Corrupt`].
 //!
-//! Who finds nothing to do says so in the memory and looks once more before it sleeps; who has done something
-//! looks whether the other sleeps, and says that it must be woken ([`Moved::must_wake`]). Between the two
-//! stands a fence on both sides, so one of them sees the other (`tests/loom.rs`). Wakeups, descriptors and maps are
-//! the caller's affair: here is no unsafe code and no system call.
+//! A side that finds nothing to do sets a flag in the memory and looks once more before it sleeps; a side
+//! that has done something looks whether the other sleeps, and reports that it must be woken
+//! ([`Moved::must_wake`]). Between the two steps both sides have a fence, so one of them sees the other
+//! (`tests/loom.rs`). Wakeups, descriptors and maps are the caller's affair: here is no unsafe code and no
+//! system call.
 #![forbid(unsafe_code)]
 
 mod copy;

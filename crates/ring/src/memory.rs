@@ -1,5 +1,6 @@
-//! What a ring lies in: words that somebody else may change at any time. A trait, so that the same ring runs in
-//! mapped memory, in a test's memory, and under loom, which counts every order in which things can happen.
+//! The memory of a ring: words that another process may change at any time. A trait, so that the same ring
+//! runs in mapped memory, in a test's memory, and under loom, which counts every order in which things can
+//! happen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -20,7 +21,7 @@ pub trait Memory {
     type Word: Word;
     /// All of them.
     fn words(&self) -> &[Self::Word];
-    /// Copies bytes in, from the byte `at` on. Nobody else writes these words.
+    /// Copies bytes in, from the byte `at` on. No other side writes these words.
     fn put(&self, at: usize, bytes: &[u8]) {
         copy::put(self.words(), at, bytes);
     }
@@ -28,7 +29,7 @@ pub trait Memory {
     fn get(&self, at: usize, bytes: &mut [u8]) {
         copy::get(self.words(), at, bytes);
     }
-    /// What was written before it is seen by whoever passes its own fence later.
+    /// What was written before it is visible to a side that passes its own fence later.
     fn fence(&self);
 }
 

@@ -228,7 +228,8 @@ impl<M: Memory> Side<M> {
         self.word(at).store(value, Relaxed);
     }
 
-    /// After something was done: whether the other side sleeps. It is told once; whoever clears the word rings.
+    /// After something was done: whether the other side sleeps. Reported once: the side that clears the word
+    /// must wake it.
     fn wakes(&self, at: usize) -> bool {
         self.memory.fence();
         let sleeps = self.word(at).load(Relaxed) != 0;

@@ -21,7 +21,7 @@ impl Word for Atom {
     }
 }
 
-/// Only the words that a ring uses: a control block has 49 of them, most of which nobody looks at.
+/// Only the words that a ring uses: a control block has 49 of them, most of which are not used.
 #[derive(Clone)]
 struct Shared(Arc<Vec<Atom>>);
 

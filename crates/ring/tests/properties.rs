@@ -73,7 +73,7 @@ proptest! {
                             reader_sleeps = false;
                         }
                         Read::Empty => prop_assert!(model.is_empty()),
-                        Read::Ended => prop_assert!(false, "nobody ended it"),
+                        Read::Ended => prop_assert!(false, "it was not ended"),
                     }
                 }
                 Step::WriterWaits => {
@@ -94,8 +94,8 @@ proptest! {
         prop_assert_eq!(consumer.read(&mut rest).expect("honest"), Read::Ended);
     }
 
-    /// E7, V42: whatever stands in the memory, nobody reads or writes beyond the ring, and a side that was lied to
-    /// says so from then on.
+    /// E7, V42: whatever is in the memory, no side reads or writes beyond the ring, and a side that found
+    /// corrupt positions reports it from then on.
     #[test]
     fn a_peer_that_writes_anywhere_is_found_out_or_harmless(
         steps in proptest::collection::vec((step(), 0..72_usize, any::<u64>(), any::<bool>()), 1..100),

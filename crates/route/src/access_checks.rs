@@ -1,5 +1,5 @@
-//! What stands between a request and its answer: rates, places and passwords. The decision asks for them
-//! through [`AccessChecks`], whose methods answer at once; what takes its time is a [`Wait`].
+//! The checks before a request is answered: rates, connections and passwords. The decision calls them through
+//! [`AccessChecks`], whose methods answer at once; a check that takes time is a [`Wait`].
 
 use std::fmt;
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub enum Password {
     NoFile,
     /// The file cannot be used.
     Failed,
-    /// It takes its time: ask again when [`Wait::Password`] is over.
+    /// It takes time: ask again when [`Wait::Password`] is over.
     Later,
 }
 
@@ -127,9 +127,9 @@ impl LimitStatus {
 /// What is remembered of a request's progress through the access checks, so that nothing is counted twice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessProgress {
-    /// What `limit_req` came to; asked once for a request.
+    /// The result of `limit_req`; checked once for a request.
     pub(crate) rate: Option<LimitStatus>,
-    /// What `limit_conn` came to; asked once for a request.
+    /// The result of `limit_conn`; checked once for a request.
     pub(crate) connections: Option<LimitStatus>,
     /// A refusal that waits for `auth_delay`.
     pub(crate) refusal: Option<Status>,

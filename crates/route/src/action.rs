@@ -1,4 +1,4 @@
-//! The answers there are, and what must be asked of the file system to find one.
+//! The possible answers, and the questions to the file system that lead to one.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use sekisho_http::Status;
 use crate::access_checks::{AccessChecks, Wait};
 use crate::decide::FileOp;
 
-/// What shall be answered. The details stand in the [`RouteState`](crate::Exchange).
+/// What shall be answered. The details are in the [`RouteState`](crate::Exchange).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<F> {
     /// Serve this file (GET or HEAD); it has `route_state.coding`. Where `route_state.status` is set, it is an error page: answer with
@@ -18,8 +18,8 @@ pub enum Action<F> {
     /// `route_state.path_info()` are its share of the path. `route_state.status` as for a file: the answer has
     /// that status, whatever the program says.
     Cgi,
-    /// Pass the request to another server (`Settings::pass` says to whom and how); `route_state.status` as for a
-    /// program.
+    /// Pass the request to another server (`Settings::pass` says to which and how); `route_state.status` as
+    /// for a program.
     Pass,
     /// Change files: what shall be done with `route_state.file` (`Settings::file_ops` says how).
     FileOp(FileOp),
@@ -43,16 +43,16 @@ pub enum Action<F> {
 
 /// The shell's view of the file system, asked with whole paths.
 pub trait Files: AccessChecks {
-    /// An open file, or whatever stands for one.
+    /// An open file, or a stand-in for one.
     type File;
 
-    /// What an authority is answered that asks for this token, to see whether a name is ours (RFC 8555 §8.3).
+    /// The answer to an authority that asks for this token, to check that a name is ours (RFC 8555 §8.3).
     fn acme_token(&mut self, token: &[u8]) -> Option<Vec<u8>> {
         let _ = token;
         None
     }
 
-    /// The client is another than the peer (`set_real_ip_from`): what is reported is reported of it.
+    /// The client is not the peer (`set_real_ip_from`): reports name the client.
     fn know_client(&mut self, client: SocketAddr) {
         let _ = client;
     }
@@ -63,8 +63,8 @@ pub trait Files: AccessChecks {
     /// nothing.
     fn look(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Look<Self::File>;
 
-    /// The same for a file that may stand in for another one and need not be there: what cannot be served
-    /// is as good as missing, and no trouble.
+    /// The same for a file that may stand in for another one and need not be there: one that cannot be served
+    /// counts as missing, and is not reported.
     fn look_for_neighbour(
         &mut self,
         path: &[u8],
@@ -94,8 +94,8 @@ pub trait Files: AccessChecks {
         }
     }
 
-    /// What kind of thing there is at `path`, for the tests of `if`: nothing need be opened, and who may not
-    /// read it may still know of it. `None` where there is nothing, or nothing to be known.
+    /// What kind of thing there is at `path`, for the tests of `if`: nothing need be opened, and it need not
+    /// be readable. `None` where there is nothing, or nothing to be known.
     fn inspect(&mut self, path: &[u8], root_bytes: usize, settings: &Settings) -> Option<Seen> {
         match self.look(path, root_bytes, settings) {
             Look::File(_) => Some(Seen { kind: Kind::File, is_executable: false }),

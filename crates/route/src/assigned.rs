@@ -1,4 +1,5 @@
-//! The values of variables that scripts have `set` or `map`s have found, in copied text, so that an exchange borrows from nobody.
+//! The values of variables that scripts have `set` or `map`s have found, in copied text, so that an exchange
+//! borrows nothing.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! What regular expressions caught: `$1` and `$name`. Positions in copied text, so that an exchange
-//! borrows from nobody.
+//! What regular expressions caught: `$1` and `$name`. Positions in copied text, so that an exchange borrows
+//! nothing.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ pub struct Choice {
     pub depends: bool,
 }
 
-/// Chooses. For a 304, what would have been chosen for the answer that it stands for.
+/// Chooses. For a 304, what would have been chosen for the full answer.
 pub fn choose(compression: &Compression, head: &Head, answer: &Answer<'_>, now: i64) -> Choice {
     if !compression.is_on() || !matches!(answer.status.code(), 200 | 304 | 403 | 404) {
         return Choice::default();
@@ -34,7 +34,7 @@ pub fn choose(compression: &Compression, head: &Head, answer: &Answer<'_>, now: 
     if answer.length == Some(0) || answer.fields.has("content-encoding") {
         return Choice::default();
     }
-    // RFC 9111 §5.2.2.6: whoever says so does not want it changed on the way.
+    // RFC 9111 §5.2.2.6: such an answer must not be transformed.
     let mut controls = answer.fields.all(b"cache-control");
     if controls.any(|value| has_word(value, b"no-transform")) {
         return Choice::default();
@@ -143,7 +143,7 @@ pub fn mark_varying(fields: &mut Fields) {
     }
 }
 
-/// Whether a list has this word (or `word=…`), in any case.
+/// Whether a list has this word (or `word=…`), in upper or lower case.
 fn has_word(list: &[u8], word: &[u8]) -> bool {
     list.split(|byte| *byte == b',').any(|member| {
         let name = member.split(|byte| *byte == b'=').next().unwrap_or_default();

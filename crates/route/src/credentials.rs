@@ -11,7 +11,7 @@ pub(crate) fn decode(field: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let start = out.len();
     let colon = decode_base64(encoded.trim_ascii(), b'+', b'/', out)
         .and_then(|()| out[start..].iter().position(|byte| *byte == b':'))
-        // Nobody is called nothing, as in nginx.
+        // An empty user name is invalid, as in nginx.
         .filter(|colon| *colon > 0);
     if colon.is_none() {
         out.truncate(start);

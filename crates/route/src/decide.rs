@@ -96,7 +96,7 @@ impl Table {
         files: &mut F,
     ) -> Action<F::File> {
         if route_state.decided != Some(request.request_id) {
-            // The error at hand is the one to answer, whatever the host is like.
+            // The present error is answered, even if the host is invalid.
             let _ = self.choose_server(request.listen, request.head, route_state);
         }
         if !route_state.is_routed {
@@ -185,8 +185,8 @@ impl<'a, F: Files> Decision<'a, F> {
         }
     }
 
-    /// Who the client is, where a proxy stands in between: found out once, by the server's settings or, where these
-    /// have nothing to say, by the location's.
+    /// The client's address behind a proxy: found once, by the server's settings or, if these have none, by
+    /// the location's.
     fn find_client(&mut self, location: LocationId, head: Option<&Head>) {
         let real_ip = self.table.location(location).settings.real_ip.as_deref();
         if let Some(real_ip) = real_ip
@@ -199,7 +199,7 @@ impl<'a, F: Files> Decision<'a, F> {
         }
     }
 
-    /// What stands against a request before its target is looked at: its connection.
+    /// Refusals because of the connection, before the target is looked at.
     fn refused_by_tls(&self) -> Option<Status> {
         let connection = self.request.connection;
         if connection.is_clear_by_mistake {
@@ -257,7 +257,7 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         match method {
             Method::Trace => self.refuse_method(&FILE_METHODS),
-            // Whether a method is one to be acted upon is for the handler to say that is reached.
+            // The handler decides whether it takes the method.
             _ => Next::Path,
         }
     }
@@ -307,7 +307,7 @@ impl<'a, F: Files> Decision<'a, F> {
         Next::AccessChecks
     }
 
-    /// Whoever came here may have it.
+    /// The request has passed the access checks.
     fn behind_access_checks(&mut self) -> Next<F::File> {
         match &self.settings().try_files {
             // Within `limit_except` nothing is tried, as in nginx: it has no `try_files` of its own.
@@ -359,13 +359,13 @@ impl<'a, F: Files> Decision<'a, F> {
         let replaced = match self.table.alias_from(self.route_state.location) {
             AliasFrom::Nothing => {
                 if value.first() != Some(&b'/') {
-                    // nginx puts it right behind the root, where it names nothing below it.
+                    // nginx appends it to the root without a slash, where it names nothing below the root.
                     self.route_state.file.clear();
                     return Look::Missing;
                 }
                 Some(0)
             }
-            // A candidate made of the path begins with what the alias stands for.
+            // A candidate made of the path begins with the prefix that the alias replaces.
             AliasFrom::Prefix(bytes) => {
                 let prefix = self.route_state.path.get(..bytes).unwrap_or(&self.route_state.path);
                 if candidate.path.as_literal().is_none() && value.starts_with(prefix) {
@@ -405,7 +405,7 @@ impl<'a, F: Files> Decision<'a, F> {
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
         if settings.pass.is_some() && !self.is_limited(settings) {
-            // Which methods there are is for the other server to say.
+            // The other server decides which methods there are.
             return Next::Done(Action::Pass);
         }
         let is_known = matches!(
@@ -435,7 +435,7 @@ impl<'a, F: Files> Decision<'a, F> {
         if let Some(next) = self.file_op() {
             return next;
         }
-        // As in nginx, what is not there is not there for POST, too; what is, does not take it.
+        // As in nginx, a missing file is 404 for POST, too; an existing one does not take POST.
         match self.method_outcome() {
             Err(next) if self.route_state.method != Method::Post => next,
             _ => {
@@ -445,7 +445,8 @@ impl<'a, F: Files> Decision<'a, F> {
         }
     }
 
-    /// Whether what an alias stands for is no longer there, as a script has changed the path: nginx answers 500.
+    /// Whether the path no longer has the prefix that an alias replaces, as a script has changed it: nginx
+    /// answers 500.
     fn is_rewritten_alias(&self) -> bool {
         self.route_state.is_rewritten
             && self.table.alias_from(self.route_state.location) != AliasFrom::Nothing
@@ -612,7 +613,7 @@ impl<'a, F: Files> Decision<'a, F> {
         self.write_allowed();
         Err(match method {
             Method::Options => Next::Done(Action::Options),
-            // H12: a method that we have no word for is not implemented.
+            // H12: an unknown method is not implemented.
             Method::Other => Next::Fail(Status::NOT_IMPLEMENTED),
             _ => Next::Fail(Status::METHOD_NOT_ALLOWED),
         })
@@ -644,7 +645,7 @@ impl<'a, F: Files> Decision<'a, F> {
 
     fn look_at_file(&mut self, mapped: Mapped) -> Look<F::File> {
         self.route_state.root_bytes = mapped.root_bytes;
-        // Unfinished uploads are nobody's business, whichever location leads to them.
+        // Unfinished uploads are not served, whichever location leads to them.
         if !mapped.is_safe || file_op::has_own_name(&self.route_state.file[mapped.root_bytes..]) {
             return Look::Missing;
         }

@@ -131,7 +131,7 @@ mod tests {
         out.split_off(4)
     }
 
-    /// V27: wherever in a value of whatever length it stands.
+    /// V27: at every position, in values of every length.
     #[test]
     fn each_byte_is_escaped_wherever_it_stands() {
         for byte in 0..=255 {

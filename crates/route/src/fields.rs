@@ -196,7 +196,8 @@ fn extension(path: &[u8]) -> Option<&[u8]> {
     is_extension.then(|| &path[mark + 1..])
 }
 
-/// `WWW-Authenticate`: the realm is a quoted string (RFC 7617 §2). What cannot stand in a field is left out.
+/// `WWW-Authenticate`: the realm is a quoted string (RFC 7617 §2). Bytes that are not allowed in a field are
+/// left out.
 fn push_challenge(realm: &[u8], out: &mut Fields) {
     out.push_with("WWW-Authenticate", |value| {
         value.extend_from_slice(b"Basic realm=\"");
@@ -236,7 +237,7 @@ fn push_expires(expires: &Expires, now: i64, modified: Option<i64>, out: &mut Fi
             (at, Some(at.saturating_sub(now)))
         }
     };
-    // What a program has said about it gives way, as in nginx.
+    // A field of a program is replaced, as in nginx.
     out.remove("expires");
     out.remove("cache-control");
     out.push_with("Expires", |value| date::write(at, value));

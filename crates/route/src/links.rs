@@ -115,7 +115,7 @@ impl Scope<'_> {
     }
 }
 
-/// The beginning of the path that goes with a host, if the host is named.
+/// The path prefix for a host, if the host is named.
 fn named<'r>(referers: &'r Referers, host: &[u8]) -> Option<&'r [u8]> {
     let exact = referers.exact.iter().find(|(name, _)| name == host);
     let leading = || referers.leading.iter().find(|(end, _)| is_longer_and_ends(host, end));

@@ -15,8 +15,8 @@ pub(crate) struct Level {
     exact: Vec<(Box<[u8]>, LocationId)>,
     /// Sorted by path.
     prefixes: Vec<Prefix>,
-    /// Prefixes with a slash at their end that are passed on, without it, sorted: who asks for one of these is sent to
-    /// the one with the slash.
+    /// Prefixes with a slash at their end that are passed on, without it, sorted: a request for one of these
+    /// is redirected to the one with the slash.
     slashless: Vec<(Box<[u8]>, LocationId)>,
     /// In the order of the file.
     patterns: Vec<(Arc<Pattern>, LocationId)>,
@@ -31,7 +31,7 @@ struct Prefix {
     shorter: Option<usize>,
 }
 
-/// What the search on one level came to.
+/// The result of the search on one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
     /// An exact match or a regular expression: the search is over.

@@ -1,8 +1,8 @@
 //! Lines of the access log (O6): a format with its variables filled in and escaped, so that whatever a
 //! client sends, it stays one line and the fields in it can be told apart.
 //!
-//! A format is compiled when the configuration is loaded. What stands in nearly every format has a piece of its
-//! own, which is written without a look-up, without a copy in between and without an allocation.
+//! A format is compiled when the configuration is loaded. Variables of nearly every format have a piece of
+//! their own, which is written without a look-up, without a copy in between and without an allocation.
 
 use std::cell::Cell;
 
@@ -80,7 +80,7 @@ impl Piece {
             | V::Msec
             | V::Pid
             | V::Pipe
-            // It says `OK` or nothing, and nothing is not written as `-`.
+            // It is `OK` or empty, and empty is not written as `-`.
             | V::RequestCompletion
             | V::RequestId
             | V::RequestLength

@@ -1,4 +1,4 @@
-//! What is to be logged about a decision: it is said here and written by the shell.
+//! What is to be logged about a decision: collected here and written by the shell.
 
 use sekisho_config::{AssignedId, Level};
 
@@ -42,7 +42,7 @@ impl LogEntries {
         }
     }
 
-    /// A variable is used that no `set` has reached: said once for each.
+    /// A variable is used that no `set` has reached: logged once for each.
     pub(crate) fn unset(&mut self, id: AssignedId, name: &str) {
         if !self.unset.contains(&id) {
             self.unset.push(id);

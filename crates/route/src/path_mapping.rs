@@ -8,7 +8,7 @@ use sekisho_http::target;
 
 use crate::variable::Scope;
 
-/// Which part of the path an `alias` stands for.
+/// Which part of the path an `alias` replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum AliasFrom {
     /// None: the location has a `root`.
@@ -82,7 +82,7 @@ pub(crate) fn write_root(scope: &Scope<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the name of the file that `path` stands for in the scope's location, over what `out` holds.
+/// Writes the name of the file that `path` maps to in the scope's location, over what `out` holds.
 pub(crate) fn write_file(scope: &Scope<'_>, path: &[u8], out: &mut Vec<u8>) -> Mapped {
     let rest = match scope.table.alias_from(scope.route_state.location) {
         AliasFrom::Nothing => path,
@@ -193,7 +193,7 @@ pub(crate) fn template_of(place: &PathMapping) -> &Template {
     }
 }
 
-/// How many bytes of a value are the configuration's own words; `None` for all.
+/// How many bytes of a value are literal text of the configuration; `None` for all.
 fn trusted_bytes(template: &Template) -> Option<usize> {
     if template.as_literal().is_some() {
         return None;

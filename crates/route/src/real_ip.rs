@@ -1,5 +1,5 @@
-//! Who the client is where a proxy stands in between (`set_real_ip_from`). Only a proxy that is believed is
-//! listened to; a list of addresses is read from its end, which is what the nearest proxy has written.
+//! The client's address behind a proxy (`set_real_ip_from`). Only a trusted proxy is believed; a list of
+//! addresses is read from its end, which the nearest proxy has written.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,8 +8,8 @@ use sekisho_http::Head;
 
 use crate::route_state::ConnectionFacts;
 
-/// The client's address as the proxy says it; `None` where the peer is not believed or says nothing. `head` is
-/// `None` where the request is not one to read fields of.
+/// The client's address from the proxy; `None` if the peer is not trusted or sends none. `head` is `None` if
+/// the fields of the request must not be read.
 pub(crate) fn find(
     real_ip: &RealIp,
     connection: &ConnectionFacts,
@@ -34,7 +34,7 @@ fn addresses(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.rsplit(|byte| matches!(byte, b',' | b' ' | b'\t')).filter(|word| !word.is_empty())
 }
 
-/// Goes back from the peer as far as proxies are believed.
+/// Goes back from the peer as far as proxies are trusted.
 fn follow<'a>(
     real_ip: &RealIp,
     peer: Option<IpAddr>,
@@ -53,7 +53,7 @@ fn follow<'a>(
     found
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`; the port is 0 where none is said.
+/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`; the port is 0 by default.
 fn address(word: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(word).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

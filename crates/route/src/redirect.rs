@@ -1,4 +1,4 @@
-//! What a client is told: the address of a redirect, and the methods it may use. Always a valid field
+//! Field values for the client: the address of a redirect, and the methods it may use. Always a valid field
 //! value, whatever the path or a variable holds.
 
 use sekisho_config::{Part, Settings, Template};
@@ -122,7 +122,7 @@ pub fn push_origin(
     }
 }
 
-/// What cannot stand in a field value, or not in a URI, is percent-encoded.
+/// Bytes that are not allowed in a field value, or in a URI, are percent-encoded.
 fn push_visible(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
         if byte.is_ascii_graphic() {

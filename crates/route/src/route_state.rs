@@ -34,9 +34,9 @@ pub struct Request<'a> {
     pub since: Moment,
     /// Now.
     pub now: Moment,
-    /// Whether it was behind another request in what was read.
+    /// Whether it came in the same read as an earlier request.
     pub is_pipelined: bool,
-    /// Who knows what the connections of this server do.
+    /// Counts the connections of this server by what they do.
     pub census: Option<&'a dyn Census>,
 }
 
@@ -87,7 +87,7 @@ pub struct ConnectionFacts {
     pub remote: Option<SocketAddr>,
     /// Our own address; `None` on a Unix socket.
     pub local: Option<SocketAddr>,
-    /// What a balancer has said of it: `$proxy_protocol_…`.
+    /// The PROXY header of a balancer: `$proxy_protocol_…`.
     pub proxied: Option<Arc<ProxyHeader>>,
     /// How many requests have come on it, this one included: `$connection_requests`.
     pub requests: u64,
@@ -95,7 +95,7 @@ pub struct ConnectionFacts {
     pub since: Moment,
     /// Whether it is encrypted: `$https`, `$scheme`.
     pub is_tls: bool,
-    /// What its handshake came to: `$ssl_…`.
+    /// The result of its handshake: `$ssl_…`.
     pub tls: Option<Arc<TlsFacts>>,
     /// It is in the clear where it was to be encrypted (497).
     pub is_clear_by_mistake: bool,
@@ -172,7 +172,7 @@ pub struct ClientCertificate {
 pub enum ClientVerdict {
     /// It is one of ours.
     Valid,
-    /// Nobody knows who has signed it, and that is for others to judge (`optional_no_ca`).
+    /// The issuer is not verified; that is left to the upstream or program (`optional_no_ca`).
     Unjudged(String),
     /// It is not, and why.
     Invalid(String),
@@ -229,7 +229,7 @@ pub struct RouteState {
     pub method: Method,
     /// `set $limit_rate`: bytes in a second, 0 for no limit; `None` where no `set` was run.
     pub limit_rate: Option<u64>,
-    /// The client's address as a proxy that is believed says it; see [`RouteState::client`].
+    /// The client's address from a trusted proxy; see [`RouteState::client`].
     pub(crate) real_address: Option<SocketAddr>,
     pub(crate) captures: Captures,
     /// What scripts have set.
@@ -387,13 +387,13 @@ impl RouteState {
         self.path.get(self.script_bytes..).unwrap_or_default()
     }
 
-    /// The client's address: the peer's, or what a proxy says that is believed (`set_real_ip_from`); `None` on a
+    /// The client's address: the peer's, or the one from a trusted proxy (`set_real_ip_from`); `None` on a
     /// Unix socket.
     pub fn client(&self, connection: &ConnectionFacts) -> Option<SocketAddr> {
         self.real_address.or(connection.remote)
     }
 
-    /// Who asks, if a password of theirs was right. What a client only claims is no user.
+    /// The user, if its password was right. A name that a client only claims is no user.
     pub fn verified_user(&self) -> Option<&[u8]> {
         self.access_progress.is_verified.then_some(&*self.access_progress.user)
     }
@@ -415,7 +415,7 @@ impl RouteState {
         !self.log_entries.borrow().is_empty()
     }
 
-    /// What is to be logged about the request so far; it is said once.
+    /// What is to be logged about the request so far; returned once.
     pub fn take_log_entries(&mut self) -> Vec<LogEntry> {
         self.log_entries.get_mut().take()
     }

@@ -1,13 +1,13 @@
-//! Whether one path stands for another: what a listing shows of the files below it (an archive, a README) must be
-//! no more than each of them shows by itself.
+//! Whether two paths have the same access rules: what a listing shows of the files below it (an archive, a
+//! README) must be no more than each of them shows by itself.
 
 use sekisho_config::{Condition, LocationId, ServerId, Settings, Step, Template, Variable};
 
 use crate::table::Table;
 
 impl Table {
-    /// Whether a client that was let in to something in this location would be let in to this path, too: the same
-    /// location answers for it, and neither a script nor a password there goes by the path.
+    /// Whether a client that was admitted to one path of this location would be admitted to this path, too:
+    /// the same location answers for it, and neither a script nor a password there depends on the path.
     pub fn has_same_access(&self, server: ServerId, location: LocationId, path: &[u8]) -> bool {
         let own = &self.location(location).settings;
         let outer = &self.location(self.server(server).root).settings;
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-/// Whether neither the script nor the password of a level goes by the path that is asked for.
+/// Whether neither the script nor the password of a level depends on the requested path.
 fn is_for_every_path(settings: &Settings) -> bool {
     let script = settings.rewriting.script.as_deref();
     let password = settings.access.as_deref().and_then(|access| access.password.as_ref());
@@ -56,8 +56,8 @@ fn is_for_every_path(settings: &Settings) -> bool {
         && password.is_none_or(|rule| is_fixed(&rule.realm) && is_fixed(&rule.file.path))
 }
 
-/// Whether these steps do with every path what they have done with one that got through them. A `return` that was
-/// not met is met by nobody, if the conditions before it are the same for all.
+/// Whether these steps do with every path what they have done with one that got through them. A `return` that
+/// this path did not reach is reached by no path, if the conditions before it are the same for all.
 fn are_for_every_path(steps: &[Step]) -> bool {
     steps.iter().all(|step| match step {
         Step::Set(..) | Step::Break | Step::Return(_) => true,
@@ -66,7 +66,7 @@ fn are_for_every_path(steps: &[Step]) -> bool {
     })
 }
 
-/// Whether a condition asks only who the client is and how it came, not what for.
+/// Whether a condition depends only on the client and its connection, not on the path.
 fn is_of_client(condition: &Condition) -> bool {
     use Variable as V;
     let (variable, value) = match condition {

@@ -133,7 +133,7 @@ impl Table {
         Some(self.names.get(listen)?.find(name, captures))
     }
 
-    /// Drops fields with odd names as the server says that the request is for (`ignore_invalid_headers`,
+    /// Drops fields with odd names by the settings of the request's server (`ignore_invalid_headers`,
     /// `underscores_in_headers`): to be called before anything reads the fields of a head that was received.
     pub fn drop_fields(&self, listen: usize, head: &mut Head) {
         if !head.has_odd_names() {
@@ -201,7 +201,7 @@ impl Table {
         }
     }
 
-    /// Whether a location's files lie where no variable has a say.
+    /// Whether the folder of a location's files does not depend on variables.
     pub(crate) fn is_place_fixed(&self, id: LocationId) -> bool {
         path_mapping::template_of(&self.location(id).settings.path_mapping).as_literal().is_some()
     }

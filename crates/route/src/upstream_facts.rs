@@ -35,7 +35,7 @@ impl UpstreamFacts {
 pub struct UpstreamTry {
     /// The address of the server, or the name of the group where none could be asked.
     pub name: Arc<str>,
-    /// The status of its answer, or the one that stands for its failure.
+    /// The status of its answer, or the one for its failure.
     pub status: Option<Status>,
     /// How long it took to be connected.
     pub connect_time: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Variables and the values they stand in. Nothing is remembered between two expansions and nothing
+//! Variables and the values that contain them. Nothing is remembered between two expansions and nothing
 //! outside the arguments is asked.
 
 mod named;
@@ -85,8 +85,8 @@ pub fn push_variable(
     .variable(variable, out);
 }
 
-/// How many values within values (maps, roots) one expansion may need: a configuration whose maps
-/// refer to each other in a circle comes to an end, and to an empty value.
+/// How many values within values (maps, roots) one expansion may need: maps that refer to each other in a
+/// circle end with an empty value.
 pub(crate) const NESTED_MAX: u16 = 64;
 
 /// Everything a variable may look at.
@@ -107,7 +107,7 @@ impl Scope<'_> {
         &self.table.location(self.route_state.location).settings
     }
 
-    /// What the location's `alias` stands for.
+    /// What the location's `alias` replaces.
     pub(crate) fn alias_from(&self) -> path_mapping::AliasFrom {
         self.table.alias_from(self.route_state.location)
     }

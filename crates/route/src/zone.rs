@@ -1,5 +1,5 @@
 //! The zones of `limit_req` and `limit_conn`: a bounded number of keys, each with what is counted for it.
-//! Time comes as an argument; who shares a zone, and how, is the shell's business.
+//! Time comes as an argument; sharing a zone is the shell's business.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::access_checks::{Rated, Taken};
 pub const KEY_BYTES: usize = 112;
 /// One request, in what is counted.
 const ONE: u64 = 1000;
-/// A key that nobody used for this long, and that is within its rate, may go.
+/// A key that was not used for this long, and that is within its rate, may be removed.
 const IDLE_MILLIS: u64 = 60_000;
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -102,8 +102,7 @@ impl RateZone {
         excess
     }
 
-    /// The first request of a key. One or two idle keys go on the way; without room, the one that was not
-    /// used for the longest time.
+    /// The first request of a key. Removes one or two idle keys; without room, the least recently used one.
     fn begin(&mut self, limit: &RateLimit, key: &[u8], millis: u64) -> bool {
         for _ in 0..2 {
             if self.keys.oldest().is_some_and(|bucket| bucket.is_idle(limit.rate, millis)) {
@@ -153,7 +152,7 @@ impl ConnectionZone {
                 *taken += 1;
             }
             None if max == 0 => return Taken::No,
-            // Whoever is in here is being worked on: nobody can be put out.
+            // Every key in the zone has running requests: none can be removed.
             None if !self.keys.has_room(key) => return Taken::NoRoom,
             None => self.keys.insert(key, 1),
         }

@@ -1,4 +1,4 @@
-//! The folders of `client_body_temp_path`: made before the server becomes somebody else, as nginx does.
+//! The folders of `client_body_temp_path`: made before the server changes its user, as nginx does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sekisho_config::{Config, Level};
 use crate::certificates::make_folder;
 use crate::user::Identity;
 
-/// Makes those that are not there. One that cannot be made is told, and no more: it may never be needed.
+/// Makes the missing folders. One that cannot be made is only logged: it may never be needed.
 pub(crate) fn prepare(config: &Config, identity: Option<&Identity>) -> Vec<(Level, String)> {
     let owner = identity.map(|identity| (identity.uid, identity.gid));
     let settings = config.http.locations.iter().map(|location| &location.settings);

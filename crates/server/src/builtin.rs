@@ -82,7 +82,7 @@ pub(crate) fn folder(
         order = if matches!(https, Https::Named(_)) { ORDER } else { "" },
         others = other_names(&listens, https),
         names = names(serve, &listens, https),
-        // What a listing does not show is not given out to those who guess its name.
+        // Files that a listing hides are not served to a client that guesses their names.
         hidden = if serve.hidden { "" } else { "location ~ /\\. { return 404; }" },
         index = indexes(serve).join(" "),
         compression = if serve.compress == "on" { COMPRESSION } else { "" },
@@ -117,7 +117,7 @@ fn https_settings(serve: &Serve, https: &Https) -> String {
                 format!("ssl_trusted_certificate {}; ", path(&root))
             });
             let root = root.unwrap_or_default();
-            // Port 80 is for those who come without TLS; the authority looks at port 443.
+            // Port 80 is for clients without TLS; the authority looks at port 443.
             let redirect = if serve.listen.is_empty() {
                 format!(
                     "server {{ listen 80; server_name {name}; return 301 https://$host$request_uri; }}"
@@ -213,7 +213,7 @@ fn other_names(listens: &[&str], https: &Https) -> String {
     format!("server {{ {listen} server_name _; {handshakes} return 421; }}")
 }
 
-/// Whoever serves a folder serves it as who they are, root too: the folder may be nobody else's to read.
+/// The server keeps the user that started it, root too: the folder may be readable for that user alone.
 fn user(serve: &Serve) -> &'static str {
     match (crate::user::is_root(), serve.cgi_allow_root) {
         (false, _) => "",
@@ -222,7 +222,7 @@ fn user(serve: &Serve) -> &'static str {
     }
 }
 
-/// The files that stand for a folder.
+/// The index files of a folder.
 pub(crate) fn indexes(serve: &Serve) -> &'static [&'static str] {
     const ALL: [&str; 5] = ["index.html", "index.htm", "index.cgi", "index.py", "index.php"];
     if serve.cgi { &ALL } else { &ALL[..2] }
@@ -282,7 +282,7 @@ fn interpreter(name: &str) -> Option<String> {
         let is_ours = rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
         is_ours && file.is_absolute() && file.is_file()
     })?;
-    // One whose name has no letters for it cannot be configured, and one with a variable in it is not.
+    // A path that is not UTF-8 cannot be configured, and one with a variable in it is not.
     found.to_str().filter(|path| !path.contains('$')).map(str::to_owned)
 }
 

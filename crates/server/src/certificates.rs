@@ -72,7 +72,7 @@ impl Certificates {
     }
 }
 
-/// Makes the folders in which the server keeps what it is issued, before it becomes somebody else.
+/// Makes the folders for issued certificates, before the server changes its user.
 pub(crate) fn prepare(config: &Config, identity: Option<&Identity>) -> Result<(), Problem> {
     for wanted in orders(config) {
         if let Some(folder) = &wanted.issuer.state_path {
@@ -86,7 +86,7 @@ pub(crate) fn prepare(config: &Config, identity: Option<&Identity>) -> Result<()
     Ok(())
 }
 
-/// Writes what nobody else may read: whole, or not at all.
+/// Writes a file that only its owner may read, atomically.
 pub(crate) fn write_state(path: &Path, content: &[u8]) -> io::Result<()> {
     state::write(path, content)
 }

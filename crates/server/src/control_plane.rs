@@ -37,19 +37,19 @@ use crate::{Problem, privilege};
 
 pub(crate) use operators::Operators;
 
-/// How long the thread may take to say goodbye when the process ends.
+/// How long the thread may take to end its sessions when the process ends.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What the main thread tells the control plane.
+/// The commands of the main thread to the control plane.
 #[derive(Debug)]
 pub(crate) enum ControlCommand {
     /// Serve these addresses under these rules from now on, and write into this site's log.
     Serve(Box<Rules>, Vec<Listener>, Arc<Site>),
-    /// These are the workers; so many of them serve, and the others, behind them, finish what they have.
+    /// The workers; the first ones, so many, serve, and the others finish their sessions.
     Workers(Vec<(String, UnboundedSender<WorkerCommand>)>, usize),
-    /// Take nobody new at the addresses, and end their sessions. An operator may stay.
+    /// Take no new sessions at the addresses, and end their sessions. An operator may stay.
     ShutDown(Manner),
-    /// The process ends: everybody goes.
+    /// The process ends: every session ends.
     End,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Rules {
     pub(crate) grace: Option<Duration>,
 }
 
-/// What somebody at the control plane asks of the whole server.
+/// What an operator asks of the whole server through the control plane.
 #[derive(Debug)]
 pub(crate) enum ServerRequest {
     /// Read the configuration again.
@@ -114,7 +114,8 @@ impl ControlPlane {
         let body = move || {
             let _exit_notifier = exit_notifier;
             if privilege::give_up_rest_in_thread().is_err() {
-                // It cannot be; nobody shall be asked by whoever may more than they should.
+                // A control plane with more rights than intended must not serve; in practice this does not
+                // fail.
                 return;
             }
             host::run(listeners, started, (shared, logs), (inbox, questions), outbox);
@@ -125,7 +126,7 @@ impl ControlPlane {
         Ok(Self { commands, requests, thread: Some(thread), _file: file })
     }
 
-    /// Tells it something. One that has ended is not told; its end is known elsewhere.
+    /// Sends it a command. A control plane that has ended gets none; its end is noticed elsewhere.
     pub(crate) fn tell(&self, command: ControlCommand) {
         let _ = self.commands.send(command);
     }
@@ -138,7 +139,7 @@ impl ControlPlane {
         }
     }
 
-    /// Lets everybody go and waits for it, but not for ever.
+    /// Ends every session and waits for that, but not for ever.
     pub(crate) fn end(&mut self) {
         self.tell(ControlCommand::End);
         let Some(thread) = self.thread.take() else { return };

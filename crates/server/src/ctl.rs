@@ -339,7 +339,7 @@ fn watch(how: &Listing, server: &mut Server, look: Look<'_>) -> Result<ExitCode,
     }
 }
 
-/// Every session that is named; what fails is said for each, and the first failure is the exit status.
+/// Runs the command for every named session; each failure is printed, and the first one is the exit status.
 fn session(command: &SessionSubcommand, server: &mut Server) -> Result<ExitCode, Failure> {
     let (SessionSubcommand::Show { sessions, .. }
     | SessionSubcommand::Cancel { sessions, .. }

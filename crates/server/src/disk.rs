@@ -24,7 +24,7 @@ impl Source for Disk {
     }
 
     fn list(&self, path: &Path) -> Vec<OsString> {
-        // The empty path stands for the current directory.
+        // The empty path means the current directory.
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
         entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()
@@ -42,7 +42,7 @@ impl Source for Disk {
     }
 
     fn cannot_become(&self, user: &str) -> Option<String> {
-        // Who is not root becomes nobody else, as with nginx.
+        // A process that is not root cannot change its user, as with nginx.
         if user::is_root() { user::find(user).err() } else { None }
     }
 

@@ -1,6 +1,6 @@
 //! The handover to a new process: a Unix socket (`local_socket.rs`) that takes one line and gives one answer, with descriptors. All else is asked at the control socket (`control_plane.rs`), whose protocol
-//! has no descriptors. Only root and our own user are listened to; whoever asks makes sure that the process
-//! it meant answers.
+//! has no descriptors. Only root and our own user are listened to; the calling process makes sure that the
+//! intended process answers.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -25,17 +25,17 @@ use tokio::sync::mpsc;
 
 use crate::local_socket::{self, LocalSockets, Purpose, SocketFile};
 
-/// How long somebody may take to say what they want, or to take the answer.
+/// How long a caller may take to send its line, or to take the answer.
 const SPEAK_LIMIT: Duration = Duration::from_secs(2);
-/// How long a verdict may take: a configuration may be large, and its names many.
+/// How long an answer may take: a configuration may be large, and have many names.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 /// How long taking calls rests when that is not possible (no descriptors).
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many calls may wait.
 const CALLS_MAX: usize = 8;
-/// A question with what is said along with it.
+/// The longest line: a request with its text.
 const LINE_BYTES_MAX: usize = 2048;
-/// What is said along with a question is cut here, which leaves room for the question.
+/// The text of a request is cut to this length, which leaves room for the request.
 const SAID_BYTES_MAX: usize = 1900;
 /// Sockets, names and all: no more than this is taken from an old process.
 const OFFER_BYTES_MAX: usize = 1 << 20;
@@ -77,10 +77,10 @@ pub(crate) struct Offer {
     pub(crate) pid_file: Option<(PathBuf, File)>,
 }
 
-/// Somebody who waits for an answer.
+/// A caller that waits for an answer.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// What they want.
+    /// What it wants.
     pub(crate) question: HandoverRequest,
     /// What they say along with it.
     pub(crate) said: String,
@@ -122,7 +122,7 @@ async fn take_calls(listener: tokio::net::UnixListener, calls: mpsc::Sender<Call
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        // One at a time: those who may speak here are few and quick.
+        // One at a time: callers are few and quick.
         let heard = tokio::time::timeout(SPEAK_LIMIT, hear(stream)).await;
         if let Ok(Some(call)) = heard
             && calls.send(call).await.is_err()
@@ -154,17 +154,17 @@ async fn hear(stream: tokio::net::UnixStream) -> Option<Call> {
 }
 
 impl Call {
-    /// Answers: whether it went well, and what there is to say about it.
+    /// Answers: whether it succeeded, and a text.
     pub(crate) fn answer(self, is_good: bool, text: &str) {
         let answer = format!("{}\n{text}", if is_good { DONE } else { FAILED });
-        // At once where there is room, as there always is for a word: we may be about to end.
+        // At once if there is room, as there always is for a short text: we may be about to end.
         let sent = send(self.stream.as_fd(), answer.as_bytes(), None).unwrap_or(0);
         if sent == answer.len() {
             return;
         }
         tokio::spawn(async move {
             let sent = send_all(&self.stream, &answer.as_bytes()[sent..], None);
-            // Whoever does not wait for their answer does not get it.
+            // If the caller does not wait for its answer, it is dropped.
             let _ = tokio::time::timeout(SPEAK_LIMIT, sent).await;
         });
     }

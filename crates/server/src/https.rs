@@ -18,10 +18,10 @@ use crate::certificates::write_state;
 use crate::cli::Serve;
 use crate::{Problem, setup};
 
-/// Where certificates are ordered unless something else is said.
+/// The default authority for certificates.
 const AUTHORITY: &str = "https://acme-v02.api.letsencrypt.org/directory";
 const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 3650);
-/// Clients take no longer life from an authority that they were told to trust.
+/// Clients reject longer lifetimes even from a locally trusted authority.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(24 * 397);
 /// Clocks differ.
 const BEFORE: Duration = Duration::from_hours(24);
@@ -70,7 +70,7 @@ impl Https {
         Ok(Self::Named(Order { name, uri, root, state: data.join("acme") }))
     }
 
-    /// What the operator is told.
+    /// Prints what the operator should know.
     pub(crate) fn tell(&self) {
         match self {
             Self::Off => {}
@@ -202,7 +202,7 @@ fn ipv4(table: &str) -> Vec<IpAddr> {
     found.map(IpAddr::from).collect()
 }
 
-/// 32 digits, then what it is; those of a link alone are left out, as nobody can name them.
+/// 32 digits, then what it is; link-local addresses are left out, as a URL cannot name them.
 fn ipv6(table: &str) -> Vec<IpAddr> {
     let digits = table.lines().filter_map(|line| line.split_whitespace().next());
     let found = digits.filter_map(|digits| u128::from_str_radix(digits, 16).ok());

@@ -1,7 +1,7 @@
 //! The sockets by which a server is found by its process number: an abstract name, and beside it a file in a
-//! folder that only the server's user may write to. Any local user may take an abstract name that nobody has,
-//! so a server that finds its own taken still has the file; and whoever connects believes neither before the kernel
-//! has said which process and which user listens there.
+//! folder that only the server's user may write to. Any local user may take a free abstract name, so a server
+//! that finds its own taken still has the file; and a client trusts neither before the kernel has said which
+//! process and which user listens there.
 //!
 //! Abstract names belong to the network namespace and process numbers to the process namespace. Where several containers
 //! share the first and not the second, names of different servers may be the same; the check of the
@@ -122,7 +122,7 @@ fn open_file(path: &Path) -> io::Result<UnixListener> {
     // One of an earlier process with our number.
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
-    // Who may speak is decided by the kernel's word for who they are.
+    // Access is decided by the peer credentials that the kernel reports.
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
     Ok(listener)
 }
@@ -148,14 +148,14 @@ fn own_folder() -> io::Result<PathBuf> {
     }
 }
 
-/// Whether this is a folder of one of these users, to which nobody else may write.
+/// Whether this is a folder of one of these users, to which no other user may write.
 fn is_protected(folder: &Path, owners: &[u32]) -> bool {
     fs::symlink_metadata(folder)
         .is_ok_and(|of| of.is_dir() && owners.contains(&of.uid()) && of.mode() & 0o022 == 0)
 }
 
-/// Removes the files of processes that are gone. A number that is not here may be one of another process namespace:
-/// only what nobody listens on goes.
+/// Removes the files of processes that are gone. A process number that is not found may belong to another
+/// process namespace: only files without a listener are removed.
 fn remove_left(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -176,7 +176,7 @@ fn pid_of_file(name: &str) -> Option<u32> {
     name.strip_suffix("-handover").unwrap_or(name).parse().ok()
 }
 
-/// Connects to the process with this number, and to nobody else: `None` where it cannot be reached.
+/// Connects to the process with this number, and to no other: `None` if it cannot be reached.
 pub(crate) fn connect(pid: u32, purpose: Purpose) -> io::Result<Option<UnixStream>> {
     let users = [0, rustix::process::geteuid().as_raw()];
     let owner = fs::metadata(format!("/proc/{pid}")).ok().map(|of| of.uid());
@@ -189,7 +189,7 @@ pub(crate) fn connect_trusted(pid: u32) -> io::Result<Option<UnixStream>> {
     find(pid, Purpose::Control, &[0, rustix::process::geteuid().as_raw()])
 }
 
-/// Looks at each place where the process may be, and asks the kernel who listens there.
+/// Looks at each place where the process may be, and asks the kernel which process listens there.
 fn find(pid: u32, purpose: Purpose, users: &[u32]) -> io::Result<Option<UnixStream>> {
     let file = purpose.file_name(pid);
     let folders = std::iter::once(PathBuf::from(ROOT_FOLDER))
@@ -213,7 +213,7 @@ fn find(pid: u32, purpose: Purpose, users: &[u32]) -> io::Result<Option<UnixStre
     Ok(None)
 }
 
-/// Connects without waiting: a stranger's socket may have a full queue for ever.
+/// Connects without waiting: the queue of another user's socket may stay full for ever.
 fn connect_now(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -221,7 +221,8 @@ fn connect_now(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The processes that say they have a control socket, as the kernel lists sockets. Anybody may say so.
+/// The processes that claim to have a control socket, by the kernel's list of sockets. Any process may claim
+/// so.
 pub(crate) fn claimed(sockets: &str) -> impl Iterator<Item = u32> {
     sockets.lines().filter_map(|line| {
         let name = line.split_whitespace().nth(7)?;

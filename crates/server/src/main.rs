@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     match cli::parse().and_then(start::act) {
         Ok(code) => code,
         Err(problem) => {
-            // Where nobody can be told, there is nobody to tell that.
+            // If stderr cannot be written, that cannot be reported either.
             let _ = writeln!(std::io::stderr(), "sekisho: {problem}");
             upgrade::tell_failure(&problem);
             ExitCode::FAILURE

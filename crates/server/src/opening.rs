@@ -1,5 +1,5 @@
-//! What a server opens when it starts, in this order: sockets, logs, the pid file, the places where it is asked.
-//! Then it becomes who it shall be.
+//! What a server opens when it starts, in this order: sockets, logs, the pid file, the control sockets. Then
+//! it changes its user.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use crate::pid_file::PidFile;
 use crate::run::{machine, rules, worker_count};
 use crate::{Problem, body_folders, certificates, local_socket, privilege, service_manager, user};
 
-/// How often, and how long after each other, an address that is in use is asked for.
+/// How often, and at which interval, a bind to an address in use is retried.
 const BIND_TRIES: u32 = 10;
 const BIND_PAUSE: Duration = Duration::from_millis(100);
 
@@ -36,7 +36,7 @@ pub(crate) fn raise_descriptor_limit(wanted: Option<u64>) -> Result<(), Problem>
     };
     match rustix::process::setrlimit(Resource::Nofile, next) {
         Ok(()) => Ok(()),
-        // Asked for by nobody: what there is will do.
+        // The configuration asks for no limit: the present one is enough.
         Err(_) if wanted.is_none() => Ok(()),
         Err(error) => Err(Problem::new(format_args!("worker_rlimit_nofile: {error}"))),
     }
@@ -58,8 +58,7 @@ pub(crate) fn check_worker_count(config: &Config) -> Result<(), Problem> {
     }
 }
 
-/// The sockets that are open before we open any: from the process whose place we take, or from a service
-/// manager.
+/// The sockets that are open before we open any: from the process that we replace, or from a service manager.
 pub(crate) fn inherited(
     from_predecessor: Vec<Inherited>,
     config: &Config,
@@ -78,7 +77,7 @@ pub(crate) fn inherited(
 }
 
 /// Opens the sockets. A server that was killed has left them for a moment to a process that it was just
-/// starting: an address that is in use is asked for again.
+/// starting: the bind to an address in use is retried.
 pub(crate) async fn open_sockets(
     inherited: &Sockets,
     listens: &[Listen],
@@ -104,7 +103,7 @@ pub(crate) struct Opened {
     pub(crate) notes: Vec<(Level, String)>,
 }
 
-/// Opens all but the sockets, and becomes who we shall be.
+/// Opens all but the sockets, and changes the user.
 pub(crate) fn open_rest(
     config: &Arc<Config>,
     logs: &Arc<Logs>,
@@ -129,7 +128,7 @@ pub(crate) fn open_rest(
     Ok(Opened { site, pid_file, handover, control_socket, rules, notes })
 }
 
-/// Folders of caches are the server's own, and belong to whom it becomes.
+/// Folders of caches are the server's own, and belong to its later user.
 pub(crate) fn make_cache_folders(config: &Config) -> Result<(), Problem> {
     let owner = user::identity(config)?.map(|identity| (identity.uid, identity.gid));
     for cache in &config.http.caches {
@@ -149,8 +148,8 @@ fn write_pid_file(
     if let Some((_, file)) = shared.filter(|(other, _)| other == path)
         && let Ok(taken) = PidFile::take_over(path, file)
     {
-        // It could not be put aside: the lock that is on it is ours by this descriptor alone, and we may have
-        // become somebody who could not open it.
+        // It could not be put aside: the lock that is on it is ours by this descriptor alone, and our present
+        // user might not be able to open it.
         return Ok(Some(taken));
     }
     PidFile::write(path).map(Some)

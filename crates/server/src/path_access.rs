@@ -1,6 +1,6 @@
-//! Whether the server can reach what its configuration names, as who it will be: what it serves, its logs, its
-//! programs, and the configuration itself. A folder that only its owner may enter is the usual reason for a 403 that
-//! nobody understands: it is told at a start, at a reload and by `-t`.
+//! Whether the server can reach what its configuration names, as its later user: what it serves, its logs,
+//! its programs, and the configuration itself. A folder that only its owner may enter is the usual cause of
+//! an unexplained 403: it is reported at a start, at a reload and by `-t`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use sekisho_config::{AccessTarget, Cgi, CgiStderr, Config, LogTarget, Outcome, P
 use crate::sandbox::paths;
 use crate::user::{self, Identity};
 
-/// So many are told; the others are likely the same.
+/// So many are reported; the others are likely the same.
 const TOLD_MAX: usize = 10;
 const HELP: &str = "set \"user\" to a user who can, or change owner or permissions (chown, chmod)";
 
@@ -83,7 +83,7 @@ impl Need {
 /// What is needed.
 type Wanted = BTreeSet<(Need, PathBuf)>;
 
-/// What stands in the way, and the first thing that is not reached because of it.
+/// The obstacles, and the first path that is not reached because of each.
 type Obstacles = BTreeMap<String, (Need, PathBuf)>;
 
 /// What the server will not be able to reach.
@@ -92,19 +92,19 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     let mut reports = missing_programs(&wanted, outcome);
     reports.extend(missing_folders(&wanted, outcome));
     reports.extend(interpreters_as_programs(config, outcome));
-    // Who cannot be found is an error elsewhere.
+    // A user that cannot be found is an error elsewhere.
     let Ok(identity) = user::identity(config) else { return reports };
     let (who, found) = match identity {
         Some(identity) if identity.uid == 0 => return reports,
         Some(identity) => {
-            // Only root can tell what is not there from what somebody else cannot see.
+            // Only root can tell a missing file from one that another user cannot see.
             wanted.retain(|(_, path)| fs::metadata(path).is_ok());
             (format!("user \"{}\"", identity.name), obstacles_of(&identity, &wanted))
         }
         None => match (user::own_name(config), &config.main.user) {
             (Some(name), _) => (format!("user \"{name}\""), obstacles(&wanted)),
             (None, None) => ("the server".to_owned(), obstacles(&wanted)),
-            // It will be another one, who may see more than we do.
+            // The server will run as another user, which may see more than we do.
             (None, Some(_)) => return reports,
         },
     };
@@ -116,7 +116,7 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     reports
 }
 
-/// All that is needed, as far as the configuration says it outright.
+/// All needed paths, as far as the configuration names them without variables.
 fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
     let served = paths::served(config).into_iter();
     let mut all: Wanted = served
@@ -126,7 +126,7 @@ fn wanted(config: &Config, outcome: &Outcome) -> Wanted {
         if let LogTarget::File(path) = target
             && !sekisho_log::is_own_output(path)
         {
-            // One that is not there is made by whoever starts the server, and given to its user.
+            // A missing one is made by the user that starts the server, and given to the server's user.
             let is_there = fs::symlink_metadata(path).is_ok();
             let path = path.parent().filter(|_| !is_there).unwrap_or(path);
             all.insert((Need::Log, path.to_owned()));
@@ -172,7 +172,7 @@ fn programs(cgi: &Cgi) -> Wanted {
     all
 }
 
-/// Programs that nobody will find.
+/// Programs that do not exist.
 fn missing_programs(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
     let is_missing =
         |path: &Path| fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -240,8 +240,8 @@ fn is_interpreter(program: &[u8]) -> bool {
     end.is_some_and(|end| NAMES.contains(&&bare[..=end]))
 }
 
-/// What stands in the way of somebody else. They are looked for by a thread that becomes them: the kernel alone
-/// knows all of the rules. It is the thread that does, and not the process.
+/// The obstacles for another user. A thread that changes to that user looks for them: only the kernel knows
+/// all of the rules. The thread changes its user, not the process.
 fn obstacles_of(identity: &Identity, wanted: &Wanted) -> Obstacles {
     let look = || -> rustix::io::Result<Obstacles> {
         let groups: Vec<Gid> = identity.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
@@ -255,7 +255,7 @@ fn obstacles_of(identity: &Identity, wanted: &Wanted) -> Obstacles {
         let looking = std::thread::Builder::new().spawn_scoped(scope, look).ok()?;
         looking.join().ok()?.ok()
     });
-    // Who cannot become them will say so when it matters.
+    // If we cannot change to that user, the start reports that.
     found.unwrap_or_default()
 }
 
@@ -270,7 +270,7 @@ fn obstacles(wanted: &Wanted) -> Obstacles {
     all
 }
 
-/// What stands in the way to a place, from the top. What is not there is another matter.
+/// The obstacle on the way to a path, from the top. A missing file is no obstacle.
 fn obstacle(path: &Path, need: Need) -> Option<String> {
     let is_denied = |path: &Path, access: Access| {
         rustix::fs::accessat(CWD, path, access, AtFlags::empty()) == Err(Errno::ACCESS)

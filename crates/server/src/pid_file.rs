@@ -1,5 +1,5 @@
-//! The pid file: written when the server listens, locked while it serves, gone at its end, put aside for an
-//! upgrade; and signals to whom it names.
+//! The pid file: written when the server listens, locked while it serves, removed at its end, put aside for
+//! an upgrade; and signals to the process that it names.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 use crate::Problem;
 use crate::cli::SignalName;
 
-/// What is put behind the name while a new process takes over, as nginx does.
+/// The suffix of the old file while a new process takes over, as in nginx.
 const ASIDE: &str = ".oldbin";
 
 /// Our pid file; gone when this is dropped.
@@ -22,7 +22,7 @@ pub(crate) struct PidFile {
     path: PathBuf,
     /// Where it is just now.
     place: PathBuf,
-    /// Kept open: whoever we have become since may not open it again.
+    /// Kept open: our present user may not be able to open it again.
     file: File,
 }
 
@@ -38,7 +38,7 @@ impl PidFile {
             .map_err(|error| Problem::new(format_args!("cannot write {}: {error}", path.display())))
     }
 
-    /// Makes a file ours that somebody else has opened.
+    /// Takes over a file that another process has opened.
     pub(crate) fn take_over(path: &Path, file: File) -> io::Result<Self> {
         lock(path, &file)?;
         let this = Self { path: path.to_owned(), place: path.to_owned(), file };
@@ -46,7 +46,7 @@ impl PidFile {
         Ok(this)
     }
 
-    /// The server is to end: whoever starts now may have the file.
+    /// The server is to end: a server that starts now may have the file.
     pub(crate) fn release(&self) {
         // What could not be locked need not be unlocked.
         let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
@@ -84,15 +84,15 @@ impl PidFile {
         Some((self.path.clone(), file))
     }
 
-    /// Written first and cut after: when it cannot be written, what it said before is still there, which may
-    /// well be the same.
+    /// Written first and truncated after: when it cannot be written, the old content remains, which may well
+    /// be the same.
     fn say_ours(&self) -> io::Result<()> {
         let line = format!("{}\n", std::process::id());
         self.file.write_all_at(line.as_bytes(), 0)?;
         if self.is_plain()? { self.file.set_len(line.len() as u64) } else { Ok(()) }
     }
 
-    /// Whether it is a file and not a device: by `/dev/null` nobody is found, and it belongs to all.
+    /// Whether it is a file and not a device: `/dev/null` names no process, and is shared by all.
     fn is_plain(&self) -> io::Result<bool> {
         Ok(self.file.metadata()?.is_file())
     }
@@ -100,10 +100,10 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Whoever replaced it in the meantime keeps theirs.
+        // A file that another server has put there meanwhile stays.
         let is_ours = read(&self.place).is_ok_and(|pid| pid == rustix::process::getpid());
         if is_ours && std::fs::remove_file(&self.place).is_err() {
-            // The folder is another user's; an empty file names nobody.
+            // The folder is another user's; an empty file names no process.
             let _ = self.file.set_len(0);
         }
     }
@@ -136,7 +136,7 @@ pub(crate) fn server(path: &Path) -> Result<Pid, Problem> {
     let pid = read(path).map_err(|error| {
         Problem::new(format_args!("no running server: {}: {error}", path.display()))
     })?;
-    // A pid file that was left behind may name anybody by now.
+    // A pid file that was left behind may name any process by now.
     let why = stranger(pid).or_else(|| {
         let has_it = has_open(pid, path).unwrap_or(true);
         (!has_it).then_some("which is a server with another pid file")
@@ -199,12 +199,12 @@ fn read(path: &Path) -> io::Result<Pid> {
 mod tests {
     use super::*;
 
-    /// O1: whoever wants no pid file says so like this, as with nginx.
+    /// O1: `pid /dev/null` means no pid file, as with nginx.
     #[test]
     fn a_device_is_written_to_and_left_where_it_is() {
         let path = Path::new("/dev/null");
         let mut first = PidFile::write(path).expect("it takes everything");
-        let second = PidFile::write(path).expect("it is nobody's");
+        let second = PidFile::write(path).expect("no server owns it");
         first.put_aside().expect("nothing to do");
         first.put_back().expect("nothing to do");
         drop((first, second));

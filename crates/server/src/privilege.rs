@@ -3,7 +3,7 @@
 //!
 //! What is kept: nothing, in the ordinary case. With a port below 1024, the main thread keeps the right to
 //! listen there, for the next reload or upgrade; the workers and their programs do not have it. A server that
-//! stays root (because it was told so) keeps what concerns files, and no more.
+//! stays root (because it is configured so) keeps the capabilities about files, and no more.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use sekisho_config::{Config, Level, ListenAddress};
 use crate::Problem;
 use crate::user::{self, Identity};
 
-/// The first port that everybody may listen on.
+/// The first port that every user may listen on.
 const FIRST_FREE_PORT: u16 = 1024;
 /// One more than the last capability there can be.
 const CAPABILITIES_MAX: u32 = 64;
@@ -24,12 +24,12 @@ const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::NET_BIND_SERVICE);
-/// What it keeps beside that when it was told to run programs: they may become somebody else.
+/// What it keeps beside that when it runs programs: they may change their user.
 const OF_PROGRAMS_OF_ROOT: CapabilitySet =
     CapabilitySet::KILL.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
 
-/// Becomes who the server shall be and gives up what it does not need. Called when everything is open, while
-/// there is one thread: those that are started later inherit it. What is worth a line in the log comes back.
+/// Changes to the server's user and gives up capabilities that it does not need. Called when everything is
+/// open, while there is one thread: later threads inherit it. Returns what is worth a line in the log.
 pub(crate) fn give_up(config: &Config) -> Result<Vec<(Level, String)>, Problem> {
     let identity = user::identity(config)?;
     let mut notes = Vec::new();
@@ -78,8 +78,8 @@ pub(crate) fn without_rest(start: impl FnOnce() -> io::Result<()> + Send) -> io:
     })
 }
 
-/// What a reload cannot change, for the log: who the server is, and what it gave up when it started. It is an
-/// error where programs would be run by a root who was to be somebody else by now.
+/// What a reload cannot change, for the log: the server's user, and what it gave up when it started. It is an
+/// error if programs would be run by root although the configuration names another user.
 pub(crate) fn at_reload(config: &Config) -> Result<Vec<(Level, String)>, Problem> {
     let privilege = &config.main.privilege;
     let named = config.main.user.as_ref().map(|(name, _)| name.as_str());
@@ -134,7 +134,7 @@ fn kept(config: &Config, is_root: bool) -> CapabilitySet {
     }
 }
 
-/// No program that is started from here on can have more than this, whatever its file says.
+/// No program that is started from here on can have more than this, whatever file capabilities it has.
 fn bound(keep: CapabilitySet) -> rustix::io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
         let one = CapabilitySet::from_bits_retain(1 << number);
@@ -165,7 +165,7 @@ fn limit_thread(keep: CapabilitySet, hands_down: bool) -> rustix::io::Result<()>
 
 fn become_somebody(identity: &Identity) -> Result<(), Problem> {
     if identity.is_own() {
-        // Such as a root who has come from an upgrade, and may not even say so again.
+        // For example root after an upgrade, which may not even set its own ids again.
         return Ok(());
     }
     let became = sekisho_sys::become_account(identity.uid, identity.gid, &identity.groups);
@@ -180,7 +180,7 @@ fn become_somebody(identity: &Identity) -> Result<(), Problem> {
         })
 }
 
-/// It is not enough that nobody complained.
+/// It is not enough that the calls reported no error.
 fn verify(identity: Option<&Identity>, keep: CapabilitySet) -> Result<(), Problem> {
     let have = rustix::thread::capabilities(None).map_err(Problem::new)?;
     if have.effective != keep || have.permitted != keep {
@@ -193,7 +193,7 @@ fn verify(identity: Option<&Identity>, keep: CapabilitySet) -> Result<(), Proble
     Ok(())
 }
 
-/// nginx says the same; whoever is that user already (after an upgrade) need not hear it.
+/// nginx warns of the same; a process that has that user already (after an upgrade) need not.
 fn ignored_user(config: &Config) -> Option<(Level, String)> {
     let (name, _) = config.main.user.as_ref()?;
     let own = rustix::process::geteuid().as_raw();

@@ -1,5 +1,5 @@
-//! The change of configuration (O3): the new one is checked whole and everything that it needs is opened
-//! before anything changes. A bad one changes nothing and says so.
+//! The change of configuration (O3): the new one is checked completely and everything that it needs is opened
+//! before anything changes. A bad one changes nothing and is reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::sandbox::Fit;
 use crate::service_manager::{self, State};
 use crate::{Problem, body_folders, control_plane, privilege, sandbox, setup, user};
 
-/// A socket that an earlier reload has closed may be open a moment longer, for those who waited in it: a second
-/// and a half where they are silent, and then the workers must have their turn.
+/// A socket that an earlier reload has closed may be open a moment longer, for the connections in its accept
+/// queue: a second and a half if they are silent, and then the workers must have their turn.
 const CLOSING_LIMIT: Duration = Duration::from_secs(4);
 const CLOSING_PAUSE: Duration = Duration::from_millis(20);
 
@@ -69,7 +69,7 @@ impl Server {
         match taken {
             Ok(warnings) => {
                 self.log(Level::Notice, "reloaded");
-                // Whoever asked is told as well what the log was told.
+                // The caller gets the warnings that were logged, too.
                 text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
             }
             Err(problem) => {
@@ -83,8 +83,8 @@ impl Server {
         ReloadResult { is_good, text }
     }
 
-    /// Opens what is new, and then, when nothing can fail any more, changes over. What an operator should know of
-    /// it comes back.
+    /// Opens what is new, and then, when nothing can fail any more, switches to it. Returns the warnings for
+    /// the operator.
     async fn take_over(
         &mut self,
         config: Arc<Config>,

@@ -28,8 +28,8 @@ use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
 use crate::{Problem, local_socket, sandbox, user};
 
-/// The signals that control a server, taken before anybody can know whom to send them to: one that comes
-/// while the server starts waits, and does not kill it.
+/// The signals that control a server. Their handlers are installed before the process number is published: a
+/// signal that comes while the server starts waits, and does not kill it.
 #[derive(Debug)]
 struct Signals {
     quit: Signal,
@@ -94,20 +94,20 @@ pub(crate) struct Server {
     /// Where rates and places are counted: they outlive a reload.
     pub(crate) zones: Zones,
     pub(crate) groups: Groups,
-    /// Who sees to certificates that change by themselves.
+    /// Renews certificates that are ordered automatically.
     pub(crate) certificates: Certificates,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
-    /// How many had been cut short when that was last told to `drain`.
+    /// How many sessions had been cut short when `drain` was last informed.
     cut_short: u64,
     /// The addresses that the last reload has closed, and when.
     pub(crate) closed: Option<(Moment, Vec<ListenAddress>)>,
     /// A new process that does not serve yet.
     pub(crate) upgrade: Option<Upgrade>,
-    /// The process whose place we take, and its sockets, until it knows that we serve.
+    /// The process that we replace, and its sockets, until it knows that we serve.
     predecessor: Option<(u32, Sockets)>,
-    /// Who looks after the workers.
+    /// The watchdog of the workers.
     pub(crate) watch: Watch,
     /// When the places of the sandbox are looked at again, and when they were.
     pub(crate) next_look: Option<Moment>,
@@ -264,7 +264,7 @@ impl Server {
         ExitCode::from(outcome.exit_status())
     }
 
-    /// Tells the process whose place we take that it may go; an error when it does not want to.
+    /// Tells the process that we replace to end; an error if it refuses.
     fn relieve(&self, predecessor: u32, sockets: &Sockets) -> Result<(), Problem> {
         let (level, message) = match handover::ask(predecessor, HandoverRequest::Ready, "") {
             Ok(Some((true, _))) => (Level::Notice, format!("took over from process {predecessor}")),
@@ -278,7 +278,7 @@ impl Server {
             }
         };
         self.log(level, &message);
-        // What it listened on and we do not is nobody's any more.
+        // Socket files that it listened on and we do not are no longer used.
         sockets.remove_files_but_all(&[&self.sockets, &self.endpoint_sockets]);
         Ok(())
     }
@@ -406,7 +406,7 @@ impl Server {
         self.tell_drain(Fact::TimePassed)
     }
 
-    /// Tells the table what happened, and first whether anybody was cut short meanwhile.
+    /// Tells the table what happened, and first whether a session was cut short meanwhile.
     pub(crate) fn tell_drain(&mut self, fact: Fact) -> DrainOrder {
         let now = self.clock.now();
         let cut_short = self.workers.cut_short();
@@ -416,7 +416,7 @@ impl Server {
         self.drain.after(fact, now)
     }
 
-    /// Does what the table says; the end of all, when it has come.
+    /// Carries out the table's order; returns the outcome if the process is to end.
     fn carry_out(&mut self, order: DrainOrder) -> Option<Outcome> {
         match order {
             DrainOrder::Nothing => {}
@@ -431,7 +431,7 @@ impl Server {
                     self.pid_file.iter().for_each(PidFile::release);
                 }
                 match manner {
-                    // Others accept who waits.
+                    // The new process accepts the waiting connections.
                     Manner::Graceful if self.is_replaced => {
                         self.workers.tell_all(|| WorkerCommand::Retire);
                     }
@@ -485,12 +485,12 @@ impl Server {
         DrainOrder::Nothing
     }
 
-    /// Does what somebody at the control plane asks for.
+    /// Does what an operator asks for through the control plane.
     async fn serve_control_plane(&mut self, event: control_plane::ServerRequest) -> DrainOrder {
         match event {
             control_plane::ServerRequest::Reload(answer) => {
                 let result = self.reload().await;
-                // Whoever does not wait for the verdict finds it in the log.
+                // The result is in the log, too, so a caller that has gone loses nothing.
                 let _ = answer.send(result);
                 DrainOrder::Nothing
             }
@@ -528,7 +528,7 @@ impl Server {
         ));
     }
 
-    /// Tells the control plane whom it can ask.
+    /// Tells the control plane which workers it can ask.
     pub(crate) fn tell_control_plane_of_workers(&self) {
         let (workers, serving) = (self.workers.channels(), self.workers.count());
         self.control_plane.tell(control_plane::ControlCommand::Workers(workers, serving));
@@ -562,7 +562,7 @@ impl Server {
         self.workers.serve(&self.site, change, grace.map(|grace| now + grace));
     }
 
-    /// One line for people who ask how the server is.
+    /// One line about the server's state.
     pub(crate) fn status(&self) -> String {
         let (addresses, workers) = (self.sockets.addresses().len(), self.workers.count());
         format!("serving on {addresses} addresses with {workers} workers")
@@ -582,7 +582,7 @@ impl Server {
         self.log(Level::Notice, outcome);
     }
 
-    /// Who we have become, for a line about what we may not do.
+    /// The user that the server has changed to, for a log line about a denial.
     pub(crate) fn who(&self) -> String {
         let shared = self.workers.shared();
         shared.user.get().map_or(String::new(), |name| format!(" for user \"{name}\""))
@@ -594,7 +594,7 @@ impl Server {
     }
 }
 
-/// What the process has from the allocator: what a configuration holds is told by the difference.
+/// What the process has from the allocator: the difference shows how much a configuration holds.
 pub(crate) fn heap_bytes() -> u64 {
     sekisho_sys::heap().map_or(0, |(used, _)| used)
 }

@@ -68,7 +68,7 @@ pub(crate) enum Fit {
     Covering,
 }
 
-/// What is to be, and what the log is told of it.
+/// The sandbox to use, and what is logged about it.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) domain: Option<Arc<Domain>>,
@@ -123,7 +123,7 @@ pub(crate) fn choose(
         return Ok(Choice { domain: Some(Arc::clone(current)), notes });
     }
     for (path, error) in &missing {
-        // A disk that is away, say: what is elsewhere is served.
+        // For example a disk that is not mounted: the other paths are served.
         let level = if is_absence(error) { Level::Info } else { Level::Warn };
         notes.push((level, format!("sandbox: {} is left out: {error}", path.display())));
     }
@@ -243,7 +243,7 @@ impl Domain {
                 .and_then(|()| ruleset.restrict_thread());
             let is_limited = restricted.is_ok();
             drop(ruleset);
-            // Whoever started us waits for it.
+            // The starting thread waits for it.
             let _ = limited.send(restricted);
             if is_limited {
                 for start in inbox {
@@ -333,7 +333,8 @@ fn open(path: &Path, right: Right) -> io::Result<(Opened, File)> {
 
 /// Folders in which the next target of a link on the way to this place will lie: a deployment that puts
 /// releases side by side in a folder, and a link beside that folder that points to the current one
-/// (`current -> releases/42`). A link to its own neighbour (`site -> site-42`) would open all that lies there.
+/// (`current -> releases/42`). A link to a folder beside it (`site -> site-42`) would open all of the parent
+/// folder.
 fn link_targets(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut at = PathBuf::new();

@@ -1,5 +1,5 @@
 //! `sekisho serve`: a folder without any configuration file. Its options become configuration text
-//! (`builtin.rs`); here is what cannot be said in that language: free ports, both families of addresses, a
+//! (`builtin.rs`); here is what that language cannot express: free ports, both families of addresses, a
 //! password from the command line, and what the terminal shows.
 
 mod addresses;
@@ -57,7 +57,7 @@ fn folder(serve: &Serve) -> Result<std::path::PathBuf, Problem> {
     Ok(dir)
 }
 
-/// Who shares a folder with a whole network so that everybody may change it should know.
+/// Warns an operator who lets a whole network change the folder.
 fn warn_of_open_writes(serve: &Serve, reach: Reach) {
     if serve.password.is_some() || reach == Reach::ThisMachine {
         return;
@@ -80,7 +80,7 @@ fn tell(serve: &Serve, dir: &Path, server: &Server, https: &Https) -> Result<(),
     reached.retain(|address| !is_redirect(address, https, serve));
     let is_plain = matches!(https, Https::Off);
     let links = addresses::links(&reached, if is_plain { "http" } else { "https" });
-    // At once, so that whoever reads one of them has all.
+    // In one write, so that a reader of one line has all.
     let told = links.iter().map(|link| format!("Sekisho serves {} on {link}\n", dir.display()));
     print!("{}", told.collect::<String>());
     https.tell();

@@ -1,5 +1,5 @@
-//! What a service manager (systemd) gives and wants to know: sockets that it has opened for us
-//! (`LISTEN_FDS`), and how we are (`NOTIFY_SOCKET`). Without one, nothing happens here.
+//! The interface to a service manager (systemd): sockets that it has opened for us (`LISTEN_FDS`), and
+//! reports of our state (`NOTIFY_SOCKET`). Without one, nothing happens here.
 
 use std::env;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use sekisho_config::Listen;
 use sekisho_net::Clock;
 use sekisho_net::listen::{Holder, Inherited, Shown, address_of};
 
-/// What the service manager is told.
+/// What is reported to the service manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// We serve; also at the end of a reload, however it went.
@@ -30,7 +30,7 @@ pub(crate) enum State {
     },
 }
 
-/// Tells the service manager, if there is one, how we are, in a form for it and in one for people.
+/// Reports our state to the service manager, if there is one, for the manager itself and as text.
 pub(crate) fn tell(state: State, status: impl Display) {
     let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
     let first = match state {
@@ -42,7 +42,7 @@ pub(crate) fn tell(state: State, status: impl Display) {
         State::Replaced { by } => format!("MAINPID={by}"),
     };
     let message = format!("{first}\nSTATUS={status}\n");
-    // A manager that does not listen cannot be told so.
+    // A manager that does not listen cannot be informed.
     let _ = send(socket.as_bytes(), message.as_bytes());
 }
 
@@ -57,8 +57,8 @@ fn send(socket: &[u8], message: &[u8]) -> io::Result<()> {
     sender.send_to_addr(message, &address).map(|_| ())
 }
 
-/// The sockets that a service manager has opened for these addresses, and a word about each that nobody
-/// wants.
+/// The sockets that a service manager has opened for these addresses, and a message about each that the
+/// configuration does not use.
 pub(crate) fn inherited(listens: &[Listen]) -> io::Result<(Vec<Inherited>, Vec<String>)> {
     // The descriptors themselves stay open and are not inherited further; what we use is a duplicate.
     let descriptors = sd_notify::listen_fds()?;

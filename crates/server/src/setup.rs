@@ -10,7 +10,7 @@ use crate::cli::Flags;
 use crate::disk::Disk;
 use crate::{Problem, path_access, sandbox, upgrade, writable_programs};
 
-/// Where configuration lies when nobody says otherwise.
+/// Where the configuration is by default.
 const SYSTEM_CONFIG: &str = "/etc/sekisho/sekisho.conf";
 /// Below the prefix, as in nginx.
 const PREFIX_CONFIG: &str = "conf/nginx.conf";
@@ -49,7 +49,7 @@ impl Plan {
             options = options.with_default("error_log", &[text_of(&path)?]);
             early_log = Some(path);
         }
-        // nginx writes below `logs` without being told; here that folder must be there.
+        // nginx writes below `logs` by default; here that folder must exist.
         let has_logs = prefix.join("logs").is_dir();
         let (access_log, pid) =
             if has_logs { ("logs/access.log", "logs/sekisho.pid") } else { ("off", "off") };
@@ -89,7 +89,8 @@ impl Plan {
         outcome
     }
 
-    /// Reads the configuration, with what was read, for whoever looks at it and does not use it.
+    /// Reads the configuration, with the files that were read, for a caller that inspects it and does not use
+    /// it.
     pub(crate) fn look(&self) -> Outcome {
         self.load()
     }
@@ -106,7 +107,7 @@ impl Plan {
         sekisho_config::load(&self.main_file, &self.options, source)
     }
 
-    /// The same for whoever wants a configuration or nothing: reports go to stderr.
+    /// The same for a caller that wants a configuration or nothing: reports go to stderr.
     pub(crate) fn read_or_report(&self) -> Result<Arc<Config>, Problem> {
         self.must_be_there()?;
         let outcome = self.read();
@@ -114,7 +115,7 @@ impl Plan {
         self.config_of(outcome)
     }
 
-    /// The same for whoever looks for a server that runs: what can be used is not commented on.
+    /// The same for a caller that looks for a running server: warnings are not printed.
     pub(crate) fn read_to_find(&self) -> Result<Arc<Config>, Problem> {
         self.must_be_there()?;
         let outcome = self.load();
@@ -126,7 +127,7 @@ impl Plan {
 
     fn must_be_there(&self) -> Result<(), Problem> {
         if self.builtin.is_none() {
-            // Without the main file there is one thing to say, and not two.
+            // Without the main file there is one error to report, and not two.
             Disk.read(&self.main_file).map_err(|why| {
                 Problem::new(format_args!("cannot read {}: {why}", self.main_file.display()))
             })?;
@@ -138,7 +139,7 @@ impl Plan {
         outcome.config.map(Arc::new).ok_or_else(|| {
             let file = self.main_file.display();
             let mut text = format!("configuration file {file} failed");
-            // Whoever reads the log of the process whose place we were to take has seen no report.
+            // In an upgrade the old process logs only this text, so it must have the first error.
             let first = outcome.reports.iter().find(|report| report.is_error());
             if let Some(report) = first.filter(|_| upgrade::predecessor().is_some()) {
                 text = format!("{text}: {}", report.line());
@@ -167,7 +168,7 @@ pub(crate) fn report(outcome: &Outcome) {
     use std::io::{IsTerminal, Write};
     let stderr = std::io::stderr();
     let text = rendered(outcome, stderr.is_terminal());
-    // Where nobody can be told, there is nobody to tell that.
+    // If stderr cannot be written, that cannot be reported either.
     let _ = stderr.lock().write_all(text.as_bytes());
 }
 

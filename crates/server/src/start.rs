@@ -60,7 +60,7 @@ pub(crate) fn act(cli: Cli) -> Result<ExitCode, Problem> {
     Ok(Server::start(plan)?.run())
 }
 
-/// `-s`: sends a signal; a reload is asked for, so that it can be told how it went (O3).
+/// `-s`: sends a signal; a reload goes through the control socket, so that its result can be printed (O3).
 fn send(pid: Pid, name: SignalName) -> Result<ExitCode, Problem> {
     if matches!(name, SignalName::Reload) {
         let number = pid.as_raw_nonzero().get().unsigned_abs();
@@ -123,7 +123,7 @@ fn serve_default() -> Result<ExitCode, Problem> {
     Ok(server.run())
 }
 
-/// The usual port, or any other: someone who tries us out shall not be stopped by another program.
+/// The usual port, or any other: a first trial should not fail because another program has the port.
 fn free_port() -> std::io::Result<u16> {
     let usual = TcpListener::bind(("127.0.0.1", DEFAULT_PORT));
     let found = usual.or_else(|_| TcpListener::bind(("127.0.0.1", 0)))?;

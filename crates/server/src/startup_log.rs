@@ -1,4 +1,4 @@
-//! What the error log is told about a start: who serves what, where, and how it is kept.
+//! What is logged about a start: user, addresses, workers and sandbox.
 
 use sekisho_config::{Level, ListenAddress};
 use sekisho_net::Sockets;
@@ -7,7 +7,7 @@ use sekisho_net::site::PRODUCT;
 
 use crate::run::Server;
 
-/// So many addresses are told; a line has an end.
+/// So many addresses are logged, to bound the line.
 const ADDRESSES_MAX: usize = 16;
 
 impl Server {

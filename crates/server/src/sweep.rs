@@ -1,7 +1,7 @@
 //! Leftovers of uploads: what a dead server could not finish, and what its client never did. Looked for
-//! when a configuration comes into use, and as often as unfinished uploads expire; beside the work, so
-//! that nobody waits for it. Caches are looked through at the same time: what an earlier process has kept is found,
-//! and what nobody asks for is deleted.
+//! when a configuration comes into use, and as often as unfinished uploads expire; on a thread of its own, so
+//! that no request waits for it. Caches are looked through at the same time: what an earlier process has kept
+//! is found, and entries that are not asked for are deleted.
 
 use std::sync::Arc;
 use std::time::Duration;

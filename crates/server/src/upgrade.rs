@@ -1,6 +1,6 @@
 //! The upgrade of the binary (`USR2`): the running process starts a new one, which takes over its
-//! sockets; when the new one serves, the old one drains. If the new one does not come to that, the old
-//! one goes on as if nothing had been.
+//! sockets; when the new one serves, the old one drains. If the new one does not get that far, the old one
+//! goes on as before.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use crate::pid_file::PidFile;
 use crate::run::Server;
 use crate::service_manager::{self, State};
 
-/// Says to a new process whose place it takes.
+/// Names the process that a new process replaces.
 const FROM: &str = "SEKISHO_UPGRADE_FROM";
 /// How long a new process may take until it serves.
 const READY_LIMIT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ impl Program {
         Self { path: env::current_exe(), arguments: env::args_os().collect() }
     }
 
-    /// Starts what now lies where this program lay, with the same arguments.
+    /// Starts the file that is now at this program's path, with the same arguments.
     pub(crate) fn start_again(&self, now: Moment) -> Result<Upgrade, Problem> {
         let path = self.path.as_ref().map_err(|error| {
             Problem::new(format_args!("the path of the program is unknown: {error}"))
@@ -190,7 +190,7 @@ impl Server {
         }
     }
 
-    /// The new process does not come to serve: this one goes on.
+    /// The new process has failed: this one goes on.
     pub(crate) fn abandon_upgrade(&mut self, why: &str) {
         if let Some(upgrade) = self.upgrade.take() {
             upgrade.give_up();
@@ -208,7 +208,7 @@ impl Server {
     }
 }
 
-/// What a new process has got from the one whose place it takes.
+/// What a new process has got from the one that it replaces.
 #[derive(Debug)]
 pub(crate) struct Inheritance {
     from: u32,
@@ -224,11 +224,11 @@ pub(crate) fn predecessor() -> Option<u32> {
     from.filter(|from| Some(*from) == parent)
 }
 
-/// Tells the process whose place we were to take that we cannot, and why: it has a log. It ends us then, if we do
+/// Tells the process that we were to replace that we cannot, and why: it has a log. It then ends us, if we do
 /// not end before.
 pub(crate) fn tell_failure(problem: &Problem) {
     if let Some(from) = predecessor() {
-        // What cannot be told is on stderr.
+        // If it cannot be sent, it is on stderr.
         let _ = handover::ask(from, HandoverRequest::Failed, &problem.0);
     }
 }

@@ -1,11 +1,11 @@
-//! `user`: who the server becomes when it is started as root; and who others are.
+//! `user`: the user that the server changes to when it is started as root; and the ids of other users.
 
 use sekisho_config::{Config, DEFAULT_USER};
 use sekisho_sys::Account;
 
 use crate::Problem;
 
-/// Who the server becomes.
+/// The user that the server changes to.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) name: String,
@@ -15,14 +15,14 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Whether that is who we are, whatever our groups are.
+    /// Whether that is the present user, whatever our groups are.
     pub(crate) fn has_own_ids(&self) -> bool {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         (uid.as_raw(), gid.as_raw()) == (self.uid, self.gid)
             && (rustix::process::getuid(), rustix::process::getgid()) == (uid, gid)
     }
 
-    /// Whether that is who we are.
+    /// Whether that is the present user with the same groups.
     pub(crate) fn is_own(&self) -> bool {
         let sorted = |mut groups: Vec<u32>| {
             groups.sort_unstable();
@@ -40,7 +40,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Who the server becomes with this configuration; `None` where it stays who it is, as it is not root.
+/// The user that the server changes to with this configuration; `None` if it is not root and keeps its user.
 pub(crate) fn identity(config: &Config) -> Result<Option<Identity>, Problem> {
     if !is_root() {
         return Ok(None);
@@ -59,7 +59,7 @@ pub(crate) fn identity(config: &Config) -> Result<Option<Identity>, Problem> {
     Ok(Some(Identity { name: name.to_owned(), uid: account.uid, gid, groups }))
 }
 
-/// Who we are, by the name that the configuration has for it.
+/// The present user, if the configuration names it.
 pub(crate) fn own_name(config: &Config) -> Option<&str> {
     let name = config.main.user.as_ref().map_or(DEFAULT_USER, |(name, _)| name);
     (uid(name) == Some(rustix::process::geteuid().as_raw())).then_some(name)

@@ -1,8 +1,8 @@
-//! Looks after the workers: one that has ended is replaced (V47), one that is stuck is told of, and replaced
-//! as well, so that those who wait at its socket are served (X19).
+//! Looks after the workers: one that has ended is replaced (V47), one that is stuck is logged and replaced as
+//! well, so that the connections in its accept queue are served (X19).
 //!
 //! Stuck means: not asleep, and no turn of its loop for [`STUCK_AFTER`]; the time for which it waited for a
-//! processor does not count. What it has in hand stays with it; should it go on, it finishes that and ends.
+//! processor does not count. Its sessions stay with it; should it go on, it finishes them and ends.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::workers::{Seen, WorkerHandle, Workers};
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long a worker may take for one turn of its loop.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
-/// When we ourselves are so late, the machine (or somebody) has stopped us all: nobody is to blame.
+/// When the watchdog itself is so late, the whole process was stopped: no worker is to blame.
 const LATE: Duration = Duration::from_millis(500);
 /// So many may be stuck at a time and be replaced; a disk that hangs would take all that come after them.
 const REPLACED_MAX: usize = 8;
@@ -116,7 +116,7 @@ fn check_heartbeat(handle: &mut WorkerHandle, is_late: bool, now: Moment) -> Opt
         return None;
     }
     if Heartbeat::is_traced() {
-        // Who stops threads to look at them is no reason to replace them.
+        // A debugger that stops threads is no reason to replace them.
         handle.seen = None;
         return None;
     }
@@ -125,7 +125,7 @@ fn check_heartbeat(handle: &mut WorkerHandle, is_late: bool, now: Moment) -> Opt
 }
 
 impl Server {
-    /// A worker that served has ended, which nobody had told it to: another one takes its place.
+    /// A serving worker has ended without a command to do so: another one takes its place.
     pub(crate) fn fill_later(&mut self, begun: Moment) -> DrainOrder {
         let now = self.clock.now();
         self.watch.vacate(now.since(begun), now);
@@ -152,7 +152,7 @@ impl Server {
         self.fill_due();
     }
 
-    /// Who was stuck is not any more.
+    /// A worker that was stuck goes on.
     pub(crate) fn tell_that_it_went_on(&self, name: &str, since: Moment) {
         let after = self.clock.now().since(since).as_millis();
         self.log(Level::Warn, &format!("{name} continued after {after} ms"));
@@ -167,8 +167,8 @@ impl Server {
         self.log(Level::Crit, &text);
     }
 
-    /// Lets others take the places of those who are stuck, as far as there may be so many. Who was one too many is
-    /// replaced when another one goes on.
+    /// Replaces stuck workers, at most [`REPLACED_MAX`] at a time. Further ones are replaced when another one
+    /// goes on.
     fn replace_stuck(&mut self, now: Moment) {
         let is_stuck = |handle: &WorkerHandle| handle.stuck.is_some();
         let replaced = self.workers.retired.iter().filter(|handle| is_stuck(handle)).count();

@@ -1,4 +1,4 @@
-//! The threads that serve: started, told what to do, retired when a reload makes them too many.
+//! The worker threads: started, given commands, retired when a reload makes them too many.
 
 use std::io;
 use std::sync::Arc;
@@ -48,12 +48,12 @@ pub(crate) struct Seen {
 }
 
 impl WorkerHandle {
-    /// As it stands in the log and in lists.
+    /// Its name in the log and in lists.
     pub(crate) fn name(&self) -> String {
         format!("worker-{}", self.id)
     }
 
-    /// Tells it something. One that has ended takes no orders; its end is told elsewhere.
+    /// Sends it a command. A worker that has ended takes none; its end is reported elsewhere.
     pub(crate) fn tell(&self, command: WorkerCommand) {
         let _ = self.commands.send(command);
     }
@@ -86,7 +86,7 @@ pub(crate) struct Workers {
     pub(crate) handles: Vec<WorkerHandle>,
     /// Those that a reload has made too many: they drain.
     pub(crate) retired: Vec<WorkerHandle>,
-    /// Where those that are started now are kept.
+    /// The sandbox of workers that are started now.
     domain: Option<Arc<Domain>>,
     begun: u64,
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
@@ -128,13 +128,13 @@ impl Workers {
         Arc::clone(&self.shared)
     }
 
-    /// Those who can be asked, by their names: those who serve, and then those who are retired.
+    /// The workers that can be asked, by their names: the serving ones, and then the retired ones.
     pub(crate) fn channels(&self) -> Vec<(String, UnboundedSender<WorkerCommand>)> {
         let handles = self.handles.iter().chain(&self.retired);
         handles.map(|handle| (handle.name(), handle.commands.clone())).collect()
     }
 
-    /// Ends every program that runs: nobody is waited for any more.
+    /// Kills every program that runs, without waiting for any.
     pub(crate) fn kill_programs(&self) {
         self.shared.process_slots.kill_all();
     }
@@ -158,7 +158,8 @@ impl Workers {
         let there = if is_for_all { 0 } else { self.handles.len() };
         let mut new = Vec::new();
         for _ in there..count {
-            // Those that were started before one could not be end when nobody can order them any more.
+            // If one cannot be started, those started before it end because their command channels are
+            // dropped.
             new.push(self.spawn(domain.as_deref(), now)?);
         }
         Ok(Change { listeners, new, domain, is_for_all })
@@ -187,8 +188,8 @@ impl Workers {
         self.retired.push(handle);
     }
 
-    /// The place of one that is gone, where there shall be so many. Not told by where the others stand: more
-    /// than one may be gone.
+    /// The slot of a worker that has ended, if there are to be so many. Not derived from the others'
+    /// positions: more than one may have ended.
     pub(crate) fn vacant_slot(&self, count: usize) -> Option<usize> {
         (0..count).find(|slot| self.handles.iter().all(|handle| handle.slot != *slot))
     }
@@ -229,7 +230,7 @@ impl Workers {
         }
     }
 
-    /// Lets one go that has ended, and says what it was.
+    /// Removes a worker that has ended, and returns what its duty was.
     pub(crate) fn release(&mut self, ended: &Ended) -> Duty {
         let place =
             |handles: &[WorkerHandle]| handles.iter().position(|handle| handle.id == ended.id);
@@ -295,7 +296,7 @@ impl Workers {
 
     fn spawn(&mut self, domain: Option<&Domain>, now: Moment) -> Result<WorkerHandle, Problem> {
         let id = self.begun;
-        // Also where it cannot be started: its end is told, and must not be taken for another's.
+        // Also if it cannot be started: its end is reported, and must not be taken for another worker's.
         self.begun += 1;
         let (commands, inbox) = unbounded_channel();
         let (started, shared) = (self.started, Arc::clone(&self.shared));
@@ -359,7 +360,7 @@ impl Drop for ExitNotifier {
             Some(outcome) => outcome.err().map(|error| error.to_string()),
             None => Some(format!("it panicked: {}", panic_report::take().unwrap_or_default())),
         };
-        // Nobody listens when the process ends at the same time.
+        // There is no receiver when the process ends at the same time.
         let _ = self.to.send(Ended { id: self.id, error });
     }
 }

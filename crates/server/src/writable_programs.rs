@@ -1,6 +1,7 @@
 //! Whether files that clients store are run as programs elsewhere: by another path (`alias`), by another server, or
-//! because the program of a `cgi_pass` lies among them. Within one server and one root every upload is checked for
-//! that; across them nobody can, so it is told by `-t`, at a start and at a reload (V26).
+//! because the program of a `cgi_pass` lies among them. Within one server and one root every upload is
+//! checked for that; across them that is not possible, so it is reported by `-t`, at a start and at a reload
+//! (V26).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +13,7 @@ use sekisho_config::{
     Config, Location, LocationMatch, Outcome, PathMapping, Programs, Report, ServerId, Template,
 };
 
-/// So many are told; the others are likely the same.
+/// So many are reported; the others are likely the same.
 const TOLD_MAX: usize = 10;
 const HELP: &str = "separate the folders of uploads and of programs";
 
@@ -34,7 +35,7 @@ impl<'a> Mapping<'a> {
         self.server == other.server
             && match (self.place, other.place) {
                 (Root(one), Root(other)) => one == other,
-                // It stands for the prefix of its own location: only one directive is the same as itself.
+                // An alias replaces the prefix of its own location: it equals only the same directive.
                 (
                     Alias(one) | AliasOfParent { alias: one, .. },
                     Alias(other) | AliasOfParent { alias: other, .. },

@@ -138,7 +138,7 @@ fn a_tar_is_whole_for_real_unpackers() {
 #[test]
 fn an_archive_names_what_it_lacks() {
     if !rustix::process::geteuid().is_root() || !have("python3") {
-        println!("skipped: only root can start a server as somebody else");
+        println!("skipped: only root can start a server as another user");
         return;
     }
     let tree = Tree::new();
@@ -256,8 +256,8 @@ fn a_large_archive_needs_little_memory() {
     assert!(during < before + (16 << 20), "from {before} to {during}");
 }
 
-/// F4: what a script or a password keeps back by its path is in no archive and shown as no README, and neither is
-/// offered; one that asks only who comes is the same for all.
+/// F4: what a script or a password keeps back by its path is in no archive and shown as no README, and
+/// neither is offered; a script that checks only the client does not depend on the path.
 #[test]
 fn an_archive_has_nothing_that_a_script_keeps_back() {
     let tree = Tree::new();

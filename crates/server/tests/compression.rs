@@ -1,5 +1,5 @@
-//! Compression over real sockets: what is decoded is what was there, the head says what the body is, and nobody
-//! else waits for it.
+//! Compression over real sockets: what is decoded is what was there, the head says what the body is, and no
+//! other client waits for it.
 #![forbid(unsafe_code)]
 
 mod common;

@@ -192,7 +192,7 @@ fn a_client_that_takes_nothing_is_cut_off() {
     assert!(log.contains("[info]") && log.contains("client timed out (send_timeout)"), "{log}");
 }
 
-/// T4: nginx's directive for those who want their memory back at once.
+/// T4: nginx's directive for operators who want the memory back at once.
 #[test]
 fn a_client_that_takes_nothing_is_reset_where_that_is_wanted() {
     let tree = Tree::new();
@@ -260,7 +260,7 @@ fn a_body_that_is_only_read_past_has_a_deadline_too() {
     assert_in_time(watch, "body");
     assert_closed_by(&server, "client_body_timeout", 1);
 
-    // It limits inactivity: whoever goes on sending has all the time there is.
+    // It limits inactivity: a client that goes on sending has unlimited time.
     let mut client = server.connect();
     assert_eq!(client.request("POST", "/n/x", "Content-Length: 30\r\n").status, 200);
     for _ in 0..30 {

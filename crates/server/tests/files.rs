@@ -264,7 +264,7 @@ fn whoever_writes_a_file_and_asks_for_it_gets_what_was_written() {
         assert_eq!(response.text(), content);
         tags.push(response.field("etag").map(str::to_owned));
     }
-    // By rename as well, which keeps the old file whole for whoever reads it.
+    // By rename as well, which keeps the old file intact for its readers.
     for turn in 0..50 {
         let content = format!("made {turn:04}");
         server.tree().file("root/new", &content);

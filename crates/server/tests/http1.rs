@@ -43,7 +43,7 @@ fn assert_closes(client: &mut Client) {
     assert_eq!(client.read_to_close(), b"", "nothing follows the last answer");
 }
 
-/// Sends bytes that are no acceptable request, and reads what is said to them before the close.
+/// Sends bytes that are no acceptable request, and reads the answer before the close.
 #[track_caller]
 fn refused(server: &Server, bytes: impl AsRef<[u8]>) -> Response {
     let mut client = server.connect();
@@ -170,7 +170,7 @@ fn ten_thousand_pipelined_requests_are_answered_in_order() {
         let close = if at == COUNT - 1 { "Connection: close\r\n" } else { "" };
         write!(requests, "GET {target} HTTP/1.1\r\n{HOST}{close}\r\n").expect("a string takes all");
     }
-    let mut stream = TcpStream::connect(server.address()).expect("somebody listens");
+    let mut stream = TcpStream::connect(server.address()).expect("the server listens");
     stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
     let mut writer = stream.try_clone().expect("a second handle");
     let sending = thread::spawn(move || writer.write_all(requests.as_bytes()));
@@ -399,7 +399,7 @@ fn doubtful_request_lines_and_hosts_are_refused() {
         assert_eq!(response.status, 400, "{host:?}");
     }
     assert_eq!(refused(&server, "GET /n/x HTTP/1.1\r\n\r\n").status, 400, "Host is missing");
-    // What is no request at all is told at once.
+    // Bytes that are no request are refused at once.
     assert_eq!(refused(&server, "\x16\x03\x01\x02\x00\x01\x00\x01\u{fc}\x03\x03").status, 400);
 }
 
@@ -511,7 +511,7 @@ fn a_client_that_resets_harms_nobody() {
         let mut client = server.connect();
         client.send(format!("GET /large.bin HTTP/1.1\r\n{HOST}\r\n"));
         client.reset();
-        drop(TcpStream::connect(server.address()).expect("somebody listens"));
+        drop(TcpStream::connect(server.address()).expect("the server listens"));
     }
     assert_kept(&mut server.connect());
 }

@@ -1,4 +1,4 @@
-//! What those who wait cost: an idle connection is a record, and nothing of it stays when it has gone.
+//! What idle clients cost: an idle connection is a record, and nothing of it stays when it has gone.
 #![forbid(unsafe_code)]
 
 mod common;

@@ -26,7 +26,7 @@ fn assert_kept(client: &mut Client) {
     assert_eq!(client.get("/n/kept").text(), "/n/kept");
 }
 
-/// Sends a request that is too much, and reads what is said to it before the close.
+/// Sends a request beyond a limit, and reads the answer before the close.
 #[track_caller]
 fn refused(server: &Server, bytes: impl AsRef<[u8]>) -> Response {
     let mut client = server.connect();
@@ -77,7 +77,7 @@ fn a_body_beyond_the_discard_bound_ends_the_connection_and_the_answer_arrives() 
     client.half_close();
     assert_eq!(client.read_to_close(), b"");
 
-    // Nobody knows beforehand that these chunks are too many.
+    // The size of these chunks is not known beforehand.
     let mut client = server.connect();
     client.send(format!("POST /bounded HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n"));
     assert_eq!(client.read_response().status, 200);
@@ -155,7 +155,7 @@ fn one_connection_too_many_is_told_so() {
     for client in &mut clients {
         assert_eq!(client.get("/").status, 200);
     }
-    // It is told without having asked for anything.
+    // It gets the error without having sent a request.
     let mut third = server.connect();
     let response = third.read_response();
     assert_eq!((response.status, response.says_close()), (503, true));
@@ -193,7 +193,7 @@ fn without_descriptors_nothing_spins_and_service_returns() {
     }
     assert_eq!(crowd[0].read_response().text(), "/n/crowd");
     drop(crowd);
-    // A file takes a descriptor of its own: that of somebody whose leaving has been noticed.
+    // A file takes a descriptor of its own: that of a connection whose end has been noticed.
     eventually("files again", LONG, || server.connect().get("/a.txt").text() == "hello");
     assert_eq!(first.get("/a.txt").text(), "hello");
 }
@@ -233,7 +233,7 @@ fn an_answer_leaves_no_faster_than_its_rate() {
         assert!(watch.elapsed().as_secs_f64() >= seconds, "{target}: {:?}", watch.elapsed());
         assert_eq!(client.read_response().text(), "ok", "the next one comes behind it");
     }
-    // Whoever leaves is not sent the rest, and whoever ends the server does not wait for it.
+    // A client that leaves is not sent the rest, and the end of the server does not wait for it.
     let mut slow = server.connect();
     slow.send(format!("GET /large.bin HTTP/1.1\r\n{HOST}\r\n"));
     slow.read_bytes(1000);

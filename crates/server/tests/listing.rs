@@ -288,7 +288,7 @@ fn a_hundred_thousand_entries_stream_in_bounded_memory() {
     client.send("GET /many/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.read_bytes(1024);
     let first = watch.elapsed();
-    // Nobody reads the rest for now: the list must not pile up in memory, and others go on.
+    // The client does not read the rest for now: the list must not pile up in memory, and others go on.
     let mut other = server.connect();
     let mut slowest = Duration::ZERO;
     for _ in 0..200 {

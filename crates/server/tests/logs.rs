@@ -1,5 +1,5 @@
-//! The access log and the error log over the real binary: what stands in a line, and that every request
-//! and every close has one.
+//! The access log and the error log over the real binary: the content of a line, and that every request and
+//! every close has one.
 #![forbid(unsafe_code)]
 
 mod common;

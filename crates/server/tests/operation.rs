@@ -1,5 +1,5 @@
-//! The command line over the real binary: nginx's flags, the stock start, `serve`, and what is said when
-//! the server cannot do what it was asked to.
+//! The command line over the real binary: nginx's flags, the stock start, `serve`, and the errors when the
+//! server cannot do what it was asked to.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -48,7 +48,7 @@ fn a_good_configuration_passes_its_test() {
     for text in ["# configuration file", "include more.conf;", "more.conf:", "# included"] {
         assert!(dumped.stdout.contains(text), "no {text:?} in {}", dumped.stdout);
     }
-    // A test opens nothing: nobody may listen on port 1, and it was not tried.
+    // A test opens nothing: an ordinary user may not listen on port 1, and it was not tried.
     assert!(!tree.exists("logs"));
 }
 
@@ -250,8 +250,8 @@ fn a_folder_is_served_without_any_configuration() {
     let mut client = Client::connect(server.address());
     assert_eq!(client.get("/a%20b.txt").text(), "hello");
     assert_eq!(client.get("/sub/").text(), "index");
-    assert_eq!(client.get("/").status, 403, "the listing is for whoever asks for it");
-    assert!(server.tree().text("stdout").contains("--open-listing"), "and how is told");
+    assert_eq!(client.get("/").status, 403, "a listing must be enabled");
+    assert!(server.tree().text("stdout").contains("--open-listing"), "and how is said");
     assert!(wait_for(LONG, || server.tree().text("stderr").contains("GET /a%20b.txt")));
     server.signal(Signal::INT);
     assert_eq!(server.wait_exit(), Some(0));
@@ -365,7 +365,7 @@ fn plain_sekisho_says_where_it_is_and_answers_there() {
 /// One request over a Unix socket, as bytes.
 fn ask_unix(path: &std::path::Path) -> String {
     use std::io::{Read, Write};
-    let mut stream = UnixStream::connect(path).expect("somebody listens");
+    let mut stream = UnixStream::connect(path).expect("the server listens");
     stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sent");
     let mut answer = String::new();
@@ -386,7 +386,7 @@ fn a_unix_socket_is_a_listen_address_like_another() {
     drop(UnixListener::bind(&path).expect("bound"));
     let mut server = Server::start_in(tree, BINARY, &config);
     assert!(ask_unix(&path).ends_with("\r\n\r\nfrom unix:"), "{}", ask_unix(&path));
-    // Whoever reaches it may connect, as with nginx.
+    // Every user that reaches it may connect, as with nginx.
     let mode = fs::metadata(&path).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o666);
     // A second server must not take it away from the first.
@@ -416,7 +416,7 @@ fn a_file_that_is_no_socket_is_not_removed_for_one() {
     assert!(!fs::metadata(tree.path("precious")).expect("there").file_type().is_socket());
 }
 
-/// O1: what would surprise somebody who comes from nginx is told by `-t`.
+/// O1: `-t` reports what would surprise an operator who comes from nginx.
 #[test]
 fn what_will_not_do_what_it_seems_to_is_warned_of() {
     let tree = Tree::new();
@@ -467,7 +467,8 @@ fn what_will_not_do_what_it_seems_to_is_warned_of() {
     assert_refused(&refused, &["999999 workers need about", "file descriptors"]);
 }
 
-/// V26: what is stored by one location and run by another, where no check of an upload can see it, is told.
+/// V26: what is stored by one location and run by another, where no check of an upload can see it, is
+/// reported.
 #[test]
 fn a_folder_that_is_written_here_and_run_there_is_warned_of() {
     let tree = Tree::new();

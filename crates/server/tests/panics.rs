@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{BINARY, LONG, serve, site};
 use sekisho_testkit::{Client, Server, Signal, Stopwatch, Tree, eventually, run};
 
-/// Who is idle stays, however long the machine takes.
+/// Idle connections stay, however long the machine takes.
 const METRICS: &str = "keepalive_timeout 10m; keepalive_requests 100000000;
     location = /metrics { status prometheus; }";
 
@@ -68,7 +68,7 @@ fn a_panic_ends_its_own_connection_and_nothing_else() {
     }
     assert_eq!(metric(&server, "sekisho_panics_total"), count + 2);
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 0);
-    assert_eq!(idle.get("/a.txt").text(), "hello", "who was idle is still there");
+    assert_eq!(idle.get("/a.txt").text(), "hello", "the idle connection is still there");
     eventually("descriptors as before", LONG, || server.fds() <= descriptors);
     let grown = server.rss_bytes().saturating_sub(memory);
     println!("{count} panics: {} descriptors, memory grown by {grown} bytes", server.fds());
@@ -80,7 +80,7 @@ fn a_panic_ends_its_own_connection_and_nothing_else() {
     assert!(!server.stderr().contains("panic"), "what there is to say is in the log");
 }
 
-/// O10, V47: nobody waits for such a task, and nobody else would hear of it.
+/// O10, V47: no code awaits such a task, so its panic must be reported by itself.
 #[test]
 fn a_panic_beside_the_connections_does_not_pass_without_a_word() {
     let server = start(1);
@@ -91,7 +91,7 @@ fn a_panic_beside_the_connections_does_not_pass_without_a_word() {
     assert_eq!(client.get("/a.txt").text(), "hello");
 }
 
-/// O10, V47: a release build has no such thing; this one only listens where it is told to.
+/// O10, V47: a release build has no such thing; this one only listens where the test asks for it.
 #[test]
 fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
     for workers in [1, 2] {
@@ -122,7 +122,8 @@ fn what_the_worker_cannot_do_without_ends_it_and_it_is_replaced() {
     }
 }
 
-/// O10, V14, X19: it is told, others are served by another worker, and who was stuck gets the answer in the end.
+/// O10, V14, X19: it is logged, other clients are served by another worker, and the delayed client gets its
+/// answer in the end.
 #[test]
 fn a_stuck_worker_is_told_of_and_replaced() {
     let server = start(1);
@@ -154,7 +155,7 @@ fn workers_by_client(server: &Server) -> HashMap<String, String> {
     sessions.map(|session| (text(&session["peer"]), text(&session["worker"]))).collect()
 }
 
-/// O10, X19: with sockets of their own, so that those who wait there are nobody else's.
+/// O10, X19: with sockets of their own, so that no other worker accepts the connections in their queues.
 #[test]
 fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
     let tree = Tree::new();
@@ -168,7 +169,7 @@ fn two_that_are_stuck_at_a_time_are_replaced_and_the_third_is_left_alone() {
         let mut client = server.connect();
         assert_eq!(client.get("/a.txt").text(), "hello");
         let worker = workers_by_client(&server).remove(&client.local_address().to_string());
-        of_each.entry(worker.expect("it is somebody's")).or_insert(client);
+        of_each.entry(worker.expect("a worker has it")).or_insert(client);
         of_each.len() == 3
     });
     let mut clients: Vec<(String, Client)> = of_each.into_iter().collect();
@@ -195,8 +196,8 @@ fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
     let server = start(8);
     let said = |what: &str| server.tree().text("error.log").matches(what).count();
     let mut stuck = Vec::new();
-    // Who sleeps accepts nobody: each is another worker's. (Who is accepted in the last moment waits, and has the
-    // patience for it.)
+    // A worker that sleeps accepts no connection: each is another worker's. (A client that is accepted in the
+    // last moment waits, and has the patience for it.)
     for stall in [20_000, 45_000, 45_000, 45_000, 45_000, 45_000, 45_000, 45_000, 45_000] {
         let mut client = server.connect().with_patience(LONG * 3);
         assert_eq!(client.get("/a.txt").text(), "hello");
@@ -212,7 +213,7 @@ fn the_ninth_that_is_stuck_is_replaced_when_another_goes_on() {
     assert_eq!(metric(&server, "sekisho_workers_replaced_total"), 9);
 }
 
-/// O10, X19: one who works without a pause is not stuck.
+/// O10, X19: a worker that works without a pause is not stuck.
 #[test]
 fn a_busy_worker_is_not_taken_for_a_stuck_one() {
     let tree = Tree::new();

@@ -219,7 +219,7 @@ fn links_are_followed_by_policy() {
         "location /strict/ { alias {root}/; disable_symlinks on; }
          location /owner/ { alias {root}/; disable_symlinks if_not_owner; }",
     );
-    // It would have its say as well.
+    // The sandbox would refuse the links as well.
     let server = Server::start_in(tree, BINARY, &format!("sandbox off;\n{config}"));
     let mut client = server.connect();
     for (target, text) in [

@@ -1,5 +1,5 @@
-//! The change of configuration while clients ask (O3): nobody is refused, reset or cut short, and whoever
-//! asked for it learns how it went.
+//! The change of configuration while clients ask (O3): no client is refused, reset or cut short, and the
+//! caller gets the result.
 #![forbid(unsafe_code)]
 
 mod background_load;
@@ -59,8 +59,8 @@ fn whoever_asks_for_a_reload_learns_how_it_went() {
     let mut kept = server.connect();
     assert_eq!(kept.get("/").text(), "one");
     change(&server, &says("two"));
-    assert_eq!(kept.get("/").text(), "two", "in use when the verdict is there");
-    // A warning is told to whoever asked.
+    assert_eq!(kept.get("/").text(), "two", "in use when the result is there");
+    // The caller gets a warning.
     server.rewrite_config(&says("three").replace("access_log off;", "access_log off; gunzip on;"));
     let warned = reload(&server);
     assert_eq!(warned.code(), 0);
@@ -111,7 +111,7 @@ fn a_reload_that_cannot_be_done_changes_nothing_and_says_why() {
 
 #[test]
 fn a_pid_file_that_was_left_behind_signals_nobody() {
-    // O3: its number may be anybody's by now.
+    // O3: its number may belong to any process by now.
     let tree = Tree::new();
     let mut other = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("started");
     tree.file("server.pid", other.id().to_string());
@@ -140,7 +140,7 @@ fn a_pid_file_that_names_an_ended_server_or_one_with_another_file_signals_nobody
     assert_eq!(finished.code(), 1, "{finished:?}");
     assert!(finished.stderr.contains("a server with another pid file"), "{finished:?}");
     assert_eq!(server.connect().get("/").text(), "one");
-    // One that nobody has waited for still has its name.
+    // A process that has not been reaped still has its name.
     let mut ended = Command::new(BINARY).arg("-v").stdout(Stdio::null()).spawn().expect("started");
     eventually("its end", LONG, || is_over(ended.id()));
     tree.file("other.pid", ended.id().to_string());
@@ -162,13 +162,13 @@ fn a_second_server_does_not_take_the_pid_file_of_one_that_runs() {
     let said = failed.stderr;
     assert!(said.contains("a running server") && said.contains(pid.trim()), "{said}");
     assert_eq!(first.tree().text("server.pid"), pid);
-    // Whoever ends has no need of it any more, though its last requests take their time.
+    // A server that ends no longer needs it, though its last requests take their time.
     let mut slow = first.connect();
     slow.send("GET / HTTP/1.1\r\n");
     eventually("it is in work", LONG, || first.log("error.log").contains("serves on"));
     first.quit();
     eventually("the end begins", LONG, || first.log("error.log").contains("draining"));
-    let second = second().expect("nobody wants it now");
+    let second = second().expect("the lock is free");
     assert_eq!(fs::read_to_string(&path).expect("the file").trim(), second.id().to_string());
     drop(slow);
     first.wait_exit(LONG);
@@ -289,7 +289,7 @@ fn an_address_that_goes_serves_those_who_are_there() {
         let mut running = Client::connect(going).with_patience(LONG);
         running.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
         running.read_bytes(1000);
-        // Those who wait to be accepted while the address goes.
+        // Connections that wait to be accepted while the address is removed.
         server.signal(Signal::STOP);
         let mut waiting: Vec<Client> = (0..10).map(|_| Client::connect(going)).collect();
         for client in &mut waiting {
@@ -303,7 +303,7 @@ fn an_address_that_goes_serves_those_who_are_there() {
             client.read_to_close();
         }
         assert_eq!(idle.expect_closed(LONG), End::Closed);
-        eventually("nobody listens there", LONG, || TcpStream::connect(going).is_err());
+        eventually("the address is closed", LONG, || TcpStream::connect(going).is_err());
         assert_eq!(running.read_bytes(LARGE - 1000).len(), LARGE - 1000, "it finishes");
         running.half_close();
         running.read_to_close();
@@ -337,7 +337,7 @@ fn sessions_that_must_go_have_no_longer_than_worker_shutdown_timeout() {
     running.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
     running.read_bytes(1000);
     change(&server, &config("listen 127.0.0.1:{port};"));
-    // It does not read, so its end is seen by nobody but the server.
+    // It does not read, so only the server sees its end.
     eventually("its end", LONG, || server.log("error.log").contains("closed: forced"));
     assert!(running.read_to_end().0.len() < LARGE);
     assert_eq!(server.connect().get("/").text(), "ok");

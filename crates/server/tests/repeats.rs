@@ -1,5 +1,5 @@
-//! Requests that come again and again: a known head is answered without looking at it anew, and nobody can
-//! tell the difference.
+//! Requests that come again and again: a known head is answered without parsing it anew, and clients see no
+//! difference.
 #![forbid(unsafe_code)]
 
 mod common;

@@ -139,7 +139,7 @@ fn a_preflight_by_if_has_the_fields_of_the_if_alone() {
     assert_eq!(answer.field("content-length"), None);
 }
 
-/// F7: what a front controller, a canonical host and a maintenance page come to on the wire.
+/// F7: a front controller, a canonical host and a maintenance page, seen on the wire.
 #[test]
 fn a_site_as_people_write_it_is_rewritten() {
     let server = serve(
@@ -169,7 +169,7 @@ fn a_site_as_people_write_it_is_rewritten() {
     assert_eq!((closed.status, closed.text()), (503, "back soon\n".to_owned()));
 }
 
-/// O6: `rewrite_log` and what goes wrong stand in the error log, with the request they are about.
+/// O6: `rewrite_log` and errors are in the error log, with their request.
 #[test]
 fn steps_stand_in_the_error_log() {
     let server = serve(
@@ -197,7 +197,7 @@ fn steps_stand_in_the_error_log() {
     assert_eq!(server.log("error.log").matches("\"^\"").count(), 0);
 }
 
-/// F7: an `if` has its own logs and error pages, and variables that were set stand in lines.
+/// F7: an `if` has its own logs and error pages, and variables that were set can be logged.
 #[test]
 fn an_if_has_its_own_log() {
     let config = http(

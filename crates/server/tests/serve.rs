@@ -56,7 +56,7 @@ fn a_port_alone_is_every_address_and_each_that_is_printed_works() {
     }
 }
 
-/// O1: any free port, and this machine only unless something else is said.
+/// O1: any free port, and this machine only by default.
 #[test]
 fn a_port_may_be_any_that_is_free() {
     for options in [&["-p", "0"][..], &["--port", "0", "-l", "127.0.0.1"], &["-l", "127.0.0.1:0"]] {
@@ -96,7 +96,7 @@ fn a_password_is_asked_for_and_leaves_nothing() {
     assert_eq!(temp.names("temp"), [""; 0]);
 }
 
-/// O1: what everybody in the network may change is warned of, unless there is a password.
+/// O1: a folder that the whole network may change is warned of, unless there is a password.
 #[test]
 fn an_open_folder_that_may_be_changed_is_warned_of() {
     let port = free_port().to_string();
@@ -171,7 +171,7 @@ fn options_do_what_they_say() {
     assert_eq!(
         put(&mut client, "If-Match: *\r\n"),
         201,
-        "nothing is replaced by who may not delete"
+        "a client that may not delete replaces nothing"
     );
     assert_eq!(server.tree().text("root/sub/b.txt"), "below");
 }

@@ -1,4 +1,5 @@
-//! A service manager and the server: what it is told over `NOTIFY_SOCKET`, and the sockets that it opens.
+//! A service manager and the server: the messages over `NOTIFY_SOCKET`, and the sockets that the manager
+//! opens.
 #![forbid(unsafe_code)]
 
 mod background_load;

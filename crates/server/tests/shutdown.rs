@@ -1,5 +1,5 @@
-//! The end of a server (O4): graceful by QUIT, forceful by TERM, one after the other; who is served, who
-//! is not, and what the exit status says.
+//! The end of a server (O4): graceful by QUIT, forceful by TERM, one after the other; which clients are
+//! served, which are not, and what the exit status says.
 #![forbid(unsafe_code)]
 
 mod background_load;
@@ -42,7 +42,7 @@ fn begin_download(server: &Server) -> Client {
 
 #[test]
 fn quit_under_load_answers_every_request_that_was_accepted() {
-    // O4, L6, L9: nobody is reset, nobody who was let in goes without an answer.
+    // O4, L6, L9: no connection is reset, and every accepted client gets an answer.
     for options in ["", "reuseport"] {
         for _ in 0..rounds(3, 50) {
             let mut server = start("worker_processes 2;", options);
@@ -59,7 +59,7 @@ fn quit_serves_the_connections_that_wait_to_be_accepted() {
     // O4
     for options in ["", "reuseport"] {
         let mut server = start("worker_processes 2;", options);
-        // Stopped, it accepts nobody; the kernel lets them in all the same.
+        // A stopped process accepts no connection; the kernel queues them all the same.
         server.signal(Signal::STOP);
         let mut early: Vec<Client> = (0..40).map(|_| server.connect()).collect();
         for client in &mut early {
@@ -85,7 +85,7 @@ fn quit_serves_those_who_wait_at_a_unix_socket() {
     let config = http("server { listen unix:{dir}/socket; location / { return 200 ok; } }");
     let mut server = Server::start(BINARY, &config);
     let path = server.tree().path("socket");
-    // The file is there before anybody listens.
+    // The file is there before the server listens.
     let connect = || std::os::unix::net::UnixStream::connect(&path);
     eventually("the socket", LONG, || connect().is_ok());
     server.signal(Signal::STOP);
@@ -112,7 +112,7 @@ fn quit_ends_idle_sessions_at_once_and_lets_the_others_finish() {
     let mut recent = server.connect();
     assert_eq!(recent.get("/").status, 200);
     let mut running = begin_download(&server);
-    // One who asks in the same moment does not know yet, and is answered.
+    // A client that asks in the same moment does not know yet, and is answered.
     server.signal(Signal::STOP);
     server.quit();
     recent.send(GET);
@@ -123,7 +123,7 @@ fn quit_ends_idle_sessions_at_once_and_lets_the_others_finish() {
     assert_eq!(recent.read_response().text(), "ok");
     assert_eq!(recent.read_to_close(), b"");
     drop(recent);
-    // Nobody new comes in, though one download goes on.
+    // No new connection is accepted, though one download goes on.
     eventually("closed listeners", LONG, || TcpStream::connect(server.address()).is_err());
     assert!(server.is_running());
     let rest = running.read_bytes(LARGE - 1000);
@@ -142,12 +142,12 @@ fn term_ends_a_hundred_downloads_within_two_seconds() {
     server.term();
     let status = server.wait_exit(LONG);
     assert!(watch.elapsed() < Duration::from_secs(2), "{:?}", watch.elapsed());
-    assert_ne!(status.code(), Some(0), "somebody was cut short");
+    assert_ne!(status.code(), Some(0), "a request was cut short");
     for client in &mut clients {
         let bytes = client.read_to_close();
         assert!(bytes.len() < LARGE / 2, "it cannot have come to its end");
     }
-    assert!(watch.elapsed() < Duration::from_secs(5), "nobody was left hanging");
+    assert!(watch.elapsed() < Duration::from_secs(5), "no client was left hanging");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn term_ends_a_crowd_at_once_and_leaves_nothing() {
     println!("{} connections: the end took {took:?}", crowd.len());
     let is_strict = std::env::var_os("SEKISHO_STRICT").is_some();
     assert!(took < Duration::from_secs(if is_strict { 1 } else { 5 }), "{took:?}");
-    assert!(TcpStream::connect(server.address()).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(server.address()).is_err(), "the listener is closed");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn grace_ends_at_worker_shutdown_timeout() {
     let took = watch.elapsed();
     assert!(took >= Duration::from_millis(700) && took < Duration::from_secs(3), "{took:?}");
     running.read_to_end();
-    // With nobody there the time is not used up.
+    // Without sessions the time is not used up.
     let mut server = start("worker_processes 1; worker_shutdown_timeout 60s;", "");
     let watch = Stopwatch::start();
     server.quit();
@@ -314,7 +314,7 @@ fn a_second_word_at_once_leaves_no_program_behind() {
         let pid = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<u32>().ok();
         eventually("the program runs", LONG, || pid().is_some());
         let pid = pid().expect("its number");
-        // Both are heard before a worker has done anything about the first.
+        // Both signals arrive before a worker has acted on the first.
         server.signal(Signal::STOP);
         server.signal(Signal::TERM);
         server.signal(Signal::INT);

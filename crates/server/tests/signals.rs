@@ -41,7 +41,7 @@ fn is_refused(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_err()
 }
 
-/// Sends HUP and waits for the verdict in the log.
+/// Sends HUP and waits for the result in the log.
 #[track_caller]
 fn reload(server: &Server, result: &str) {
     // As it is: under load the log is never quiet.
@@ -79,7 +79,7 @@ fn a_reload_takes_new_roots_and_addresses_and_gives_up_old_ones() {
     // The old address goes.
     server.rewrite_config(&one("{port2}", "two"));
     reload(&server, "reloaded");
-    eventually("nobody listens at the old address", LONG, || is_refused(server.address()));
+    eventually("the old address is closed", LONG, || is_refused(server.address()));
     assert_eq!(Client::connect(server.address_of(1)).get("/a.txt").text(), "two");
 }
 
@@ -139,7 +139,7 @@ fn ask_over_reloads(workers: &[usize], is_kept_too: bool) {
             let before = asked.load(Ordering::Relaxed);
             server.rewrite_config(&with(*count));
             reload(&server, "reloaded");
-            eventually("somebody who came over the reload", LONG, || {
+            eventually("a client that reconnected over the reload", LONG, || {
                 asked.load(Ordering::Relaxed) > before || new.is_finished()
             });
         }
@@ -163,7 +163,7 @@ fn no_connection_is_lost_when_workers_come_and_go() {
 
 #[test]
 fn a_signal_while_the_server_starts_does_not_kill_it() {
-    // O4: whoever sees the pid file may send signals.
+    // O4: signals may come as soon as the pid file exists.
     for signal in [Signal::HUP, Signal::USR1, Signal::QUIT, Signal::TERM] {
         let tree = Tree::new();
         let address = own_address(18_080);
@@ -212,7 +212,7 @@ fn quit_lets_a_running_download_finish() {
     // Idle connections close at once, new ones are not taken.
     assert_eq!(idle.expect_closed(LONG), End::Closed);
     assert_eq!(silent.expect_closed(LONG), End::Closed);
-    eventually("nobody listens", LONG, || !is_listening(server.address().port()));
+    eventually("the listener is closed", LONG, || !is_listening(server.address().port()));
     assert!(is_refused(server.address()));
     assert!(server.is_running());
     // A request whose first byte has come is answered, and told that it was the last.

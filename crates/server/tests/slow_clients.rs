@@ -37,7 +37,7 @@ fn attack(server: &Server, mode: &[&str], target: &str) -> Background {
     )
 }
 
-/// Asks again and again while the attack runs; all must be answered, and how long that took is told.
+/// Asks again and again while the attack runs; all must be answered, and how long that took is printed.
 fn serve_others(server: &Server, mode: &str) {
     let watch = Stopwatch::start();
     let mut times = Vec::new();

@@ -1,5 +1,5 @@
-//! The upgrade of the binary by USR2 (O4): a new process takes the sockets over while clients ask, and
-//! when it does not come to that, the old one goes on.
+//! The upgrade of the binary by USR2 (O4): a new process takes the sockets over while clients ask, and if
+//! that fails, the old one goes on.
 #![forbid(unsafe_code)]
 
 mod background_load;
@@ -118,7 +118,7 @@ fn a_new_process_has_the_new_binary_the_new_configuration_and_every_socket() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     assert!(answer.ends_with(&new), "{answer}");
-    assert!(!server.tree().exists("going"), "nobody listens there any more");
+    assert!(!server.tree().exists("going"), "the socket is closed");
     // The new one is a server like the first: it can be reloaded and replaced.
     let path = server.config_path().display().to_string();
     assert_eq!(run(BINARY, &["-s", "reload", "-c", &path], LONG).code(), 0);
@@ -139,13 +139,13 @@ fn an_upgrade_that_fails_changes_nothing() {
     let mut fails = |why: &str, is_there: &str| {
         server.signal(Signal::USR2);
         let has_failed = || server.log("error.log").contains(is_there);
-        eventually(&format!("{why} is told"), LONG, has_failed);
+        eventually(&format!("{why} is logged"), LONG, has_failed);
         assert_eq!(current.pid(), Some(server.id()), "{why}: the pid file is back");
         assert!(!server.tree().exists("server.pid.oldbin"), "{why}");
         assert!(server.tree().exists("socket"), "{why}");
         assert_eq!(kept.get("/").text(), old, "{why}: sessions go on");
         assert_eq!(server.connect().get("/").text(), old, "{why}: and new ones come");
-        assert!(server.children().is_empty(), "{why}: nobody is left behind");
+        assert!(server.children().is_empty(), "{why}: no process is left behind");
     };
     server.rewrite_config(&good.replace("listen", "lissten"));
     fails("a bad configuration", "unknown directive \"lissten\"");
@@ -240,7 +240,7 @@ fn sockets_are_given_to_the_new_process_alone() {
 
 #[test]
 fn somebody_with_fewer_rights_can_be_replaced_too() {
-    // O4: the pid file and its folder are root's, the server is nobody's.
+    // O4: the pid file and its folder belong to root, the server runs as user nobody.
     if !is_root() {
         return;
     }
@@ -266,7 +266,7 @@ fn somebody_with_fewer_rights_can_be_replaced_too() {
     let last = current.pid().expect("it runs");
     send(last, Signal::QUIT);
     eventually("its end", LONG, || is_over(last));
-    assert_eq!(server.tree().text("run/server.pid"), "", "names nobody");
+    assert_eq!(server.tree().text("run/server.pid"), "", "names no process");
 }
 
 /// Plays an old process: offers a Unix socket that the new configuration does not have, and gives this

@@ -1,5 +1,5 @@
-//! What all who act in a world share: the time, the agenda, the dice, the trace, and the first thing that
-//! went wrong.
+//! What all actors of a world share: the time, the schedule, the random numbers, the trace, and the first
+//! violation.
 
 use std::fmt::Debug;
 
@@ -14,12 +14,12 @@ const TRACE_LINES_MAX: usize = 400;
 /// No world needs more steps than this.
 const STEPS_MAX: u64 = 200_000;
 
-/// The world as those who act in it see it.
+/// The world as its actors see it.
 #[derive(Debug)]
 pub struct SimContext<Actor> {
     /// The time.
     pub now: Moment,
-    /// Who is woken when.
+    /// Which actor is woken when.
     pub schedule: Schedule<Actor>,
     /// For what happens on the way.
     pub rng: Rng,
@@ -45,7 +45,7 @@ impl<Actor: Copy + Ord + Debug> SimContext<Actor> {
         }
     }
 
-    /// Moves to the next entry of the agenda; `None` at the end of the world.
+    /// Moves to the next entry of the schedule; `None` at the end of the world.
     pub fn step(&mut self) -> Option<Actor> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
@@ -66,12 +66,12 @@ impl<Actor: Copy + Ord + Debug> SimContext<Actor> {
         }
     }
 
-    /// Wakes somebody at this moment at the latest.
+    /// Wakes an actor at this moment at the latest.
     pub fn wake(&mut self, who: Actor, at: Moment) {
         self.schedule.wake(who, at.max(self.now), &mut self.rng);
     }
 
-    /// A line of the trace, made only where somebody will read it.
+    /// A line of the trace, made only if the trace is kept.
     pub fn say(&mut self, line: impl FnOnce() -> String) {
         let millis = self.now.as_nanos() / 1_000_000;
         if let Some(trace) = &mut self.trace {

@@ -22,7 +22,7 @@ pub enum Fault {
     DripExtends,
     /// HTTP: a lost client's task goes on.
     TaskForgotten,
-    /// HTTP: a task is told to cancel a second time.
+    /// HTTP: a task is cancelled a second time.
     CancelTwice,
     /// HTTP: the buffers of a session that was reset are not given back.
     BuffersForgotten,
@@ -30,7 +30,7 @@ pub enum Fault {
     IdleForgotten,
     /// HTTP: a reload closes idle sessions.
     ReloadCloses,
-    /// HTTP: force waits for whoever does not read.
+    /// HTTP: a forced end waits for a client that does not read.
     ForceWaits,
     /// HTTP: a session that has nothing to do wakes itself.
     BusyLoop,

@@ -49,7 +49,7 @@ const WRONG_BY: Duration = Duration::from_millis(1);
 /// What [`Fault::DripExtends`] gives for each byte.
 const EXTENDED_BY: Duration = Duration::from_millis(200);
 
-/// Who acts.
+/// The actors of the world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Actor {
     Client(usize),
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// What somebody's act has led to: the event loop and the timer are woken, the process may end.
+    /// What an actor's step has led to: the event loop and the timer are woken, the process may end.
     fn go_on(&mut self) {
         let forced = self.worker.cut_short();
         for _ in self.cut_short..forced {
@@ -331,7 +331,7 @@ impl World {
         sim.wake(Actor::ServerEnd(at), links[at].up.next_arrival().unwrap_or(now));
     }
 
-    /// Somebody comes; nobody is let in any more when the server is about to end.
+    /// A client connects; none is accepted when the server is about to end.
     fn connect(&mut self, at: usize) -> bool {
         let shared = Rc::clone(&self.shared);
         let is_ending = {
@@ -348,7 +348,7 @@ impl World {
             let (mut server, mut sim) = (shared.server.borrow_mut(), shared.sim.borrow_mut());
             shared.clients.borrow_mut().insert(id, at);
             let watches = &mut *shared.watches.borrow_mut();
-            // Those who were refused themselves do not count.
+            // Refused sessions do not count.
             let counts = |it: &&Watch| !it.is_over() && !it.record.was_one_too_many;
             let is_full = watches.iter().flatten().filter(counts).count() >= server.sessions_max;
             watches[at] = Some(Watch::new(at, (id, token), is_full, &mut server, &mut sim));

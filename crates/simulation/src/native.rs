@@ -18,7 +18,7 @@ use app::App;
 use plan::{Act, Plan};
 use server_session::ServerSession;
 
-/// Who acts.
+/// The actors of the world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Actor {
     Client(usize),
@@ -41,7 +41,7 @@ struct World {
     apps: Vec<App>,
     links: Vec<Link>,
     server_sessions: Vec<Option<ServerSession>>,
-    /// The endpoint takes nobody any more.
+    /// The endpoint admits no session any more.
     is_closed: bool,
     stats: RunStats,
 }

@@ -73,7 +73,7 @@ pub struct Pipe {
     has_reset: bool,
     /// The sender has ended its side.
     is_ended: bool,
-    /// Nobody will read any more.
+    /// The reader has closed.
     is_deaf: bool,
     /// The sender waits for room.
     wants_room: bool,
@@ -124,7 +124,7 @@ impl Pipe {
         }
     }
 
-    /// The sender resets the connection: what it had not sent is lost, as much as the dice say.
+    /// The sender resets the connection: a random part of what it had not sent is lost.
     pub fn reset(&mut self, now: Moment, rng: &mut Rng) {
         self.is_ended = true;
         let kept = rng.size(0..=self.on_the_way.len());
@@ -142,7 +142,7 @@ impl Pipe {
         self.put(Packet::Reset, now, rng);
     }
 
-    /// Nobody will read here any more; says whether bytes are lost with it.
+    /// The reader closes; returns whether bytes are lost with it.
     pub fn close_reader(&mut self) -> bool {
         self.is_deaf = true;
         let has_lost = !self.arrived.is_empty();
@@ -151,7 +151,7 @@ impl Pipe {
         has_lost
     }
 
-    /// Lets arrive what is due; says whether bytes came to somebody who does not listen.
+    /// Delivers what is due; returns whether bytes came to a reader that has closed.
     pub fn deliver(&mut self, now: Moment, rng: &mut Rng) -> bool {
         let (mut is_unheard, mut has_come) = (false, false);
         while let Some((_, packet)) = self.on_the_way.pop_front_if(|(at, _)| at.is_due(now)) {
@@ -165,7 +165,7 @@ impl Pipe {
                     has_come = true;
                 }
                 Packet::Fin => self.has_fin = true,
-                // Whoever reads promptly has read what came just before.
+                // A prompt reader has read what came just before.
                 Packet::Reset if has_come => {
                     self.on_the_way.push_front((now, Packet::Reset));
                     return is_unheard;
@@ -204,7 +204,7 @@ impl Pipe {
         }
     }
 
-    /// Whether the sender is to be told of room, once.
+    /// Whether the sender is to be woken for room, once.
     pub fn has_room_for_sender(&mut self) -> bool {
         self.used < self.profile.capacity && std::mem::take(&mut self.wants_room)
     }
@@ -239,7 +239,7 @@ impl Pipe {
         self.is_ended
     }
 
-    /// Bytes that have come and nobody has read.
+    /// Bytes that have come and have not been read.
     pub fn unread(&self) -> usize {
         self.arrived.len()
     }

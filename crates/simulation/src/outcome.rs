@@ -34,13 +34,13 @@ pub struct RunStats {
     pub sessions: u64,
     /// Requests that a handler saw, or that were refused.
     pub requests: u64,
-    /// Answers that came to their client whole.
+    /// Answers that reached their client completely.
     pub answers: u64,
     /// Answers that their client could see were not whole.
     pub cut: u64,
     /// Deadlines that fell.
     pub deadlines: u64,
-    /// Requests that were told to cancel.
+    /// Requests that were cancelled.
     pub cancels: u64,
     /// Steps: wake-ups and looks at input.
     pub steps: u64,

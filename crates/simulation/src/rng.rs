@@ -1,5 +1,6 @@
 //! Everything that is left to chance comes from here, and all of it from one seed: the same seed is the
-//! same world, on every machine. Whoever must not be disturbed by what others draw has dice of their own.
+//! same world, on every machine. An actor that must not depend on what others draw has a generator of its
+//! own.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,7 +17,7 @@ impl Rng {
         rng
     }
 
-    /// Other dice, which follow from these and a number, and draw nothing from them.
+    /// Another generator, derived from this one's seed and a number, without drawing from this one.
     #[must_use]
     pub fn apart(&self, number: u64) -> Self {
         Self::new(self.0 ^ number.wrapping_add(1).wrapping_mul(0xD1B5_4A32_D192_ED03))

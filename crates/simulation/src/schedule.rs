@@ -1,5 +1,5 @@
-//! Virtual time: who is to be woken, and when. Time moves to the next entry and never stands at any other
-//! moment. Those who are due at the same instant come in an order that is drawn.
+//! Virtual time: which actor is to be woken, and when. Time moves to the next entry and never stands at any
+//! other moment. Actors that are due at the same instant come in a random order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,11 +11,12 @@ use crate::rng::Rng;
 /// How often one of them may be woken at one instant before that is called a busy loop.
 const WAKES_AT_ONCE_MAX: u32 = 8000;
 
-/// Who is woken when.
+/// Which actor is woken when.
 #[derive(Debug)]
 pub struct Schedule<Actor> {
     entries: BinaryHeap<Reverse<(Moment, u16, u64, Actor)>>,
-    /// The first entry of each; later ones are not kept, since whoever is woken says again what it waits for.
+    /// The first entry of each; later ones are not kept, since an actor that is woken says again what it
+    /// waits for.
     first: BTreeMap<Actor, Moment>,
     number: u64,
     last: (Moment, BTreeMap<Actor, u32>),
@@ -32,7 +33,7 @@ impl<Actor: Copy + Ord> Schedule<Actor> {
         }
     }
 
-    /// Wakes somebody at this moment, or earlier where that is asked for already.
+    /// Wakes an actor at this moment, or earlier if that is asked for already.
     pub fn wake(&mut self, who: Actor, at: Moment, rng: &mut Rng) {
         if self.first.get(&who).is_some_and(|first| *first <= at) {
             return;
@@ -42,7 +43,7 @@ impl<Actor: Copy + Ord> Schedule<Actor> {
         self.entries.push(Reverse((at, rng.draw() as u16, self.number, who)));
     }
 
-    /// The next one. `Err` names who is woken again and again.
+    /// The next one. `Err` names the actor that is woken again and again.
     pub fn next_due(&mut self) -> Option<Result<(Moment, Actor), Actor>> {
         while let Some(Reverse((at, _, _, who))) = self.entries.pop() {
             // One that was overtaken by an earlier one is void.
@@ -92,6 +93,6 @@ mod tests {
                 return;
             }
         }
-        panic!("nobody was named");
+        panic!("no actor was named");
     }
 }

@@ -3,7 +3,7 @@
 
 use sekisho_simulation::{RunStats, World, check};
 
-/// How many of each kind are played when nothing else is said.
+/// How many of each kind are played by default.
 const SEEDS: u64 = 3000;
 
 fn plays(world: World) {

@@ -32,7 +32,7 @@ pub fn set_up() {
 }
 
 /// Bytes that the program has from the allocator, and bytes that the allocator keeps for later (some of which it may
-/// have given back to the system); `None` where the C library does not tell.
+/// have given back to the system); `None` if the C library does not report it.
 pub fn heap() -> Option<(u64, u64)> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

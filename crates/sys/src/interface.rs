@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The addresses of every network interface that is up; none where the kernel does not tell.
+/// The addresses of every network interface that is up; none if the kernel does not report them.
 pub fn interface_addresses() -> Vec<IpAddr> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the call writes one pointer to a local that outlives it.

@@ -1,8 +1,8 @@
 //! Landlock: a thread gives up all files but those below certain places, for itself, for the threads that
 //! it starts and for the programs that it becomes. It can never take that back.
 //!
-//! The kernel's own words: a *ruleset* is made from what is forbidden unless a rule allows it, gets its rules,
-//! and is then put on a thread.
+//! The kernel's terms: a *ruleset* lists what is forbidden unless a rule allows it, gets its rules, and is
+//! then applied to a thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -72,14 +72,14 @@ impl Right {
         }
     }
 
-    /// Whether whoever has this right has the other one, too.
+    /// Whether this right includes the other one.
     pub const fn covers(self, other: Self) -> bool {
         self.bits() & other.bits() == other.bits()
     }
 }
 
 /// Which version of Landlock the kernel has; an error where it has none, or one that is too old for a server
-/// that moves files, or where somebody forbids it.
+/// that moves files, or where it is forbidden.
 pub fn landlock_version() -> io::Result<i64> {
     // SAFETY: with these arguments the call looks at no memory.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, VERSION) };
@@ -132,7 +132,7 @@ impl Ruleset {
         let attributes = RulesetAttributes { files: handled, network };
         // An older kernel knows of the first field only.
         let size = if version >= 4 { size_of::<RulesetAttributes>() } else { size_of::<u64>() };
-        // SAFETY: the attributes are as long as is said, and are only read.
+        // SAFETY: the attributes have the given length, and are only read.
         let ruleset = unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attributes, size, 0)
         };
@@ -255,7 +255,7 @@ mod tests {
             assert!(
                 landlock_version().is_ok_and(|version| version < 4)
                     || TcpStream::connect(address).is_err(),
-                "nobody is called"
+                "no connection is made"
             );
         });
         limited.join().expect("ended");

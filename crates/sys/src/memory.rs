@@ -14,8 +14,8 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Maps the first bytes of a file in memory. It must be sealed against shrinking, or whoever else has it
-    /// could take the memory away from under us (`SIGBUS`); and be so long.
+    /// Maps the first bytes of a file in memory. It must be sealed against shrinking, or another process that
+    /// has it could take the memory away (`SIGBUS`); and be so long.
     pub fn map(file: &impl AsFd, bytes: usize) -> io::Result<Self> {
         let unfit = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
         if bytes == 0 || !bytes.is_multiple_of(size_of::<AtomicU64>()) {
@@ -49,8 +49,8 @@ impl SharedMemory {
     /// has. Nothing can be said about the order in which others see them.
     pub fn write(&self, at: usize, from: &[u8]) -> bool {
         let to = self.place(at, from.len());
-        // SAFETY: the memory has so many bytes from `to` on, as was just looked up, and `from` is a slice. They do
-        // not overlap: nobody gets a plain slice of the mapping.
+        // SAFETY: the memory has so many bytes from `to` on, as was just looked up, and `from` is a slice.
+        // They do not overlap: no code gets a plain slice of the mapping.
         unsafe { copy_bytes(from.as_ptr(), to, from.len()) }
     }
 
@@ -118,7 +118,7 @@ impl Deref for SharedMemory {
         // outlives the borrow; a mapping begins at a page, so they are aligned; every pattern of bits is a
         // good `u64`. The other process may write them at any time: that is what atomics are for, they are
         // interior mutable, so nothing is assumed of their values from one load to the next. In this process
-        // nobody reaches this mapping but through this slice.
+        // the mapping is reached only through this slice.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
@@ -126,8 +126,8 @@ impl Deref for SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         let bytes = self.words * size_of::<AtomicU64>();
-        // SAFETY: exactly what was mapped, once; nobody has a reference into it any more, for each of them borrows
-        // `self`.
+        // SAFETY: exactly what was mapped, once; there is no reference into it any more, for each of them
+        // borrows `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), bytes) };
     }
 }
@@ -153,7 +153,7 @@ mod tests {
 
     fn file(bytes: i64, seals: libc::c_int) -> OwnedFd {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: a name that ends with a zero; the new descriptor is nobody else's.
+        // SAFETY: a name that ends with a zero; the new descriptor has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), flags)) };
         // SAFETY: the descriptor is open.
         let made = unsafe {

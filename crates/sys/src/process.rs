@@ -1,4 +1,4 @@
-//! What the kernel tells of a process.
+//! What the kernel reports about a process.
 
 use std::io;
 
@@ -19,6 +19,6 @@ mod tests {
         let own = session_of(None).expect("our own session");
         let pid = i32::try_from(std::process::id()).expect("a pid");
         assert_eq!(session_of(Some(pid)).expect("by number"), own);
-        assert!(session_of(Some(i32::MAX)).is_err(), "nobody has that number");
+        assert!(session_of(Some(i32::MAX)).is_err(), "no process has that number");
     }
 }

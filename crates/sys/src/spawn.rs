@@ -3,7 +3,7 @@
 //! not grow with the server (C11).
 //!
 //! What the standard library's way cannot do is done here: every descriptor but three is closed, also those
-//! that somebody left to us without the close-on-exec mark (C8), and the environment is handed over as it
+//! that our parent left to us without the close-on-exec flag (C8), and the environment is handed over as it
 //! is. No memory is taken in the child, no lock, nothing but calls to the kernel.
 
 use std::cell::RefCell;
@@ -20,8 +20,8 @@ use libc::{c_char, c_int, c_void, sigset_t};
 const STACK_BYTES: usize = 64 * 1024;
 /// The first descriptor that a program does not get.
 const FIRST_CLOSED: RawFd = 3;
-/// The signals that we may have taken for ourselves, and `SIGPIPE`, which Rust ignores. All others are as
-/// whoever started us left them.
+/// The signals for which we may have handlers, and `SIGPIPE`, which Rust ignores. All others are as our
+/// parent left them.
 const RESET: [c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -50,7 +50,7 @@ pub struct Process<'a> {
     pub limits: Limits,
 }
 
-/// How much a program may use; what is not said is as whoever started us left it.
+/// How much a program may use; a limit that is not set is inherited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
     /// Bytes of address space.
@@ -132,7 +132,7 @@ pub fn spawn(process: &Process<'_>) -> io::Result<i32> {
     match plan.error.load(Ordering::Relaxed) {
         0 => Ok(pid),
         error => {
-            // It has never been the program, and nobody will hear of it.
+            // It never became the program, so it is reaped here and not reported.
             // SAFETY: a null status is allowed; the child is ours and has ended.
             unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
             Err(io::Error::from_raw_os_error(error))
@@ -152,7 +152,7 @@ fn start(plan: &Plan, stack: &mut [MaybeUninit<u8>]) -> io::Result<i32> {
     // The machine wants its stack on a border of 16.
     let top = top.wrapping_sub(top.addr() % 16);
     let plan = ptr::from_ref(plan).cast_mut().cast::<c_void>();
-    // SAFETY: the child gets memory that nobody else uses as its stack, and with `CLONE_VFORK` this thread
+    // SAFETY: the child gets memory that no other code uses as its stack, and with `CLONE_VFORK` this thread
     // does not go on before the child has left our memory: stack and plan outlive it. It shares no
     // descriptor table and no signal handlers with us (no `CLONE_FILES`, no `CLONE_SIGHAND`).
     let pid = unsafe {
@@ -190,9 +190,10 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
 fn become_program(plan: &Plan) -> c_int {
     // SAFETY: calls to the kernel, with descriptors that are open and strings and lists that end as they
     // must: `spawn` made them from safe types, and they are not changed meanwhile. What they change (session,
-    // descriptors, folder, signals) is the child's own. `errno` is the waiting thread's, who does not look.
+    // descriptors, folder, signals) is the child's own. `errno` is that of the waiting thread, which does not
+    // read it.
     unsafe {
-        // A session and not only a group: nobody can join a group of another session, so that no process of a
+        // A session and not only a group: no process can join a group of another session, so no process of a
         // program can hide in the server's.
         if libc::setsid() < 0 {
             return errno();

@@ -10,7 +10,7 @@ use libc::{gid_t, uid_t};
 /// What the machine's answer about one user or group may take.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const ANSWER_BYTES_FIRST: usize = 4 << 10;
-/// A user in more groups than this is not somebody to run a server as.
+/// A user in more groups than this is not used for servers.
 const GROUPS_MAX: usize = 1 << 16;
 
 /// A user.
@@ -73,14 +73,14 @@ pub fn groups_of(name: &str, own: u32) -> io::Result<Vec<u32>> {
     Err(io::Error::other("in too many groups"))
 }
 
-/// Becomes this user, in every thread of the process, and makes sure of it: it is an error if anything of
-/// whoever we were is left. Capabilities are another matter.
+/// Changes to this user, in every thread of the process, and verifies it: it is an error if an id of the old
+/// user is left. Capabilities are not changed here.
 pub fn become_account(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     let checked = |result: libc::c_int| {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: calls that change who we are, and look at nothing but the list of groups, which is as long as is
-    // said. The C library does each of them in every thread.
+    // SAFETY: calls that change our ids, and read nothing but the list of groups, whose length is passed. The
+    // C library does each of them in every thread.
     unsafe {
         checked(libc::setgroups(groups.len(), groups.as_ptr()))?;
         checked(libc::setresgid(gid, gid, gid))?;
@@ -109,7 +109,7 @@ fn with_room(mut call: impl FnMut(*mut libc::c_char, usize) -> libc::c_int) -> i
         let mut room = vec![0_u8; bytes];
         match call(room.as_mut_ptr().cast(), bytes) {
             libc::ERANGE if bytes < ANSWER_BYTES_MAX => bytes *= 2,
-            // "Nobody of that name" is said in several ways.
+            // "No such user" is reported in several ways.
             0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(()),
             error => return Err(io::Error::from_raw_os_error(error)),
         }

@@ -1,4 +1,4 @@
-//! A client that sends exactly the bytes it is told to and sees exactly those that come back. Every
+//! A client that sends exactly the given bytes and sees exactly those that come back. Every
 //! wait has a limit; at the limit the test fails with what had come until then.
 
 use std::fmt;
@@ -50,7 +50,7 @@ pub enum ReadError {
 }
 
 impl Client {
-    /// Connects; fails the test when nobody is there.
+    /// Connects; fails the test when there is no listener.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)
@@ -164,7 +164,7 @@ impl Client {
                     self.received.drain(..taken);
                     return Ok(response);
                 }
-                // A cut response is told as the end it met, with all that had come.
+                // A cut response is reported as the end of the connection, with all that had come.
                 Err(_) | Ok(None) if self.end.is_some() => {
                     let end = self.end.unwrap_or(End::Closed);
                     return Err(ReadError::Ended(end, std::mem::take(&mut self.received)));

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 pub struct Injected(Child);
 
 impl Injected {
-    /// `change` is what strace is told to do with the calls; `None` where that is not allowed.
+    /// `change` is what strace does with the calls; `None` if that is not allowed.
     pub fn into(server: &Server, calls: &str, change: &str) -> Option<Self> {
         Self::all(server, &[(calls, change)])
     }

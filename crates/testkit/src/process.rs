@@ -19,7 +19,7 @@ pub fn cpu_ticks(pid: u32) -> u64 {
     stat(pid).map_or(0, |stat| stat.cpu_ticks)
 }
 
-/// The processes whose parent this one is, dead ones that nobody has waited for included.
+/// The child processes of this one, zombies included.
 pub fn children(pid: u32) -> Vec<u32> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     processes
@@ -28,18 +28,18 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process is there, dead ones that nobody has waited for included.
+/// Whether a process exists, zombies included.
 pub fn exists(pid: u32) -> bool {
     stat(pid).is_some()
 }
 
-/// Whether somebody listens on this TCP port. Connects to nobody, so no server counts a session.
+/// Whether a process listens on this TCP port. Makes no connection, so no server counts a session.
 pub fn is_listening(port: u16) -> bool {
     !listening_sockets(port).is_empty()
 }
 
 /// Whether this process listens on the port, or this test or something that either has started. Another test on the
-/// same machine may have the port for a moment, and resets whoever connects to it then.
+/// same machine may have the port for a moment, and resets a client that connects to it then.
 pub fn is_listening_for_us(pid: u32, port: u16) -> bool {
     let sockets = listening_sockets(port);
     let has = |process: u32| holds_one_of(process, &sockets);
@@ -58,7 +58,7 @@ fn holds_one_of(pid: u32, sockets: &[String]) -> bool {
     }
 }
 
-/// Those who were started by a process, and by them in turn.
+/// The descendants of a process.
 fn descendants(pid: u32) -> impl Iterator<Item = u32> {
     let mut left = children(pid);
     std::iter::from_fn(move || {

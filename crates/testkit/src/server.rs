@@ -22,7 +22,7 @@ const LOG_LOOK: Duration = Duration::from_millis(10);
 const LOG_LIMIT: Duration = Duration::from_secs(5);
 /// How long a server may take until it listens.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// `{port}` and `{port2}` to `{port4}` stand for ports of a test's own.
+/// `{port}` and `{port2}` to `{port4}` are replaced by ports of a test's own.
 const PORT_NAMES: [&str; 4] = ["{port}", "{port2}", "{port3}", "{port4}"];
 const CONFIG: &str = "sekisho.conf";
 const STDERR: &str = "stderr.log";
@@ -151,7 +151,7 @@ impl Server {
         self.tree.path(CONFIG)
     }
 
-    /// What the server has said so far.
+    /// What the server has written to stderr so far.
     pub fn stderr(&self) -> String {
         self.tree.text(STDERR)
     }
@@ -249,7 +249,7 @@ impl Server {
 }
 
 impl Server {
-    /// The last lines of its error log, without what it tells to whoever searches for a mistake.
+    /// The last lines of its error log, without `info` and `debug`.
     fn complaints(&self) -> String {
         const SHOWN_MAX: usize = 20;
         let log = std::fs::read(self.tree.path("error.log")).unwrap_or_default();
@@ -295,8 +295,8 @@ fn spawn(tree: &Tree, binary: &str, arguments: &[&str]) -> Child {
         .unwrap_or_else(|error| panic!("{binary}: {error}"))
 }
 
-/// What a server needs to be told beside its configuration when root starts it: it would become nobody, and run
-/// no programs as root. The files of a test are root's alone.
+/// What a server needs beside its configuration when root starts it: it would change to user `nobody`, and
+/// run no programs as root. The files of a test are root's alone.
 pub fn as_root(config: &str, arguments: &[&str]) -> Vec<&'static str> {
     let says = |name: &str| {
         config.split([';', '\n', '{', '}']).any(|it| it.trim_start().starts_with(name))
@@ -322,7 +322,7 @@ fn filled_in(config: &str, tree: &Tree, ports: &[u16]) -> String {
     text
 }
 
-/// A port on which nobody listens. The range lies below the kernel's own for outgoing connections, and
+/// A port without a listener. The range lies below the kernel's own for outgoing connections, and
 /// two tests of one process never get the same; processes begin at different places in it.
 fn free_port() -> u16 {
     const FIRST: u16 = 12_000;
@@ -339,7 +339,7 @@ fn free_port() -> u16 {
     panic!("no port is free")
 }
 
-/// Whether nobody has this port. Nobody can connect to what looks: a socket that listened, even for a moment, would take
+/// Whether this port is free. The check only binds: a socket that listened, even for a moment, would take
 /// another test's clients and reset them.
 fn is_free(port: u16) -> bool {
     use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};

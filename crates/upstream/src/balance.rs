@@ -107,7 +107,7 @@ pub enum Change {
 pub struct Balancer {
     method: Method,
     peers: Vec<PeerSettings>,
-    /// Indices of the servers that are asked first, and of those that stand in for them.
+    /// Indices of the primary and the backup servers.
     primary: Vec<usize>,
     backup: Vec<usize>,
     total_weight: u32,

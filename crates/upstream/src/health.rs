@@ -48,7 +48,7 @@ pub enum Verdict {
 pub struct Health {
     settings: Settings,
     verdict: Verdict,
-    /// Results in a row that speak against the verdict.
+    /// Results in a row that contradict the verdict.
     against: u32,
     /// When the next check begins; `None` while one runs.
     next: Option<Moment>,

@@ -106,7 +106,7 @@ impl<C> Pool<C> {
         self.idle.is_empty()
     }
 
-    /// Keeps a connection that [`may_keep`] lets be kept; what it returns is to be closed: the one that was
+    /// Keeps a connection that [`may_keep`] allows; a returned connection is to be closed: the one that was
     /// not used for the longest time, if there are too many now.
     pub fn put(&mut self, peer: usize, connection: C, usage: Usage, now: Moment) -> Option<C> {
         let until = self.settings.timeout.map(|timeout| now + timeout);

@@ -1,6 +1,6 @@
 //! Which server of a group is asked, whether another one is asked after a failure, which connections are
-//! kept, and which answers (U1–U5). Pure: facts, numbers and the time come in, decisions go out. State
-//! that all workers share lies behind one small lock for each group; nothing waits while it is held.
+//! kept, and which answers (U1–U5). Pure: facts, numbers and the time come in, decisions go out. State that
+//! all workers share is protected by one small lock for each group; nothing blocks while it is held.
 #![forbid(unsafe_code)]
 
 pub mod balance;

@@ -1,5 +1,5 @@
-//! A map that knows which of its entries was not used for the longest time. Deterministic, and as large as its
-//! owner lets it become.
+//! A map that knows which of its entries was not used for the longest time. Deterministic; its owner bounds
+//! its size.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! One request to a group of servers, from the choice of the first to its one ending (U1): which server is
 //! asked, until when it must be connected, whether another one is asked, and what is logged about each try.
-//! The shell connects, moves bytes between engine and socket, and tells what happens.
+//! The shell connects, moves bytes between engine and socket, and reports what happens.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ pub struct Try {
     pub header_time: Option<Duration>,
     /// How long it took in all.
     pub response_time: Option<Duration>,
-    /// The status of the answer, or the one that stands for the failure.
+    /// The status of the answer, or the one for the failure.
     pub status: Option<Status>,
     /// Whether the connection was a kept one.
     pub is_kept: bool,
@@ -100,7 +100,7 @@ pub struct UpstreamRequest {
 }
 
 impl UpstreamRequest {
-    /// A request that has asked nobody. `is_body_streamed`: its body cannot be sent twice.
+    /// A request that has asked no server yet. `is_body_streamed`: its body cannot be sent twice.
     pub const fn new(
         rules: Rules,
         method: Method,
@@ -188,7 +188,7 @@ impl UpstreamRequest {
         let peer = match self.state {
             State::Connecting { peer, .. } | State::Exchanging { peer } => peer,
             State::Answering { peer } => {
-                // As in nginx: it has answered, and nobody else is asked.
+                // As in nginx: it has answered, and no other server is asked.
                 self.end_try(group, peer, Outcome::Answered, now);
                 self.state = State::Over;
                 return Order::Cut(failure);
@@ -211,7 +211,8 @@ impl UpstreamRequest {
             Some((condition, Decision::Next)) => {
                 self.end_try(group, peer, condition.outcome(), now);
                 match self.choose(group, now, random) {
-                    // Nobody is left: the client is told what happened, not that nobody was there.
+                    // No server is left: the client gets the last failure, not the error for a group without
+                    // a live server.
                     Order::Fail(Failure::NoLive) => Order::Fail(failure),
                     order => order,
                 }
@@ -234,7 +235,7 @@ impl UpstreamRequest {
         self.abandoned(group, now);
     }
 
-    /// Nobody wants the answer any more: the client is gone, an operator cancelled, the server stops. The
+    /// The answer is no longer wanted: the client is gone, an operator cancelled, the server stops. The
     /// upstream is not to blame.
     pub fn abandoned(&mut self, group: &Balancer, now: Moment) {
         if let State::Connecting { peer, .. }
@@ -326,7 +327,7 @@ impl UpstreamRequest {
             self.count += 1;
             return self.connect(peer, true, now);
         }
-        // A request that nobody was asked about is logged as well.
+        // A request for which no server was asked is logged as well.
         if self.tries.is_empty() {
             self.open_try(None, now);
             if let Some(current) = self.tries.last_mut() {

@@ -1,5 +1,5 @@
-//! Names of upstreams into addresses (`resolver`): the DNS messages for it (RFC 1035), and how long what they say
-//! is believed. Sockets, and which server is asked, are the shell's; a number that nobody can guess is too.
+//! Names of upstreams into addresses (`resolver`): the DNS messages for it (RFC 1035), and how long what they
+//! say is believed. Sockets, the choice of the server and an unguessable number are the shell's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -60,11 +60,11 @@ pub enum ResolveFault {
     Truncated,
     /// The name does not exist.
     NoSuchName,
-    /// The server could not or would not say; with its code.
+    /// The server answered with this error code.
     Refused(u8),
 }
 
-/// Writes a query. `id` must be one that nobody can guess, as must be the port it leaves from.
+/// Writes a query. `id` and the source port must be unguessable.
 pub fn query(id: u16, name: &str, kind: Kind, out: &mut Vec<u8>) -> Result<(), ResolveFault> {
     let wire = wire_name(name)?;
     out.extend_from_slice(&id.to_be_bytes());
@@ -102,7 +102,7 @@ pub fn answer(message: &[u8], id: u16, name: &str, kind: Kind) -> Result<Address
     Ok(follow(wire, &records, kind))
 }
 
-/// Follows aliases from the name to its addresses; what belongs to another name is not believed.
+/// Follows aliases from the name to its addresses; records of another name are ignored.
 fn follow(mut name: Vec<u8>, records: &[Record<'_>], kind: Kind) -> Addresses {
     let mut ttl = u32::MAX;
     for _ in 0..ALIASES_MAX {
@@ -135,7 +135,7 @@ fn follow(mut name: Vec<u8>, records: &[Record<'_>], kind: Kind) -> Addresses {
             addresses.push(address);
         }
     }
-    // A name without an address says nothing about how long that is so.
+    // An answer without an address has no time to live here.
     let ttl = if addresses.is_empty() { 0 } else { ttl };
     Addresses { addresses, ttl: Duration::from_secs(ttl.into()) }
 }
@@ -198,7 +198,8 @@ impl<'a> Reader<'a> {
         Some(u16::from_be_bytes(*two))
     }
 
-    /// A name, whose parts may lie elsewhere: each pointer leads further to the front, so that it ends.
+    /// A name, whose parts may be elsewhere in the message: each pointer must lead further to the front, so
+    /// that reading ends.
     fn name(&mut self) -> Option<Vec<u8>> {
         let mut name = Vec::new();
         let (mut at, mut limit, mut end) = (self.at, self.at, None);

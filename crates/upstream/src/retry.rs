@@ -44,7 +44,7 @@ conditions! {
 }
 
 impl Condition {
-    /// What a failure is in these words; `None` for one after which nobody is left to ask.
+    /// The condition of a failure; `None` for one after which no server is left to ask.
     pub const fn of_failure(failure: Failure) -> Option<Self> {
         Some(match failure {
             Failure::NoLive => return None,
@@ -63,7 +63,7 @@ impl Condition {
         })
     }
 
-    /// What an answer with this status is in these words, if anything.
+    /// The condition of an answer with this status, if it is one.
     pub const fn of_status(status: Status) -> Option<Self> {
         Some(match status.code() {
             500 => Self::Http500,
@@ -155,7 +155,7 @@ pub enum Decision {
     Stop(Stop),
 }
 
-/// Why nobody else is asked.
+/// Why no other server is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stop {
     /// The client has a part of the answer.
@@ -173,7 +173,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// The word that stands for it in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn tag(self) -> &'static str {
         match self {
             Self::AnswerBegun => "answer_begun",
@@ -213,8 +213,8 @@ pub fn next_upstream(rules: &NextUpstream, attempt: &Attempt, now: Moment) -> De
     }
 }
 
-/// Whether a request may be made twice with the effect of once (RFC 9110 §9.2.2, RFC 4918). A method that
-/// nobody knows here is not.
+/// Whether a request may be made twice with the effect of once (RFC 9110 §9.2.2, RFC 4918). An unknown method
+/// is not.
 pub const fn is_idempotent(method: Method) -> bool {
     match method {
         Method::Post | Method::Patch | Method::Lock | Method::Connect | Method::Other => false,

@@ -57,7 +57,7 @@ fn has_escape(target: &[u8]) -> bool {
     memchr::memchr2(b'%', b'?', target).is_some_and(|at| target[at] == b'%')
 }
 
-/// What would end the path, or may not stand in a target, is escaped (`NGX_ESCAPE_URI`).
+/// A byte that would end the path, or is not allowed in a target, is escaped (`NGX_ESCAPE_URI`).
 fn push_path_byte(byte: u8, out: &mut Vec<u8>) {
     match byte {
         b' ' | b'#' | b'%' | b'?' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|'
@@ -83,7 +83,7 @@ pub fn replace_domain(value: &[u8], from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
     domain.eq_ignore_ascii_case(from).then(|| [dot, to].concat())
 }
 
-/// The new value of a `Refresh` field: only what stands behind `url=` is a place.
+/// The new value of a `Refresh` field: only the value of `url=` is an address.
 pub fn refresh(value: &[u8], rewrite: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     let at = value.windows(4).position(|four| four.eq_ignore_ascii_case(b"url="))? + 4;
     let place = rewrite(&value[at..])?;
@@ -124,7 +124,7 @@ pub struct CookieFlags {
 }
 
 impl CookieFlags {
-    /// Adds what a word of `proxy_cookie_flags` says; whether it is one.
+    /// Adds a word of `proxy_cookie_flags`; returns whether it is valid.
     pub fn add(&mut self, word: &[u8]) -> bool {
         match word.to_ascii_lowercase().as_slice() {
             b"secure" => self.secure = Some(true),

@@ -59,7 +59,7 @@ fn an_answer_is_forwarded_and_the_server_released() {
     assert_eq!(millis(one.response_time), Some(40));
 }
 
-/// U1: the next server after a failure, each once, then the client is told what happened.
+/// U1: the next server after a failure, each once, then the client gets the failure.
 #[test]
 fn each_server_is_asked_once() {
     let group = group(3);
@@ -134,7 +134,7 @@ fn a_status_may_send_the_request_on() {
     assert_eq!(get.answered(status(503), &group, at(1), || 0), connect(1));
     get.connected(false, at(1));
     get.sent();
-    assert_eq!(get.answered(status(503), &group, at(2), || 0), Order::Forward, "nobody is left");
+    assert_eq!(get.answered(status(503), &group, at(2), || 0), Order::Forward, "no server is left");
     let cut = get.failed(Failure::BodyCut, true, &group, at(3), || 0);
     assert_eq!(cut, Order::Cut(Failure::BodyCut));
     assert!(get.is_over());
@@ -154,7 +154,7 @@ fn a_body_that_is_streamed_goes_once() {
     assert_eq!(order, Order::Fail(Failure::ClosedEarly));
 }
 
-/// U2: 503 when nobody may be asked.
+/// U2: 503 when no server may be asked.
 #[test]
 fn without_a_live_server_it_is_a_503() {
     let mut down = PeerSettings::new("a");

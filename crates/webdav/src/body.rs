@@ -45,7 +45,7 @@ impl Propfind {
 /// PROPPATCH: one change, in the order in which they are to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PropertyUpdate {
-    /// The property has this value from now on: XML that stands for itself.
+    /// The property has this value from now on: self-contained XML.
     Set(Name, String),
     /// The property goes.
     Remove(Name),
@@ -86,7 +86,7 @@ impl PropertyUpdate {
 pub struct LockRequest {
     /// Whether others may have one, too.
     pub scope: Scope,
-    /// What the client says about its owner: XML that stands for itself.
+    /// The owner as the client gave it: self-contained XML.
     pub owner: String,
 }
 

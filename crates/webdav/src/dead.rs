@@ -15,7 +15,7 @@ pub const BYTES_MAX: usize = 60 << 10;
 pub struct DeadProperties(BTreeMap<Name, String>);
 
 impl DeadProperties {
-    /// The value of a property: XML that stands for itself.
+    /// The value of a property: self-contained XML.
     pub fn value(&self, name: &Name) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -54,7 +54,7 @@ impl DeadProperties {
         (out.len() <= BYTES_MAX).then_some(out)
     }
 
-    /// What was kept; `None` for bytes of somebody else.
+    /// The stored properties; `None` for bytes of another program.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let mut properties = BTreeMap::new();

@@ -1,5 +1,6 @@
-//! Write locks (RFC 4918 §6, §7): which there are, whom they keep out, when they end. A lock is on a path, and where it
-//! is deep on everything below it. Paths are bytes with slashes and without one at the end.
+//! Write locks (RFC 4918 §6, §7): which there are, which clients they keep out, when they end. A lock is on a
+//! path, and where it is deep on everything below it. Paths are bytes with slashes and without one at the
+//! end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,16 +16,16 @@ const OWNER_BYTES_MAX: usize = 4096;
 /// Whether others may lock the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// Nobody else.
+    /// One client only.
     Exclusive,
-    /// Everybody who wants to share it.
+    /// Every client that wants to share it.
     Shared,
 }
 
 /// A lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lock {
-    /// Its name: a URI that nobody else has.
+    /// Its name: a unique URI.
     pub token: String,
     /// What it is on.
     pub path: Vec<u8>,

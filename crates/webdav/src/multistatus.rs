@@ -23,7 +23,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// A property and its value: XML that stands for itself.
+    /// A property and its value: self-contained XML.
     pub fn push(&mut self, name: &Name, value: &str) {
         push_property(name, value, &mut self.good);
     }
@@ -171,7 +171,7 @@ pub fn error(precondition: &str, paths: &[&[u8]]) -> Vec<u8> {
 
 /// Text as the value of a property.
 pub fn text(value: &str) -> String {
-    // What XML cannot say at all is told apart no more.
+    // Characters that XML cannot represent become one replacement character.
     let clean: String = value
         .chars()
         .map(

@@ -50,7 +50,7 @@ impl Element {
         self.name.is_dav() && self.name.local == local
     }
 
-    /// What is in it, as XML that stands for itself: no prefix is declared outside.
+    /// Its content as self-contained XML: no prefix is declared outside.
     pub(crate) fn inner_xml(&self) -> String {
         let mut out = String::new();
         for content in &self.content {
@@ -96,7 +96,7 @@ impl Content {
     }
 }
 
-/// What the prefix `xml` stands for.
+/// The namespace of the prefix `xml`.
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
 fn push_attribute(name: &str, value: &str, out: &mut String) {

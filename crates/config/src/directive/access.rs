@@ -1,4 +1,4 @@
-//! Who is let in: addresses, passwords, methods, referers and signed links.
+//! Access: addresses, passwords, methods, referers and signed links.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

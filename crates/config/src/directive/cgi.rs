@@ -293,7 +293,7 @@ fn limits(d: &Directive<'_>) -> Result<CgiLimits, Fault> {
 const LIMIT_FORM: &str =
     "is not a limit: like memory=512m, cpu=30s, file=100m, processes=64 or files=256";
 
-/// What is said further in wins over what is inherited: `cgi on` over a `cgi_pass` further out.
+/// An inner level overrides what is inherited: `cgi on` overrides an outer `cgi_pass`.
 fn switch(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     if let [word, words @ ..] = d.args()
         && &*word.text == b"pass"
@@ -345,7 +345,7 @@ fn extension(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), 
         None | Some([]) => None,
         Some(words) => Some(interpreter(d, s, words)?),
     };
-    // The longest comes first: it says most about a name.
+    // The longest comes first: it is the most specific.
     let at = known.partition_point(|listed| listed.extension.len() >= word.text.len());
     known.insert(at, CgiExtension { extension: word.text.clone(), interpreter });
     if !l.cgi.is_pass_own {

@@ -1,4 +1,4 @@
-//! The native endpoint: its addresses, its limits, and who may control the server through it.
+//! The native endpoint: its addresses, its limits, and which clients may control the server through it.
 
 use super::{Context, ENDPOINT, MAIN, Row, active, block, set};
 use crate::level::{Directive, Fault, Level, Scope};

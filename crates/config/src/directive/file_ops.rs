@@ -251,7 +251,7 @@ fn ext_methods(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<()
 }
 
 fn access(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {
-    // Whoever names only others means that the owner may read and write.
+    // If only the group or all are named, the owner may read and write.
     let mut bits = 0o600;
     for word in d.args() {
         let wrong = || d.invalid(word, "must be like user:rw, group:r or all:r");

@@ -197,7 +197,7 @@ fn symlinks(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), F
         b"if_not_owner" => Symlinks::IfSameOwner,
         _ => return Err(d.invalid(word, "must be \"off\", \"on\" or \"if_not_owner\"")),
     };
-    // Links are judged below the root: `from=$document_root` says just that; anything else is not offered.
+    // Links are judged below the root: `from=$document_root` means just that; other values are not supported.
     if let Some(from) = d.args().get(1).filter(|from| &*from.text != b"from=$document_root") {
         return Err(d
             .not_built(from)

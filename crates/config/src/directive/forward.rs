@@ -389,7 +389,7 @@ pub(super) fn destination(
     Ok(Destination { group, is_tls, host: address.into(), port, uri: None })
 }
 
-/// Whether a URI may stand in a `proxy_pass` here.
+/// Whether a `proxy_pass` may have a URI here.
 pub(super) fn may_have_uri(l: &Level) -> bool {
     let is_plain = matches!(l.matches, LocationMatch::Exact(_) | LocationMatch::Prefix { .. });
     is_plain && l.context == super::Context::Location

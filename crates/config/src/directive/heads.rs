@@ -163,7 +163,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Whether bytes can stand in a header field.
+/// Whether bytes are allowed in a header field.
 fn is_field_value(text: &[u8]) -> bool {
     !text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
@@ -233,7 +233,7 @@ fn add_header(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     let framing =
         ["connection", "content-length", "transfer-encoding", "date", "trailer", "upgrade"];
     if name.eq_ignore_ascii_case("content-length") && *d.arg(1).text == *b"0" {
-        // Many a recipe for CORS has it beside `return 204`, where no length may stand.
+        // Many recipes for CORS have it beside `return 204`, where no length is allowed.
         s.warn(d.arg(0).span, "\"Content-Length\" is left out: it is written by the server itself");
         return Ok(());
     }

@@ -11,9 +11,9 @@ use crate::value;
 
 /// nginx's least size of a zone.
 const ZONE_BYTES_MIN: u64 = 32 << 10;
-/// Beyond this nobody means it.
+/// A larger zone is a mistake.
 const ZONE_BYTES_MAX: u64 = 64 << 30;
-/// A thousandth of a request is what is counted in.
+/// Counts are in thousandths of a request.
 const MILLI: u64 = 1000;
 
 pub(super) const ROWS: &[Row] = &[

@@ -180,7 +180,7 @@ fn access_log(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     Ok(())
 }
 
-/// The buffer of a compressed log, where its size is not said.
+/// The default buffer size of a compressed log.
 const GZIP_BUFFER_BYTES: u64 = 64 << 10;
 
 fn log_file_cache(l: &mut Level, d: &Directive<'_>, _: &mut Scope<'_>) -> Result<(), Fault> {

@@ -31,7 +31,8 @@ pub(super) const ROWS: &[Row] = &[
     not_built("echo", "Answers with text"),
     not_built("post_action", "A request after the answer"),
     not_built("early_hints", "Sends 103"),
-    // Of modules that come with nginx, or are often added to it: named so that their absence is told as such.
+    // Of modules that come with nginx, or are often added to it: named so that the report can say that they
+    // are absent.
     not_built("ancient_browser", "Browsers by name"),
     not_built("ancient_browser_value", "Browsers by name"),
     not_built("modern_browser", "Browsers by name"),

@@ -131,7 +131,7 @@ const BUILT_IN: &[&str] = &[
     "http_upload",
 ];
 
-/// A script that waits for the server to go into the background would wait for ever: it is told why.
+/// A script that waits for the server to go into the background would wait for ever: the warning says why.
 fn daemon(_: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(), Fault> {
     if d.flag()? {
         s.warn(

@@ -121,7 +121,7 @@ pub(super) const ROWS: &[Row] = &[
     silent("proxy_headers_hash_bucket_size", LEVELS, "size", "Tables grow as needed"),
 ];
 
-/// Adds to a list that takes the place of the one inherited.
+/// Adds to a list that replaces the inherited one.
 fn push<T: Clone>(list: &mut Arc<[T]>, is_first: bool, value: T) {
     let before = if is_first { &[] } else { &**list };
     *list = before.iter().cloned().chain([value]).collect();
@@ -171,8 +171,8 @@ fn proxy_pass(l: &mut Level, d: &Directive<'_>, s: &mut Scope<'_>) -> Result<(),
     Ok(())
 }
 
-/// What stands behind the scheme of a URL: the address, and what follows it. The path of a Unix socket ends with a
-/// colon.
+/// Splits the part of a URL after the scheme: the address, and what follows it. The path of a Unix socket
+/// ends with a colon.
 pub fn split_url(rest: &str) -> (&str, &str) {
     if let Some(path) = rest.strip_prefix("unix:") {
         return match path.find(':') {

@@ -1,4 +1,4 @@
-//! Who the client is where a proxy stands in between.
+//! The client's address behind a proxy.
 
 use std::sync::Arc;
 

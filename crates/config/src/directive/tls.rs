@@ -298,7 +298,7 @@ fn pem_path(d: &Directive<'_>, scope: &Scope<'_>) -> Result<std::path::PathBuf, 
     Ok(scope.path_beside_main(&word.text))
 }
 
-/// A list whose first entry at a level takes the place of what was inherited.
+/// A list whose first entry at a level replaces the inherited list.
 fn replace_once<'l, T>(
     level: &'l mut Level,
     d: &Directive<'_>,

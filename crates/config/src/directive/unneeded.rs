@@ -1,5 +1,5 @@
 //! Directives of nginx that are accepted and do nothing: silently where there is truly nothing to do here,
-//! with a warning where somebody may miss the effect. Ignoring each of them is harmless.
+//! with a warning where an operator may miss the effect. Ignoring each of them is harmless.
 
 use super::{
     EVENTS, HTTP, HTTP_SERVER, HTTP_STREAM, LEVELS, LEVELS_IF, MAIN, Row, SERVER_LOCATION, silent,

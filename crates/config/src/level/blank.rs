@@ -1,5 +1,5 @@
-//! Levels before anything is said: every setting is there, and none has a value yet. Defaults come from the
-//! directive table.
+//! Levels before any directive is applied: every setting exists, and none has a value yet. Defaults come from
+//! the directive table.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who may have what, and how fast: addresses, passwords, signed links, rates and places.
+//! Access and limits: addresses, passwords, signed links, rates and connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use sekisho_http::{Method, Status};
 
 use super::{AuthRequest, Level, Pattern, Template};
 
-/// Who is let in: `allow`, `deny`, `auth_basic` and their companions.
+/// Which clients are admitted: `allow`, `deny`, `auth_basic` and their companions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Access {
     /// `allow` and `deny`, in their order: the first that matches decides.
@@ -19,7 +19,7 @@ pub struct Access {
     pub auth_request: Option<Arc<AuthRequest>>,
     /// `satisfy any`: one of them is enough.
     pub is_any_enough: bool,
-    /// `auth_delay`: how long a refusal for want of a password waits.
+    /// `auth_delay`: how long a refusal for a missing or wrong password waits.
     pub delay: Option<Duration>,
 }
 
@@ -28,11 +28,11 @@ pub struct Access {
 pub struct AddressRule {
     /// Whether it lets in.
     pub allows: bool,
-    /// Whom.
+    /// The addresses.
     pub who: AddressMatch,
 }
 
-/// Whom an [`AddressRule`] is about.
+/// The addresses of an [`AddressRule`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressMatch {
     /// `all`
@@ -75,7 +75,7 @@ impl AddressMatch {
 /// `auth_basic` where it asks for a password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PasswordRule {
-    /// The realm; where it comes to `off`, no password is asked for.
+    /// The realm; if its value is `off`, no password is asked for.
     pub realm: Arc<Template>,
     /// `auth_basic_user_file`
     pub file: Arc<UserFile>,
@@ -137,7 +137,7 @@ impl Referers {
         self
     }
 
-    /// Whether it names anybody, so that there is something to compare a `Referer` with.
+    /// Whether it names any host, so that there is something to compare a `Referer` with.
     pub fn names_any(&self) -> bool {
         self.server_names
             || !self.patterns.is_empty()
@@ -168,7 +168,7 @@ pub struct ZoneId(pub u32);
 pub struct Zone {
     /// Its name.
     pub name: String,
-    /// What is told apart; what comes to nothing is not limited.
+    /// The key; a request whose key is empty is not limited.
     pub key: Template,
     /// How large it may become.
     pub bytes: u64,
@@ -214,7 +214,7 @@ pub struct Bound {
     pub status: Status,
     /// `limit_req_log_level`, `limit_conn_log_level`
     pub level: Level,
-    /// `limit_req_dry_run`, `limit_conn_dry_run`: it is only told.
+    /// `limit_req_dry_run`, `limit_conn_dry_run`: it is only logged.
     pub is_dry_run: bool,
 }
 

@@ -20,7 +20,8 @@ pub struct AcmeIssuer {
     pub external_account: Option<ExternalAccount>,
     /// `profile`
     pub profile: Option<AcmeProfile>,
-    /// `ssl_trusted_certificate`: who has signed the authority's own certificate; `None` for the system's list.
+    /// `ssl_trusted_certificate`: the issuers of the authority's own certificate; `None` for the system's
+    /// list.
     pub trusted_certificate: Option<PathBuf>,
     /// `ssl_verify`
     pub verifies: bool,
@@ -70,7 +71,7 @@ pub struct AcmeProfile {
 /// `acme_certificate`: what a server orders.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AcmeCertificate {
-    /// From whom.
+    /// The authority.
     pub issuer: Arc<AcmeIssuer>,
     /// For which names.
     pub names: Vec<String>,

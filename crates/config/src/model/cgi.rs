@@ -75,8 +75,8 @@ pub struct CgiLimits {
 }
 
 impl Cgi {
-    /// Whether a regular file of this name is a program that is run where it lies. (What `cgi_pass`
-    /// names is one wherever it lies.)
+    /// Whether a regular file of this name is a program that is run at its own path. (The file of `cgi_pass`
+    /// is one at any path.)
     pub fn is_program(&self, file: &[u8]) -> bool {
         match self.programs {
             Programs::All => true,
@@ -85,8 +85,8 @@ impl Cgi {
         }
     }
 
-    /// Whether whoever asks for a file of this name starts a program: the file itself, or one that is told
-    /// about it (`cgi_pass`).
+    /// Whether a request for a file of this name starts a program: the file itself, or one that gets its path
+    /// (`cgi_pass`).
     pub fn is_given(&self, file: &[u8]) -> bool {
         matches!(self.programs, Programs::One(_)) || self.is_program(file)
     }
@@ -156,8 +156,8 @@ pub struct CgiPass {
     pub program: Arc<Template>,
     /// Its arguments.
     pub args: Arc<[Template]>,
-    /// How much of the path is the program's own (`SCRIPT_NAME`): the path of the location in which the
-    /// directive stands, without a closing slash.
+    /// How much of the path is the program's own (`SCRIPT_NAME`): the path of the location that contains the
+    /// directive, without a closing slash.
     pub prefix_bytes: usize,
 }
 
@@ -175,7 +175,7 @@ pub struct CgiExtension {
 pub struct Interpreter {
     /// Its file, absolute unless a variable begins it.
     pub program: Template,
-    /// Arguments that stand before the program's file.
+    /// Arguments before the program's file.
     pub args: Vec<Template>,
 }
 

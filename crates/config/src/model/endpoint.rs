@@ -1,4 +1,4 @@
-//! The native endpoint: where its sessions come in, who may control, and what each may use.
+//! The native endpoint: its addresses, which clients may control, and what each session may use.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,11 +13,11 @@ pub struct Endpoint {
     pub listens: Vec<(ListenAddress, ListenOptions)>,
     /// `services`
     pub services: Vec<BuiltIn>,
-    /// `admin`: who may control, beside root and the server's own user.
+    /// `admin`: which users may control, beside root and the server's own user.
     pub admins: Vec<Admin>,
-    /// `credential_file`: whoever shows what it holds may control from anywhere.
+    /// `credential_file`: a client with its content may control from anywhere.
     pub credential_file: Option<PathBuf>,
-    /// `http_addresses`: what sessions without the right to control reach through the service `http`.
+    /// `http_addresses`: what sessions that may not control reach through the service `http`.
     pub http_addresses: Vec<ListenAddress>,
     /// `sessions_max`
     pub sessions_max: u32,
@@ -76,7 +76,7 @@ impl BuiltIn {
     }
 }
 
-/// Somebody who may control.
+/// A user or group that may control.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admin {
     /// `admin user NAME`

@@ -1,4 +1,4 @@
-//! `expires`: what its words mean, in the configuration or in the value of a variable.
+//! `expires`: the meaning of its arguments, in the configuration or in the value of a variable.
 
 use super::Template;
 use crate::value::{self, Wrong};

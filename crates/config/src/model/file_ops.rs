@@ -50,14 +50,14 @@ pub struct UnfinishedMax {
     pub of_address: usize,
 }
 
-/// `upload_origins`: whose pages may make a browser change files.
+/// `upload_origins`: the origins whose pages may make a browser change files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origins {
     /// Only those of the host that is asked.
     Own,
     /// Those, and those of these origins (`scheme://host[:port]`, in lower case).
     Listed(Vec<Vec<u8>>),
-    /// Everybody's.
+    /// All origins.
     Any,
 }
 
@@ -217,7 +217,7 @@ impl FileOps {
 pub struct Permissions {
     /// Of files.
     pub file: u32,
-    /// Of folders: who may read one may enter it.
+    /// Of folders: a user that may read one may enter it.
     pub folder: u32,
 }
 

@@ -143,7 +143,7 @@ impl Level {
         self as u8
     }
 
-    /// As it stands in configuration and log.
+    /// Its name in the configuration and the log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Emerg => "emerg",

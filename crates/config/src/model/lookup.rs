@@ -68,7 +68,7 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Lays networks out: first and last address of each, and its value. They lie within or beside each other.
+    /// Lays networks out: first and last address of each, and its value. They are nested or disjoint.
     pub fn new(networks: Vec<(u128, u128, Box<[u8]>)>) -> Self {
         let mut spans = Vec::with_capacity(networks.len());
         let mut values = Vec::with_capacity(networks.len());
@@ -76,7 +76,7 @@ impl Networks {
             spans.push((first, last, at));
             values.push(value);
         }
-        // The larger one first, so that what lies within it comes later.
+        // The larger one first, so that nested ones come later.
         spans.sort_by_key(|(first, last, at)| (*first, std::cmp::Reverse(*last), *at));
         let mut borders: Vec<(u128, Option<usize>)> = Vec::new();
         let mut put = |at, value| match borders.last_mut() {

@@ -1,4 +1,4 @@
-//! What the configuration says about what the server itself may do.
+//! The settings for the server's own rights.
 
 use std::path::PathBuf;
 

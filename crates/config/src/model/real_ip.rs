@@ -1,23 +1,23 @@
-//! Whom a balancer speaks for: `set_real_ip_from` and its companions.
+//! The client's address behind a proxy: `set_real_ip_from` and its companions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::AddressMatch;
 
-/// How the client's address is found where a proxy stands in between.
+/// How the client's address is found behind a proxy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RealIp {
-    /// `set_real_ip_from`: who is believed.
+    /// `set_real_ip_from`: the trusted proxies.
     pub from: Arc<[AddressMatch]>,
     /// `real_ip_header`
     pub source: RealIpSource,
-    /// `real_ip_recursive`: further, as long as addresses are those of proxies that are believed.
+    /// `real_ip_recursive`: further, as long as addresses are those of trusted proxies.
     pub is_recursive: bool,
 }
 
 impl RealIp {
-    /// Whether this peer is believed; `None` is one of a Unix socket.
+    /// Whether this peer is trusted; `None` is one of a Unix socket.
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         self.from.iter().any(|who| who.is_meant(peer))
     }

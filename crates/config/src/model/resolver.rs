@@ -1,4 +1,4 @@
-//! `resolver`: who is asked for the addresses of names while the server runs.
+//! `resolver`: the DNS servers that are asked for addresses of names while the server runs.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -141,7 +141,7 @@ pub enum Replacement {
     Path {
         /// The path.
         path: Template,
-        /// What stands behind the first `?`, if there is one.
+        /// The part after the first `?`, if there is one.
         args: Option<Template>,
         /// How it goes on.
         then: Then,

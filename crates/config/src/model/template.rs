@@ -1,4 +1,4 @@
-//! Values with variables in them, as they stand in the finished configuration.
+//! Values with variables in them, in the finished configuration.
 
 use super::{AssignedId, MapId};
 

@@ -84,7 +84,7 @@ pub enum VerifyClient {
     On,
     /// One is asked for, and it must be valid.
     Optional,
-    /// One is asked for; who has signed it is for others to judge.
+    /// One is asked for; its issuer is not verified here.
     OptionalNoCa,
 }
 

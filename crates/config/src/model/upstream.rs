@@ -73,7 +73,7 @@ pub struct UpstreamServer {
     pub addresses: Vec<SocketAddr>,
     /// `resolve`: its name is looked up while the server runs.
     pub is_resolved: bool,
-    /// Where it stands in the configuration.
+    /// Its position in the configuration.
     pub(crate) span: Option<Span>,
 }
 
@@ -87,8 +87,8 @@ pub enum UpstreamPlace {
 }
 
 impl UpstreamPlace {
-    /// Reads `host[:port]`, `[address]:port` or `unix:path[:]`; the port is `port` where none is said. The reason
-    /// where it is none of these.
+    /// Reads `host[:port]`, `[address]:port` or `unix:path[:]`; the port is `port` by default. The error is
+    /// the reason if it is none of these.
     pub fn parse(text: &str, port: u16) -> Result<Self, &'static str> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_suffix(':').unwrap_or(path);
@@ -155,7 +155,7 @@ impl Family {
 pub struct Pass {
     /// The protocol.
     pub family: Family,
-    /// Whom they are passed to.
+    /// Where they are passed to.
     pub to: PassTo,
     /// The path of the location, which the URI of `proxy_pass` replaces; empty in a regular expression.
     pub location: Arc<[u8]>,
@@ -163,7 +163,7 @@ pub struct Pass {
     pub forward: Arc<Forward>,
 }
 
-/// Whom requests are passed to.
+/// Where requests are passed to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PassTo {
     /// This one.

@@ -79,7 +79,7 @@ impl Listens {
         let mut all: Vec<Listen> = self.list.into_iter().map(|gathered| gathered.listen).collect();
         for listen in &mut all {
             if matches!(listen.address, ListenAddress::Unix(_)) {
-                // As with nginx: who may connect is said by the folder.
+                // As with nginx: the folder's permissions decide which users may connect.
                 listen.options.mode.get_or_insert(0o666);
             }
         }

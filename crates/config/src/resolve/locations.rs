@@ -1,4 +1,4 @@
-//! Locations: where they may stand, what they inherit, and that none stands twice.
+//! Locations: where they are allowed, what they inherit, and that none is defined twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whoever asks for passwords and does not say where they are lets everybody in, as nginx does.
+    /// `auth_basic` without a file of passwords admits every client, as in nginx.
     pub(super) fn check_password(&mut self, level: &Level) {
         let guards = &level.guards;
         if let Some(span) = level.seen.get("auth_basic")
@@ -220,7 +220,7 @@ impl Walk<'_> {
         }
     }
 
-    /// nginx deletes folders with all that is in them; here that is asked for.
+    /// nginx deletes folders with all that is in them; here that must be enabled.
     fn check_deletion(&mut self, level: &Level) {
         let file_ops = &level.file_ops.rest;
         if let Some(span) = level.seen.get("dav_methods")
@@ -287,7 +287,7 @@ fn is_version_of(file: &[u8], name: &[u8]) -> bool {
     version.is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
 }
 
-/// An alias stands for the prefix of the location that says it; a location within sees the rest of its own
+/// An alias replaces the prefix of the location that has it; a location within sees the rest of its own
 /// path added to it.
 fn inherit_alias(parent: &Level, level: &mut Level) {
     let (PathMapping::Alias(alias), LocationMatch::Prefix { path: prefix, .. }) =

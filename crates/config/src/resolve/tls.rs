@@ -1,4 +1,4 @@
-//! Whether what a server says about TLS goes together.
+//! Whether the TLS settings of a server are consistent.
 
 use std::sync::Arc;
 

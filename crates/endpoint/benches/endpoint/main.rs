@@ -63,7 +63,7 @@ impl Bench {
         }
     }
 
-    /// Whether a scenario is asked for; a star at the end stands for anything.
+    /// Whether a scenario is asked for; a star at the end matches anything.
     fn is_wanted(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| match only.strip_suffix('*') {
             Some(start) => name.starts_with(start),

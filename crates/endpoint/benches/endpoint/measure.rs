@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What one run of one scenario came to.
+/// The result of one run of one scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     /// Of calls, or of bytes.

@@ -14,7 +14,7 @@ use super::link::Link;
 use super::wakeup::wake_server;
 use crate::blocking::Transport;
 
-/// How long the server may take for its word, where nothing else is said.
+/// How long the server may take for its reply by default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The client's end of a session, which blocks.
@@ -33,7 +33,7 @@ impl BlockingStream {
     /// Shares memory with the server that is connected.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
         match rustix::net::send(&socket, &greeting::hello(), SendFlags::NOSIGNAL) {
-            // A server that refuses us need not have waited for our word; its own says why.
+            // A server that refuses us need not have waited for our greeting; its reply says why.
             Ok(_) | Err(Errno::PIPE) => {}
             Err(error) => return Err(error.into()),
         }
@@ -59,7 +59,7 @@ impl BlockingStream {
         })
     }
 
-    /// How long a wait for bytes may last; for ever if not said.
+    /// How long a wait for bytes may last; for ever if not set.
     pub const fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.read_timeout = timeout;
     }
@@ -110,7 +110,7 @@ impl Transport for BlockingStream {
         if may_sleep {
             self.sleep(Some(timeout))?;
         }
-        // Whether there is anything to read costs no call: to say so is to have looked.
+        // Whether there is anything to read costs no system call: announcing the wait checks it.
         Ok(self.is_gone || !self.link.reader_waits()?)
     }
 }

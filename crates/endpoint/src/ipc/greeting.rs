@@ -41,7 +41,7 @@ pub(crate) fn check_hello(bytes: &[u8; HELLO_BYTES]) -> Result<(), Code> {
     }
 }
 
-/// The server's word: rings of these sizes, or why not.
+/// The server's reply: rings of these sizes, or why not.
 pub(crate) fn reply(rings: Result<(usize, usize), Code>) -> [u8; REPLY_BYTES] {
     let mut bytes = [0; REPLY_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -79,7 +79,7 @@ pub(crate) fn read_reply(bytes: &[u8; REPLY_BYTES]) -> io::Result<Rings> {
         .ok_or_else(|| unfit("rings of impossible sizes"))
 }
 
-/// New memory, which keeps its size whoever has it.
+/// New memory, sealed so that no process can change its size.
 pub(crate) fn new_memory(bytes: usize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Older kernels do not know that memory need not be executed.
@@ -91,7 +91,7 @@ pub(crate) fn new_memory(bytes: usize) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Sends the server's word, with descriptors; at once, or not at all.
+/// Sends the server's reply, with descriptors; at once, or not at all.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8; REPLY_BYTES],
@@ -110,7 +110,7 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// The server's word, as far as it has come.
+/// The server's reply, as far as it has come.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     bytes: [u8; REPLY_BYTES],

@@ -1,6 +1,6 @@
 //! The transport through shared memory (E7), for programs on one machine. Two rings carry the bytes of the
-//! session, wakeup descriptors wake whoever sleeps, and a Unix socket, over which it all begins, stays open as the sign of
-//! life. `docs/protocol.md` has it byte by byte, [`sekisho_ring`] the rings.
+//! session, wakeup descriptors wake the side that sleeps, and a Unix socket, over which it all begins, stays
+//! open to show that the peer lives. `docs/protocol.md` has it byte by byte, [`sekisho_ring`] the rings.
 //!
 //! The server makes the memory and the wakeup descriptors, so it need not check what a peer would have made. The peer is not
 //! trusted with anything else either: what it writes into the memory is copied before it is looked at, and no
@@ -78,7 +78,7 @@ pub fn pair(config: &Config) -> std::io::Result<(Stream, Stream)> {
     Ok((Stream::connect(near), Stream::accept(far, config)))
 }
 
-/// Why there is no shared memory, for people.
+/// Why there is no shared memory, as text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refused(pub(crate) u32);
 

@@ -16,7 +16,7 @@ use super::link::Link;
 use super::wakeup::{WakeEvent, Wakeups, new_wakeups};
 use crate::stream::{Peer, Stream as Transport};
 
-/// One end of a session. One task drives it: whoever polled last is woken.
+/// One end of a session. One task drives it: the task that polled last is woken.
 #[derive(Debug)]
 pub struct Stream {
     state: State,
@@ -25,11 +25,11 @@ pub struct Stream {
 
 #[derive(Debug)]
 enum State {
-    /// The server: so much of the client's word has come.
+    /// The server: so much of the client's greeting has come.
     Accepting { socket: UnixStream, word: [u8; HELLO_BYTES], filled: usize, config: Config },
-    /// The client: so much of its own word has left.
+    /// The client: so much of its own greeting has been sent.
     Greeting { socket: UnixStream, sent: usize },
-    /// The client: the server's word is awaited.
+    /// The client: the server's reply is awaited.
     Awaiting { socket: UnixStream, word: Box<Incoming> },
     /// Bytes go through the rings.
     Open(Box<Open>),
@@ -103,7 +103,7 @@ impl Stream {
                 while *sent < HELLO_BYTES {
                     match socket.try_write(&hello[*sent..]) {
                         Ok(count) => *sent += count,
-                        // A server that refuses us need not have waited for our word; its own says why.
+                        // A server that refuses us need not have waited for our greeting; its reply says why.
                         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                             ready!(socket.poll_write_ready(cx))?;
@@ -148,7 +148,7 @@ impl Stream {
 impl Transport for Stream {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let Open { link, wakeups, is_gone } = match ready!(self.poll_open(cx)) {
-            // A peer that goes before it has said anything has closed, as with any other transport.
+            // A peer that goes before its greeting has closed, as with any other transport.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Poll::Ready(Ok(0));
             }
@@ -230,7 +230,7 @@ fn open(socket: UnixStream, rings: Rings, offer: Offer) -> io::Result<State> {
 
 /// Tells the client why not.
 fn refuse(socket: &UnixStream, code: Code) -> io::Error {
-    // Whether it hears that or not, it is over.
+    // Whether the peer gets it or not, the session is over.
     let _ = greeting::send(socket.as_fd(), &greeting::reply(Err(code)), &[]);
     let kind = match code {
         Code::PermissionError => io::ErrorKind::PermissionDenied,

@@ -1,8 +1,8 @@
 //! Wakeup descriptors: how the sides wake each other, and how each learns that the other is gone.
 //!
 //! A server's wakeup descriptor is an `eventfd`. The client has the same open file, so it could make it block, fill it or
-//! empty it: the server never reads or writes it, but only asks to be told of each new edge, which every addition
-//! is. A client's wakeup descriptor is a pipe, of which the server alone has the writing end.
+//! empty it: the server never reads or writes it, but only waits for each new edge, which every addition
+//! causes. A client's wakeup descriptor is a pipe, of which the server alone has the writing end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -84,7 +84,7 @@ impl Wakeups {
                             return Poll::Ready(Err(unfit("there was something on the socket")));
                         }
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        // A reset is an end as well: what stands in the ring is still good.
+                        // A reset is an end as well: the bytes in the ring are still valid.
                         Err(_) => return Poll::Ready(Ok(WakeEvent::End)),
                     }
                 }
@@ -109,7 +109,7 @@ impl Wakeups {
     }
 }
 
-/// Wakes a client. A full pipe has woken it already, and one that nobody hears has no client.
+/// Wakes a client. A full pipe has woken it already, and a pipe without a reader has no client.
 fn wake_client(wakeup: &impl AsFd) {
     let _ = rustix::io::write(wakeup, &[1]);
 }

@@ -1,4 +1,4 @@
-//! Channels: records, credit, who ends first.
+//! Channels: records, credit, which side ends first.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ contract! {
         world.empty().await;
     }
 
-    /// L28, L24: the client is done before the producer, who neither blocks nor fails.
+    /// L28, L24: the client is done before the producer, which neither blocks nor fails.
     #[test]
     async fn a_client_may_be_done_before_its_producer() {
         let world = World::<T>::new();
@@ -117,7 +117,7 @@ contract! {
         world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
     }
 
-    /// L28: whoever wants no records need not wait for the channel to say so.
+    /// L28: a client that wants no records need not wait for the channel to say so.
     #[test]
     async fn a_client_may_want_no_records_from_the_start() {
         let world = World::<T>::new();
@@ -126,12 +126,12 @@ contract! {
         call.drain_channel();
         assert_eq!(call.next_record().await.expect("alive"), None);
         assert_eq!(call.answer().await.expect("a result"), b"enough");
-        // More than a window, and nobody there to take it.
+        // More than a window, and no reader to take it.
         assert_eq!(client.call(STREAM, b"100 60000").await.expect("a result"), b"done");
         world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
     }
 
-    /// L28, L15: a producer that never looks at what comes of its writes holds nobody up.
+    /// L28, L15: a producer that ignores the results of its writes delays no other session.
     #[test]
     async fn a_producer_that_nobody_reads_lets_others_have_their_turn() {
         let world = World::<T>::new();
@@ -189,7 +189,7 @@ contract! {
         world.until(|| world.endpoint.list()[0].requests.is_empty()).await;
     }
 
-    /// E4: a slow reader slows its producer and nobody else.
+    /// E4: a slow reader slows its producer and no other session.
     #[test]
     async fn a_slow_reader_slows_its_producer_and_nobody_else() {
         let world = World::<T>::with(

@@ -110,7 +110,7 @@ fn what_a_blocking_client_says_leaves_though_it_does_not_wait() {
             let wait = || goes_on.recv().expect("told");
             let stream = std::net::TcpStream::connect(address).expect("connected");
             let mut client = blocking::Client::connect(stream, "blocking").expect("admitted");
-            // Each time the server must come to know it while the client does something else.
+            // Each time the server must learn of it while the client does something else.
             let ticket = client.request(STREAM, b"3 5").expect("made");
             assert_eq!(client.answer(ticket).expect("a result"), b"done");
             wait();
@@ -168,7 +168,7 @@ fn nobody_waits_for_ever_for_a_server_that_says_nothing() {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let options = Options { timeout, ..Options::default() };
-        let error = blocking::Client::connect(near, options).expect_err("nobody is there");
+        let error = blocking::Client::connect(near, options).expect_err("there is no server");
         assert!(
             matches!(&error, CallError::Transport(why) if why.kind() == std::io::ErrorKind::TimedOut),
             "{error:?}"

@@ -37,7 +37,7 @@ contract! {
             SessionSlots::new(9, 1, 9),
         );
         let mut raw = world.greeted().await;
-        // Between frames nobody is late.
+        // Between frames no side is late.
         let armed = world.endpoint.list()[0].deadline.expect("armed");
         assert_eq!(armed.0.kind, DeadlineKind::Session);
         raw.request(1, ECHO, b"x").await;
@@ -53,7 +53,7 @@ contract! {
         world.empty().await;
     }
 
-    /// E6: without traffic a session expires; what runs is told, and answers.
+    /// E6: without traffic a session expires; running requests are cancelled, and answer.
     #[test]
     async fn a_quiet_session_expires_and_what_runs_is_told() {
         let world = World::<T>::with(

@@ -35,7 +35,7 @@ impl Flood {
 impl Stream for Flood {
     fn poll_read(&mut self, _: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         self.reads.set(self.reads.get() + 1);
-        assert!(self.reads.get() < READS_MAX, "nobody else gets a turn");
+        assert!(self.reads.get() < READS_MAX, "no other session gets a turn");
         if !self.hello.is_empty() {
             let hello = std::mem::take(&mut self.hello);
             into[..hello.len()].copy_from_slice(&hello);
@@ -81,7 +81,7 @@ async fn others_are_served(frame: Vec<u8>, end: Option<CloseReason>) {
     }
     flood.abort();
     let outcome = flood.await;
-    assert!(!outcome.is_err_and(|error| error.is_panic()), "nobody else got a turn");
+    assert!(!outcome.is_err_and(|error| error.is_panic()), "no other session got a turn");
     let reason = end.unwrap_or(CloseReason::TransportLost);
     assert_eq!(world.shared.ends.borrow()[..], [reason]);
 }

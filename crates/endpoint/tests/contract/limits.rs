@@ -7,7 +7,7 @@ use sekisho_native::message::{self, Hello};
 use crate::world::{ECHO, HOLD, KEEP, OPEN, World, failure};
 
 contract! {
-    /// E4, E5: sessions; whoever is one too many is told so.
+    /// E4, E5: sessions; a session too many gets an error.
     #[test]
     async fn one_session_too_many_is_told_so() {
         let world = World::<T>::with(|_| {}, SessionSlots::new(2, 1, 9));
@@ -21,7 +21,7 @@ contract! {
         world.connect("four").await;
     }
 
-    /// E4, L33: a service that has answered and keeps its handle keeps nobody out.
+    /// E4, L33: a service that has answered and keeps its handle does not keep the slot.
     #[test]
     async fn an_ended_session_does_not_keep_its_slot() {
         let world = World::<T>::with(|_| {}, SessionSlots::new(2, 1, 9));
@@ -36,7 +36,8 @@ contract! {
         world.empty().await;
     }
 
-    /// E4: a service that is at work keeps its session's slot: who comes again and again starts no more of them.
+    /// E4: a service that is at work keeps its session's slot: a client that connects again and again cannot
+    /// start more of them.
     #[test]
     async fn work_that_goes_on_counts_though_its_client_has_gone() {
         let world = World::<T>::with(|_| {}, SessionSlots::new(1, 1, 9));
@@ -82,7 +83,7 @@ contract! {
         world.release(b"a").await;
         assert_eq!(holding[0].answer().await.expect("a result"), b"a");
         assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
-        // A peer that does not count is told by the server.
+        // A peer that does not count gets an error from the server.
         let mut raw = world.greeted().await;
         for slot in 0..3 {
             raw.request(slot, HOLD, &[b'0' + slot as u8]).await;
@@ -136,7 +137,7 @@ contract! {
         let mut raw = world.greeted().await;
         raw.request(0, ECHO, &[1; 5001]).await;
         assert_eq!(raw.bye().await, Code::ResourceLimitReached);
-        // And one that claims four gigabytes before anybody knows it.
+        // And one that claims four gigabytes before its greeting.
         let mut raw = world.raw().await;
         let mut wire = Vec::new();
         Head { length: u32::MAX, ..Head::of_slot(Kind::Hello, 0) }.write(&mut wire);
@@ -156,7 +157,7 @@ contract! {
         world.until(|| world.endpoint.counters().refused >= 22).await;
         let client = world.connect("quick").await;
         assert_eq!(client.call(ECHO, b"x").await.expect("a result"), b"x");
-        // They are told so, as long as not too many have to be.
+        // They get the error, as long as they are not too many.
         assert_eq!(silent[21].bye().await, Code::ResourceLimitReached);
         drop((silent, client));
         world.empty().await;
@@ -181,7 +182,7 @@ contract! {
         world.empty().await;
     }
 
-    /// E3: another major version is told which one would do.
+    /// E3: a peer with another major version gets the supported one.
     #[test]
     async fn a_newer_version_is_refused() {
         let world = World::<T>::new();

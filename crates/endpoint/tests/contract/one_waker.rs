@@ -1,5 +1,5 @@
-//! A transport that can wake only one task, whatever it waits for, as shared memory is. Whoever takes that place
-//! and goes must leave it to somebody.
+//! A transport that can wake only one task, whatever it waits for, as shared memory is. A task that takes
+//! that place and ends must hand it on to another.
 
 use std::future::poll_fn;
 use std::io;
@@ -32,7 +32,7 @@ struct OneWaker {
 }
 
 impl OneWaker {
-    /// Whoever has to wait takes the one place.
+    /// A task that has to wait takes the one place.
     fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -96,7 +96,7 @@ fn a_caller_that_leaves_hands_its_waker_on_to_those_who_wait() {
         say(&mut server, &wire).await;
         let client = connecting.await.expect("content").expect("admitted");
 
-        // One call with a record that is worth credit, and one that somebody waits for.
+        // One call with a record that is worth credit, and one that is waited for.
         let mut streams = client.request(ECHO, b"").expect("made");
         let mut waited_for = client.request(ECHO, b"").expect("made");
         let waiting = tokio::task::spawn_local(async move { waited_for.answer().await });

@@ -43,7 +43,7 @@ contract! {
         }
     }
 
-    /// E1: many tasks share one session; some of them lose patience. Nobody waits for ever.
+    /// E1: many tasks share one session; some of them give up. None waits for ever.
     #[test]
     async fn many_tasks_share_one_session() {
         let world = World::<T>::with(|policy| policy.requests_max = 64, SessionSlots::new(9, 1, 9));
@@ -85,7 +85,7 @@ contract! {
         world.empty().await;
     }
 
-    /// E1: whoever read for the others and loses patience leaves nobody standing.
+    /// E1: when the task that read for the others gives up, another one reads.
     #[test]
     async fn the_impatient_hand_the_reading_on() {
         let world = World::<T>::new();
@@ -173,10 +173,10 @@ contract! {
         let call = client.request(PATIENT, b"").expect("made");
         client.flush().await.expect("sent");
         world.noted("patient").await;
-        // It is told though nobody waits for anything.
+        // The server gets the cancellation though no call waits.
         drop(call);
         world.noted("cancelled").await;
-        // The answer that nobody wants frees the slot.
+        // The unwanted answer frees the slot.
         while client.request(ECHO, b"").is_err() {
             let _ = client.extend(std::time::Duration::ZERO).await.expect("alive");
         }

@@ -55,7 +55,7 @@ contract! {
         world.until(|| world.endpoint.list().is_empty()).await;
     }
 
-    /// L7, L15: the word to end leaves at once, though something else waits for somebody to wait for it.
+    /// L7, L15: the shutdown frame is sent at once, though other output waits for the next wait of a call.
     #[test]
     async fn the_word_to_end_does_not_wait_for_anybody() {
         let world = World::<T>::new();
@@ -105,7 +105,7 @@ contract! {
         assert!(matches!(error, CallError::Ended { code: Some(Code::SessionClosed), .. }));
     }
 
-    /// O4: the endpoint as a whole: newcomers are refused, the last answer is waited for.
+    /// O4: the endpoint as a whole: new sessions are refused, the last answer is waited for.
     #[test]
     async fn an_endpoint_drains() {
         let world = World::<T>::with(|_| {}, SessionSlots::new(9, 1, 9));

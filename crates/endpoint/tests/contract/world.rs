@@ -1,4 +1,4 @@
-//! What the rows share: transports, an endpoint with services that do as they are told, bounded waits.
+//! What the rows share: transports, an endpoint with scripted services, bounded waits.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ pub(crate) fn run(row: impl Future<Output = ()>) {
 }
 
 pub(crate) const ECHO: u32 = Echo::NUMBER;
-/// Waits until the world lets it go, then answers with its body.
+/// Waits until the world releases it, then answers with its body.
 pub(crate) const HOLD: u32 = 10;
 /// Waits until it is cancelled and says so.
 pub(crate) const PATIENT: u32 = 11;
@@ -122,18 +122,18 @@ pub(crate) const STREAM: u32 = 12;
 pub(crate) const FORGET: u32 = 13;
 /// Answers while its channel is open.
 pub(crate) const HASTY: u32 = 14;
-/// Writes records until nobody wants them, then answers "enough".
+/// Writes records until the client wants no more, then answers "enough".
 pub(crate) const ENDLESS: u32 = 15;
 /// Answers and keeps its handle.
 pub(crate) const KEEP: u32 = 16;
-/// Opens a channel, or says why not, and keeps it until the world lets it go.
+/// Opens a channel, or says why not, and keeps it until the world releases it.
 pub(crate) const OPEN: u32 = 17;
 /// Panics, at once or later.
 pub(crate) const PANIC: u32 = 18;
 /// As `STREAM`, but in a task of its own.
 pub(crate) const ELSEWHERE: u32 = 19;
 
-/// Writes records without a look at whether anybody takes them, until the world lets it go.
+/// Writes records whether or not the client takes them, until the world releases it.
 pub(crate) const DEAF: u32 = 20;
 
 /// What the services and the rows share.

@@ -58,7 +58,7 @@ fn a_peer_that_says_nothing_or_half_of_it_is_gone_after_the_deadline() {
 }
 
 const STRANGER_PATH: &str = "SEKISHO_TEST_STRANGER_PATH";
-/// Nobody, on most systems; and neither root nor, as a rule, us.
+/// The user `nobody` on most systems; neither root nor, as a rule, our user.
 const STRANGER: u32 = 65534;
 
 /// Not a test of its own: what a process of another user sees.
@@ -107,7 +107,7 @@ fn only_the_users_that_may_connect_get_memory() {
     }
 }
 
-/// A server that sends these bytes and descriptors to whoever comes.
+/// A server that sends these bytes and descriptors to every client.
 fn lie(socket: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -180,7 +180,7 @@ fn a_client_survives_any_descriptors_that_a_server_hands_out() {
                 let stream = ipc::Stream::connect(socket);
                 let waited = Duration::from_millis(2);
                 let client = tokio::time::timeout(waited, Client::connect(stream, "x")).await;
-                assert!(!matches!(client, Ok(Ok(_))), "nobody answered");
+                assert!(!matches!(client, Ok(Ok(_))), "the client got no valid answer");
             });
         }
     }

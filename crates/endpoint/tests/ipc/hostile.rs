@@ -51,7 +51,7 @@ fn misdeed(raw: &mut Raw, rng: &mut Rng) {
         8 => raw.write(&speech(rng)),
         9 => raw.ring(1),
         10 => {
-            // A full counter on an open file that blocks: whoever writes or reads it now would stand still.
+            // A full counter on an open file that blocks: a write to it would block now.
             if let Some(wakeup) = &raw.server_wakeup {
                 let flags = rustix::fs::fcntl_getfl(wakeup).expect("open");
                 rustix::fs::fcntl_setfl(wakeup, flags & !OFlags::NONBLOCK).expect("allowed");

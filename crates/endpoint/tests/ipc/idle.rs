@@ -34,7 +34,7 @@ fn idle_clients() {
         clients.push(client);
     }
     println!("here");
-    // Until the test lets go.
+    // Until the test closes stdin.
     let _ = std::io::stdin().lines().next();
 }
 

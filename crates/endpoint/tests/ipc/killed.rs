@@ -9,7 +9,7 @@ use sekisho_endpoint::{Echo, Policy, blocking, ipc};
 
 use crate::support::{ENDLESS, PATIENT, Rng, Server, alone, connect, held, pause, policy, rounds};
 
-/// Where the process is told which server it is to trouble.
+/// Names the server that the process is to trouble.
 const PATH: &str = "SEKISHO_TEST_IPC_PATH";
 
 /// Not a test of its own: what the killed processes run.

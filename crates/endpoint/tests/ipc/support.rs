@@ -1,4 +1,4 @@
-//! A server on a thread of its own, what is left of its sessions, and dice.
+//! A server on a thread of its own, what is left of its sessions, and random numbers.
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
@@ -29,7 +29,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Writes records until nobody wants them.
+/// Writes records until the client wants no more.
 pub(crate) const ENDLESS: u32 = 20;
 /// Answers when it is cancelled.
 pub(crate) const PATIENT: u32 = 21;
@@ -183,7 +183,7 @@ pub(crate) fn held() -> (usize, usize) {
     (descriptors, maps.lines().filter(|line| line.contains("memfd:sekisho")).count())
 }
 
-/// What a peer without manners has in its hands.
+/// What a hostile peer works with.
 pub(crate) struct Raw {
     pub(crate) socket: Option<UnixStream>,
     pub(crate) memory_file: Option<OwnedFd>,

@@ -38,7 +38,7 @@ pub enum Cause {
     ReadTimeout,
     /// It ran for too long: `cgi_timeout`.
     RunTimeout,
-    /// Somebody here wants no more of it: an operator, or the end of the server.
+    /// The server cancelled it: an operator, or the end of the server.
     Cancelled,
 }
 
@@ -62,7 +62,7 @@ pub enum HeadError {
 }
 
 impl Cause {
-    /// What the client is told, while it can be told anything.
+    /// The status for the client, if no head has been sent yet.
     pub const fn status(self) -> Status {
         match self {
             Self::Missing => Status::NOT_FOUND,
@@ -91,7 +91,7 @@ impl Cause {
         }
     }
 
-    /// The word that stands for it in logs and metrics (T10).
+    /// Its name in logs and metrics (T10).
     pub const fn tag(self) -> &'static str {
         match self {
             Self::Missing => "cgi_missing",
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(tags.len(), table.len() - 1, "each kind has its own tag");
     }
 
-    /// C1, O6: whoever reads the line knows how it ended, and by which limit.
+    /// C1, O6: the line says how it ended, and by which limit.
     #[test]
     fn the_end_of_a_program_is_told_with_its_signal_or_status() {
         for (cause, expected) in [

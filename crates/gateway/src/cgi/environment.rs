@@ -95,7 +95,7 @@ impl Environment {
     }
 }
 
-/// Who a request comes from, if that has been verified.
+/// The user of a request, if verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Authenticated<'a> {
     /// `AUTH_TYPE`, such as `Basic`.
@@ -119,7 +119,7 @@ pub struct Facts<'a> {
     pub body_bytes: Option<u64>,
     /// `SERVER_SOFTWARE`
     pub software: &'a str,
-    /// The user, if this server itself has verified who it is: what a client merely claims is none.
+    /// The user, if this server itself has verified it: a name that a client merely claims is none.
     pub user: Option<Authenticated<'a>>,
 }
 
@@ -174,7 +174,7 @@ impl Writer<'_> {
     fn request(&mut self) {
         let Facts { request, route_state, has_body, body_bytes, user, .. } = *self.facts;
         self.variable("REMOTE_ADDR", &Variable::RemoteAddr);
-        // No name is looked up; RFC 3875 §4.1.9 has the address stand in.
+        // No name is looked up; RFC 3875 §4.1.9 allows the address instead.
         self.variable("REMOTE_HOST", &Variable::RemoteAddr);
         if route_state.client(request.connection).is_some_and(|client| client.port() > 0) {
             self.variable("REMOTE_PORT", &Variable::RemotePort);

@@ -1,6 +1,6 @@
 //! The head of a program's answer (RFC 3875 §6, C9): read line by line as it comes, turned into lines
-//! that are safe to send, or refused with a reason. No byte is looked at twice; nothing that could
-//! split a response or speak for the connection passes.
+//! that are safe to send, or refused with a reason. No byte is looked at twice; nothing that could split a
+//! response or control the connection passes.
 
 use std::mem;
 
@@ -359,7 +359,7 @@ const fn is_token(byte: u8) -> bool {
         )
 }
 
-/// `404 Not Found`: a final status; what is behind the code is the server's to say.
+/// `404 Not Found`: a final status; the reason phrase is the server's own.
 fn parse_status(value: &[u8]) -> Option<Status> {
     let (code, rest) = value.split_at_checked(3)?;
     if !matches!(rest, [] | [b' ' | b'\t', ..]) {

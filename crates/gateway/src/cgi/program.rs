@@ -60,7 +60,7 @@ impl Rules {
 pub enum Fact<'a> {
     /// The program has printed this.
     Output(&'a [u8]),
-    /// Its output has ended: nobody holds the other end of the pipe.
+    /// Its output has ended: no process holds the other end of the pipe.
     OutputEnded,
     /// Its output cannot be read any more, and what it was going to be is not known.
     OutputLost,
@@ -73,7 +73,7 @@ pub enum Fact<'a> {
     ClientAwaited(bool),
     /// The client is gone.
     ClientLost,
-    /// The server is told to stop by force.
+    /// The server stops by force.
     Cancelled,
 }
 
@@ -115,7 +115,7 @@ pub enum Length {
     Empty,
     /// So long.
     Known(u64),
-    /// Nobody knows before its end.
+    /// Not known before its end.
     Unknown,
 }
 
@@ -136,7 +136,7 @@ pub enum Ending {
     Lost,
 }
 
-/// What the process is told.
+/// The signal for the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
     /// TERM to its group.
@@ -156,9 +156,9 @@ pub enum Signal {
 ///            └──────────────exit, from each of them ──────────────▲
 /// ```
 ///
-/// Output is read and offered until the run is over, also when the answer is: a program is not stopped
-/// by a pipe that nobody reads, but by its deadlines. Offer all that can be read before deadlines act
-/// (T3), and read on after the exit: what the program left in the pipe belongs to its answer.
+/// Output is read and offered until the run is over, also when the answer is: a program is not stopped by a
+/// pipe that is not read, but by its deadlines. Offer all that can be read before deadlines act (T3), and
+/// read on after the exit: what the program left in the pipe belongs to its answer.
 #[derive(Debug)]
 pub struct Program {
     rules: Rules,
@@ -350,7 +350,7 @@ impl Program {
         if bytes.is_empty() {
             return;
         }
-        // Any output is a sign of life, whoever reads it (C4).
+        // Any output is a sign of life, even if it is thrown away (C4).
         self.active_at = now;
         if matches!(self.process, Process::Exited { .. }) {
             self.late_bytes = self.late_bytes.saturating_add(bytes.len());

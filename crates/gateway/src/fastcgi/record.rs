@@ -8,7 +8,7 @@ use crate::params::each_param;
 pub(super) const HEADER_BYTES: usize = 8;
 /// Bytes of an `FCGI_END_REQUEST` body.
 pub(super) const END_BYTES: usize = 8;
-/// The only request id that is used: one request at a time on each connection, as everybody does it.
+/// The only request id that is used: one request at a time on each connection, as other servers do.
 const REQUEST: u16 = 1;
 const VERSION: u8 = 1;
 /// The longest content that a record of ours has: below the 16 bits there are, and a multiple of 8.

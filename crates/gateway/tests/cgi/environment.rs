@@ -1,4 +1,4 @@
-//! What a program is told: variables, arguments, folder.
+//! What a program gets: variables, arguments, folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ fn fields_become_variables_within_limits() {
     asked.decide(&table);
     let environment = asked.environment(&table, None);
     assert_eq!(environment.get("HTTP_AUTHORIZATION"), Some(&b"Basic a2ltOng="[..]));
-    // What a client claims is not who it is.
+    // A name that a client claims is not verified.
     assert_eq!(environment.get("REMOTE_USER"), None);
 }
 

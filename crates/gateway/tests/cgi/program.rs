@@ -323,7 +323,7 @@ fn a_program_that_closes_its_output_may_not_go_on_for_ever() {
     );
 }
 
-/// C6: nobody reads it any more, and printing does not keep it alive.
+/// C6: its output is no longer wanted, and printing does not keep it alive.
 #[test]
 fn a_program_that_prints_on_after_its_answer_is_ended() {
     let mut script = vec![(0, Print("Content-Length: 1\n\nb"))];

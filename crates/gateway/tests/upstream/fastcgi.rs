@@ -104,7 +104,7 @@ fn the_application_is_told_whether_the_connection_stays() {
     assert_eq!(records(&task.wire)[0].1[2], 0);
     task.gets(record(STDOUT, b"Content-Length: 2\r\n\r\nhi", 0));
     let expected = [Seen::Head(200), Seen::Body(b"hi".to_vec()), Seen::End];
-    assert_eq!(task.seen, expected, "nobody waits for the end of the request");
+    assert_eq!(task.seen, expected, "the end of the request is not awaited");
     assert_eq!(task.reuse(), Err(NotReusable::CloseDelimited));
 }
 

@@ -1,12 +1,12 @@
-//! What programs leave behind outside their process group: a process that left its session is found, ended
-//! with its request and waited for, so that nobody stays (C6).
+//! Processes that programs leave behind outside their process group: a process that left its session is
+//! found, killed with its request and reaped, so that none stays (C6).
 //!
 //! The server is the *subreaper* of its programs: a process whose parent has ended becomes a child of the
 //! server's first thread, which starts no program itself. That thread's list of children is therefore the
 //! list of orphans, and it is empty as a rule: to look costs one read. A chain of parents always ends at a
 //! child of ours, so looking again when an orphan has ended finds all of them.
 //!
-//! Whose request an orphan belongs to stands in its environment ([`VARIABLE`]). One without it is left alone
+//! The environment of an orphan says which request it belongs to ([`VARIABLE`]). One without it is left alone
 //! and only waited for: `cgi_leave_daemons`, or a program that cleaned its environment on purpose.
 
 use std::collections::HashSet;
@@ -82,7 +82,7 @@ impl Orphans {
 pub(super) fn look(process_slots: &Arc<ProcessSlots>) {
     let orphans = &process_slots.orphans;
     let Some(Some(list)) = orphans.list.get() else { return };
-    // From here to the end nobody reaps an orphan but us, so their numbers stay their own.
+    // From here to the end only this thread reaps orphans, so their process numbers are not reused.
     let mut state = orphans.lock();
     while look_once(process_slots, list, &mut state) {}
 }
@@ -118,8 +118,8 @@ fn children(list: &File) -> Vec<Pid> {
         found.extend(numbers.filter_map(Pid::from_raw));
     }
     if !found.is_empty() {
-        // What the server itself starts (its successor) stays in its session. Every program has one of its own,
-        // and nobody can join another's, whatever group it goes to.
+        // What the server itself starts (its successor) stays in its session. Every program has a session of
+        // its own, and no process can join another's session, whatever group it moves to.
         let own = sekisho_sys::session_of(None).ok();
         found.retain(|pid| {
             let pid = pid.as_raw_nonzero().get();
@@ -150,7 +150,7 @@ fn adopt(process_slots: &Arc<ProcessSlots>, pid: Pid, fd: OwnedFd) -> bool {
     true
 }
 
-/// Waits for a child that has ended; whether there is nobody to wait for any more.
+/// Reaps a child that has ended; returns whether there is no child left to wait for.
 fn reap(fd: &impl AsFd) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(rustix::process::waitid(WaitId::PidFd(fd.as_fd()), options), Ok(None))

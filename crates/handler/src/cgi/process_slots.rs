@@ -1,5 +1,6 @@
-//! Places for programs, counted over the whole server, and the queue of those who wait for one: who gets one is
-//! decided in `slots.rs`. And the process groups that run, so that the end of the server can end them.
+//! Slots for programs, counted over the whole server, and the queue of requests that wait for one: `slots.rs`
+//! decides which request gets a slot. Also the process groups that run, so that they can be killed when the
+//! server ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use super::slots::{Claim, ClaimId, Slots, Standing};
 /// To start a program takes about a millisecond. A machine that has not done it after this long is not waited for.
 const START_LIMIT: Duration = Duration::from_secs(2);
 
-/// The places of the whole server, and what programs leave behind.
+/// The process slots of the whole server, and the orphans of programs.
 #[derive(Debug, Default)]
 pub struct ProcessSlots {
     slots: Mutex<Slots>,
@@ -63,13 +64,14 @@ impl ProcessSlots {
         Some(Ticket { process_slots: Arc::clone(self), id, claim, was_granted })
     }
 
-    /// Ends every program at once, and each that begins from now on: the server ends and waits for nobody. Only
-    /// who is just being started is waited for: its thread would end with the server, and the program would not.
+    /// Ends every program at once, and each that begins from now on: the server ends and does not wait for
+    /// programs. It waits only for a program that is being started: the starting thread would end with the
+    /// server, and the program would not.
     pub fn kill_all(&self) {
         let mut running = self.running();
         running.is_over = true;
         for group in running.groups.drain() {
-            // A group that is gone has what it was to get.
+            // A group that is gone need not be killed.
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
         let is_starting = |running: &mut Running| running.starting > 0;
@@ -107,7 +109,7 @@ impl Starting {
         } else {
             running.groups.insert(group);
         }
-        // Its end, which is told next, takes the lock again.
+        // `end`, which is called next, takes the lock again.
         drop(running);
     }
 }
@@ -134,7 +136,7 @@ impl Ticket {
         }
     }
 
-    /// Whom to wake when that changes.
+    /// Stores the waker to call when that changes.
     pub(super) fn wake(&self, waker: &Waker) {
         self.process_slots.lock().wake(self.id, waker);
     }
@@ -158,7 +160,7 @@ mod tests {
         (child, pid)
     }
 
-    /// C6, O4: a server that waits for nobody leaves nobody behind.
+    /// C6, O4: a server that ends without waiting leaves no process behind.
     #[test]
     fn every_group_that_runs_ends_at_once_and_none_that_has_ended() {
         let process_slots = Arc::new(ProcessSlots::default());
@@ -189,11 +191,11 @@ mod tests {
         while !process_slots.running().is_over {
             std::thread::yield_now();
         }
-        assert!(!end.is_finished(), "somebody is being started");
+        assert!(!end.is_finished(), "a program is being started");
         starting.begin(group);
         end.join().expect("the end");
         assert_eq!(child.wait().expect("it ends").signal(), Some(9));
-        // And who could not be started holds nobody up.
+        // A program that could not be started delays nothing.
         drop(process_slots.start());
         process_slots.kill_all();
     }

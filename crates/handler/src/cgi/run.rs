@@ -29,8 +29,8 @@ const OUTPUT_BYTES_FIRST: usize = 4 * 1024;
 /// What one read of a program's output takes at the most, and what may still be read of it once a deadline
 /// is due: what a pipe holds.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// A program that takes longer than this is watched for its end and its complaints. Most are over before,
-/// and the end of their output says so.
+/// A program that takes longer than this is watched for its exit and its stderr. Most are over before, and
+/// the end of their output shows it.
 const WATCH_AFTER: Duration = Duration::from_millis(10);
 /// When to try again to watch a process, if no descriptor was left for it.
 const WATCH_AGAIN: Duration = Duration::from_millis(100);
@@ -236,8 +236,8 @@ impl Run {
         Some((orders, read))
     }
 
-    /// How the process ended, told once. It is not reaped: its number must stay its own until its group
-    /// has been swept.
+    /// How the process ended, returned once. It is not reaped: its number must not be reused until its group
+    /// has been killed.
     fn poll_exit(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<Exit> {
         if self.has_exited {
             return None;
@@ -275,7 +275,7 @@ impl Run {
     fn carry_out(&mut self, signal: Option<Signal>) {
         let Some(group) = self.process else { return };
         let signal_group = |signal: OsSignal| {
-            // A group that is gone has what it was to get.
+            // A group that is gone need not be killed.
             let _ = rustix::process::kill_process_group(group, signal);
         };
         match signal {
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// The process is reaped: lets go of everything, and sees to what it left behind.
+    /// The process is reaped: releases everything, and looks for processes that it left behind.
     fn leave(&mut self) {
         self.process = None;
         self.stdin.close();
@@ -306,7 +306,7 @@ impl Run {
         orphans::look(process_slots);
     }
 
-    /// Goes on until the process has ended, without anyone to answer to.
+    /// Goes on until the process has ended, without a client.
     pub(super) fn go_on_alone(mut self: Box<Self>) {
         let context = Rc::clone(&self.context);
         self.tell(Fact::ClientLost, context.now());
@@ -357,7 +357,8 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if let Some(process) = self.process {
-            // In this order: whoever ends the whole server meanwhile must find it in the list, or ended.
+            // In this order: a shutdown of the whole server meanwhile must find the group in the list, or
+            // killed.
             let _ = rustix::process::kill_process_group(process, OsSignal::KILL);
             self.ticket.process_slots().end(process);
             spawn::end(process);
@@ -375,7 +376,7 @@ fn exit_of(id: WaitId<'_>) -> Option<Exit> {
             (None, Some(signal)) => Exit::Signal(signal),
             (None, None) => Exit::Code(-1),
         }),
-        // Nobody there to wait for: whoever reaped it has its status.
+        // There is no such child: it has been reaped elsewhere, and its status with it.
         Err(Errno::CHILD) => Some(Exit::Code(-1)),
         Ok(None) | Err(_) => None,
     }

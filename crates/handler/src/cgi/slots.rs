@@ -1,9 +1,9 @@
-//! Who may run a program now, and who waits: `cgi_max_processes`, `cgi_max_processes_per_address`,
-//! `cgi_reserved_processes` and `cgi_queue`. It owns no lock and no clock.
+//! Which request may run a program now, and which waits: `cgi_max_processes`,
+//! `cgi_max_processes_per_address`, `cgi_reserved_processes` and `cgi_queue`. It owns no lock and no clock.
 //!
 //! First come, first served, with two exceptions: a request whose address has its share, or whose location would take
-//! what is reserved for others, waits without holding up those behind it. When the queue is full, a newcomer takes the
-//! room of the address that has most requests in it, so that nobody can fill it alone.
+//! what is reserved for others, waits without delaying the requests behind it. When the queue is full, a new
+//! request replaces one of the address that has most requests in it, so that no address can fill it alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
@@ -21,7 +21,7 @@ pub(super) struct Claim {
     pub(super) reserved: usize,
     /// `cgi_queue`
     pub(super) queue_max: usize,
-    /// Who asks; `None` for a client without an address, which is not limited by it.
+    /// The client's address; `None` for a client without one, which is not limited by address.
     pub(super) address: Option<Address>,
     /// For which location.
     pub(super) location: u32,
@@ -42,7 +42,7 @@ pub(super) enum Standing {
     Refused,
 }
 
-/// The programs that run, and those who wait to run one.
+/// The programs that run, and the claims that wait.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     running: usize,
@@ -95,14 +95,15 @@ impl Slots {
         self.decided.get(&id).copied().unwrap_or(Standing::Waiting)
     }
 
-    /// Whom to wake when a claim that waits is granted or refused.
+    /// Stores the waker to call when a claim that waits is granted or refused.
     pub(super) fn wake(&mut self, id: ClaimId, waker: &Waker) {
         if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.id == id) {
             waiting.waker = Some(waker.clone());
         }
     }
 
-    /// A claim is given back: its program has ended, or nobody waits any more. `was_granted`: it was when it was made.
+    /// A claim is given back: its program has ended, or its request no longer waits. `was_granted`: it was
+    /// when it was made.
     pub(super) fn give_back(&mut self, id: ClaimId, claim: &Claim, was_granted: bool) {
         match self.decided.remove(&id) {
             Some(Standing::Refused) => return,
@@ -132,7 +133,8 @@ impl Slots {
         }
     }
 
-    /// The address that has most requests in the queue, if it has more than the newcomer's would have.
+    /// The address that has most requests in the queue, if it has more than the new request's address would
+    /// have.
     fn most_waiting(&self, newcomer: &Claim) -> Option<Address> {
         let mut counts: HashMap<Address, usize> = HashMap::new();
         for address in self.waiting.iter().filter_map(|it| it.claim.address) {
@@ -151,7 +153,7 @@ impl Slots {
     }
 
     fn may_run_now(&self, claim: &Claim) -> bool {
-        // Nobody is overtaken: whoever waits and could run has been let in already.
+        // No claim is overtaken: every waiting claim that could run has been granted already.
         self.running < claim.max && self.fits(claim)
     }
 
@@ -187,7 +189,7 @@ impl Slots {
     }
 }
 
-/// Nothing is kept for whom there is nothing to count.
+/// A key whose count falls to zero is removed.
 fn count_out_of<K: std::hash::Hash + Eq + Copy>(counts: &mut HashMap<K, usize>, key: K) {
     if let Some(count) = counts.get_mut(&key) {
         *count -= 1;
@@ -292,7 +294,7 @@ mod tests {
         assert!(slots.claim(without).is_none(), "there is no queue at all");
     }
 
-    /// V40: one location cannot take all: the last places are for those that have few.
+    /// V40: one location cannot take all: the last slots are for locations that have few.
     #[test]
     fn one_location_leaves_what_is_reserved() {
         let mut slots = Slots::default();
@@ -350,7 +352,7 @@ mod tests {
             assert!(slots.running() <= 8 && slots.waiting.len() <= 10);
             assert!(slots.by_address.values().all(|count| *count <= 3));
             assert_eq!(slots.by_address.values().sum::<usize>(), slots.running());
-            // Nobody waits who could run.
+            // No waiting claim could run.
             assert!(!slots.waiting.iter().any(|it| slots.may_run_now(&it.claim)));
         }
         for (id, claim, was_granted) in held {

@@ -19,7 +19,7 @@ const LINE_MAX: usize = 1024;
 const LINES_MAX: u32 = 100;
 /// What one read takes.
 const READ_BYTES: usize = 4096;
-/// How often the last words are read: a child that outlived the group may write for ever.
+/// How often the rest of stderr is read: a child that outlived the group may write for ever.
 const LAST_READS: u32 = 16;
 
 /// Our end of a program's stderr.
@@ -33,7 +33,7 @@ pub(super) struct Stderr {
 
 #[derive(Debug)]
 enum Pipe {
-    /// Nobody waits for it: it is read when the program has ended, which most do in a moment.
+    /// Not registered with epoll: it is read when the program has ended, which most do in a moment.
     Unwatched(OwnedFd),
     /// Read as it comes.
     Watched(Receiver),
@@ -74,7 +74,7 @@ impl Stderr {
         }
     }
 
-    /// The last words: what is still in the pipe, a line without an end, and what was left out.
+    /// Logs the rest: what is still in the pipe, an unfinished line, and how much was left out.
     pub(super) fn finish(mut self, context: &dyn HandlerContext) {
         let mut bytes = [0; READ_BYTES];
         for _ in 0..LAST_READS {

@@ -91,7 +91,7 @@ impl Stdin {
         }
     }
 
-    /// The program gets no more, and nobody asks how far it has read.
+    /// The program gets no more, and how far it has read no longer matters.
     pub(super) fn close(&mut self) {
         self.pipe = None;
         self.unwritten = Vec::new();

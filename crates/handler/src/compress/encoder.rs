@@ -1,5 +1,5 @@
-//! One encoder for all codings: bytes go in, compressed bytes are appended to what is given. It waits for
-//! nothing and knows nothing of answers.
+//! One encoder for all codings: bytes go in, compressed bytes are appended to what is given. It never blocks
+//! and is independent of answers.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Gives all that has been taken so far: whoever reads it has it whole.
+    /// Writes all input taken so far: a decoder can reproduce it completely.
     pub fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         match &mut *self.0 {
             Kind::Zstd(encoder) => {

@@ -1,9 +1,10 @@
 //! An answer that is compressed while it is sent: a task around a file, around bytes in memory or around
 //! another task. Its head has been sent already; it gives the body.
 //!
-//! A larger piece is compressed on a thread of the blocking pool, one at a time for an answer, and none before
-//! the client has taken what came of the last: so memory is bounded by the encoder and one piece, and who goes
-//! away ends the work with the piece at hand. What another task gives is flushed whenever that task pauses.
+//! A larger piece is compressed on a thread of the blocking pool, one at a time for an answer, and none
+//! before the client has taken the output of the last: so memory is bounded by the encoder and one piece, and
+//! when the client goes away the work ends with the current piece. What another task gives is flushed
+//! whenever that task pauses.
 
 use std::future::Future;
 use std::io;
@@ -24,9 +25,9 @@ use crate::task::{Outbox, Progress, SubrequestView, Task, UpstreamView, rest};
 
 /// How much of a file one piece has.
 pub(super) const PIECE_BYTES: usize = 128 * 1024;
-/// A piece up to this size is compressed where it stands, if that is quick.
+/// A piece up to this size is compressed on the event loop, if that is quick.
 const SMALL_BYTES: usize = 16 * 1024;
-/// So much is compressed where it stands before others have their turn.
+/// So much is compressed on the event loop before other sessions have their turn.
 const TURN_BYTES: usize = 64 * 1024;
 
 /// What is compressed.
@@ -121,7 +122,7 @@ impl CompressTask {
         self.stage = CompressStage::Working(Box::pin(async move {
             let permit = PIECES.clone().acquire_owned().await;
             let job = move || {
-                // Held until the piece is done, also when nobody waits for it any more.
+                // Held until the piece is done, also when the request is gone.
                 let _permit = permit;
                 work.run(encoder)
             };
@@ -129,7 +130,7 @@ impl CompressTask {
         }));
     }
 
-    /// Compresses a piece: where it stands, or in the pool. Whether there is something to give.
+    /// Compresses a piece: on the event loop, or in the pool. Returns whether there is output.
     fn compressor(
         &mut self,
         mut encoder: Encoder,
@@ -169,7 +170,7 @@ impl CompressTask {
         let (bytes, then) = match task.poll(cx, out, now) {
             Poll::Ready(Progress::Body) => (std::mem::take(&mut out.body), Then::More),
             Poll::Ready(Progress::Done) => (Vec::new(), Then::End),
-            // It pauses: what it has said so far is for the client now.
+            // It pauses: flush what it has given so far to the client.
             Poll::Pending if self.is_dirty => (Vec::new(), Then::Flush),
             Poll::Pending => {
                 self.stage = CompressStage::Ready(encoder);
@@ -281,7 +282,7 @@ impl Task for CompressTask {
                 return rest(cx);
             }
             match std::mem::replace(&mut self.stage, CompressStage::Broken) {
-                // The head no longer says how long it is, so nobody else would see that some is missing.
+                // The head has no length, so only this check finds that bytes are missing.
                 CompressStage::Complete
                     if self.length.is_some_and(|length| length != self.plain_bytes) =>
                 {

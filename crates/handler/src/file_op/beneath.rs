@@ -1,6 +1,7 @@
 //! Names below a root, reached by descriptors: the folder is opened once, and every further step is
-//! relative to it. So nothing outside the root is ever touched, whoever swaps folders for links meanwhile
-//! (F2, V19): what a link leads out to is not followed, and a link at the last name is never followed.
+//! relative to it. So nothing outside the root is ever touched, even if folders are swapped for links
+//! meanwhile (F2, V19): what a link leads out to is not followed, and a link at the last name is never
+//! followed.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -114,7 +115,7 @@ impl Spot {
 
     /// A file that is yet to appear here.
     pub(super) fn new_file(&self) -> Result<Temp, Errno> {
-        // What cannot be made in a folder that is gone says little about why.
+        // An error in a removed folder says little about the cause.
         Temp::new(&self.folder).or_else(|errno| self.check_place().and(Err(errno)))
     }
 
@@ -165,7 +166,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for (folder, name) in self.own.drain(..).rev() {
-            // Somebody else's file may be in it by now: then it stays.
+            // Another client's file may be in it by now: then it stays.
             let _ = rustix::fs::unlinkat(&*folder, name, AtFlags::REMOVEDIR);
         }
     }
@@ -211,12 +212,12 @@ fn open_below(root: &OwnedFd, parts: &[&[u8]], symlinks: Symlinks) -> Result<Own
     let path = if parts.is_empty() { b".".to_vec() } else { parts.join(&b'/') };
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     if symlinks != Symlinks::Follow {
-        // Who follows links only of the same owner follows none where files are changed.
+        // `if_not_owner`: where files are changed, no links are followed at all.
         resolve |= ResolveFlags::NO_SYMLINKS;
     }
     for _ in 0..TRIES {
         match rustix::fs::openat2(root, path.as_slice(), FOLDER, Mode::empty(), resolve) {
-            // Somebody renamed a folder on the way.
+            // A folder on the path was renamed meanwhile.
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(Errno::NOSYS) => return walk(root, parts),
             opened => return opened,

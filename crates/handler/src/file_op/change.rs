@@ -378,9 +378,9 @@ impl Change {
         }
     }
 
-    /// Gives a folder its new name: the source, or a copy that nobody else can reach. One that is in the way is
-    /// swapped out in the same step, and removed then, as far as folders may be removed at all. Both have been
-    /// looked through before.
+    /// Gives a folder its new name: the source, or a copy that no other request can reach. One that is in the
+    /// way is swapped out in the same step, and removed then, as far as folders may be removed at all. Both
+    /// have been looked through before.
     fn replace_folder(
         &self,
         folder: &rustix::fd::OwnedFd,
@@ -470,13 +470,13 @@ impl Displaced {
 
 impl Drop for Displaced {
     fn drop(&mut self) {
-        // Where something has taken its place, this fails, and what is left is gone or a sweep's business.
+        // If something has taken its place, this fails, and what is left is gone or removed by a sweep.
         let (folder, flags) = (&*self.to.folder, RenameFlags::NOREPLACE);
         let _ = rustix::fs::renameat_with(folder, &*self.own, folder, &*self.to.name, flags);
     }
 }
 
-/// `Overwrite`: what is in the way may go unless it says `F`.
+/// `Overwrite`: an existing destination may be replaced unless it is `F`.
 fn overwrites(head: &Head) -> Result<bool, Failure> {
     match head.named(b"overwrite") {
         None | Some(b"T" | b"t") => Ok(true),

@@ -76,8 +76,8 @@ pub(super) fn rules(rules: &Rules, stat: &Stat) -> Rules {
     Rules { access, modified: Some(stat.st_mtime), ..*rules }
 }
 
-/// A folder with a name of ours in which something is put together and moved out of. It goes with all
-/// that is left in it; locked meanwhile, so that a sweep lets it be.
+/// A folder with a name of ours in which something is put together and moved out of. It is removed with all
+/// that is left in it; locked meanwhile, so that a sweep does not touch it.
 #[derive(Debug)]
 pub(super) struct Tree {
     folder: Arc<OwnedFd>,
@@ -144,7 +144,7 @@ impl Tree {
 struct Copying<'a> {
     tree: &'a Tree,
     check: &'a EntryCheck,
-    /// The path of what is at hand, below the folder.
+    /// The path of the present entry, below the folder.
     below: Vec<u8>,
     depth_max: usize,
     /// Why an entry may not be copied.
@@ -230,7 +230,7 @@ impl Copying<'_> {
 impl Drop for Tree {
     fn drop(&mut self) {
         let _ = delete::remove_tree(&self.folder, self.name.as_bytes());
-        // What could not be removed is empty, or a sweep's business.
+        // What could not be removed is empty, or a sweep removes it.
         let _ = rustix::fs::unlinkat(&*self.folder, &self.name, AtFlags::REMOVEDIR);
     }
 }

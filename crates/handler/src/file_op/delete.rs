@@ -1,4 +1,4 @@
-//! DELETE: a file, or where it is allowed a folder, goes (F6).
+//! DELETE: removes a file, or if allowed a folder (F6).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -43,7 +43,8 @@ pub(super) fn job(call: &Call<'_>, file_ops: &FileOps, table: Arc<Table>) -> Res
     conditions.check_locks(&file, true, true)?;
     if beneath::kind(&there) == FileType::Directory {
         let how = file_ops.delete_directories;
-        // As in nginx: a folder is named as one, and goes with all that is in it or not at all.
+        // As in nginx: a folder must be named with a slash, and is removed with all that is in it or not at
+        // all.
         match (how, spot.is_folder, depth) {
             (DeleteDirectories::Off, ..) => {
                 return Err(Failure::because(
@@ -139,8 +140,8 @@ fn is_deep_enough(path: &[u8], depth_min: usize) -> bool {
     }
 }
 
-/// Does what needs an empty folder. Notes about uploads that have their names already are no content: nobody sees
-/// them, so they go when nothing else is there.
+/// Does what needs an empty folder. Notes about uploads that have their names already are no content: clients
+/// do not see them, so they are removed when nothing else is there.
 pub(super) fn when_empty(
     folder: &OwnedFd,
     name: &[u8],
@@ -170,8 +171,8 @@ pub(super) fn when_empty(
     }
 }
 
-/// Looks at all that is in a folder, and removes it if each entry may be removed. It goes out of everybody's
-/// reach in one step; where something in it cannot be removed, the rest comes back.
+/// Looks at all that is in a folder, and removes it if each entry may be removed. It is moved out of reach in
+/// one step; if something in it cannot be removed, the rest is moved back.
 fn remove_checked(spot: &Spot, check: &EntryCheck) -> Result<Result<(), Errno>, Failure> {
     let own = format!("{}{}", temp::PREFIX, temp::random());
     let hide = || {

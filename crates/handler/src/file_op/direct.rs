@@ -1,8 +1,8 @@
 //! A large body on its way to the disk past the page cache (`upload_direct`, ADR 0051): it is read from the
 //! socket into memory of its own, and written from there by a thread beside the event loop. Meanwhile nothing
 //! is read, and what comes waits in the socket: one piece of memory is enough, and the next one fills it in few
-//! and large reads. The cache keeps what others read, nobody waits for it to be written out, and what has been
-//! written when the file gets its name is on the disk and not on its way there.
+//! and large reads. The cache keeps what other requests read, no process waits for its write-back, and what
+//! has been written when the file gets its name is on the disk.
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,8 @@ const ALIGNMENT: usize = 4096;
 /// So much is laid out on the disk ahead of the bytes, and no more: a client must not fill the disk by
 /// saying how much it is going to send.
 const RESERVE_BYTES: u64 = 32 << 20;
-/// So many at a time have memory of their own in a worker; whoever comes beyond goes the ordinary way.
+/// So many uploads at a time have a buffer of their own in a worker; further ones are written through the
+/// page cache.
 const BUFFER_SLOTS: usize = 4;
 
 /// A body on its way.
@@ -231,7 +232,7 @@ fn write_all(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<(), Errn
     Ok(())
 }
 
-/// One of the few that have memory of their own. It may be let go by another thread than the worker's.
+/// The right to one upload buffer. It may be dropped by another thread than the worker's.
 #[derive(Debug)]
 struct BufferSlot(Arc<AtomicUsize>);
 
@@ -301,7 +302,7 @@ mod tests {
         }
     }
 
-    /// F5: what the disk says comes out, once and for good.
+    /// F5: an error of the disk is reported once, and stays.
     #[tokio::test]
     async fn a_file_that_cannot_be_written_is_told() {
         let tree = tempfile::tempdir().expect("a folder");
@@ -329,7 +330,7 @@ mod tests {
         assert!(BufferSlot::take().is_some());
     }
 
-    /// F5: whoever goes while the disk is busy leaves memory behind that counts until it is written.
+    /// F5: the buffer of a client that leaves while the disk is busy counts until it is written.
     #[test]
     fn a_slot_is_taken_for_as_long_as_its_memory_is_allocated() {
         let runtime = tokio::runtime::Builder::new_current_thread()

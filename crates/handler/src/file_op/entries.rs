@@ -1,6 +1,7 @@
 //! What lies below a folder, looked at before an operation on the whole folder changes anything: each entry
 //! must be one that the request's location answers for, under its old and under its new path, and none may
-//! become a program (F6, V18, V26). Who may not change a file by itself may not do it by the folder around it.
+//! become a program (F6, V18, V26). A client that may not change a file may not change it through the folder
+//! around it either.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};

@@ -49,7 +49,8 @@ pub(super) trait Sink: std::fmt::Debug + Send {
     }
 }
 
-/// Memory for what has come of a body; counted for the worker whose client fills it, whoever lets go of it.
+/// Memory for what has come of a body; counted for the worker whose client fills it, whichever thread drops
+/// it.
 #[derive(Debug)]
 struct Memory {
     bytes: Vec<u8>,
@@ -107,7 +108,7 @@ pub(super) struct Intake {
     is_idle: bool,
     work: Option<JoinHandle<Worked>>,
     direct: Route,
-    /// What went wrong where there are no threads to let it be done.
+    /// The failure if no thread could be started for it.
     failed: Option<Failure>,
 }
 
@@ -122,7 +123,7 @@ enum Route {
 
 #[derive(Debug)]
 struct Worked {
-    /// `None` where that failed: what had come is gone before anybody is told.
+    /// `None` if that failed: the file is gone before the client gets the error.
     sink: Option<Box<dyn Sink>>,
     buffer: Memory,
     result: Result<(), Failure>,
@@ -150,7 +151,7 @@ impl Intake {
         intake
     }
 
-    /// Lets a thread work with the sink and with what has come.
+    /// Gives the sink and the received bytes to a thread.
     fn hand_over(
         &mut self,
         work: impl FnOnce(&mut dyn Sink, &[u8]) -> Result<(), Failure> + Send + 'static,
@@ -265,7 +266,8 @@ impl Intake {
         Ok(taken)
     }
 
-    /// Nothing more has come for now: what is worth it is written, and memory that nobody fills is given back.
+    /// Nothing more has come for now: what is worth it is written, and memory that is not being filled is
+    /// given back.
     pub(super) fn pause(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         match self.advance(cx) {
             Poll::Pending => return Ok(()),
@@ -353,7 +355,7 @@ mod tests {
     use super::*;
     use crate::file_op::Answer;
 
-    /// A disk that writes when it is told to.
+    /// A disk that writes when the test allows it.
     #[derive(Debug)]
     struct Slow {
         go: Mutex<Receiver<()>>,
@@ -392,7 +394,7 @@ mod tests {
         (Intake::new(Box::new(sink), None), go, seen)
     }
 
-    /// F5, X21: while the disk is busy nothing is taken, and nobody waits for it but who is told to.
+    /// F5, X21: while the disk is busy nothing is taken, and only the blocking thread waits for it.
     #[tokio::test]
     async fn a_busy_disk_holds_back_the_client_and_not_the_loop() {
         let (mut intake, go, seen) = slow(false);

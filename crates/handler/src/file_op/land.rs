@@ -38,7 +38,7 @@ impl Rules {
     }
 }
 
-/// Where a file has come to lie.
+/// Where a file was stored.
 #[derive(Debug)]
 pub(super) struct Landed {
     pub(super) folder: Arc<OwnedFd>,
@@ -111,7 +111,7 @@ fn acquire_permit(
         let Some(there) = there else {
             match temp.appear(folder, name) {
                 Ok(()) => return Ok((name.to_vec(), true)),
-                // Somebody was quicker.
+                // Another request or process was quicker.
                 Err(Errno::EXIST) => continue,
                 Err(errno) => return Err(fail(errno)),
             }
@@ -151,7 +151,7 @@ fn keep_properties(temp: &Temp, folder: &OwnedFd, name: &[u8]) {
 fn outdate(temp: &Temp, old: &Stat) -> Result<(), Errno> {
     let new = temp.stat()?;
     let (new, old) = ((new.st_mtime, new.st_mtime_nsec), (old.st_mtime, old.st_mtime_nsec));
-    // What lies in the future, or a time that the client gave, is not caught up with.
+    // A time in the future, or one that the client gave, is not increased.
     let is_close = old.0.saturating_sub(new.0) <= 1;
     if new > old || !is_close {
         return Ok(());
@@ -190,8 +190,8 @@ pub(super) fn sync_folder(folder: &OwnedFd) -> Result<(), Errno> {
     rustix::fs::fsync(rustix::fs::openat(folder, ".", flags, Mode::empty())?)
 }
 
-/// Between looking at a name and changing it nobody else of this server changes a file of that name:
-/// so a condition that held when it was looked at holds when it is done. Held for microseconds.
+/// Between looking at a name and changing it no other request of this server changes a file of that name: so
+/// a condition that held when it was checked still holds when the change is made. Held for microseconds.
 pub(super) fn turn(name: &[u8]) -> MutexGuard<'static, ()> {
     const TURNS: usize = 64;
     static LOCKS: [Mutex<()>; TURNS] = [const { Mutex::new(()) }; TURNS];

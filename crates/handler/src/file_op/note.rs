@@ -11,7 +11,7 @@ pub(super) struct Note {
     pub(super) length: u64,
     /// What it will be called.
     pub(super) name: String,
-    /// What the client said of it, as it said it.
+    /// The client's metadata, unchanged.
     pub(super) metadata: Vec<u8>,
     /// Whether it has been given its name.
     pub(super) is_done: bool,
@@ -38,7 +38,7 @@ impl Note {
         let name = String::from_utf8(line("name ")?.to_vec()).ok()?;
         let is_done = line("done ")? == b"true";
         let metadata = line("metadata ")?.to_vec();
-        // A name is one component, whoever wrote the note.
+        // A name is one component, even if another program wrote the note.
         let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
         is_name.then_some(Self { length, name, metadata, is_done })
     }

@@ -55,7 +55,7 @@ struct Watch;
 impl Watch {
     fn begin() -> Self {
         WATCHES.fetch_add(1, Ordering::SeqCst);
-        // Whoever did not see it yet has appeared when this lock is had.
+        // A writer that did not see it yet has finished its rename when this lock is taken.
         drop(NAMES.write().unwrap_or_else(PoisonError::into_inner));
         Self
     }

@@ -59,12 +59,12 @@ fn read(file: &OwnedFd) -> Result<Note, Errno> {
     Note::from_bytes(&bytes[..count]).ok_or(Errno::IO)
 }
 
-/// Whether a request to a store speaks the protocol.
+/// Whether a request to a store uses the protocol.
 pub(super) fn is_spoken(head: &Head) -> bool {
     head.named(b"tus-resumable").is_some()
 }
 
-/// What a server that speaks the protocol says of itself (OPTIONS).
+/// The protocol's answer to OPTIONS.
 pub(super) fn describe(max_bytes: Option<u64>) -> Answer {
     let mut answer = Answer::new(Status::NO_CONTENT)
         .field("Tus-Resumable", VERSION)
@@ -85,7 +85,7 @@ pub(super) fn create(
     speaking(begin(call, file_ops, programs))
 }
 
-/// HEAD, PATCH and DELETE: it is asked for, goes on, or is given up.
+/// HEAD, PATCH and DELETE: query, continue or cancel an upload.
 pub(super) fn resume(
     call: &Call<'_>,
     file_ops: &FileOps,
@@ -94,7 +94,7 @@ pub(super) fn resume(
     speaking(go_on(call, file_ops, store))
 }
 
-/// Every answer says which version it speaks.
+/// Every answer names the protocol's version.
 fn speaking<T>(done: Result<T, Failure>) -> Result<T, Failure> {
     done.map_err(|failure| failure.field("Tus-Resumable", VERSION))
 }
@@ -144,7 +144,7 @@ fn begin(call: &Call<'_>, file_ops: &FileOps, programs: &Programs) -> Result<Fil
             return speaking(Err(failure));
         }
         let answer = Answer::new(Status::CREATED).field("Location", &location);
-        // No file before the first byte: an upload that nobody goes on with costs its note alone.
+        // No file before the first byte: an upload that is never continued costs its note alone.
         let upload = Upload { shelf, note, file: None, offset: 0, answer };
         Ok(if has_body || length == 0 {
             Prepared::Receive(Box::new(upload))
@@ -271,7 +271,7 @@ impl Shelf {
         Ok((read(&file).map_err(fail)?, stat))
     }
 
-    /// What has come of the upload, for more of it; nobody else has it meanwhile.
+    /// The file of the upload, to append to it; locked against other requests meanwhile.
     fn open_locked(&self) -> Result<OwnedFd, Failure> {
         let file = self.open(OFlags::CREATE).map_err(|errno| self.fail(errno))?;
         if !temp::lock(file.as_fd()) {
@@ -297,7 +297,7 @@ impl Shelf {
         rustix::fs::openat(&*self.folder, self.data_name(), flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// When it is over with what was last touched then.
+    /// When an upload that was last changed then expires.
     fn expiry(&self, touched: i64, is_done: bool) -> i64 {
         let life = if is_done { self.life.min(DONE_LIFE) } else { self.life };
         touched.saturating_add(i64::try_from(life.as_secs()).unwrap_or(i64::MAX))
@@ -453,8 +453,8 @@ impl Upload {
         if shelf.write_note(&note).is_err()
             || rustix::fs::renameat(&*shelf.folder, &old, &*shelf.folder, &new).is_err()
         {
-            // The file is where it belongs, and that is the answer. The old note would say of it that it is
-            // lost; without one, a client that misses this answer begins anew.
+            // The file is where it belongs, and that is the answer. The old note would report it as lost;
+            // without one, a client that misses this answer begins anew.
             shelf.remove(&old);
         }
         unfinished::leave(&shelf.folder, &shelf.id);

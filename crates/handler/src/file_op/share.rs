@@ -1,5 +1,5 @@
-//! How many descriptors file operations may have together: a share of all, so that clients that begin uploads and
-//! do not end them leave enough for everybody else (V39).
+//! How many descriptors file operations may have together: a share of all, so that clients that begin uploads
+//! and do not end them leave enough for other requests (V39).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

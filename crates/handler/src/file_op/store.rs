@@ -29,7 +29,7 @@ struct Stored {
     files: Vec<File>,
     /// The form that they come in; `None` for a body that is a file itself.
     form: Option<Form>,
-    /// Whether the part at hand is a file.
+    /// Whether the present part is a file.
     is_file: bool,
     /// Where files wait for the others of their form.
     shelf: Option<Tree>,
@@ -314,7 +314,7 @@ impl Drop for Done {
     fn drop(&mut self) {
         for Landed { folder, name, stat, .. } in self.0.drain(..).filter(|landed| landed.is_new) {
             let _turn = land::turn(&name);
-            // Not if somebody has put another there meanwhile.
+            // Not if another file has been put there meanwhile.
             if let Ok(Some(there)) = beneath::look(&*folder, &name)
                 && (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)
             {
@@ -423,8 +423,8 @@ fn is_urlencoded(content_type: &[u8]) -> bool {
     parameters::head_of(content_type).eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
 }
 
-/// Where a browser that has sent a form goes on: where it came from, if that is on this server. `None` for
-/// whoever does not ask for a page.
+/// Where a browser that has sent a form goes on: where it came from, if that is on this server. `None` for a
+/// client that does not ask for a page.
 fn way_back(call: &Call<'_>) -> Option<Vec<u8>> {
     let (head, route_state) = (call.request.head, call.route_state);
     let accept = head.known(Known::Accept)?;

@@ -1,6 +1,6 @@
 //! Leftovers of uploads. What is written has no name where the file system allows that, so there is
-//! hardly ever anything; what a dead server left all the same is known by its name and by nobody holding
-//! its lock, and removed. What a living server works on is locked and stays.
+//! hardly ever anything; what a dead server left all the same is known by its name and by its free lock, and
+//! removed. What a living server works on is locked and stays.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,8 +22,8 @@ const FOLDERS_MAX: usize = 4096;
 const DEPTH_MAX: usize = 32;
 const NAMES_MAX: usize = 1_000_000;
 
-/// Looks through a folder that something is about to be stored in, unless that was done lately: by
-/// somebody else, while the request goes on.
+/// Looks through a folder that something is about to be stored in, unless that was done lately: on another
+/// thread, while the request goes on.
 pub(super) fn visit(folder: &Arc<OwnedFd>, life: Option<Duration>, seconds: i64) {
     static VISITED: LazyLock<Mutex<HashMap<(u64, u64), i64>>> = LazyLock::new(Mutex::default);
     let Ok(stat) = rustix::fs::fstat(&**folder) else { return };
@@ -52,8 +52,8 @@ pub(super) fn visit(folder: &Arc<OwnedFd>, life: Option<Duration>, seconds: i64)
 
 /// Removes what a dead server has left in the folders that this configuration names: below the roots
 /// where files may be stored, and in the stores. How many leftovers there were, and whether there were
-/// too many names to look at all of them. What is below a root is looked through once: what comes to be
-/// there later is our own, and in use.
+/// too many names to look at all of them. What is below a root is looked through once: later files there are
+/// our own, and in use.
 pub fn leftovers(config: &Config, seconds: i64) -> (usize, bool) {
     static ROOTS: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::default);
     let mut found = (0, false);
@@ -137,7 +137,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// A file or folder with a name of ours goes unless somebody holds its lock.
+    /// A file or folder with a name of ours is removed unless its lock is held.
     fn leftover(&mut self, folder: &OwnedFd, name: &[u8]) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(opened) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { return };
@@ -153,7 +153,7 @@ impl Sweep {
         self.removed += usize::from(removed.is_ok());
     }
 
-    /// An unfinished upload, or a note about one, goes when its time is over.
+    /// An unfinished upload, or a note about one, is removed when it has expired.
     fn unfinished(&mut self, folder: &OwnedFd, name: &[u8]) {
         let Some(mut life) = self.life else { return };
         if name.ends_with(resume::DONE.as_bytes()) {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 pub(super) const PREFIX: &str = ".sekisho-upload-";
 /// How often another name is tried.
 const TRIES: usize = 16;
-/// To let go of so much takes the kernel a while: not while clients wait.
+/// Freeing so much takes the kernel a while, so it is not done on the event loop.
 const LARGE_BYTES: u64 = 64 << 20;
 
 /// Whether a file without a name can be given one: by its descriptor's name in `/proc`.
@@ -90,7 +90,7 @@ impl Temp {
         Ok(temp)
     }
 
-    /// Gives it a name of ours in this folder, by which it is found again when it is wanted, and lets go of the
+    /// Gives it a name of ours in this folder, by which it is found again when it is wanted, and closes the
     /// descriptor.
     pub(super) fn park(mut self, folder: &OwnedFd, name: &str) -> Result<(), Errno> {
         self.appear(folder, name.as_bytes())
@@ -150,7 +150,7 @@ impl Temp {
         let from = &*self.folder;
         match rustix::fs::renameat_with(from, own, folder, name, RenameFlags::NOREPLACE) {
             Ok(()) => self.name = None,
-            // A file system that cannot; our own name goes with us.
+            // The file system cannot do that; our own name is removed with the file.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(from, own, folder, name, AtFlags::empty())?;
                 self.stays = false;
@@ -188,8 +188,8 @@ impl Drop for Temp {
             let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
         let file = self.file.take();
-        // To close a file that nobody can find any more is to delete it: thousands of clients that leave at once would
-        // hold up all others.
+        // Closing a file without a name deletes it: thousands of clients that leave at once would delay all
+        // others.
         if (self.bytes > LARGE_BYTES || is_deleted)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -203,12 +203,12 @@ fn link(file: BorrowedFd<'_>, folder: &OwnedFd, name: &[u8]) -> Result<(), Errno
     rustix::fs::linkat(CWD, own, folder, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Takes the lock that says "in use"; `false` if somebody else has it.
+/// Takes the lock that says "in use"; `false` if it is held already.
 pub(super) fn lock(file: BorrowedFd<'_>) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// A name that nobody can guess.
+/// A name that cannot be guessed.
 fn random_name() -> String {
     format!("{PREFIX}{}", random())
 }

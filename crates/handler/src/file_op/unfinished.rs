@@ -17,7 +17,7 @@ use sekisho_http::Status;
 use super::entries::{FolderId, id_of};
 use super::{Failure, delete, resume};
 
-/// How many digits of an upload's name stand for its client's address.
+/// How many digits of an upload's name represent its client's address.
 pub(super) const OWNER_BYTES: usize = 8;
 /// A store that seems full is counted again, but not more often than this.
 const AGAIN_SECS: i64 = 5;
@@ -87,7 +87,7 @@ pub(super) fn owner_of(address: Option<IpAddr>) -> String {
             self.0.into()
         }
     }
-    // An address of IPv6 stands for its network: a client has all of it.
+    // An IPv6 address counts as its network: a client has all of it.
     let network = match address.map(|address| address.to_canonical()) {
         Some(IpAddr::V6(address)) => {
             let mut octets = address.octets();
@@ -133,7 +133,7 @@ pub(super) fn admit(
             }
         }
     }
-    // Nobody waits while the names are read; what comes and goes meanwhile is corrected the next time.
+    // No lock is held while the names are read; what comes and goes meanwhile is corrected the next time.
     let mut count = Count::of(folder, seconds).map_err(fail)?;
     let refusal = count.refusal(owner, max);
     if refusal.is_none() {

@@ -1,5 +1,5 @@
-//! WebDAV beyond changing files (RFC 4918, `dav_ext_methods`): properties and locks. What the bodies say and which
-//! locks there are is decided by `sekisho_webdav`; here it meets the files.
+//! WebDAV beyond changing files (RFC 4918, `dav_ext_methods`): properties and locks. `sekisho_webdav` parses
+//! the bodies and keeps the locks; here they are applied to files.
 
 mod dead;
 pub(super) mod lock;
@@ -68,7 +68,7 @@ impl<F: FnOnce(&[u8]) -> Outcome + Send> Sink for XmlBody<F> {
     }
 }
 
-/// What a body that cannot be understood comes to.
+/// The answer to a body that cannot be understood.
 fn invalid(why: Invalid) -> Failure {
     match why {
         Invalid::Malformed => Failure::because(Status::BAD_REQUEST, "request refused: invalid XML"),
@@ -85,7 +85,7 @@ fn xml(status: Status, body: Vec<u8>) -> Answer {
     answer
 }
 
-/// `Depth`: 0, 1 or, also where it is not said, infinity.
+/// `Depth`: 0, 1 or, also by default, infinity.
 fn depth(call: &Call<'_>) -> Result<Depth, Failure> {
     match call.request.head.named(b"depth") {
         Some(b"0") => Ok(Depth::Zero),

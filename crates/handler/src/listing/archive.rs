@@ -119,7 +119,7 @@ impl ArchiveTask {
         }
     }
 
-    /// One slice of work: what it came to, if that is something to tell.
+    /// One slice of work: its result, if there is one to report.
     fn step(&mut self, out: &mut Outbox) -> Option<Progress> {
         let body = &mut out.body;
         match std::mem::replace(&mut self.stage, ArchiveStage::Broken) {
@@ -210,8 +210,8 @@ impl ArchiveTask {
         }
     }
 
-    /// Reads a block of a file. What the file gained since it was opened is left out; a tar that would
-    /// lack what it lost is broken off, a ZIP says the true size.
+    /// Reads a block of a file. What the file gained since it was opened is left out; a tar of a file that
+    /// has shrunk is broken off, a ZIP has the true size.
     fn read_on(
         &mut self,
         descriptor: OwnedFd,
@@ -254,7 +254,7 @@ impl ArchiveTask {
         if is_whole { ArchiveStage::Walking } else { self.break_off("a file became shorter") }
     }
 
-    /// Says why there is no more: the client must not take what has come for the whole.
+    /// Logs why the archive ends early: the client must not take it for complete.
     fn break_off(&self, why: &str) -> ArchiveStage {
         let place = &self.walk.place;
         let file = place.file.escape_ascii();

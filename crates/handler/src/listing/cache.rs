@@ -1,6 +1,6 @@
 //! Listings that are asked for very often are kept as they were written. What is kept is trusted as a
 //! file is (`hotness.rs`): while it is hot, for a moment, and only as long as the folder itself is what it
-//! was; so whoever changes a folder and looks at it sees what was changed.
+//! was; so a client that changes a folder and looks at it sees what was changed.
 
 use std::rc::Rc;
 
@@ -66,7 +66,7 @@ pub(super) fn is_racy(stat: &rustix::fs::Stat, wall_secs: i64) -> bool {
 }
 
 impl Cache {
-    /// Lets go of what nobody asked for lately; whether anything is left.
+    /// Drops what was not asked for lately; returns whether anything is left.
     pub fn sweep(&mut self, now: Moment) -> bool {
         self.kept.retain(|_, kept| !kept.hotness.is_forgotten(now, INACTIVE));
         !self.is_empty()
@@ -84,7 +84,8 @@ impl Cache {
         self.kept.is_empty()
     }
 
-    /// The listing of this name, if it can be trusted now. The name says everything that it was made of.
+    /// The listing of this name, if it can be trusted now. The name has everything that the listing depends
+    /// on.
     pub(super) fn find(
         &self,
         name: &[u8],

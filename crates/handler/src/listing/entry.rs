@@ -105,9 +105,9 @@ impl Folder {
         Ok((Self { descriptor, symlinks }, stat))
     }
 
-    /// What a name stands for: whether it is a folder, and its facts. `None` for what is not served: a
-    /// link that would not be followed or leads nowhere, a device, a socket, a file that is gone. An error
-    /// is what lies with us: a listing without a file that is there would be a wrong one.
+    /// What a name refers to: whether it is a folder, and its facts. `None` for what is not served: a
+    /// link that would not be followed or leads nowhere, a device, a socket, a file that is gone. An error is
+    /// a lack of resources of ours: a listing without an existing file would be wrong.
     fn look(&self, name: &CStr) -> Result<Option<(bool, Facts)>, Errno> {
         // A link that would not be followed to be read is not followed to be shown.
         let flags = match self.symlinks {
@@ -320,7 +320,7 @@ impl Entries {
                 return Ok(Some((self.name(), entry.is_folder, entry.facts)));
             }
             let name = CStr::from_bytes_with_nul(&self.name).unwrap_or_default();
-            // A file that has become a folder meanwhile stands where it stood, and is what it is now.
+            // A file that has become a folder meanwhile keeps its position, but is shown as a folder.
             if let Some((is_folder, facts)) = self.sorted.folder.look(name)? {
                 return Ok(Some((self.name(), is_folder, facts)));
             }

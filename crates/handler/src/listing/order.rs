@@ -1,4 +1,4 @@
-//! In which order a listing stands: folders first, then by name, size or time. Names are compared as
+//! The order of a listing: folders first, then by name, size or time. Names are compared as
 //! people count: `file2` comes before `file10`.
 
 use std::cmp::Ordering;
@@ -57,7 +57,7 @@ impl SortOrder {
     }
 }
 
-/// The value of an argument of a query, as it stands there.
+/// The raw value of an argument of a query.
 pub(super) fn argument<'q>(query: &'q [u8], name: &[u8]) -> Option<&'q [u8]> {
     arguments(query, name).next()
 }

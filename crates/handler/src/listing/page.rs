@@ -1,4 +1,4 @@
-//! The page for people: HTML that works without a script and is better with one. Style and script are
+//! The HTML page: it works without a script and is better with one. Style and script are
 //! constant and part of the page; the policy in its head allows these two and nothing else (V48).
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(super) struct Offers {
 pub(super) struct Page {
     /// The address of the folder.
     pub(super) path: Vec<u8>,
-    /// What stands for the top folder.
+    /// The title of the top folder.
     pub(super) title: Option<Arc<str>>,
     pub(super) order: SortOrder,
     pub(super) offers: Offers,

@@ -1,5 +1,5 @@
-//! A folder's README below its listing. What it says is text of strangers: every byte is escaped, and HTML in it
-//! is text as well. Markdown is read by pulldown-cmark; what comes out is written here.
+//! A folder's README below its listing. Its text is not trusted: every byte is escaped, and HTML in it is
+//! text as well. Markdown is read by pulldown-cmark; what comes out is written here.
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
 
@@ -158,7 +158,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A picture of this server is shown; one of another would tell it who looks, and is named instead.
+    /// A picture of this server is shown; one of another server would reveal the reader to it, and is named
+    /// instead.
     fn end_image(&mut self) {
         let Some((address, _, words)) = self.image.take() else { return };
         let address = address.as_bytes();

@@ -1,6 +1,6 @@
 //! Large folders that are being read, or have been, for requests that are there at the same time: equal ones share
 //! one reading, and so one piece of memory. Those of one worker read together; what has been read is for all
-//! workers. Nothing is kept for later: when the last of them has gone, so has it.
+//! workers. Nothing is kept for later: a reading is dropped with its last request.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -23,8 +23,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// `None` for a folder that cannot be shared: one that changed so recently that it may change again unseen, or
-    /// one whose entries are sorted by what the folder's own time does not tell of.
+    /// `None` for a folder that cannot be shared: one that changed so recently that it may change again
+    /// unseen, or one whose entries are sorted by something that does not change the folder's own time.
     pub(super) fn of(
         stat: &Stat,
         order: SortOrder,
@@ -64,8 +64,8 @@ fn publish(key: Option<Key>, sorted: &Arc<Sorted>) {
     known.extend(key.map(|key| (key, Arc::downgrade(sorted))));
 }
 
-/// A folder that is being read for one request or several. Each of them takes it a step further when it has its
-/// turn, so it goes on whoever leaves.
+/// A folder that is being read for one request or several. Each of them takes it a step further when it has
+/// its turn, so it goes on if one of them ends.
 #[derive(Clone, Debug)]
 pub(super) struct SharedReading {
     stage: Rc<RefCell<ListingStage>>,
@@ -87,7 +87,7 @@ impl Readings {
             let found = known.iter().find(|(other, _)| Some(*other) == key);
             found.and_then(|(_, weak)| weak.upgrade())
         };
-        // Whoever comes after a failure may have more luck.
+        // A request after a failure tries again.
         let own = own.filter(|stage| !matches!(*stage.borrow(), ListingStage::Failed(_)));
         let others = || find_finished(key).map(|stage| Rc::new(RefCell::new(stage)));
         own.or_else(others).map(|stage| SharedReading { stage, key })
@@ -197,7 +197,7 @@ mod tests {
         assert!(crate::memory::listings().taken() > before + 3000 * 24);
         let entries = second.step().expect("readable");
         drop(second);
-        assert!(readings.find(key).is_some(), "whoever shows it still has it");
+        assert!(readings.find(key).is_some(), "the request that shows it still has it");
         let elsewhere = Readings::default().find(key).expect("another worker finds it");
         assert_eq!(all(&elsewhere), 3000);
         drop(elsewhere);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(crate::memory::listings().taken(), before);
     }
 
-    /// F4: whoever changes a folder and looks at it sees what was changed.
+    /// F4: a client that changes a folder and looks at it sees what was changed.
     #[test]
     fn a_folder_that_has_changed_is_read_anew() {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -46,7 +46,7 @@ pub(super) enum ListingStage {
 }
 
 impl ListingTask {
-    /// One slice of work: what it came to, if that is something to tell.
+    /// One slice of work: its result, if there is one to report.
     fn step(&mut self, out: &mut Outbox) -> Option<Progress> {
         match std::mem::replace(&mut self.stage, ListingStage::Over) {
             ListingStage::Reading(reading) => {

@@ -21,7 +21,7 @@ pub(super) fn is_plain(name: &[u8]) -> bool {
     name.iter().all(|byte| PLAIN[usize::from(*byte)])
 }
 
-/// A name within a link that stands in an attribute.
+/// A name within a link in an attribute.
 pub(super) fn push_link(name: &[u8], out: &mut Vec<u8>) {
     for &byte in name {
         if PLAIN[usize::from(byte)] {

@@ -135,8 +135,8 @@ impl Walk {
         let opened = Folder::open(&path, self.place.root_bytes, self.place.symlinks);
         let (opened, stat) = match opened {
             Ok(opened) => opened,
-            // What cannot be fetched by itself, or is gone, is left out; but not the folder that was asked
-            // for, and nothing because we lack something.
+            // An entry that cannot be fetched by itself, or is gone, is left out; but not the requested
+            // folder, and nothing because of a lack of resources.
             Err(errno) if folder.is_empty() || is_lack(errno) => {
                 return Step::Failed("a folder cannot be opened");
             }

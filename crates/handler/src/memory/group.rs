@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A limit beyond this is none: the kernel's word for "no limit" is a number, too.
+/// A limit beyond this is none: the kernel reports "no limit" as a number, too.
 const LIMIT_MAX: u64 = 1 << 46;
 /// Longer than any `memory.stat`.
 const STAT_BYTES: usize = 8192;
@@ -71,7 +71,7 @@ impl Group {
         let mut text = [0; STAT_BYTES];
         let used: u64 = read(usage, &mut text)?.trim().parse().ok()?;
         if used < self.limit / 2 {
-            // Whatever it is, it is little; the rest takes the kernel longer to tell.
+            // So little is used that the exact figure, which is slower to read, is not needed.
             return Some(used);
         }
         let dispensable = read(stat, &mut text).map_or(0, |stat| dispensable_bytes(*version, stat));
@@ -84,9 +84,9 @@ fn read<'t>(file: &File, text: &'t mut [u8]) -> Option<&'t str> {
     std::str::from_utf8(text.get(..count)?).ok()
 }
 
-/// Pages of files that the kernel drops before it kills anybody: the page cache, also the part of it that was used
-/// lately, or a group that serves the same files again and again would seem full for good. Not mapped files: our own
-/// program is one.
+/// Pages of files that the kernel drops before it kills a process: the page cache, also the part of it that
+/// was used lately, or a group that serves the same files again and again would seem full for good. Not
+/// mapped files: our own program is one.
 fn dispensable_bytes(version: Version, stat: &str) -> u64 {
     let [inactive, active, mapped] = version.file_lines().map(|name| {
         let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

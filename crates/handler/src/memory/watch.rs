@@ -36,7 +36,7 @@ impl HeapWatch {
         tokio::task::spawn_local(async move {
             while watch.was_active.replace(false) {
                 tokio::time::sleep(DELAY).await;
-                // Beside the thread: it may take milliseconds. One that fails has nothing to tell.
+                // On another thread: it may take milliseconds. A failure needs no report.
                 let _ = tokio::task::spawn_blocking(super::trim).await;
             }
             watch.is_on.set(false);

@@ -7,7 +7,7 @@ use yescrypt::password_hash::PasswordVerifier;
 
 use super::md5_crypt::md5_crypt;
 
-/// Bounds of what a hash may cost: one that takes minutes would hold up everybody else's.
+/// Bounds of what a hash may cost: one that takes minutes would delay all others.
 const BCRYPT_COST_MAX: u32 = 16;
 const SHA_ROUNDS_MAX: u32 = 1_000_000;
 const YESCRYPT_BYTES_MAX: u64 = 128 << 20;
@@ -66,7 +66,7 @@ impl Stored {
         }
     }
 
-    /// Whether comparing takes no time to speak of.
+    /// Whether comparing takes negligible time.
     pub fn is_quick(&self) -> bool {
         self.slowness() == 0
     }

@@ -1,5 +1,5 @@
-//! The MD5 forms of crypt(3): `$1$` and, with another word in it, Apache's `$apr1$`. Old, and still what
-//! `htpasswd` makes unless it is told otherwise.
+//! The MD5 forms of crypt(3): `$1$` and, with another magic string, Apache's `$apr1$`. Old, and still the
+//! default of `htpasswd`.
 
 use md5::{Digest, Md5};
 
@@ -8,7 +8,7 @@ const SALT_MAX: usize = 8;
 const ROUNDS: usize = 1000;
 const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The 22 digits that stand behind the salt. `magic` is `$1$` or `$apr1$`.
+/// The 22 digits after the salt. `magic` is `$1$` or `$apr1$`.
 pub(super) fn md5_crypt(password: &[u8], magic: &[u8], salt: &[u8]) -> [u8; 22] {
     let salt = &salt[..salt.len().min(SALT_MAX)];
     let between =

@@ -1,6 +1,6 @@
-//! Whose password is computed next. Addresses take turns, however many guesses each has waiting, and those who have shown a
-//! right password from their address before come first: somebody who guesses makes others wait for one hash and
-//! not for all of theirs.
+//! Which password is computed next. Addresses take turns, however many guesses each has waiting, and users
+//! that have sent a right password from their address before come first: a client that guesses delays others
+//! by one hash and not by all of its guesses.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -10,22 +10,22 @@ use sekisho_lifecycle::Moment;
 
 use crate::address::Address;
 
-/// After so many turns of those who come first, it is one of the others'.
+/// After so many turns of the first line, the second line has one.
 const FIRST_IN_A_ROW: u32 = 3;
 /// How many users with their addresses are remembered, and how long.
 const REMEMBERED_MAX: usize = 4096;
 const REMEMBERED_AGE: Duration = Duration::from_hours(12);
 
-/// Those who wait.
+/// The requests that wait.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
-    /// Those who come first, and the others.
+    /// The preferred ones, and the others.
     lines: [Line<T>; 2],
     first_in_a_row: u32,
     next: u64,
 }
 
-/// Those who wait in one line; addresses take turns.
+/// The requests that wait in one line; addresses take turns.
 #[derive(Debug)]
 struct Line<T> {
     by_address: HashMap<Option<Address>, VecDeque<(u64, T)>>,
@@ -46,7 +46,7 @@ impl<T> Turns<T> {
         self.lines.iter().map(of).sum()
     }
 
-    /// Somebody waits; the number is for [`Self::remove`].
+    /// A request waits; the number is for [`Self::remove`].
     pub(crate) fn push(&mut self, address: Option<Address>, is_first: bool, item: T) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -68,7 +68,7 @@ impl<T> Turns<T> {
         if is_first { first } else { others }.pop()
     }
 
-    /// Somebody does not wait any more.
+    /// A request no longer waits.
     pub(crate) fn remove(&mut self, address: Option<Address>, number: u64) {
         for line in &mut self.lines {
             let Some(queue) = line.by_address.get_mut(&address) else { continue };
@@ -95,7 +95,7 @@ impl<T> Line<T> {
     }
 }
 
-/// Users who have shown a right password, with the address from which they did. Only a hash is kept of them.
+/// Users that have sent a right password, with the address from which they did. Only a hash is kept of them.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     hasher: RandomState,
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn who_has_gone_has_no_turn() {
-        // L12: nothing is left of who has gone.
+        // L12: nothing is left of a request that has gone.
         let mut turns = Turns::default();
         let first = turns.push(address(1), false, "a");
         turns.push(address(1), false, "b");
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_user_is_remembered_with_the_address_and_not_for_ever() {
-        // Somebody elsewhere who knows the name is not taken for the user.
+        // A client elsewhere that knows the name is not taken for the user.
         let mut remembered = Remembered::default();
         let at = |hours: u64| Moment::ZERO + Duration::from_hours(hours);
         remembered.keep(address(1), b"ann", at(0));

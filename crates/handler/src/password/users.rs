@@ -19,7 +19,7 @@ pub struct Users {
     identity: Identity,
     read_secs: i64,
     by_name: HashMap<Vec<u8>, Stored>,
-    /// What one who is unknown is measured by.
+    /// The hash that is computed for an unknown user.
     stand_in: Option<Stored>,
 }
 
@@ -55,7 +55,7 @@ impl Users {
                 continue;
             }
             let stored = Stored::parse(password);
-            // The most common kind of file has one form; of others the slowest form stands in.
+            // The most common kind of file has one form; of others the slowest form is used.
             let is_slower = |other: &Stored| stored.slowness() > other.slowness();
             if stand_in.as_ref().is_none_or(is_slower) {
                 stand_in = Some(stored.clone());

@@ -110,7 +110,7 @@ pub(super) const fn is_last(progress: &Progress) -> bool {
     )
 }
 
-/// Reads the answer to its end; nobody takes it.
+/// Reads the answer to its end without a client.
 pub(super) async fn go_on(mut task: UpstreamTask) -> UpstreamTask {
     let mut out = Outbox::default();
     task.hold(false, task.now());

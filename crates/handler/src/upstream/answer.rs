@@ -102,7 +102,7 @@ impl Changes {
     }
 }
 
-/// Those that are known, and those that variables say; what says none changes none.
+/// The fixed flags, and those from variables; an empty value changes none.
 fn flags(source: &Source<'_>, rule: &CookieRule) -> CookieFlags {
     let mut flags = rule.flags;
     for template in &rule.computed {
@@ -111,11 +111,11 @@ fn flags(source: &Source<'_>, rule: &CookieRule) -> CookieFlags {
     flags
 }
 
-/// `proxy_redirect default`: where the server says its own address, the location stands for it.
+/// `proxy_redirect default`: the server's own address is replaced by the location's path.
 fn renamed_by_default(pass: &Pass, value: &[u8], replace: Replace) -> Option<Vec<u8>> {
     let PassTo::Named(Destination { host, uri, is_tls, .. }) = &pass.to else { return None };
     let scheme: &[u8] = if *is_tls { b"https://" } else { b"http://" };
-    // As in nginx: without a URI, what stands behind the host stays as it is.
+    // As in nginx: without a URI, the part after the host stays as it is.
     let (from, to): (&[u8], &[u8]) = match uri {
         Some(uri) => (uri, &pass.location),
         None => (b"/", b"/"),

@@ -17,7 +17,7 @@ pub(super) enum Body {
     Memory(Arc<Vec<u8>>),
     /// A temporary file.
     File(BodyFile, u64),
-    /// The client, who sends it while the server takes it; it cannot be sent twice.
+    /// The client, which sends it while the server takes it; it cannot be sent twice.
     Stream(Length),
 }
 

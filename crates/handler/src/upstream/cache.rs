@@ -51,7 +51,7 @@ impl Question {
     }
 }
 
-/// Fields that would make of an answer something that is not for everybody.
+/// Fields that would make the answer specific to one request.
 const CONDITIONS: [&str; 6] =
     ["If-Modified-Since", "If-Unmodified-Since", "If-None-Match", "If-Match", "Range", "If-Range"];
 

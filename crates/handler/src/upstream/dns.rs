@@ -82,13 +82,13 @@ async fn ask(resolver: &Resolver, name: &str, kind: Kind) -> Result<Addresses, N
                 return Err(NoAddress::Fault(fault));
             }
             Ok(Ok(Err(fault))) => {
-                // Every server has said so: none will say something else now.
+                // Every server has answered so: asking again will not help.
                 if matches!(last, NoAddress::Fault(_)) {
                     return Err(NoAddress::Fault(fault));
                 }
                 last = NoAddress::Fault(fault);
             }
-            // Nobody listens there: not again at once.
+            // No process listens there: do not retry at once.
             Ok(Err(_)) => tokio::time::sleep(RESEND / 10).await,
             Err(_) => {}
         }
@@ -101,7 +101,7 @@ async fn ask_one(
     name: &str,
     kind: Kind,
 ) -> io::Result<Result<Addresses, ResolveFault>> {
-    // SipHash with a key from the system's random numbers: nobody can guess it.
+    // SipHash with a key from the system's random numbers: it cannot be guessed.
     let id = RandomState::new().build_hasher().finish() as u16;
     let mut message = Vec::new();
     if let Err(fault) = query(id, name, kind, &mut message) {

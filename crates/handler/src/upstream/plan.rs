@@ -86,8 +86,8 @@ impl Source<'_> {
         address.or_else(|_| text.parse()).ok()
     }
 
-    /// What stands before, between and after `$request_body` in a `proxy_set_body`, where it is there: the body itself
-    /// is not known before it has come.
+    /// The parts before, between and after `$request_body` in a `proxy_set_body`, if it is used there: the
+    /// body itself is not known before it has come.
     pub(super) fn around_body(&self, template: &Template) -> Option<Vec<Vec<u8>>> {
         let is_body = |part: &Part| matches!(part, Part::Variable(Variable::RequestBody));
         if !template.parts.iter().any(is_body) {
@@ -184,7 +184,7 @@ impl Source<'_> {
             if value.as_literal() == Some(b"") {
                 continue;
             }
-            // Nothing is put beside a value that comes to nothing.
+            // An empty value is left out.
             plan.pairs.push_unless_empty(name.as_bytes(), |out| self.push_value(value, out));
         }
         if !forward.pass_request_headers {
@@ -217,7 +217,7 @@ pub(super) struct Known<'a> {
     pub(super) resolver: &'a Arc<Resolver>,
 }
 
-/// Whom an address that variables made names, and the URI behind it.
+/// The server that an address made of variables names, and the URI after it.
 fn computed_group<'c>(
     family: Family,
     computed: &'c [u8],
@@ -264,7 +264,7 @@ pub(super) fn group_at(address: &str, port: u16, known: Known<'_>) -> Result<Arc
     if matches!(place, UpstreamPlace::Tcp(_, 0)) {
         return Err(wrong("no port"));
     }
-    // The same address may stand somewhere else: then its connections are shared.
+    // The same address may be used elsewhere in the configuration: then its connections are shared.
     let group = match (&place, Group::of_place(address, &place)) {
         (_, Some(group)) => group,
         (UpstreamPlace::Tcp(host, port), None) if !known.resolver.servers.is_empty() => {

@@ -24,7 +24,7 @@ pub(super) const INPUT_BYTES: usize = 16 * 1024;
 /// Buffers that have grown beyond this are not kept.
 const KEEP_BYTES: usize = 64 * 1024;
 
-/// A connection to a server, with what is spoken on it.
+/// A connection to a server, with its protocol engine.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Stream,

@@ -1,6 +1,6 @@
 //! Groups with names that are looked up while the server runs: `server name resolve;`, and the host of a `proxy_pass`
-//! with variables. A name is looked up when it is needed and what is known of it is too old. One request asks for
-//! all that wait; who has addresses that are a little old goes on with them meanwhile.
+//! with variables. A name is looked up when it is needed and what is known of it is too old. One request asks
+//! for all that wait; a group whose addresses are a little old is used with them meanwhile.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -144,7 +144,7 @@ impl Names {
     }
 }
 
-/// Who looks a group's names up; when it ends, in whatever way, those who wait are woken.
+/// The request that looks a group's names up; when it ends, in whatever way, the waiting requests are woken.
 struct Asking(Arc<Names>);
 
 impl Drop for Asking {
@@ -212,7 +212,7 @@ impl HostNames {
             return Arc::clone(known);
         }
         if self.0.len() >= NAMES_MAX {
-            // Who is in use stays alive by those who use it.
+            // Names in use stay alive: the requests that use them have an `Arc`.
             self.0.clear();
         }
         let names = Arc::new(Names::of_host(name, host, port, resolver));

@@ -79,7 +79,7 @@ impl Spool {
         &mut self.memory
     }
 
-    /// Moves what comes first to `out`. An error is for good: the answer cannot be completed.
+    /// Moves what comes first to `out`. An error is final: the answer cannot be completed.
     pub(super) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -109,7 +109,7 @@ impl Spool {
         let Some(disk) = &mut self.disk else { return Poll::Ready(Ok(())) };
         let is_read_wanted = out.is_some();
         if !is_read_wanted && self.leaving == 0 {
-            // What is being read is for somebody else.
+            // What is being read is for the next call with `out`.
             return Poll::Pending;
         }
         let done = ready!(Pin::new(disk).poll(cx));

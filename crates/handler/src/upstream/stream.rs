@@ -1,5 +1,5 @@
-//! The transport to a server: TCP or a Unix socket, encrypted or not. Nothing here waits: what cannot go on says so
-//! and wakes the task later.
+//! The transport to a server: TCP or a Unix socket, encrypted or not. Nothing here blocks: a call that cannot
+//! go on returns `Pending` and wakes the task later.
 
 use std::future::{Future, poll_fn};
 use std::io;

@@ -42,7 +42,7 @@ use keeping::report_unkept;
 /// So much of an answer is gathered before it is handed on, while more is there.
 const HAND_ON_BYTES: usize = 128 * 1024;
 
-/// Where a request stands.
+/// The stage of a request.
 ///
 /// ```text
 /// Gathering ─► Ready (names are looked up) ─► Connecting ─► Exchanging ─► Ended
@@ -50,9 +50,9 @@ const HAND_ON_BYTES: usize = 128 * 1024;
 ///                           └──────────────────┘
 /// ```
 pub(super) enum Stage {
-    /// The body is gathered; nobody is asked yet.
+    /// The body is gathered; no server is asked yet.
     Gathering(Box<RequestBody>),
-    /// Nobody has been asked.
+    /// No server has been asked.
     Ready,
     /// A connection is being made.
     Connecting(usize, Connecting),
@@ -137,9 +137,9 @@ pub(super) struct UpstreamTask {
     ending: Option<Ending>,
     /// What servers sent, for the logs: one for each try.
     counts: Vec<Counts>,
-    /// The fields of the last answer, where anybody wants them.
+    /// The fields of the last answer, if they are needed.
     accel: Accel,
-    /// The fields of an answer in whose place another one is given.
+    /// The fields of an answer that is replaced by another one.
     answered: Pairs,
     /// What the client has sent, and how much of it may be remembered.
     received: BodyFacts,

@@ -157,7 +157,7 @@ impl Secure {
         let host = settings.name.as_deref().unwrap_or_else(|| without_port(host));
         let host = std::str::from_utf8(host).ok()?;
         let name = ServerName::try_from(host.to_owned()).ok();
-        // A name that is none can be no certificate's: only who does not look may go on.
+        // No certificate can have an invalid name: the handshake may go on only if it is not verified.
         let name = match name {
             None if !settings.verify => ServerName::try_from("upstream.invalid").ok(),
             name => name,

@@ -43,7 +43,7 @@ pub enum Origin {
     Upstream,
     /// What lies between: the network, a name server.
     Network,
-    /// Nobody that could be asked: the group has no live server.
+    /// The group: it has no live server.
     Group,
 }
 
@@ -134,7 +134,7 @@ faults! {
 }
 
 impl Failure {
-    /// What the client is told, while it can be told anything (U2).
+    /// The status for the client, if no head has been sent yet (U2).
     pub const fn status(self) -> Status {
         match self {
             Self::NoLive => Status::SERVICE_UNAVAILABLE,
@@ -169,7 +169,7 @@ impl Failure {
         }
     }
 
-    /// The word that stands for it in logs and metrics (T10).
+    /// Its name in logs and metrics (T10).
     pub const fn tag(self) -> &'static str {
         match self {
             Self::NoLive => "upstream_no_live",

@@ -53,7 +53,7 @@ impl Timers {
         self.is_held
     }
 
-    /// Output was written: somebody must take it.
+    /// Output was written: the upstream must take it.
     pub fn wrote(&mut self, now: Moment) {
         self.is_unsent = true;
         if self.send.is_none() {

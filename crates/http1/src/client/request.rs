@@ -14,7 +14,7 @@ pub(super) struct Asked {
     pub(super) is_head: bool,
     /// Another protocol was offered.
     pub(super) asks_upgrade: bool,
-    /// The upstream was told that the connection stays.
+    /// The request asked the upstream to keep the connection.
     pub(super) keeps: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn encode(request: &Request<'_>, out: &mut Vec<u8>) -> Result<Asked, 
 /// Everything that could make two readers of the request differ; the one `Host`.
 fn check<'a>(request: &Request<'a>) -> Result<Option<&'a [u8]>, RequestFault> {
     let Request { method, target, version, pairs, body, .. } = *request;
-    // What follows a CONNECT is no body: it would be a tunnel that nobody here has asked for.
+    // What follows a CONNECT is no body: it would be a tunnel that was not asked for.
     let is_connect = method == b"CONNECT";
     if method.is_empty() || is_connect || !method.iter().copied().all(is_token_byte) {
         return Err(RequestFault::Method);

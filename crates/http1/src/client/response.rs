@@ -1,4 +1,4 @@
-//! The head of an answer: where it ends, and what it says, or why that cannot be told for certain. As
+//! The head of an answer: where it ends, and its content, or why that is not certain. As
 //! strict as the server's side (H9): a head that two readers could read differently is a fault (U3).
 
 use sekisho_http::upstream::{HeadFault, Pairs, ResponseHead, is_hop_by_hop};
@@ -145,7 +145,7 @@ fn status_line(line: &[u8]) -> Result<(Version, Status, &[u8]), HeadFault> {
     }
     let status = code.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
     let status = Status::new(status).ok_or(HeadFault::StatusLine)?;
-    // Without a phrase some leave out the space before it: nobody reads that differently.
+    // Without a phrase some servers leave out the space before it: no parser reads that differently.
     let reason = match reason {
         [] => &[],
         [b' ', reason @ ..] => reason,
@@ -235,7 +235,7 @@ fn message(
     let code = head.status.code();
     let declares_body = is_chunked || length.is_some_and(|length| length > 0);
     if code < 200 {
-        // Whoever believed the length would take the final head for a body.
+        // A client that trusted the length would take the final head for a body.
         if declares_body {
             return Err(HeadFault::InformationalBody);
         }

@@ -100,7 +100,7 @@ impl Http1 {
                 if self.output == Output::Finished && !self.unsent {
                     self.abort(expired);
                 } else {
-                    // A response that is on its way is not cut for a body that nobody wants (T6).
+                    // A response that is on its way is not cut for a body that is not wanted (T6).
                     self.closing = self.closing.or(Some(expired));
                     self.ignore_input();
                 }

@@ -1,4 +1,4 @@
-//! What can be asked of a connection: where it stands, and what it wants.
+//! Queries about a connection: its state, and what it waits for.
 
 use sekisho_lifecycle::{CloseReason, Stage};
 
@@ -56,14 +56,14 @@ impl Http1 {
         self.closing.is_some() || !matches!(self.stage, Stage::Open)
     }
 
-    /// Whether a plain end of the connection would make a response look whole that is not: whoever closes now
-    /// must reset it (C5).
+    /// Whether a plain end of the connection would make an incomplete response look complete: a close must
+    /// then be a reset (C5).
     pub const fn is_cut(&self) -> bool {
         self.until_close && (self.unsent || !matches!(self.output, Output::Finished))
     }
 
-    /// Whether the last response ended before it was complete: a transport that has a word for a complete end must
-    /// not say it (S3).
+    /// Whether the last response ended before it was complete: a transport that signals a complete end must
+    /// not do so (S3).
     pub const fn is_broken_off(&self) -> bool {
         matches!(self.closing, Some(CloseReason::BrokenOff))
     }

@@ -1,4 +1,4 @@
-//! What a connection may still do behind its response, and what the response may have behind its body.
+//! Whether a connection may continue after its response, and whether the response may have trailers.
 
 use sekisho_http::{Policy, Version};
 use sekisho_lifecycle::{CloseReason, Moment, Stage};

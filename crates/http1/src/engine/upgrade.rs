@@ -59,7 +59,7 @@ impl Http1 {
         Step { taken: input.len(), event: Some(Event::Body(0..input.len())) }
     }
 
-    /// The client has ended its side of the tunnel: the shell is told behind what came before.
+    /// The client has ended its side of the tunnel: the shell gets that after the earlier bytes.
     pub(super) const fn end_tunnel(&mut self) {
         self.input = Input::Complete { report_end: true };
     }

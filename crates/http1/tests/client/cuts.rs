@@ -43,7 +43,7 @@ fn play(upgrades: bool, pieces: &[&[u8]]) -> Report {
         task.gets(piece);
     }
     task.closes();
-    // A head that failed half-way is nobody's.
+    // A head that failed half-way is not compared.
     let head = match task.seen.first() {
         Some(Seen::Failed(_)) | None => Pairs::default(),
         Some(_) => task.scratch.head.fields.clone(),

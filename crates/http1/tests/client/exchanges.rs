@@ -66,7 +66,7 @@ fn a_request_body_that_is_too_short_ends_the_connection() {
     assert_eq!(again, Err(RequestFault::Busy));
 }
 
-/// RFC 9110 §15.2: informational answers are told and do not end the exchange.
+/// RFC 9110 §15.2: informational answers are events and do not end the exchange.
 #[test]
 fn informational_answers_are_events() {
     let mut task = asked();
@@ -98,7 +98,7 @@ fn answers_without_a_body_end_with_their_head() {
         ("GET", "204 No Content\r\nX: y", Ok(())),
         ("GET", "304 Not Modified\r\nContent-Length: 5", Ok(())),
         ("GET", "200 OK\r\nContent-Length: 0", Ok(())),
-        // Who knows whether a body follows: the answer is sound, the connection is not.
+        // Whether a body follows is unknown: the answer is sound, the connection is not.
         ("GET", "204 No Content\r\nContent-Length: 5", Err(NotReusable::DeclaredBody)),
         ("GET", "204 No Content\r\nTransfer-Encoding: chunked", Err(NotReusable::DeclaredBody)),
     ];
@@ -113,7 +113,7 @@ fn answers_without_a_body_end_with_their_head() {
     }
 }
 
-/// U4: surplus bytes are nobody's answer.
+/// U4: surplus bytes answer no request.
 #[test]
 fn bytes_behind_an_answer_end_the_connection() {
     let mut task = asked();
@@ -265,7 +265,7 @@ fn an_upgrade_may_be_declined() {
     assert_eq!(task.reuse(), Ok(()));
 }
 
-/// U4: an answer that came before its request was sent leaves a connection that nobody can use.
+/// U4: an answer that came before its request was sent leaves a connection that cannot be reused.
 #[test]
 fn an_early_answer_ends_the_connection() {
     let mut task = task();

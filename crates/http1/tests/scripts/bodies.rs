@@ -126,7 +126,7 @@ fn a_discarded_body_that_breaks_does_not_break_the_response() {
     assert_eq!(peer.stage(), Stage::Lingering);
 }
 
-/// T7: when the response has begun, a broken body can only be told to the handler.
+/// T7: when the response has begun, a broken body can only be reported to the handler.
 #[test]
 fn a_taken_body_that_breaks_behind_a_begun_response_loses_the_client() {
     let mut peer = Peer::default();
@@ -251,7 +251,7 @@ fn a_wanted_body_that_is_waited_for_gets_one_100() {
     }
 }
 
-/// H7: no 100 for whoever does not wait for it, or cannot understand it.
+/// H7: no 100 for a client that does not wait for it, or cannot understand it.
 #[test]
 fn a_100_is_not_sent_in_vain() {
     for request in [
@@ -274,8 +274,8 @@ fn a_100_is_not_sent_in_vain() {
     assert_eq!(peer.flushes(), "");
 }
 
-/// H6, H7: a refusal instead of the 100 comes at once and closes, as nobody knows whether the body
-/// will still come.
+/// H6, H7: a refusal instead of the 100 comes at once and closes, as it is not known whether the body will
+/// still come.
 #[test]
 fn an_answer_instead_of_the_100_closes() {
     let mut peer = Peer::default();
@@ -346,7 +346,7 @@ fn a_closing_answer_lingers_instead_of_discarding() {
 fn a_body_may_be_taken_past_the_engine() {
     let mut peer = Peer::default();
     peer.sends("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n");
-    assert_eq!(peer.engine.direct_body(), 0, "nobody has taken it");
+    assert_eq!(peer.engine.direct_body(), 0, "the handler has not taken it");
     peer.takes_body(Some(1000)).expect("it is not too large");
     assert_eq!(peer.engine.direct_body(), 100);
     assert_eq!(peer.sends("0123456789"), Some(Event::Body(0..10)));

@@ -18,7 +18,7 @@ fn an_engine_is_small() {
 /// What a head says where the connection is kept.
 const KEPT: &str = "Connection: keep-alive\r\n";
 
-/// H1: who keeps the connection, what the response says about it, and how it ends.
+/// H1: which clients keep the connection, what the response says about it, and how it ends.
 #[test]
 fn version_and_connection_field_decide_whether_the_client_persists() {
     let rows = [
@@ -167,8 +167,8 @@ fn a_broken_response_ends_behind_what_was_sent_or_is_reset() {
     assert!(!CloseReason::BrokenOff.wants_reset());
 }
 
-/// C5: a response that ends with the connection is not whole before all of it has left; whoever closes
-/// earlier, for whatever reason, must not let it look so.
+/// C5: a response that ends with the connection is not complete before all of it has been sent; an earlier
+/// close, for whatever reason, must not make it look complete.
 #[test]
 fn a_response_that_only_the_end_of_the_connection_ends_is_cut_by_any_other_end() {
     // For each: the request, and whether a plain end would lie about its answer.
@@ -215,7 +215,7 @@ fn a_file_that_the_shell_sends_counts_as_body() {
     assert!(peer.engine.is_idle());
 }
 
-/// An answer nobody waits for changes nothing, and 1xx is no answer.
+/// An answer without a request changes nothing, and 1xx is no answer.
 #[test]
 fn commands_out_of_turn_are_harmless() {
     let mut peer = Peer::default();
@@ -301,7 +301,7 @@ fn an_old_connection_closes_with_its_next_answer() {
     assert!(peer.flushes().contains("Connection: close"));
 }
 
-/// The second value of `keepalive_timeout` is told to the client, where the connection is kept.
+/// The second value of `keepalive_timeout` is sent to the client if the connection is kept.
 #[test]
 fn a_client_is_told_how_long_it_may_be_idle() {
     let mut peer = Peer::new(policy(|policy| policy.keepalive_header_secs = Some(5)));
@@ -434,7 +434,7 @@ fn answers_that_are_ready_survive_an_end_of_input() {
 fn one_more_request_is_answered_by_a_connection_that_drains() {
     let mut peer = Peer::default();
     peer.is_request(GET);
-    // The head of this answer leaves without a word about the end, so another request may follow it.
+    // The head of this answer is sent without `Connection: close`, so another request may follow it.
     peer.heads(Status::OK, BodyLength::Known(2));
     peer.engine.close_after_next();
     peer.engine.body(b"ok", &mut peer.scratch);
@@ -555,7 +555,7 @@ fn a_fin_behind_a_body_that_is_held_back_waits_for_what_came_before_it() {
     // The same where what waited turns out to be too much.
     let mut peer = Peer::new(policy(|policy| policy.half_close = true));
     peer.is_request("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-    peer.takes_body(Some(4)).expect("nobody knows yet");
+    peer.takes_body(Some(4)).expect("not known yet");
     assert_eq!(peer.sends("3\r\nabc"), Some(Event::Body(3..6)));
     peer.engine.hold_body(true, peer.now);
     assert_eq!(peer.sends("\r\n3\r\ndef"), None);

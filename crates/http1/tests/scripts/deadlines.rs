@@ -16,7 +16,7 @@ fn expired(kind: sekisho_lifecycle::DeadlineKind) -> Stage {
     Stage::Closed(CloseReason::Expired(kind))
 }
 
-/// T4, T6, T7: a connection that never sends a byte is told so, once, and closed.
+/// T4, T6, T7: a connection that never sends a byte gets one 408 and is closed.
 #[test]
 fn a_connection_that_never_sends_a_byte_gets_408() {
     let mut peer = Peer::default();
@@ -130,7 +130,7 @@ fn no_deadline_of_the_clients_runs_while_the_handler_works() {
     peer.takes_body(None).expect("no limit");
     assert_eq!(peer.deadline(), Some((Body, seconds(1010))));
     peer.engine.hold_body(true, peer.now);
-    assert_eq!(peer.deadline(), None, "it is the handler who does not take it");
+    assert_eq!(peer.deadline(), None, "the handler does not take it");
     peer.after(SECOND).engine.hold_body(false, seconds(1001));
     assert_eq!(peer.deadline(), Some((Body, seconds(1011))));
     peer.sends([b'x'; 100]);

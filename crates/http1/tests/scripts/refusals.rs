@@ -363,7 +363,7 @@ fn limits_hold_to_the_byte_and_before_the_head_is_complete() {
     }
 }
 
-/// H4: a definite error is told at once; what may still become right is waited for.
+/// H4: a definite error is answered at once; what may still become valid is waited for.
 #[test]
 fn nothing_is_answered_before_it_is_certain() {
     let mut peer = Peer::default();

@@ -63,8 +63,8 @@ impl Http2 {
         Ok(())
     }
 
-    /// Holds the body back while the handler cannot take more of it, and lets it come again. Meanwhile it is not
-    /// the client who is late, so no deadline of the client's runs (T9).
+    /// Holds the body back while the handler cannot take more of it, and lets it come again. Meanwhile the
+    /// client is not late, so no deadline of the client's runs (T9).
     pub fn hold_body(&mut self, id: StreamId, held: bool, now: Moment) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         if stream.held.is_some() == held {
@@ -111,7 +111,7 @@ impl Http2 {
         Some(stream.missing? + stream.stored.len() as u64)
     }
 
-    /// The next thing to tell about a body that does not lie in the input.
+    /// The next event about a body that is not in the input.
     pub(super) fn next_body_event(&mut self, scratch: &mut Scratch) -> Option<Event> {
         while let Some(&id) = self.listed.last() {
             let Some(stream) = self.streams.get_mut(id) else {
@@ -135,7 +135,7 @@ impl Http2 {
         None
     }
 
-    /// The stream may have something to tell about its body.
+    /// The stream may have an event about its body.
     pub(super) fn list(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id)
             && !stream.is_listed
@@ -249,7 +249,7 @@ impl Http2 {
         self.reading = Reading::Data { id, left: left - len as u32, padding, ends };
         let event = self.take_data(id, &input[..len], now);
         if len as u32 == left {
-            // The end is told by a later call, in its turn.
+            // A later call reports the end, in its turn.
             let ended = self.end_data(now);
             return Looked::Taken(len, event.or(ended));
         }

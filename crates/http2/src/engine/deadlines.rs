@@ -1,4 +1,5 @@
-//! Which deadlines are armed, for the connection and for each stream, and what happens when they fall (T1–T10).
+//! Which deadlines are armed, for the connection and for each stream, and what happens when they expire
+//! (T1–T10).
 //!
 //! | Owner | Kind | Limits | At expiry |
 //! |---|---|---|---|
@@ -25,8 +26,8 @@ use crate::stream::{Fate, Output, Stream};
 /// How long a body may take before `client_body_min_rate` is asked for, where there is no `client_body_timeout` to
 /// take for it.
 const RATE_GRACE: Duration = Duration::from_secs(10);
-/// How much a client must let us send before its window deadline is set anew. A window that is opened byte by byte
-/// is as good as closed (V11).
+/// How much a client must let us send before its window deadline is set anew. A window that is opened byte by
+/// byte counts as closed (V11).
 const PROGRESS_BYTES: u32 = 1024;
 
 /// Whose deadline it is.
@@ -39,7 +40,7 @@ pub enum Owner {
 }
 
 impl Http2 {
-    /// The earliest deadline in effect, if any, and whose it is (T2).
+    /// The earliest deadline in effect, if any, and its owner (T2).
     pub fn next_owned_deadline(&self) -> Option<(Deadline, Owner)> {
         let of_connection = [
             (self.header_at, DeadlineKind::Header),
@@ -69,7 +70,7 @@ impl Http2 {
             .and_then(|stream| of_stream(stream).into_iter().flatten().min_by_key(|one| one.at))
     }
 
-    /// Lets the earliest deadline act, if it is due; says whether it was.
+    /// Acts on the earliest deadline, if it is due; returns whether it was.
     pub(super) fn expire_one(&mut self, now: Moment) -> bool {
         let Some((due, owner)) = self.next_owned_deadline() else { return false };
         if !due.at.is_due(now) {
@@ -200,8 +201,8 @@ impl Http2 {
         self.arm_body(id, now);
     }
 
-    /// Arms what is asked of the client for its body. While the handler holds it back, or has used the window up,
-    /// it is not the client who is late (T9).
+    /// Arms what is asked of the client for its body. While the handler holds it back, or has used the window
+    /// up, the client is not late (T9).
     pub(super) fn arm_body(&mut self, id: StreamId, now: Moment) {
         let timeout = self.policy(id).body_timeout;
         let Some(stream) = self.streams.get_mut(id) else { return };

@@ -110,7 +110,7 @@ impl Http2 {
         }
         self.last = block.stream;
         if let Drain::Final(..) = self.drain {
-            // The client was told that this one would not be looked at.
+            // GOAWAY told the client that this stream would not be processed.
             self.streams.note_closed(block.stream, Closed::ByUs);
             return self.skip_block(fragment, scratch).map(|()| None);
         }
@@ -186,7 +186,7 @@ impl Http2 {
         }
     }
 
-    /// Resets a stream whose request is malformed; the shell never hears of it but for its log.
+    /// Resets a stream whose request is malformed; the shell gets only a line for its log.
     fn malformed(&mut self, number: u32, malformed: Malformed, now: Moment) -> Event {
         self.stream_violation(number, Code::Protocol, now);
         Event::Malformed(number, malformed)

@@ -16,7 +16,7 @@ use crate::stream::{Closed, Output};
 /// How many settings of one frame count as one frame.
 const SETTINGS_COUNTED: usize = 16;
 
-/// What looking at the front of the input came to.
+/// The result of looking at the front of the input.
 pub(super) enum Looked {
     /// So many bytes were taken, and perhaps something happened.
     Taken(usize, Option<Event>),
@@ -196,7 +196,7 @@ impl Http2 {
         number > self.last || number.is_multiple_of(2)
     }
 
-    /// RFC 9113 §6.3: its scheme of priorities is gone, what is left is the form.
+    /// RFC 9113 §6.3: its scheme of priorities is obsolete, only the form is checked.
     fn receive_priority(
         &mut self,
         header: Header,

@@ -24,9 +24,9 @@ pub struct Sendable {
 const NAME_BYTES_MAX: usize = 64;
 
 impl Http2 {
-    /// Writes the head of the response to `scratch.out` and tells how its body leaves. A second
-    /// response, or one for a stream that is over, is not written. Fields that belong to one connection or say how long the body is are left out: that is said
-    /// here.
+    /// Writes the head of the response to `scratch.out` and returns how its body is sent. A second
+    /// response, or one for a stream that is over, is not written. Fields about the connection or the length
+    /// of the body are left out: the engine writes them.
     pub fn respond<'f>(
         &mut self,
         id: StreamId,
@@ -408,7 +408,7 @@ impl Http2 {
         }
     }
 
-    /// Writes a field of a response, unless it may not stand there.
+    /// Writes a field of a response, unless it is not allowed there.
     fn write_field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         if name.iter().any(u8::is_ascii_uppercase) {
             let mut lower = [0; NAME_BYTES_MAX];
@@ -423,7 +423,7 @@ impl Http2 {
     }
 
     fn write_lower(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        // What stands in the table has been looked at before.
+        // Entries of the table have been checked before.
         if self.encoder.indexed(name, value, out) {
             return;
         }

@@ -12,9 +12,9 @@ use crate::stream::Output;
 const ECHO: [u8; 8] = *b"goaway 1";
 
 impl Http2 {
-    /// Takes no further request: the client is told that an end is near, then, when it must have seen that, which
-    /// stream was the last; running streams end. Requests that were in flight are still taken, so that the
-    /// client need not retry them.
+    /// Takes no further request: a first GOAWAY announces the end; when the client must have seen it, a
+    /// second one names the last stream; running streams end. Requests that were in flight are still taken,
+    /// so that the client need not retry them.
     pub fn shut_down_gracefully(&mut self, scratch: &mut Scratch, now: Moment) {
         if self.stage != Stage::Open {
             return;
@@ -46,7 +46,8 @@ impl Http2 {
         self.settle(now);
     }
 
-    /// The connection is one too many: it is told so and closed (H10). Its requests may be tried elsewhere.
+    /// The connection is one too many: it gets an error and is closed (H10). Its requests may be tried
+    /// elsewhere.
     pub fn refuse_connection(&mut self, scratch: &mut Scratch, now: Moment) {
         if self.phase == Phase::Fresh {
             self.greet(now);

@@ -4,14 +4,14 @@
 use super::table::{STATIC, STATIC_COUNT, TABLE_BYTES, Table};
 use super::{Fault, huffman};
 
-/// A field as it stands in a block.
+/// A field of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field<'a> {
     /// The name.
     pub name: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Whether the name stands in the static table and so is well formed.
+    /// Whether the name is in the static table and so is well formed.
     pub is_static_name: bool,
 }
 
@@ -153,7 +153,7 @@ fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Fault> {
     Ok(number)
 }
 
-/// A string (RFC 7541 §5.2): as it stands in the block, or decoded behind what `text` holds.
+/// A string (RFC 7541 §5.2): borrowed from the block, or decoded and appended to `text`.
 fn string<'a>(block: &mut &'a [u8], text: &mut Vec<u8>) -> Result<Option<&'a [u8]>, Fault> {
     let is_huffman = block.first().is_some_and(|first| first & 0x80 != 0);
     let len = integer(block, 7)?;

@@ -92,7 +92,7 @@ impl Encoder {
         self.named(static_name(name), name, value, out);
     }
 
-    /// Writes a field that stands in the table; says whether it does.
+    /// Writes a field that is in the table; returns whether it is.
     pub fn indexed(&self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
         match self.table.find(mark(name, value), name, value) {
             Some(found) => {
@@ -103,7 +103,7 @@ impl Encoder {
         }
     }
 
-    /// Writes a field that does not stand in the table. The name is in lower case, name and value are well formed.
+    /// Writes a field that is not in the table. The name is in lower case, name and value are well formed.
     pub fn literal(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         self.put(static_name(name), name, value, out);
     }

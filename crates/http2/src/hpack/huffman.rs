@@ -28,7 +28,7 @@ struct Tables {
     words: [u32; 257],
     /// For the next `QUICK_BITS` bits: the byte, and how many bits its word has; 0 bits for a longer word.
     quick: [(u8, u8); 1 << QUICK_BITS],
-    /// For each length: the first word of it, and where its symbol stands in `symbols`.
+    /// For each length: the first word of it, and the index of its symbol in `symbols`.
     first: [(u32, u16); LENGTH_MAX + 2],
     /// All symbols in the order of their words.
     symbols: [u16; 257],

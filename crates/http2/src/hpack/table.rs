@@ -9,7 +9,7 @@ pub const STATIC_COUNT: usize = 61;
 /// The default size of a dynamic table, and the largest that we allow the peer.
 pub const TABLE_BYTES: usize = 4096;
 
-/// The static table; the first entry stands for index 0, which does not exist.
+/// The static table; the first entry is a placeholder for index 0, which does not exist.
 #[rustfmt::skip]
 pub const STATIC: [(&[u8], &[u8]); STATIC_COUNT + 1] = [
     (b"", b""),
@@ -47,8 +47,8 @@ impl Entry {
     }
 }
 
-/// A dynamic table. The bytes of its entries lie one behind the other; those of evicted entries are taken out
-/// when room is needed.
+/// A dynamic table. The bytes of its entries are stored one after the other; those of evicted entries are
+/// removed when room is needed.
 #[derive(Debug)]
 pub struct Table {
     bytes: Vec<u8>,

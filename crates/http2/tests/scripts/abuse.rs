@@ -10,8 +10,8 @@ use crate::harness::{
     settings_ack, window,
 };
 
-/// Sends what `make` makes until the connection ends; which bound ended it, after how many. The shell ends each
-/// stream as soon as it is told to.
+/// Sends what `make` makes until the connection ends; which bound ended it, after how many. The shell ends
+/// each stream as soon as the engine asks for it.
 fn flood(mut peer: Peer, mut make: impl FnMut(u32) -> Vec<u8>) -> (Bound, u32) {
     for turn in 0..100_000 {
         let events = peer.sends(make(turn));
@@ -170,7 +170,7 @@ fn streams_beyond_the_limit_are_refused_for_a_while_only() {
     assert_eq!(seen, (Bound::RefusedStreams, 201));
 }
 
-/// V10: whoever floods us and does not read has only its own socket to fill.
+/// V10: a client that floods us and does not read fills only its own socket.
 #[test]
 fn nothing_is_taken_while_answers_wait_to_leave() {
     let change = |policy: &mut Policy| {

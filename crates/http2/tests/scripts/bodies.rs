@@ -91,7 +91,7 @@ fn credit_follows_what_was_consumed() {
     peer.engine.consumed(id, 1500, &mut peer.scratch, peer.now);
     assert_eq!(peer.flushes(), [Sent::Window(1, 2500)]);
     peer.engine.consumed(id, u32::MAX, &mut peer.scratch, peer.now);
-    assert!(peer.flushes().is_empty(), "nobody gives back what never came");
+    assert!(peer.flushes().is_empty(), "no credit for bytes that never came");
     let events = peer.sends(data(1, &[0; 3501], false));
     assert_eq!(events, [Event::ClientLost(id, Loss::Violation)], "beyond the window");
     assert_eq!(peer.flushes(), [Sent::Reset(1, Code::FlowControl.number())]);

@@ -123,7 +123,7 @@ fn a_body_that_does_not_come_is_408_on_its_stream() {
     };
     let mut peer = Peer::new(policy(change));
     let id = peer.requests(1, &POST, false);
-    assert_eq!(deadline(&peer.engine), None, "nobody has asked for it (T9)");
+    assert_eq!(deadline(&peer.engine), None, "the handler has not asked for it (T9)");
     peer.takes_body(id, None).expect("no limit");
     peer.flushes();
     let body = |at| Some((DeadlineKind::Body, seconds(at), Owner::Stream(id)));

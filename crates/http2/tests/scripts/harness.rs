@@ -50,7 +50,7 @@ pub(crate) fn policy(change: impl FnOnce(&mut Policy)) -> Arc<Policy> {
     Arc::new(policy)
 }
 
-/// A frame as it stands on the wire.
+/// A frame in its wire form.
 pub(crate) fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame::header(&mut out, payload.len(), kind, flags, stream);
@@ -118,7 +118,7 @@ impl Peer {
         }
     }
 
-    /// A connection on which both sides have said who they are.
+    /// A connection on which both sides have sent their preface.
     pub(crate) fn new(policy: Arc<Policy>) -> Self {
         let mut peer = Self::fresh(policy);
         peer.sends([&PREFACE[..], &settings(&[]), &settings_ack()].concat());

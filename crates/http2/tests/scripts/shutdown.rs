@@ -1,4 +1,4 @@
-//! Ends that somebody here wants, and ends that the client brings (M2, L6, L7, L12, H11).
+//! Ends by the server, and ends by the client (M2, L6, L7, L12, H11).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What handlers say: an answer, records, the end of a channel, that they are gone.
+//! What handlers do: answer, send records, end a channel, drop their handle.
 
 use std::fmt;
 
@@ -161,7 +161,7 @@ impl Server {
         let _ = self.tell(Fact::HandleDropped(id), None, scratch, now);
     }
 
-    /// Somebody wants a request cancelled; says whether that was news.
+    /// Cancels a request; returns whether it was not cancelled before.
     pub fn cancel(&mut self, id: RequestId, cause: Cause, now: Moment) -> bool {
         let entry = self.stay.requests().get(id);
         let is_new = entry.is_some_and(|entry| !entry.is_answered && entry.cancelled.is_none());

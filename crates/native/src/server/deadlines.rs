@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// By when the peer must have taken bytes. Whoever is to go cannot stay by not reading.
+    /// By when the peer must have taken bytes. A peer that is to go cannot stay by not reading.
     pub(super) fn send_by(&self, now: Moment) -> Option<Moment> {
         let timeout = self.policy.send_timeout;
         let timeout = if self.is_last() {
@@ -91,7 +91,8 @@ impl Server {
         life_at.since(now)
     }
 
-    /// Nothing moved for too long: whoever still works is told why, and the session ends by force.
+    /// Nothing moved for too long: running requests are cancelled with that cause, and the session ends by
+    /// force.
     fn life_ended(&mut self, now: Moment) {
         self.life_at = None;
         let running: Vec<_> = self.stay.requests().iter().map(|entry| entry.id).collect();
@@ -104,9 +105,9 @@ impl Server {
         self.end_by(Manner::Forceful, ending, now);
     }
 
-    /// While a graceful end waits for its client alone, the client has this long (L14): while nothing but channels
-    /// that are not drained is left, and while whoever runs waits to send a record. Time that the services take
-    /// for themselves does not count.
+    /// While a graceful end waits for its client alone, the client has this long (L14): while nothing but
+    /// channels that are not drained is left, and while every running request waits to send a record. The
+    /// services' own time does not count.
     pub(super) fn arm_drain(&mut self, now: Moment) {
         if self.stay.asked() != Some(Manner::Graceful) || self.stage != Stage::Open {
             self.drain_at = None;
@@ -127,8 +128,9 @@ impl Server {
         }
     }
 
-    /// A record was put out. Each [`PROGRESS_BYTES`] that a client takes buy it the same time again, so that one who
-    /// takes a little now and then does not hold an end up for ever, and a large download goes on.
+    /// A record was put out. Each [`PROGRESS_BYTES`] that a client takes buy it the same time again, so that
+    /// a client that takes a little now and then does not delay the end for ever, and a large download goes
+    /// on.
     pub(super) fn note_progress(&mut self, cost: u32, now: Moment) {
         if self.stay.asked() != Some(Manner::Graceful) {
             return;

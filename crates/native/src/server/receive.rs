@@ -1,4 +1,4 @@
-//! What the client says: one function for each kind of frame.
+//! The client's frames: one function for each kind.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// What can be said about a frame from its head, before anything is done about it (E2, E3).
+    /// What can be checked of a frame from its head, before anything is done about it (E2, E3).
     fn check(&self, head: Head) -> Result<(), Violation> {
         let kind = head.kind;
         if kind.sender() != Side::Client {

@@ -477,7 +477,7 @@ fn whoever_does_not_read_holds_the_producers_of_all_its_channels_back() {
     while let Some(event) = peer.engine.next_event() {
         told.push(event);
     }
-    assert_eq!(told, ids.map(Event::ChannelMoved), "all of them are told, once");
+    assert_eq!(told, ids.map(Event::ChannelMoved), "each of them gets the event once");
     assert_eq!(write(&mut peer, ids[2]), Written::Sent);
 }
 
@@ -533,7 +533,7 @@ fn a_lost_peer_cancels_at_once_and_all_is_released_with_the_last_handle() {
     assert!(peer.engine.lanes().is_empty());
 }
 
-/// T6, L7: who does not read cannot stay, though nothing limits how long bytes may wait: force, a last word
+/// T6, L7: a peer that does not read cannot stay, though nothing limits how long bytes may wait: force, `BYE`
 /// and an expiry have a limit of their own.
 #[test]
 fn what_a_session_that_is_to_go_has_left_to_say_has_five_seconds_at_the_most() {
@@ -558,7 +558,7 @@ fn what_a_session_that_is_to_go_has_left_to_say_has_five_seconds_at_the_most() {
             peer.now = at(101);
             peer.engine.shut_down(manner, peer.now);
             if manner == Manner::Graceful {
-                // Its answer is on the way: grace waits as long as anybody would.
+                // Its answer is on the way: a graceful end waits for the usual send timeout.
                 peer.sends(b"");
                 assert_eq!(peer.engine.next_deadline().map(|deadline| deadline.at), usual);
                 continue;
@@ -573,7 +573,7 @@ fn what_a_session_that_is_to_go_has_left_to_say_has_five_seconds_at_the_most() {
             assert!(peer.engine.reclaim(deadline.at), "nothing is left");
         }
     }
-    // A last word: the peer never said hello, and takes nothing.
+    // `BYE`: the peer never sent its greeting, and takes nothing.
     let mut peer = Peer::new(|policy| policy.send_timeout = None);
     peer.now = at(10);
     peer.engine.expire(peer.now);

@@ -103,7 +103,7 @@ impl Shell {
             }
             3 => _ = engine.result(id, b"too early", scratch, now),
             4 => {}
-            // Nobody answers this one.
+            // This one gets no answer.
             _ => return,
         }
         engine.handle_dropped(id, scratch, now);

@@ -1,6 +1,6 @@
 //! Two engines, a client's and a server's, joined by a network that a script of bytes moves, cuts, delays
 //! and breaks, with handlers and an application that do what the script says. After each step the world is
-//! checked; at its end everybody is kind, or the network is gone, and all must have been released.
+//! checked; at its end all sides cooperate, or the network is gone, and everything must have been released.
 //!
 //! The fuzz target `native_engine` runs the same file.
 
@@ -300,7 +300,7 @@ impl World {
             ClientEvent::Bye(_) | ClientEvent::Lost => {
                 self.is_ended = true;
                 if let ClientEvent::Bye(bye) = event {
-                    // Nobody breaks the protocol here; time alone may make somebody late.
+                    // No side breaks the protocol here; only time may make a side late.
                     let is_late = bye.text == Violation::FrameLate.to_string();
                     assert!(bye.code != Code::InvalidRequest.number() || is_late, "{}", bye.text);
                     self.is_told = true;
@@ -327,7 +327,7 @@ impl World {
             .values_mut()
             .rev()
             .find(|asked| asked.slot == slot)
-            .expect("whoever is answered has asked")
+            .expect("an answer has a request")
     }
 
     fn ask(&mut self, len: usize) {
@@ -465,7 +465,7 @@ impl World {
         }
     }
 
-    /// Everybody does what is asked of them, until nothing is left.
+    /// All sides do what is asked of them, until nothing is left.
     fn end(&mut self) {
         for round in 0..40 {
             while !self.works.is_empty() {
@@ -493,7 +493,7 @@ impl World {
         let is_orderly = self.is_welcome && !self.is_lost && !self.is_forced;
         if is_orderly {
             assert!(self.is_told || self.is_late, "the last word has come");
-            // One that crossed with our last word never came in.
+            // A request that crossed our `BYE` was never received.
             let crossed = self.asked.iter().filter(|(name, asked)| {
                 assert!(asked.answer.is_some() || !self.done.contains_key(name), "no answer");
                 asked.answer.is_none()

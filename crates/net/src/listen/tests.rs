@@ -89,7 +89,7 @@ fn a_failure_leaves_nothing_behind() {
     std::fs::remove_dir(&dir).expect("it is empty");
 }
 
-/// O4: where no filter is allowed, newcomers are kept out all the same, and those on their way are heard.
+/// O4: where no filter is allowed, new connections are kept out all the same, and pending ones are served.
 #[test]
 fn a_narrow_socket_lets_in_whoever_is_on_the_way_and_nobody_else() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
@@ -105,7 +105,7 @@ fn a_narrow_socket_lets_in_whoever_is_on_the_way_and_nobody_else() {
         opened.narrow(&opened.sockets[0]);
         assert!(opened.is_narrow.load(Ordering::SeqCst));
         let late = std::net::TcpStream::connect_timeout(&at, Duration::from_millis(100));
-        assert!(late.is_err(), "{address}: somebody new came in");
+        assert!(late.is_err(), "{address}: a new connection came in");
         early.write_all(b"first").expect("sent");
         let (mut accepted, _) = listener.accept().expect("accepted");
         sekisho_sys::set_least_hops(&accepted, 0).expect("told");

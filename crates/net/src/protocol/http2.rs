@@ -1,4 +1,4 @@
-//! HTTP/2 as the driver's verbs want it.
+//! HTTP/2 behind the methods that the driver calls.
 
 use sekisho_config::{Server, Settings};
 use sekisho_http::{Policy, Response, Scratch, Sends};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Event;
 
-/// What a client says first that speaks HTTP/2 (RFC 9113 §3.4).
+/// The client's connection preface (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// An HTTP/2 connection.
@@ -94,7 +94,7 @@ impl Http2Connection {
     }
 
     pub(super) fn shrink(&mut self) {
-        // The beginning of a head whose rest is to come stands in it.
+        // It may hold the beginning of an unfinished head.
         if !self.engine.is_within_head() {
             self.scratch = None;
         }

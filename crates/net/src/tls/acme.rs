@@ -1,6 +1,6 @@
 //! Certificates that are ordered by themselves, as handshakes and requests see them: what has been issued, and what
-//! shows an authority that a name is ours (RFC 8555 §8.3, RFC 8737). Kept by the process, so that it outlives a
-//! reload; who orders is elsewhere.
+//! shows an authority that a name is ours (RFC 8555 §8.3, RFC 8737). Kept by the process, so that it outlives
+//! a reload; ordering is done elsewhere.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct AcmeSlot {
 #[derive(Default)]
 struct Kept {
     slots: HashMap<String, Arc<AcmeSlot>>,
-    /// What is to be answered to whoever asks for a token.
+    /// The answer to a request for a token.
     tokens: HashMap<String, String>,
     /// What is to be shown in a handshake for a name.
     names: HashMap<String, Arc<CertifiedKey>>,

@@ -101,7 +101,7 @@ impl Certificate {
         shown.key_bits = bits.get(1..)?.to_vec();
         while let Some((tag, value)) = fields.next() {
             if tag == EXTENSIONS {
-                // What cannot be read is as good as not there.
+                // What cannot be read counts as absent.
                 let _ = shown.extensions(Reader(value));
             }
         }

@@ -28,7 +28,7 @@ use crate::clock::unix_time;
 pub(super) struct ClientCheck {
     /// `None` for `optional_no_ca` without any authority.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// Names of authorities that clients are told.
+    /// Names of authorities that are sent to clients.
     hints: Arc<[DistinguishedName]>,
     depth: usize,
     is_lenient: bool,
@@ -92,20 +92,20 @@ impl ClientCheck {
         Ok(Some(Self { verifier, hints: hints.into(), depth, is_lenient }))
     }
 
-    /// Who asks for certificates in the handshake.
+    /// The verifier that asks for client certificates in the handshake.
     pub(super) fn asker(&self, provider: &CryptoProvider) -> Arc<dyn ClientCertVerifier> {
         let algorithms = provider.signature_verification_algorithms;
         Arc::new(Asker { hints: Arc::clone(&self.hints), algorithms })
     }
 
-    /// What becomes of a client's certificates; `None` where it has shown none.
+    /// The verification of a client's certificates; `None` if it has sent none.
     pub(super) fn judge(
         &self,
         chain: Option<&[CertificateDer<'static>]>,
     ) -> Option<Box<ClientCertificate>> {
         let (first, rest) = chain?.split_first()?;
         let now = unix_time();
-        // Only so many may stand between it and an authority.
+        // Only so many certificates may be between it and an authority.
         let rest = &rest[..rest.len().min(self.depth.saturating_sub(1))];
         let judged = match &self.verifier {
             Some(verifier) => verifier

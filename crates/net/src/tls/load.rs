@@ -204,7 +204,7 @@ fn pair(
     let pair = own.map(|own| CertifiedKey::new(chain, own));
     let checked = pair.and_then(|pair| match pair.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
-        // rustls reads no certificate of version 1, but has no need to: it is the clients who judge it.
+        // rustls reads no certificate of version 1, but has no need to: only clients verify it.
         Err(rustls::Error::InvalidCertificate(_)) if is_version_1_of(&pair) => Ok(pair),
         Err(error) => Err(error),
     });

@@ -42,7 +42,7 @@ pub(super) fn sessions(identity: &str, most: usize, timeout: Duration) -> Arc<Se
     Arc::clone(kept.sessions.entry(identity.to_owned()).or_insert_with(made))
 }
 
-/// Who makes a server's tickets: with the keys of its files, or with keys of our own that change by and by.
+/// Makes a server's tickets: with the keys of its files, or with generated keys that are rotated.
 pub(super) fn ticketer(identity: &str, tls: &Tls) -> Result<Arc<dyn ProducesTickets>, TlsProblem> {
     let lifetime = tls.session_timeout.min(LIFETIME_MAX);
     let dated = |inner| Arc::new(Dated { inner, lifetime_secs: lifetime.as_secs() as u32 });

@@ -88,7 +88,7 @@ pub fn bytes_come_in_order_however_they_are_read(pair: &mut dyn Pair) {
     assert_eq!(read_exactly(pair, 400, 1), sent[..400]);
     assert_eq!(read_exactly(pair, 600, 64), sent[400..]);
     assert!(pair.transport().read(&mut [0; 16]).is_pending());
-    // To be told of what one knows already, or what is not so, does no harm.
+    // A spurious or repeated notification does no harm.
     pair.transport().note(Ready::TO_READ);
     assert!(pair.transport().read(&mut [0; 16]).is_pending());
     pair.peer_sends(b"more");
@@ -125,7 +125,7 @@ pub fn a_full_transport_says_so_and_goes_on(pair: &mut dyn Pair) {
     assert!(got.len() == goal && got == bytes[..goal], "{} of {goal} bytes came", got.len());
 }
 
-/// The end comes behind all that was sent, and is told.
+/// The end comes after all that was sent, and is reported.
 pub fn the_end_comes_last(pair: &mut dyn Pair) {
     pair.peer_sends(b"last");
     pair.peer_ends();
@@ -143,7 +143,7 @@ pub fn the_end_comes_last(pair: &mut dyn Pair) {
     assert_eq!(peer_reads_exactly(pair, 6), b"answer");
 }
 
-/// A peer that resets is lost, and that is told.
+/// A peer that resets is lost, and that is reported.
 pub fn a_reset_is_a_loss(pair: &mut dyn Pair) {
     pair.peer_sends(b"x");
     read_exactly(pair, 1, 1);
@@ -157,7 +157,7 @@ pub fn a_reset_is_a_loss(pair: &mut dyn Pair) {
         }
         pair.wait();
     }
-    panic!("nobody tells of it");
+    panic!("the transport does not report the loss");
 }
 
 /// Our side ends, with all that was sent before; the peer's does not.
@@ -172,7 +172,7 @@ pub fn our_side_can_end_alone(pair: &mut dyn Pair) {
     assert_eq!(read_exactly(pair, 10, 100), b"still here");
 }
 
-/// A close is an end in good order, behind all that was sent.
+/// A close is an orderly end, after all that was sent.
 pub fn a_close_is_an_end_in_order(pair: &mut dyn Pair) {
     pair.peer_sends(b"x");
     read_exactly(pair, 1, 1);

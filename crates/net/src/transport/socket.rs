@@ -1,6 +1,6 @@
 //! A connected TCP or Unix socket.
 //!
-//! The kernel tells of a change once (edge-triggered): what it said holds until a call finds it spent. A read
+//! The kernel reports a change once (edge-triggered): the readiness holds until a call would block. A read
 //! that fills less than its room has taken all there is, which saves the call that would find nothing.
 
 use std::io;
@@ -18,7 +18,7 @@ use super::{Capabilities, Ready, Transport};
 use crate::listen::LOCAL_CONGESTION;
 use crate::session::Token;
 
-/// What is watched for: everything, and each change is told once.
+/// The events to watch: all of them, edge-triggered.
 const CHANGES: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
@@ -31,8 +31,8 @@ pub struct Socket {
     fd: OwnedFd,
     ready: Ready,
     is_tcp: bool,
-    /// Whether the kernel tells of changes. A connection that has its answer and its end in its first turn
-    /// never needs it.
+    /// Whether the socket is registered with epoll. A connection that has its answer and its end in its first
+    /// turn never needs it.
     is_watched: bool,
     /// Whether the header of a balancer comes first, and has not come yet.
     awaits_proxy_header: bool,
@@ -153,11 +153,11 @@ impl Transport for Socket {
             if seen == 0 || self.has_ended() {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            // More bytes are told of when they come.
+            // epoll reports further bytes.
             self.ready = self.ready.without(Ready::TO_READ);
             return Poll::Pending;
         };
-        // They were there a moment ago, and nobody else reads them.
+        // They were there a moment ago, and there is no other reader.
         let taken = rustix::net::recv(&self.fd, &mut bytes[..length], RecvFlags::empty())?.0;
         if taken != length {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
@@ -212,7 +212,7 @@ impl Transport for Socket {
     }
 
     fn shut_down_write(&mut self, _: bool) {
-        // A client that is gone already has its end.
+        // A client that is gone has closed already.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
@@ -221,7 +221,7 @@ impl Transport for Socket {
         let _ = rustix::net::sockopt::set_socket_linger(&self.fd, zero);
     }
 
-    /// A socket that is closed is forgotten by itself.
+    /// The kernel removes a closed socket from epoll by itself.
     fn watch(&mut self, epoll: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         if !self.is_watched {
             epoll::add(epoll, &self.fd, EventData::new_u64(token.bits()), CHANGES)?;
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(read(&mut ours, 2), Some(2), "there may be more");
         assert_eq!(read(&mut ours, 2), Some(1), "that is all");
         theirs.write_all(b"def").expect("room");
-        assert_eq!(read(&mut ours, 2), None, "nobody has told");
+        assert_eq!(read(&mut ours, 2), None, "epoll has reported nothing");
         ours.note(Ready::TO_READ);
         assert_eq!(read(&mut ours, 2), Some(2));
     }
@@ -281,7 +281,7 @@ mod tests {
         }
         assert!(ours.is_full());
         theirs.read_exact(&mut vec![0; sent]).expect("what was sent");
-        assert!(ours.send(&bytes, false).is_pending(), "nobody has told");
+        assert!(ours.send(&bytes, false).is_pending(), "epoll has reported nothing");
         ours.note(Ready::from_kernel(EventFlags::OUT));
         assert!(ours.send(&bytes, false).is_ready());
     }

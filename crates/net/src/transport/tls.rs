@@ -40,9 +40,9 @@ const HANDSHAKE_RECORD: u8 = 22;
 /// Where a connection stands.
 #[expect(clippy::large_enum_variant, reason = "nearly all have keys nearly all of the time")]
 enum State {
-    /// The name that the client asks for is not known yet; so many records did not tell it.
+    /// The name that the client asks for is not known yet; so many records did not contain it.
     Hello(Chooser, usize),
-    /// Keys are being agreed on, or are: [`TlsStream::facts`] tells.
+    /// The handshake runs, or is over: [`TlsStream::facts`] says which.
     Keys(UnbufferedServerConnection, Arc<ServerTls>),
     /// The client speaks in the clear (S2).
     Clear,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// A client's end that speaks TLS.
+/// A client's connection with TLS.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: Socket,
@@ -72,7 +72,7 @@ pub struct TlsStream {
     plain: Waiting,
     /// Records that are to leave.
     output: Waiting,
-    /// How much plaintext stands in the output whose sender has not been told that it left.
+    /// How much plaintext is in the output that has not been reported as sent.
     encrypted: usize,
     /// What was said in the clear, until the handshake is over.
     hello: Hello,
@@ -154,7 +154,7 @@ impl TlsStream {
         Ok(count)
     }
 
-    /// Looks for the name that the client asks for: it says whose certificate is shown, and more.
+    /// Looks for the name that the client asks for: it decides which server's certificate is shown, and more.
     fn take_hello(&mut self) -> io::Result<()> {
         let State::Hello(chooser, seen) = &mut self.state else { return Ok(()) };
         let input = self.input.left();
@@ -215,7 +215,7 @@ impl TlsStream {
         }
     }
 
-    /// Tells the client why, as far as it can be told at once; nothing else is sent from here on.
+    /// Sends the alert, as far as the socket takes it at once; nothing else is sent from here on.
     fn fail(&mut self) {
         if let State::Keys(keys, _) = &mut self.state {
             while let Ok(ConnectionState::EncodeTlsData(mut record)) =
@@ -340,7 +340,7 @@ impl TlsStream {
             return;
         }
         self.has_sent_close = true;
-        // Where that cannot be said, the connection is lost already.
+        // If that cannot be sent, the connection is lost already.
         let queue = |traffic: &mut Traffic<'_>, room: &mut [u8]| traffic.queue_close_notify(room);
         let _ = self.with_traffic(0, queue);
     }
@@ -390,7 +390,7 @@ impl Transport for TlsStream {
                 });
             }
         }
-        // Records without end and without anything in them: nobody needs them, and others wait.
+        // An endless row of empty records has no purpose and would delay other sessions.
         self.state = State::Failed;
         Poll::Ready(Err(io::ErrorKind::InvalidData.into()))
     }

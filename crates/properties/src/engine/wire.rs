@@ -15,8 +15,8 @@ pub struct Answer {
     pub is_finished: bool,
 }
 
-/// Reads the whole stream of responses and compares it with what was meant. At most `continues` interim
-/// responses may stand in it.
+/// Reads the whole stream of responses and compares it with what was meant. It may have at most `continues`
+/// interim responses.
 pub fn check(mut wire: &[u8], answers: &[Answer], mut continues: usize) {
     for (at, answer) in answers.iter().enumerate() {
         skip_continue(&mut wire, &mut continues);
@@ -72,7 +72,7 @@ pub fn check(mut wire: &[u8], answers: &[Answer], mut continues: usize) {
 
 fn skip_continue(wire: &mut &[u8], continues: &mut usize) {
     while let Some(rest) = wire.strip_prefix(encode::CONTINUE) {
-        *continues = continues.checked_sub(1).expect("a 100 that nobody waited for");
+        *continues = continues.checked_sub(1).expect("a 100 without an expectation");
         *wire = rest;
     }
 }

@@ -1,6 +1,6 @@
 //! A peer, a transport, a handler and a clock around one engine, in the order that a script says. They keep
-//! to the engine's contract where it has one (output is told, files leave behind their head), and else do
-//! what comes: answer twice, answer nobody, write before the head, stall.
+//! to the engine's contract (output is reported, files are sent after their head), and otherwise do anything:
+//! answer twice, answer without a request, write before the head, stall.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct RequestRecord {
     body_max: Option<u64>,
     body_bytes: u64,
     has_body_ended: bool,
-    /// How much of the response body is missing; `None` when nobody knows.
+    /// How much of the response body is missing; `None` when that is not known.
     left: Option<u64>,
     sends_body: bool,
 }
@@ -220,7 +220,7 @@ impl World {
                 record.has_body_ended = true;
             }
             Event::ClientLost => {
-                assert!(record.is_open && !record.is_finished, "nobody to be told");
+                assert!(record.is_open && !record.is_finished, "no request for the event");
                 record.is_lost = true;
             }
         }
@@ -302,7 +302,7 @@ impl World {
         let before = self.scratch.out.len();
         self.engine.body(&bytes, &mut self.scratch);
         if !self.is_sending() {
-            assert_eq!(self.scratch.out.len(), before, "body bytes that nobody waits for");
+            assert_eq!(self.scratch.out.len(), before, "body bytes without a request");
             return;
         }
         let len = self.record.left.map_or(len, |left| len.min(left as usize));
@@ -371,7 +371,7 @@ impl World {
         }
     }
 
-    /// A whole small answer for whoever waits for one, and the rest of one that has begun.
+    /// A complete small answer for a waiting request, or the rest of one that has begun.
     fn answer(&mut self) {
         if !self.record.is_answered {
             self.respond(0b0111_0000);
@@ -423,7 +423,7 @@ impl World {
             let latest = self.now + self.longest(deadline.kind);
             assert!(deadline.at <= latest, "{deadline:?} lies beyond its timeout");
         }
-        // Whoever is waited for has a deadline.
+        // A side that is waited for has a deadline.
         if self.engine.wants_input() && self.scratch.out.is_empty() && self.is_told {
             assert!(next.is_some(), "waits for the client for ever: {:?}", self.engine);
         }

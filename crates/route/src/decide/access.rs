@@ -1,5 +1,5 @@
-//! Who is let in: `allow` and `deny`, `auth_basic`, and how `satisfy` puts them together. Asked anew after
-//! every internal redirect, as in nginx: what is not to be had by its own path is not to be had by another.
+//! Access: `allow` and `deny`, `auth_basic`, and how `satisfy` combines them. Checked anew after every
+//! internal redirect, as in nginx: a file that is denied by its own path is denied by another.
 
 use std::mem;
 
@@ -11,7 +11,7 @@ use crate::access_checks::{Password, Wait};
 use crate::action::{Action, Files};
 use crate::credentials;
 
-/// How often a request may wait for a password: a file that changes all the time comes to an end.
+/// How often a request may wait for a password: this bounds the waits for a file that changes all the time.
 const WAITS_MAX: u8 = 8;
 
 /// What was found about a password.
@@ -28,8 +28,8 @@ enum PasswordCheck {
 }
 
 impl<F: Files> Decision<'_, F> {
-    /// The access checks of the request's location, in nginx's order: rates, places, addresses, passwords. Then
-    /// what lies behind them.
+    /// The access checks of the request's location, in nginx's order: rates, connections, addresses,
+    /// passwords. Then the steps after them.
     pub(super) fn at_access_checks(&mut self) -> Next<F::File> {
         self.find_client(self.route_state.location, Some(self.request.head));
         let settings = self.settings();
@@ -55,8 +55,7 @@ impl<F: Files> Decision<'_, F> {
         }
     }
 
-    /// Whether `limit_except` has the say over this method: then the location's `return` has none, as in
-    /// nginx.
+    /// Whether `limit_except` applies to this method: then the location's `return` does not, as in nginx.
     pub(super) fn is_limited(&self, settings: &Settings) -> bool {
         let limit = settings.limit_except.as_deref();
         limit.is_some_and(|limit| !limit.methods.contains(&self.meant_method()))
@@ -183,7 +182,7 @@ impl<F: Files> Decision<'_, F> {
     fn check_credentials(&mut self, rule: &PasswordRule) -> PasswordCheck {
         let location = self.route_state.location;
         let field = self.request.head.known(Known::Authorization).unwrap_or_default();
-        // Whoever has a password to offer pays for its copy, and nobody else.
+        // Only a request with a password pays for its copy.
         let mut plain = Vec::new();
         let Some(colon) = credentials::decode(field, &mut plain) else {
             let message = format_args!("no user/password was provided for basic authentication");

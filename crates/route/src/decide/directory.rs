@@ -1,4 +1,4 @@
-//! Folders: the slash that is missing, the index files that are tried, and what is left without one (F3).
+//! Folders: the missing slash, the index files, and the answer without one (F3).
 
 use std::mem;
 
@@ -64,7 +64,7 @@ impl<F: Files> Decision<'_, F> {
                 return Next::Done(Action::Listing);
             }
         }
-        // Where every file is a program, what is no file is no program (C1).
+        // If every file is a program, a folder without an index is not found (C1).
         let runs_all =
             settings.cgi.as_ref().is_some_and(|cgi| matches!(cgi.programs, Programs::All));
         Next::Fail(if runs_all { Status::NOT_FOUND } else { Status::FORBIDDEN })
@@ -95,7 +95,7 @@ impl<F: Files> Decision<'_, F> {
     }
 
     /// An index file, whose name is in `route_state.value`, has been found. It may belong to another
-    /// location; where it does not, the file at hand is the answer.
+    /// location; if it does not, the opened file is the answer.
     fn found_index(&mut self, file: F::File) -> Next<F::File> {
         let RouteState { path, value, .. } = &mut *self.route_state;
         path.extend_from_slice(value);

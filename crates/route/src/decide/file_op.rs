@@ -37,11 +37,11 @@ pub enum FileOp {
     Propfind,
     /// Some of them are changed.
     Proppatch,
-    /// It is locked; `true` where it may come to be by that.
+    /// It is locked; `true` if the lock may create it.
     Lock(bool),
     /// It is unlocked.
     Unlock,
-    /// An unfinished upload in the folder `route_state.file` is asked for, goes on or is given up.
+    /// An unfinished upload in the folder `route_state.file` is queried, continued or cancelled.
     Resume(Box<Store>),
 }
 
@@ -50,7 +50,7 @@ pub enum FileOp {
 pub struct Destination {
     /// The decoded, resolved path.
     pub path: Vec<u8>,
-    /// The file it stands for; its first `route_state.root_bytes` are those of `route_state.file`.
+    /// The file that it maps to; its first `route_state.root_bytes` are those of `route_state.file`.
     pub file: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn has_own_name(path: &[u8]) -> bool {
 }
 
 impl<F: Files> Decision<'_, F> {
-    /// What a request that changes files, or could, comes to; `None` where it is none of that.
+    /// The decision for a request that changes files, or could; `None` for any other.
     pub(super) fn file_op(&mut self) -> Option<Next<F::File>> {
         let settings = self.settings();
         let file_ops = settings.file_ops.as_deref()?;
@@ -175,7 +175,8 @@ impl<F: Files> Decision<'_, F> {
         }
     }
 
-    /// What comes from a client must not become a program here: who may store files may not run them.
+    /// What comes from a client must not become a program here: a client that may store files may not run
+    /// them.
     fn may_become(&self, path: &[u8], file: &[u8]) -> Result<(), Status> {
         let is_program = self.settings().cgi.as_deref().is_some_and(|cgi| cgi.is_program(file));
         if !is_program && !self.table.is_run(self.route_state.location, path, file) {
@@ -206,7 +207,7 @@ impl<F: Files> Decision<'_, F> {
         let mut path = Vec::new();
         target::resolve(target.path, merge_slashes, &mut path).map_err(|_| Status::BAD_REQUEST)?;
         // A folder goes to a folder, a file to a file (nginx: 409). Clients of WebDAV leave slashes out, and a copy
-        // may replace a folder by a file; what it is about is found out when the files are looked at.
+        // may replace a folder by a file; which case it is, is found out when the files are looked at.
         let is_webdav =
             self.settings().file_ops.as_deref().is_some_and(|it| !it.ext_methods.is_empty());
         let has_slash = |path: &[u8]| path.last() == Some(&b'/');
@@ -243,7 +244,7 @@ impl<F: Files> Decision<'_, F> {
         if other.ends_with(b"/") { Ok(()) } else { self.may_become(&other, &file) }
     }
 
-    /// The file that another path of this location stands for.
+    /// The file that another path of this location maps to.
     fn mapped_elsewhere(&mut self, path: &mut Vec<u8>) -> Result<(Vec<u8>, Mapped), Status> {
         let captures = mem::take(&mut self.route_state.captures);
         mem::swap(&mut self.route_state.path, path);
@@ -313,7 +314,7 @@ impl<F: Files> Decision<'_, F> {
         }
     }
 
-    /// Writes the folder's name into `route_state.file`; says what it is called from outside.
+    /// Writes the folder's name into `route_state.file`; returns its path as clients see it.
     fn write_store(&mut self, template: &Template) -> Result<Option<Vec<u8>>, Status> {
         let mut file = mem::take(&mut self.route_state.file);
         let mapped = self.scoped(|scope| path_mapping::write_store(scope, template, &mut file));

@@ -14,7 +14,7 @@ use crate::action::{Action, Files};
 const RATE_KEY_MAX: usize = 65535;
 const CONNECTION_KEY_MAX: usize = 255;
 
-/// What the rates came to; excesses are in thousandths of a request.
+/// The result of the rates; excesses are in thousandths of a request.
 enum Pace {
     /// There was nothing to limit.
     Free,

@@ -44,7 +44,7 @@ impl<F: Files> Decision<'_, F> {
             }
         };
         // What the client likes best comes first, and then what it does not take: that is looked at only to
-        // know whether the answer depends on who asks.
+        // know whether the answer depends on the client.
         let others = Coding::ALL.into_iter().filter(|coding| !accepted.contains(*coding));
         for coding in accepted.iter().chain(others) {
             let neighbour = compression.of(coding).neighbour;

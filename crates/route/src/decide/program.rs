@@ -67,7 +67,7 @@ impl<F: Files> Decision<'_, F> {
             self.route_state.location = location;
             return Next::Location;
         }
-        // A fragment would be the client's to look for; there is none to tell it to.
+        // A fragment is meant for a client, and an internal redirect has none.
         let target = target.split(|byte| *byte == b'#').next().unwrap_or_default();
         let Some(target) = target::split(target)
             .ok()

@@ -318,7 +318,7 @@ impl<'a, F: Files> Decision<'a, F> {
         }
         let RouteState { path, last_path, value, .. } = &mut *self.route_state;
         mem::swap(path, &mut new);
-        // The old path, if it was a good one, is kept for the case that the new one comes to nothing.
+        // The old path, if it was valid, is kept in case the new one is invalid.
         if target::is_dotless(&new) {
             mem::swap(last_path, &mut new);
         }
@@ -352,8 +352,8 @@ impl<'a, F: Files> Decision<'a, F> {
         next
     }
 
-    /// Writes a value of a script over what `out` holds; whether it is of a bearable length. `encodes`: what was
-    /// captured from a path that came encoded is encoded again.
+    /// Writes a value of a script over what `out` holds; returns whether its length is acceptable. `encodes`:
+    /// what was captured from a path that came encoded is encoded again.
     fn fill(&self, template: &Template, encodes: bool, out: &mut Vec<u8>) -> bool {
         out.clear();
         let encodes = encodes && self.is_encoded();
@@ -400,7 +400,7 @@ impl<'a, F: Files> Decision<'a, F> {
     }
 }
 
-/// Percent-encodes what cannot stand in an argument.
+/// Percent-encodes what is not allowed in an argument.
 fn encode_args(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
         if !byte.is_ascii_graphic() || b"#%&+;?\"<>\\^`{|}".contains(&byte) {

@@ -37,7 +37,7 @@ pub(super) fn put(facts: Option<&TlsFacts>, variable: T, out: &mut Vec<u8>) {
     };
     match variable {
         T::ClientCertificateRaw => put(client.pem.trim_end()),
-        // Each line but the first begins with a tab, so that it may stand in a field.
+        // Each line but the first begins with a tab, so that it is allowed in a field.
         T::ClientCertificate => put(&client.pem.trim_end().replace('\n', "\n\t")),
         T::ClientCertificateEscaped => put(&escaped(&client.pem)),
         T::ClientFingerprint => put(&client.fingerprint),

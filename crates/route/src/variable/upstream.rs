@@ -1,4 +1,4 @@
-//! Variables about other servers: whom a request is passed to, and what became of it.
+//! Variables about upstream servers: where a request is passed, and the result.
 
 use std::time::Duration;
 

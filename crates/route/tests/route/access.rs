@@ -1,4 +1,4 @@
-//! Who is let in: addresses, passwords, and both together.
+//! Access: addresses, passwords, and both together.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ fn server(directives: &str) -> Table {
     configured(&format!("server {{ listen 8080; root /srv; {directives} }}"))
 }
 
-/// `None` stands for a Unix socket.
+/// `None` means a Unix socket.
 fn from(client: Option<&str>, path: &str) -> Asked {
     let mut asked = Asked::new(&format!("GET {path}"), &["/srv/a", "/srv/page"]);
     asked.connection.remote = client.map(|client| {
@@ -108,7 +108,7 @@ fn rules_of_an_inner_level_take_the_place_of_all_outer_ones() {
     ] {
         assert_eq!(from(Some("192.0.2.1"), path).decide(&table), expected, "{path}");
     }
-    // Nobody is denied who is not meant.
+    // A client that no rule matches is not denied.
     assert_eq!(from(Some("192.0.2.2"), "/open").decide(&table), "error 404");
 }
 

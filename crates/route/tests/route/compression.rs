@@ -35,7 +35,7 @@ fn neighbours(compression: &mut Compression, kinds: [Neighbour; 3]) {
     }
 }
 
-/// What is served, its coding, and whether that depends on who asks.
+/// What is served, its coding, and whether that depends on the client.
 fn asked(kinds: [Neighbour; 3], path: &str, accept: &str) -> String {
     let table = server(vec![prefix("/", |_| {})])
         .set(move |own| neighbours(Arc::make_mut(&mut own.compression), kinds))
@@ -76,7 +76,7 @@ fn the_neighbour_that_the_client_takes_is_served() {
         // An index has its neighbour too; a folder has none.
         ([Off, Off, On], "/dir/", "gzip", "file /srv/dir/index.html.gz gzip varies"),
         ([Off, Off, On], "/folder", "gzip", "redirect 301 http://example.org:8080/folder/ -"),
-        // Nobody is asked.
+        // `Accept-Encoding` is not read.
         ([Off, Off, Always], "/gz.css", "", "file /srv/gz.css.gz gzip"),
         ([Off, Off, Always], "/alone.css", "", "file /srv/alone.css.gz gzip"),
         ([Off, Off, Always], "/none.css", "", "file /srv/none.css -"),

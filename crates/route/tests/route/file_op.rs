@@ -62,7 +62,7 @@ fn methods_are_file_operations_where_they_are_allowed() {
     );
 }
 
-/// F5: unfinished uploads are nobody's business.
+/// F5: unfinished uploads are not served.
 #[test]
 fn names_of_our_own_are_not_there() {
     let table = server("dav_methods PUT DELETE COPY; upload_store $request_filename;");
@@ -182,7 +182,7 @@ fn an_entry_with_rules_of_its_own_is_not_taken_along() {
     }
 }
 
-/// Where nothing below a folder can have other rules, nobody needs to look.
+/// If nothing below a folder can have other rules, its entries are not looked at.
 #[test]
 fn entries_are_looked_at_where_they_may_have_rules_of_their_own() {
     for (body, path, expected) in [

@@ -121,7 +121,7 @@ fn several_index_files_are_tried_in_order() {
     );
 }
 
-/// F2: the dots of an `index` never get into the path, whoever wrote them.
+/// F2: the dots of an `index` never get into the path, even if the configuration has them.
 #[test]
 fn an_index_with_dots_is_not_there_and_the_next_one_is_tried() {
     let table = server(vec![

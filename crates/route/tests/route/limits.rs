@@ -151,7 +151,7 @@ fn of_several_rates_the_strictest_decides_and_a_refusal_is_counted_by_none() {
     }
     // Had the refused ones been counted by `two`, this one would be beyond its burst.
     assert_eq!(clients.outcome(0, "/a?k=x"), "wait 1000ms");
-    // Whoever has the last key only.
+    // A client with the last key only.
     assert_eq!(clients.outcome(0, "/a?m=y"), "file /srv/a");
 }
 

@@ -143,7 +143,7 @@ fn an_alias_is_cut_where_file_and_path_are_the_same() {
     );
 }
 
-/// H12: programs get the methods that files do not know; what nobody knows is still 501.
+/// H12: programs get the methods that files do not know; an unknown method is still 501.
 #[test]
 fn a_program_gets_every_known_method() {
     let table = server(

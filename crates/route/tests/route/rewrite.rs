@@ -226,7 +226,7 @@ fn files_are_tested() {
             ("GET /dir", "text 200  !-f -d -e -x"),
             ("GET /none", "text 200  !-f !-d !-e !-x"),
             ("GET /broken", "text 200  !-f !-d !-e !-x"),
-            // Who may not read it knows of it.
+            // A file that is not readable exists for the tests.
             ("GET /secret", "text 200  -f !-d -e !-x"),
         ],
     );
@@ -501,7 +501,7 @@ fn scripts_and_internal_redirects_meet() {
     assert_eq!(out.as_lines(), b"X: ,,\r\n", "the index is looked for as if it had been asked for");
 }
 
-/// F7: what an alias stands for is gone when the path has been rewritten in place.
+/// F7: the prefix that an alias replaces is gone when the path has been rewritten in place.
 #[test]
 fn an_alias_and_a_path_rewritten_in_place_do_not_go_together() {
     let table = server(
@@ -522,7 +522,7 @@ fn an_alias_and_a_path_rewritten_in_place_do_not_go_together() {
     );
 }
 
-/// H12: the script of a location is for those whom `limit_except` lets in.
+/// H12: the script of a location runs only for clients that `limit_except` admits.
 #[test]
 fn limit_except_comes_before_the_script() {
     let table = server(

@@ -68,7 +68,7 @@ impl From<Error> for Refusal {
         let is_account_lost =
             matches!(&error, Error::Api(problem) if problem.r#type.as_deref() == Some(NO_ACCOUNT));
         let kind = match error {
-            // Nonces that run out time and again say nothing about us.
+            // A rejected nonce is no refusal of the order.
             Error::Api(ref problem) if problem.r#type.as_deref() == Some(BAD_NONCE) => {
                 Failure::Unreachable
             }
@@ -139,7 +139,7 @@ pub(super) async fn keep(wanted: AcmeCertificate, accounts: Arc<Accounts>, mut c
                 context.log(Level::Error, &message);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    // An operator has changed something: it may be what was wrong.
+                    // The configuration has changed: the cause of the failure may be fixed.
                     changed = context.sites.changed() => if changed.is_err() { return },
                 }
             }
@@ -390,7 +390,7 @@ async fn prove(order: &mut Order, challenge: AcmeChallenge) -> Result<Vec<Proof>
     Ok(proofs)
 }
 
-/// What the authority has found, in its own words.
+/// The authority's own description of the failure.
 async fn why_invalid(order: &mut Order) -> String {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();

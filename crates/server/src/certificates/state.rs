@@ -1,4 +1,5 @@
-//! What is kept on disk: accounts, keys and certificates, each file whole or not there, and for nobody else to read.
+//! What is kept on disk: accounts, keys and certificates, each file written atomically and readable for its
+//! owner alone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +11,7 @@ use rustix::fs::FlockOperation;
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Makes a folder, and gives it to whom the server becomes. One that is there stays as it is.
+/// Makes a folder, and gives it to the server's later user. An existing one stays as it is.
 pub(crate) fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -32,7 +33,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
     let new = folder.join(name);
-    // What an earlier process left half done is in the way, and may be readable by others.
+    // An unfinished file of an earlier process would make the creation fail, and may be readable by others.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -44,7 +45,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Has the folder for one process at a time, until it is dropped: a new process and the one whose place it takes
+/// Has the folder for one process at a time, until it is dropped: a new process and the one that it replaces
 /// do not order the same.
 pub(super) fn lock(folder: &Path) -> io::Result<Option<File>> {
     make_folder(folder, None)?;

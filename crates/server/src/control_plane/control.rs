@@ -1,5 +1,5 @@
 //! The service `control` (E9): lists, shows, cancels and ends sessions of every protocol, reloads and stops
-//! the server, and tells what happened. Only for sessions with a control socket.
+//! the server, and reports the result. Only for sessions with a control socket.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Service for Control {
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
         Work::later(async move {
             let answer = self.answer(&request, &response).await;
-            // Whoever has gone does not get it.
+            // If the client has gone, the answer is dropped.
             let _ = match answer {
                 Ok(body) => response.body(&body),
                 Err((code, text)) => response.error(code, &text),
@@ -352,7 +352,7 @@ fn no_channel(error: sekisho_endpoint::AcquireError) -> Failure {
     (Code::ResourceLimitReached, error.to_string())
 }
 
-/// A verdict that fits in a frame: the beginning of a long one says enough.
+/// A result that fits in a frame: a long text is cut off.
 fn fitting(mut result: control::CommandResult) -> control::CommandResult {
     const TEXT_BYTES_MAX: usize = 3072;
     if result.text.len() > TEXT_BYTES_MAX {

@@ -1,4 +1,5 @@
-//! The control plane's thread: its endpoints, who comes in where, and what the main thread orders.
+//! The control plane's thread: its endpoints, their listeners and authenticators, and the main thread's
+//! commands.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -46,11 +47,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Peers that have only just connected: so many at the addresses, and so many at the control socket.
 const GREETINGS: u32 = 256;
 const CONTROL_GREETINGS: u32 = 16;
-/// What sessions at the control socket may hold in memory: not of the others' budget, so that nobody can take it.
+/// What sessions at the control socket may hold in memory: a budget of their own, so that other sessions
+/// cannot use it up.
 const SEAT_BYTES: usize = 16 << 20;
 /// What one session may hold: so much, or half of what all may.
 const SESSION_BYTES_MAX: usize = 8 << 20;
-/// How long everybody has to take the goodbye.
+/// How long clients have to take the last frames.
 const GOODBYE: Duration = Duration::from_millis(500);
 
 /// What the tasks of the control plane share.
@@ -74,7 +76,7 @@ pub(super) struct Host {
     /// Whether the server is about to end.
     pub(super) is_ending: Cell<bool>,
     pub(super) ending: Notify,
-    /// What sessions had goes back when they have gone.
+    /// Gives memory back to the system when sessions have ended.
     heap: HeapWatch,
     /// How often a refusal is logged.
     refusals: RefCell<LogPace>,
@@ -89,7 +91,7 @@ struct Public {
     accepting: Vec<(u64, JoinHandle<()>)>,
 }
 
-/// Runs the control plane on this thread until it is told to end.
+/// Runs the control plane on this thread until the command to end.
 pub(super) fn run(
     control_sockets: Vec<StdUnixListener>,
     started: Instant,
@@ -163,7 +165,8 @@ impl Host {
         }
         self.is_ending.set(true);
         self.ending.notify_waiters();
-        // First what is being said, such as the answer to whoever stopped us; then everybody goes.
+        // First the running answers, such as the one to the operator that stopped the server; then every
+        // session ends.
         let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Graceful, None)).await;
         let _ = tokio::time::timeout(GOODBYE, self.shut_down(Manner::Forceful, None)).await;
     }
@@ -272,8 +275,8 @@ impl Host {
         all.fold(self.past.get(), sekisho_endpoint::Counters::plus)
     }
 
-    /// The control socket, by its name and by its file: its own endpoint, so that nobody at the addresses can take its
-    /// places.
+    /// The control socket, by its name and by its file: its own endpoint, so that clients at the addresses
+    /// cannot take its session slots.
     fn open_control_sockets(
         self: &Rc<Self>,
         control_sockets: Vec<StdUnixListener>,
@@ -285,14 +288,14 @@ impl Host {
             slots: SessionSlots::new(admin_sessions, admin_sessions, CONTROL_GREETINGS),
             budget: Budget::new(SEAT_BYTES),
             session_bytes_max: SESSION_BYTES_MAX,
-            // Who has no business here is turned away before.
+            // A peer that may not control is turned away before.
             authenticator: Rc::new(|_: &Greeting, _: &Peer| Ok(())),
             observer: Rc::new(SessionLogger(Rc::clone(self))),
             ids: Arc::clone(&self.shared.connections),
         };
         let endpoint = self.add(Endpoint::new(config, self.services(&BuiltIn::ALL, None)));
         let rules = Rc::new(RefCell::new(rules.clone()));
-        // One that cannot be waited for is as good as none; it was open a moment ago.
+        // A socket that cannot be registered with the runtime is skipped; that does not happen in practice.
         for listener in control_sockets.into_iter().filter_map(|it| UnixListener::from_std(it).ok())
         {
             let (known, serving) = (Rc::clone(&rules), Rc::clone(&endpoint));
@@ -301,8 +304,8 @@ impl Host {
         (rules, endpoint)
     }
 
-    /// Takes up a configuration. Where the rules are the same, sessions go on; where not, those of the old
-    /// ones end when their requests have, and are ended by force when their time is over.
+    /// Takes up a configuration. If the rules are the same, sessions go on; otherwise sessions under the old
+    /// rules drain, and are ended by force when their time is over.
     fn serve(
         self: &Rc<Self>,
         before: Option<Public>,
@@ -346,13 +349,15 @@ impl Host {
             let endpoint = Rc::clone(&endpoint);
             let listens = &rules.endpoint.listens;
             let is_ipc = listens.iter().any(|(other, options)| *other == address && options.ipc);
-            // A socket that cannot be waited for is as good as none; it was open a moment ago.
+            // A socket that cannot be registered with the runtime is skipped; that does not happen in
+            // practice.
             let task = match address {
                 // No `listen` of an endpoint says so.
                 ListenAddress::Udp(_) => continue,
                 ListenAddress::Tcp(_) => TcpListener::from_std(socket.into())
                     .map(|listener| tokio::task::spawn_local(endpoint.listen_tcp(listener))),
-                // Whoever can open the socket may begin; the authenticator decides who may control, as everywhere.
+                // Every process that can open the socket may begin; the authenticator decides which may
+                // control, as everywhere.
                 ListenAddress::Unix(_) if is_ipc => {
                     let config = ipc::Config { access: ipc::Access::Anybody, ..Default::default() };
                     UnixListener::from_std(socket.into()).map(|listener| {
@@ -390,7 +395,8 @@ impl Host {
         endpoint
     }
 
-    /// The services that are offered, to operators alone or to others as well, who reach these addresses by `http`.
+    /// The services that are offered, to operators alone or also to other clients, which reach these
+    /// addresses by `http`.
     fn services(
         self: &Rc<Self>,
         offered: &[BuiltIn],
@@ -509,7 +515,7 @@ fn policy(rules: &Rules) -> Policy {
     }
 }
 
-/// A gate that lets nobody in while memory is short, but operators (X8).
+/// An authenticator that admits only operators while memory is short (X8).
 fn with_memory(authenticator: Rc<dyn Authenticator>) -> Rc<dyn Authenticator> {
     Rc::new(move |greeting: &Greeting, peer: &Peer| {
         if !greeting.wants_admin && memory::is_short() {
@@ -523,7 +529,7 @@ fn is_welcome(stream: &tokio::net::UnixStream, operators: &Operators) -> bool {
     stream.peer_cred().is_ok_and(|of| operators.has(of.uid()))
 }
 
-/// Says why, and holds nothing for somebody who has no business here.
+/// Sends the reason, and keeps no state for a peer that may not control.
 fn turn_away(stream: &tokio::net::UnixStream) {
     let mut out = Vec::new();
     let code = Code::PermissionError.number();

@@ -1,5 +1,5 @@
 //! The service `http` (E9): an HTTP request without HTTP's connection. It goes through a connection within
-//! the process to a worker, which serves it as it serves any other, so that there is no second way.
+//! the process to a worker, which serves it as it serves any other, so that there is no second code path.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -38,7 +38,7 @@ type Failure = (Code, String);
 /// The service.
 pub(super) struct HttpService {
     host: Rc<Host>,
-    /// The addresses that those reach who may not control, or all where nobody else comes in.
+    /// The addresses that clients other than operators reach; `None` if only operators call the service.
     named: Option<Vec<ListenAddress>>,
 }
 
@@ -48,13 +48,13 @@ impl HttpService {
         Self { host, named: None }
     }
 
-    /// For everybody: operators reach every address, others those that are named.
+    /// For all clients: operators reach every address, others the named ones.
     pub(super) fn for_all(host: Rc<Host>, named: Vec<ListenAddress>) -> Self {
         Self { host, named: Some(named) }
     }
 }
 
-/// For whom a request is made, and where it goes.
+/// The session for which a request is made, and where it goes.
 #[derive(Clone)]
 struct Visitor {
     session: u64,
@@ -80,7 +80,7 @@ impl Service for HttpService {
     fn call(self: Rc<Self>, request: Request, response: Response) -> Work {
         Work::later(async move {
             let outcome = self.serve(request, &response).await;
-            // Whoever has gone does not get it.
+            // If the client has gone, the answer is dropped.
             let _ = match outcome {
                 Ok(done) => response.body(&done.encode_to_vec()),
                 Err((code, text)) => response.error(code, &text),
@@ -97,7 +97,7 @@ impl HttpService {
         }
         let _held = response.hold(RELAY_BYTES).map_err(|error| over(&error))?;
         let session = request.session();
-        // The body is kept once: what it was decoded from goes here.
+        // The body is kept once: the bytes it was decoded from are dropped here.
         let asked = Asked::decode(&*request.into_body())
             .map_err(|error| (Code::InvalidRequest, error.to_string()))?;
         let (head, is_head) = written(&asked)?;
@@ -114,13 +114,13 @@ impl HttpService {
         outcome
     }
 
-    /// Whether the caller may reach the address, or which one it reaches where it names none. A worker cannot tell: to
-    /// it the connection comes from this process.
+    /// Whether the caller may reach the address, or which one it reaches where it names none. A worker cannot
+    /// check that: for it the connection comes from this process.
     fn visitor(&self, session: u64, wanted: Option<ListenAddress>) -> Result<Visitor, Failure> {
         let Some((_, info)) = self.host.native(session) else {
             return Err((Code::SessionClosed, "the session has ended".to_owned()));
         };
-        // Rules about addresses are about whoever asks, whichever way they came.
+        // Rules about addresses apply to the address of the client, not to the control plane's connection.
         let remote = match info.peer {
             Peer::Tcp(address) => Some(address),
             _ => None,
@@ -141,7 +141,8 @@ impl HttpService {
     ) -> Result<Done, Failure> {
         for _ in 0..TRIES {
             let stream = Rc::new(self.connect(visitor.clone())?);
-            // It goes on while the answer comes: whoever streams takes the one only as the other leaves.
+            // The request is sent while the answer comes: a streaming handler reads on only as its answer is
+            // taken.
             let _sending = Sending::start(Rc::clone(&stream), Rc::clone(&message));
             let mut answer = Answer::new(stream);
             if let Some(head) = answer.head().await? {
@@ -182,7 +183,7 @@ struct Wire {
     body: Vec<u8>,
 }
 
-/// The request on its way; whoever drops it wants it to go no further.
+/// The request on its way; dropping this stops it.
 struct Sending(JoinHandle<()>);
 
 impl Sending {
@@ -201,8 +202,8 @@ impl Drop for Sending {
     }
 }
 
-/// Sends a part of the request; whether all of it. Whoever does not take it all may have answered already; if not,
-/// they must not wait for the rest.
+/// Sends a part of the request; returns whether all of it was taken. A server that does not take all may have
+/// answered already; if not, it must not wait for the rest.
 async fn send(stream: &UnixStream, mut bytes: &[u8]) -> bool {
     use std::io::ErrorKind;
     while !bytes.is_empty() && stream.writable().await.is_ok() {

@@ -1,4 +1,5 @@
-//! How often a line of one kind is written into the error log, when somebody else decides how often there is cause.
+//! Limits how often a line of one kind is written into the error log when clients decide how often it is
+//! caused.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! What the server holds in memory, by kind (O7): asked of the workers, the endpoints and the logs, and put
-//! beside what the allocator and the kernel say, so that what nobody explains can be seen.
+//! beside what the allocator and the kernel say, so that memory without an explanation can be seen.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use sekisho_endpoint::control::{Memory, MemoryEntry};
 
 use super::host::Host;
 
-/// Asks everybody.
+/// Asks all of them.
 pub(super) async fn gather(host: &Host) -> Memory {
     let (workers, silent_workers) = host.worker_registry.memory_usage().await;
     let mut held: Vec<MemoryEntry> = Vec::new();

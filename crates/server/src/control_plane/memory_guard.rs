@@ -1,5 +1,5 @@
-//! Tells of the memory guard (X8): a line in the error log when it begins to refuse work and one when it ends, at
-//! most one pair in a second. Workers find out that memory is short; they have nobody to tell but this.
+//! Logs what the memory guard does (X8): a line in the error log when it begins to refuse work and one when
+//! it ends, at most one pair in a second. Workers find out that memory is short and notify this task.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sekisho_handler::memory;
 use super::host::Host;
 use super::log_pace::LogPace;
 
-/// While memory is short, somebody looks so often whether it still is, though nobody may ask for work.
+/// While memory is short, it is checked this often whether it still is, even if no work is asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const MIB: u64 = 1 << 20;
 

@@ -1,5 +1,5 @@
-//! Who may control the server: root, its own user, whom the configuration names, and whoever shows the
-//! credential. Names are looked up when a configuration comes into use.
+//! Which users may control the server: root, its own user, those that the configuration names, and clients
+//! with the credential. Names are looked up when a configuration comes into use.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ const CREDENTIAL_BYTES_MIN: usize = 16;
 /// The longest: what a greeting has room for.
 const CREDENTIAL_BYTES_MAX: usize = 2048;
 
-/// Those who may control.
+/// The users that may control the server.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Operators {
     uids: Vec<u32>,
@@ -22,7 +22,7 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// Those whom the configuration names.
+    /// The users that the configuration names.
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, Problem> {
         let mut uids = Vec::new();
         for admin in &endpoint.admins {
@@ -54,7 +54,8 @@ impl Operators {
         is_known || self.credential.as_ref().is_some_and(|own| is_same(own, &greeting.credential))
     }
 
-    /// At the addresses of the block: everybody comes in, and to the control socket who may control.
+    /// At the addresses of the block: every client is admitted; one that wants to control must be an
+    /// operator.
     pub(super) fn authenticator(self) -> Rc<dyn Authenticator> {
         Rc::new(move |greeting: &Greeting, peer: &Peer| {
             if greeting.wants_admin && !self.may_control(greeting, peer) {
@@ -65,7 +66,7 @@ impl Operators {
     }
 }
 
-/// What somebody who may not control is told.
+/// The answer to a client that may not control.
 pub(super) const REFUSAL: &str =
     "only root, the server's own user and the users named by \"admin\" may control this server";
 
@@ -90,7 +91,7 @@ fn is_same(own: &[u8], shown: &[u8]) -> bool {
 
 impl std::fmt::Debug for Operators {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The credential is nobody's business.
+        // The credential is not shown.
         f.debug_struct("Operators").field("uids", &self.uids).finish_non_exhaustive()
     }
 }

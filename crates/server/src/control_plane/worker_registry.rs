@@ -1,4 +1,4 @@
-//! The workers, as the control plane asks them: one question to each, all at once, and what they answer.
+//! The workers, as the control plane asks them: one query to each, all at once, and their answers.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl WorkerRegistry {
         *self.workers.borrow_mut() = workers;
     }
 
-    /// Asks every worker; those that have ended have nothing to say. And how many did not answer in time.
+    /// Asks every worker; workers that have ended are skipped. Also returns how many did not answer in time.
     async fn ask<T>(
         &self,
         question: impl Fn(oneshot::Sender<T>) -> WorkerQuery,
@@ -71,20 +71,20 @@ impl WorkerRegistry {
         (sessions, silent)
     }
 
-    /// Cancels the running request of a session; `None` when nobody has the session.
+    /// Cancels the running request of a session; `None` when no worker has the session.
     pub(super) async fn cancel(&self, session: u64, request: Option<u64>) -> Option<bool> {
         let (answers, _) = self.ask(|answer| WorkerQuery::Cancel(session, request, answer)).await;
         answers.into_iter().find_map(|(_, answer)| answer)
     }
 
-    /// Ends a session; whether anybody has it.
+    /// Ends a session; returns whether a worker has it.
     pub(super) async fn shut_down(&self, session: u64, shutdown: ShutdownRequest) -> bool {
         let (answers, _) =
             self.ask(|answer| WorkerQuery::ShutDown(session, shutdown, answer)).await;
         answers.into_iter().any(|(_, is_here)| is_here)
     }
 
-    /// Hands a connection from within to one of those who serve, in turn; whether there is one.
+    /// Hands an internal connection to one of the serving workers, in turn; returns whether there is one.
     pub(super) fn connect(&self, visit: InternalConnection) -> bool {
         let workers = self.workers.borrow();
         let at = self.next.replace(self.next.get().wrapping_add(1));

@@ -113,7 +113,7 @@ fn body(options: &Options, is_http: bool) -> Result<Vec<u8>, Failure> {
                 .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
             file.take(BODY_BYTES_MAX).read_to_end(&mut body)?;
         }
-        // A GET has no body unless somebody says so.
+        // A GET has no body unless one is given.
         None if is_http || io::stdin().is_terminal() => {}
         _ => _ = io::stdin().lock().take(BODY_BYTES_MAX).read_to_end(&mut body)?,
     }

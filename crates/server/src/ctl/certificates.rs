@@ -1,4 +1,4 @@
-//! `ctl certificates`: which certificates are shown to clients, from whom, and how long they last.
+//! `ctl certificates`: which certificates are shown to clients, their issuers, and how long they last.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

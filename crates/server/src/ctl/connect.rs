@@ -61,8 +61,8 @@ pub(super) fn to_control(target: &Target) -> Result<Server, Failure> {
     Server::connect(connect(target)?, credential(target)?, "ctl")
 }
 
-/// A session to call a service, which may take its time. At an address that was named it is one like any other,
-/// unless the service controls or a credential is shown: not everybody who may call may control.
+/// A session to call a service, which may take its time. At a named address it is an ordinary session, unless
+/// the service controls the server or a credential is given: not every client that may call may control.
 pub(super) fn to_call(target: &Target, is_operator: bool) -> Result<Server, Failure> {
     let is_admin = is_operator || target.socket.is_none() || target.credential_file.is_some();
     let socket = connect(target)?;
@@ -163,7 +163,7 @@ fn named(pid: u32) -> String {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-    // Anybody may give a process any name.
+    // A process may have any name.
     format!("{pid} ({})", super::show::tame(&words.join(" ")))
 }
 

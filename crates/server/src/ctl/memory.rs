@@ -1,4 +1,4 @@
-//! `ctl memory`: what the server holds, by kind, and how much of it nobody explains.
+//! `ctl memory`: what the server holds, by kind, and how much of it is unexplained.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -35,7 +35,8 @@ pub(super) fn run(options: &Options, server: &mut Server) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is explained, and what is not: records of the runtime, wakers, paths and the like.
+/// The explained and the unexplained bytes: the latter are records of the runtime, wakers, paths and the
+/// like.
 fn explained(memory: &Memory) -> (u64, u64) {
     let sum: u64 = memory.held.iter().map(|of| of.bytes).sum();
     (sum, memory.heap_bytes.saturating_sub(sum))

@@ -1,4 +1,4 @@
-//! A session with a server, and the questions that are asked in it.
+//! A session with a server, and the requests in it.
 
 use prost::Message;
 use sekisho_endpoint::blocking::{Client, Ticket};
@@ -84,7 +84,7 @@ pub(super) fn read<T: Message + Default>(bytes: &[u8]) -> Result<T, Failure> {
         .map_err(|error| Failure::Failed(format!("the server's answer is not understood: {error}")))
 }
 
-/// The error of a call, for people.
+/// The error of a call, as text.
 pub(super) fn failed(error: CallError) -> Failure {
     error.into()
 }

@@ -364,7 +364,7 @@ mod tests {
             assert_eq!((order(&view), view.chosen), (expected.to_vec(), Some(2)), "{key}");
         }
         view.take(vec![session(1, "idle", 0)]);
-        assert_eq!(view.chosen, Some(1), "who is gone is not chosen");
+        assert_eq!(view.chosen, Some(1), "an ended session is not chosen");
         view.take(Vec::new());
         assert_eq!((view.chosen, view.on_key(KeyCode::Char('c'), false)), (None, Wanted::Nothing));
     }

@@ -44,10 +44,10 @@ const MACHINE: [&str; 17] = [
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// What workers may do with TCP, beside serving those who came in by the sockets that are open.
+/// What workers may do with TCP, beside serving connections of the open listeners.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Network {
-    /// Programs are run, or variables say whom requests are passed to: it is not known.
+    /// Unknown: programs are run, or variables choose the server that requests are passed to.
     Free,
     /// Nothing but connect to these ports; `bool`: from an address that the configuration names.
     Ports(BTreeSet<u16>, bool),
@@ -269,7 +269,8 @@ fn folder_around(path: &Path) -> &Path {
     path.parent().filter(|folder| !TOO_WIDE.contains(folder)).unwrap_or(path)
 }
 
-/// What is served and stored, as far as the configuration says so outright; and whether something is put there.
+/// What is served and stored, as far as the configuration names it without variables; and whether files are
+/// written there.
 pub(crate) fn served(config: &Config) -> BTreeMap<PathBuf, bool> {
     let mut all = BTreeMap::new();
     let mut add = |path: PathBuf, is_changed: bool| *all.entry(path).or_default() |= is_changed;
@@ -320,8 +321,8 @@ fn path(template: &Template) -> Option<PathBuf> {
     template.as_literal().map(|text| PathBuf::from(OsStr::from_bytes(text)))
 }
 
-/// The folder in which everything lies that a template can lead to; `None` where that may be anywhere. `own`
-/// is what the location's own files lie in.
+/// The folder that contains everything that a template can lead to; `None` if that may be anywhere. `own` is
+/// the folder of the location's own files.
 fn ground(template: &Template, own: Option<&Path>) -> Option<PathBuf> {
     match template.parts.as_slice() {
         [Part::Literal(text)] => Some(PathBuf::from(OsStr::from_bytes(text))),

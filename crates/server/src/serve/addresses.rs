@@ -13,7 +13,7 @@ const DEFAULT_PORT: u16 = 8080;
 const LOCAL_TLS_PORT: u16 = 8443;
 const TLS_PORT: u16 = 443;
 
-/// Who can connect.
+/// Which machines can connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
     /// Loopback addresses and Unix sockets.
@@ -40,8 +40,8 @@ impl Reach {
     }
 }
 
-/// The addresses to listen on, in the words of `listen`. A port without an address means every address of this
-/// machine, of both families.
+/// The addresses to listen on, in the syntax of `listen`. A port without an address means every address of
+/// this machine, of both families.
 pub(super) fn listens(serve: &Serve, https: &Https) -> Result<Vec<String>, Problem> {
     let port = serve.port.unwrap_or(match https {
         Https::Off => DEFAULT_PORT,
@@ -49,7 +49,7 @@ pub(super) fn listens(serve: &Serve, https: &Https) -> Result<Vec<String>, Probl
         Https::Named(_) => TLS_PORT,
     });
     if serve.listen.is_empty() && matches!(https, Https::Named(_)) {
-        // A public name is for everybody.
+        // A public name is for all networks.
         return expand(&port.to_string(), port);
     }
     if serve.listen.is_empty() {

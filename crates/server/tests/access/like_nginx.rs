@@ -7,7 +7,7 @@ use crate::passwords::field;
 
 const NGINX: &str = "/usr/sbin/nginx";
 
-/// What both are told.
+/// The configuration of both.
 const SITE: &str = r#"
     limit_req_zone  $arg_k zone=one:1m rate=1r/m;
     limit_req_zone  $arg_m zone=two:1m rate=1r/m;
@@ -63,7 +63,7 @@ fn tree() -> Tree {
         tree.file(&format!("root/{folder}/a.txt"), folder);
         tree.file(&format!("root/{folder}/page.txt"), "page");
     }
-    // nginx may run as somebody else.
+    // nginx may run as another user.
     tree.mode(".", 0o755);
     tree
 }

@@ -1,4 +1,4 @@
-//! Who may have what, and how fast, over the wire: addresses, passwords, rates and places. Where nginx is
+//! Access checks over the wire: addresses, passwords, rates and connections. Where nginx is
 //! installed, both answer the same requests alike.
 #![forbid(unsafe_code)]
 

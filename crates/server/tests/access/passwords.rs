@@ -1,4 +1,4 @@
-//! Passwords: forms, files that change, what is logged, and what a hash costs whom.
+//! Passwords: forms, files that change, what is logged, and which clients wait for a hash.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -71,7 +71,7 @@ fn every_form_lets_its_user_in_and_nobody_else() {
     }
     assert_eq!(status(&mut client, "nobody", "secret"), 401);
     assert_eq!(status(&mut client, "plain", &"x".repeat(5000)), 401);
-    // What cannot be compared lets nobody in, and the log says why.
+    // A hash that cannot be compared admits no user, and the log says why.
     assert_eq!(status(&mut client, "des", "secret"), 401);
     let response = client.get("/a.txt");
     assert_eq!(response.status, 401);
@@ -174,13 +174,13 @@ fn slow_hashes_do_not_hold_up_others() {
         })
         .count();
     assert!(answered < GUESSES / 2, "{answered} have been answered already");
-    // Their clients have gone: whoever comes now does not wait behind all of them.
+    // Their clients have gone: a new client does not wait behind all of them.
     assert_eq!(other.request("GET", "/slow", &field("slow", "secret")).status, 404);
     let ticks = server.cpu_ticks() - before;
     assert!(ticks < one_hash * GUESSES as u64 / 2, "{ticks} ticks, {one_hash} for one hash");
 }
 
-/// Somebody who guesses makes others wait for a hash or two, and not for all of theirs.
+/// A client that guesses makes others wait for a hash or two, and not for all of its guesses.
 #[test]
 fn guesses_from_one_address_do_not_make_others_wait() {
     let server = serve(tree(), "auth_basic x; auth_basic_user_file slow;");
@@ -206,8 +206,8 @@ fn guesses_from_one_address_do_not_make_others_wait() {
     assert!(answered < GUESSES / 2, "{answered} guesses were computed before the right password");
 }
 
-/// A client that is kept alive pays for its password once, and not for each request. A user who is unknown
-/// costs about as much as one who is known and wrong: the time does not tell them apart.
+/// A client that is kept alive pays for its password once, and not for each request. An unknown user costs
+/// about as much time as a known user with a wrong password: the time does not tell them apart.
 #[test]
 fn a_password_check_is_cached_and_costs_the_same_for_every_client() {
     let tree = tree();
@@ -272,7 +272,7 @@ fn a_body_reaches_the_program_that_was_asked_for_after_the_wait() {
     assert_eq!(client.read_response().text(), "body");
 }
 
-/// C8: a program learns who was let in, and never who only says so.
+/// C8: a program gets the authenticated user, never a name without a right password.
 #[test]
 fn a_program_is_told_whose_password_was_right() {
     let tree = tree();

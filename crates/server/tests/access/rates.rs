@@ -121,7 +121,7 @@ fn a_permit_is_released_however_the_request_ends() {
         assert_eq!(client.get("/a.txt?k=x").status, 200, "also on a connection that is kept");
     }
     eventually("a free place", LONG, free);
-    // Whoever has no key is not limited.
+    // A request without a key is not limited.
     assert_eq!(status("/a.txt"), 200);
     let log = server.log("error.log");
     assert!(log.contains("limiting connections by zone \"places\", client: 127.0.0.1"), "{log}");

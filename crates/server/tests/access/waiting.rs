@@ -1,4 +1,4 @@
-//! Whoever waits is watched, has a deadline, and leaves nothing behind.
+//! A waiting request is watched, has a deadline, and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn aborted_delays_leave_nothing() {
                 client
             })
             .collect();
-        // Each of them is delayed: the log says so before anybody goes.
+        // Each of them is delayed: the log says so before a client goes.
         eventually("the delays", LONG, || {
             server.log("error.log").matches("delaying request, excess: ").count() == round * AT_ONCE
         });
@@ -55,7 +55,7 @@ fn aborted_delays_leave_nothing() {
     }
     eventually("the descriptors", LONG, || server.fds() <= before);
     assert_eq!(server.connect().get("/a.txt?k=y").status, 200, "others are not delayed");
-    // Each was counted, and counted once: a rate of one a minute lets go of few meanwhile.
+    // Each was counted, and counted once: at a rate of one a minute hardly any excess drains meanwhile.
     let log = server.log("error.log");
     let excesses = log.split("excess: ").skip(1).filter_map(|rest| rest.split('.').next());
     let most = excesses.filter_map(|whole| whole.parse::<usize>().ok()).max();
@@ -98,7 +98,7 @@ fn auth_delay_holds_refusals_back_and_nobody_else() {
     assert!(watch.elapsed() >= Duration::from_millis(300), "{quick:?}");
 }
 
-/// O4, L7: who waits at the end gets an answer.
+/// O4, L7: a request that waits when the server ends gets an answer.
 #[test]
 fn a_forced_end_answers_those_who_wait() {
     for fields in [String::new(), field("slow", "guess")] {
@@ -112,7 +112,7 @@ fn a_forced_end_answers_those_who_wait() {
         if fields.is_empty() {
             eventually("the delay", LONG, || server.log("error.log").contains("delaying request"));
         }
-        // Whoever came later has been answered: the request above has been read.
+        // A later request has been answered: the request above has been read.
         for _ in 0..3 {
             assert_eq!(server.connect().get("/a.txt").status, 200);
         }

@@ -41,7 +41,7 @@ fn config(issuer: &str, (http, tls): (u16, u16), more: &str) -> String {
     )
 }
 
-/// What stands in the certificate that is shown for a name; `None` where the handshake fails.
+/// The text of the certificate that is shown for a name; `None` if the handshake fails.
 fn shown(port: u16, name: &str) -> Option<String> {
     let script = format!(
         "openssl s_client -connect 127.0.0.1:{port} -servername {name} </dev/null 2>/dev/null \
@@ -85,7 +85,7 @@ fn a_certificate_is_ordered_by_http_and_kept() {
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
     assert_eq!(std::fs::metadata(&folder).expect("there").permissions().mode() & 0o777, 0o700);
-    // A restart needs nobody.
+    // A restart needs no authority.
     authority.stop();
     server.quit();
     server.wait_exit(LONG);
@@ -108,7 +108,7 @@ fn a_certificate_is_ordered_by_handshakes() {
     }
     let (_server, _authority, ports, text) = issued("tls-alpn-01");
     assert!(text.contains("DNS:a.example.org, DNS:b.example.org"), "{text}");
-    // Who asks for the protocol of the check is shown nothing when there is no check.
+    // A client that asks for the protocol of the check gets no certificate when there is no check.
     let output = Command::new("openssl")
         .args(["s_client", "-alpn", "acme-tls/1", "-servername", "a.example.org", "-connect"])
         .arg(format!("127.0.0.1:{}", ports.1))
@@ -148,16 +148,16 @@ fn a_refused_challenge_is_told_and_tried_again_after_a_reload() {
     let tree = Tree::new();
     let ports = (free_port(), free_port());
     let elsewhere = free_port();
-    // The authority looks at a port where nobody is.
+    // The authority looks at a port without a listener.
     let mut authority = Pebble::new(&tree, elsewhere, ports.1, "");
     authority.start(&tree);
     let issuer = authority.issuer("");
     let server = Server::start_in(tree, BINARY, &config(&issuer, ports, ""));
-    eventually("the refusal is told", LONG, || {
+    eventually("the refusal is logged", LONG, || {
         has_log(&server, "the authority refuses") && has_log(&server, "port 80 is served")
     });
     assert_eq!(shown(ports.1, "a.example.org"), None);
-    // Now somebody is there.
+    // Now a server listens there.
     let more = format!("server {{ listen 127.0.0.1:{elsewhere}; return 404; }}");
     server.rewrite_config(&config(&issuer, ports, &more));
     server.signal(Signal::HUP);

@@ -40,7 +40,7 @@ pub(crate) struct Pebble {
 }
 
 impl Pebble {
-    /// Prepares one in a folder that checks names at these ports; `more` stands in its configuration.
+    /// Prepares one in a folder that checks names at these ports; `more` is put into its configuration.
     pub(crate) fn new(tree: &Tree, http_port: u16, tls_port: u16, more: &str) -> Self {
         let (port, management, names_port) = (free_port(), free_port(), free_port());
         openssl(tree, &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "ca.key"]);

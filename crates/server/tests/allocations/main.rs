@@ -28,7 +28,7 @@ fn counted(server_block: &str) -> Option<Server> {
     tree.file("root/large.bin", vec![7; 100 << 10]);
     tree.link("server", BINARY);
     let library = tree.path("count.so");
-    // Whoever builds Rust programs on Linux has a C compiler, which links them.
+    // A machine that builds Rust programs on Linux has a C compiler, which links them.
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-o"])
         .arg(&library)
@@ -41,7 +41,7 @@ fn counted(server_block: &str) -> Option<Server> {
     let config = http(&format!(
         "server {{ listen 127.0.0.1:{{port}}; root {{root}}; keepalive_requests 1000000; {server_block} }}"
     ));
-    // A missing file is told a few times a second, which is another way than the one that is counted here.
+    // A missing file is logged a few times a second; that path is not the one that is counted here.
     Some(Server::start_in(tree, COUNTED, &config.replace("error.log debug", "error.log crit")))
 }
 
@@ -66,7 +66,8 @@ fn count(server: &Server, head: impl Fn(u64) -> String) -> u64 {
     allocations(server) - before
 }
 
-/// The same without what is done now and then, whoever asks: pools are swept every few seconds.
+/// The same without work that is done now and then, independent of requests: pools are swept every few
+/// seconds.
 fn count_at_least(server: &Server, head: impl Fn(u64) -> String) -> u64 {
     (0..3).map(|_| count(server, &head)).min().unwrap_or(u64::MAX)
 }

@@ -17,10 +17,10 @@ use sekisho_testkit::{Response, Signal, Stopwatch, eventually, run};
 
 use crate::common::LONG;
 
-/// Whoever has asked nothing for this long may find their connection closed by a server that drains.
+/// A client that was idle for this long may find its connection closed by a server that drains.
 const IDLE: Duration = Duration::from_millis(75);
 
-/// More rounds than the usual few, for whoever has the time (`SEKISHO_LONG=1`).
+/// More rounds than the usual few, for long runs (`SEKISHO_LONG=1`).
 pub(crate) fn rounds(few: usize, many: usize) -> usize {
     if std::env::var_os("SEKISHO_LONG").is_some() { many } else { few }
 }
@@ -70,7 +70,7 @@ impl Load {
         });
     }
 
-    /// Ends it: how many were answered. Fails the test when anybody was not.
+    /// Ends it: how many requests were answered. Fails the test when one was not.
     #[track_caller]
     pub(crate) fn stop(self) -> usize {
         self.is_over.store(true, Ordering::Relaxed);
@@ -104,7 +104,7 @@ fn ask_on(
             Some(stream) => stream,
             None => match connect(address) {
                 Ok(stream) => stream,
-                // The end of the server: nobody was let in.
+                // The end of the server: the connection was refused.
                 Err(ErrorKind::ConnectionRefused) => return Ok(()),
                 Err(kind) => return Err(format!("{asks:?}: connect: {kind}")),
             },
@@ -217,7 +217,7 @@ pub(crate) fn send(pid: u32, signal: Signal) {
     kill_process(pid, signal).ok();
 }
 
-/// Whether a process has ended, whether or not anybody has waited for it.
+/// Whether a process has ended, whether or not it has been reaped.
 pub(crate) fn is_over(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
@@ -237,7 +237,7 @@ pub(crate) fn install(program: &Path, to: &Path) {
     assert_eq!(installed.code(), 0, "{installed:?}");
 }
 
-/// Whether we are root: only root can become somebody else.
+/// Whether we are root: only root can change its user.
 pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -33,7 +33,7 @@ impl Browser {
         let pipe = |name: &str| {
             let path = tree.path(name);
             mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
-            // Open at both ends: nobody waits for the other to come.
+            // Open at both ends: opening does not block.
             (path.clone(), File::options().read(true).write(true).open(path).expect("opened"))
         };
         let ((orders_path, orders), (answers_path, from_browser)) =
@@ -119,7 +119,7 @@ impl Browser {
         }
     }
 
-    /// What an expression comes to; a promise is waited for.
+    /// The value of an expression; a promise is waited for.
     #[track_caller]
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({

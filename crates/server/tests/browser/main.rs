@@ -196,7 +196,7 @@ fn a_person_uploads_and_deletes_files() {
     assert_eq!(server.tree().read("root/box/two.txt"), vec![b'x'; 10]);
     assert_good(&mut browser);
 
-    // One that is too large is told so.
+    // A file that is too large gets an error.
     browser.drop_files("#drop", &[file("huge.bin", 3_000_000)]);
     browser.wait("/too large/.test(document.querySelector('#jobs').textContent)");
     assert!(!server.tree().exists("root/box/huge.bin"));

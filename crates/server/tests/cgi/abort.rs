@@ -1,4 +1,4 @@
-//! Clients that go away, and servers that end: nobody stays behind (C6, L12).
+//! Clients that go away, and servers that end: no process stays behind (C6, L12).
 
 use std::fs;
 use std::net::SocketAddr;
@@ -153,7 +153,7 @@ fn a_client_that_goes_in_the_middle_of_an_answer_ends_a_silent_program() {
     }
 }
 
-/// How many bytes of a client have come to the kernel of the server, and to nobody else.
+/// How many bytes of a client are in the server's socket, not read yet.
 fn unread_by_server(client: SocketAddr) -> usize {
     let SocketAddr::V4(v4) = client else { panic!("{client} is of another kind") };
     let [a, b, c, d] = v4.ip().octets();
@@ -167,7 +167,7 @@ fn unread_by_server(client: SocketAddr) -> usize {
 
 #[test]
 fn a_client_that_goes_is_noticed_while_its_body_is_not_read() {
-    // C6, L12, X5: more of it has come than anybody takes.
+    // C6, L12, X5: more of it has come than is read.
     let site = Site::start(
         tree(),
         "cgi_kill_grace 300ms; cgi_read_timeout 60s; cgi_request_buffering off;",
@@ -178,10 +178,10 @@ fn a_client_that_goes_is_noticed_while_its_body_is_not_read() {
         // The pipe to the program, the buffer of the connection, and something in the socket.
         client.send(head).send(vec![b'x'; 64 << 10 | 40 << 10]);
         eventually("the program runs", LONG, || !site.processes().is_empty());
-        // Until all is where it stays: the rest lies in the socket, and does not become less.
+        // Until nothing moves any more: the rest is in the socket, and does not become less.
         let peer = client.local_address();
         let (mut last, mut looks) = (0, 0);
-        eventually("nobody takes more", LONG, || {
+        eventually("no more is read", LONG, || {
             let now = unread_by_server(peer);
             let is_same = now > 0 && now == last;
             (last, looks) = (now, if is_same { looks + 1 } else { 0 });
@@ -450,7 +450,7 @@ fn the_total_time_is_kept_by_programs_that_never_pause() {
     assert!(is_ended, "{:?}", site.left());
     let _ = client.read_to_end();
     drop(client);
-    site.assert_clean("a flood that nobody reads");
+    site.assert_clean("a flood that is not read");
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_forceful_end_answers_and_leaves_nobody() {
     drop(clients);
     site.server.wait_exit(Duration::from_secs(10));
     assert!(watch.elapsed() < Duration::from_secs(5), "{:?}", watch.elapsed());
-    eventually("nobody is left", Duration::from_secs(2), || site.processes().is_empty());
+    eventually("no process is left", Duration::from_secs(2), || site.processes().is_empty());
 }
 
 #[test]
@@ -493,7 +493,7 @@ fn a_graceful_end_waits_for_the_program() {
     eventually("the program runs", LONG, || !site.processes().is_empty());
     site.server.quit();
     assert_eq!(client.read_response().text(), "hello\n");
-    // Whoever might still send something is listened to for a while.
+    // The server lingers for a client that might still send something.
     drop(client);
     assert_eq!(site.server.wait_exit(LONG).code(), Some(0));
 }

@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 const GROWTH_MAX: u64 = 32 << 20;
 const PIECE: usize = 64 * 1024;
 
-/// Says how many bytes it was told of, and the checksum of those that came.
+/// Prints `CONTENT_LENGTH`, and the checksum of the bytes that came.
 const SUM: &str = "sum=$(sha256sum | cut -d' ' -f1)\n\
      printf 'Content-Type: text/plain\\n\\n'; echo \"$CONTENT_LENGTH $CONTENT_TYPE $sum\"";
 
@@ -204,7 +204,7 @@ fn a_body_that_is_too_large_starts_no_program() {
 
 #[test]
 fn a_client_that_is_slow_with_its_body_is_a_408_and_not_a_504() {
-    // T9 the other way round: while the body is awaited it is the client who is late.
+    // T9 the other way round: while the body is awaited, the client is late, not the program.
     let tree = Tree::new();
     tree.script("root/cgi-bin/x.cgi", &sh("cat >/dev/null; printf 'X: 1\\n\\n'"));
     let site = Site::start(tree, "cgi_read_timeout 300ms; client_body_timeout 800ms;");
@@ -321,14 +321,14 @@ fn slow_bodies_hold_no_program_and_no_place() {
             client
         })
         .collect();
-    // The only place is free for whoever has all that it needs.
+    // The only process slot is free for a request whose body is complete.
     for _ in 0..5 {
         let mut client = site.server.connect();
         let answer = client.request_with_body("POST", "/cgi-bin/x.cgi", "", "all of it");
         assert_eq!((answer.status, answer.text().as_str()), (200, "all of it"));
     }
     assert!(site.processes().is_empty(), "a program waits for a slow client");
-    // The last of them comes to its end: it is served as anybody.
+    // The last of them comes to its end: it is served like any other.
     let mut chunked = slow.pop().expect("three of them");
     chunked.send("0\r\n\r\n");
     assert_eq!(chunked.read_response().text(), "hello");

@@ -1,4 +1,4 @@
-//! What a program is told and given: its environment, arguments, folder and descriptors (C8), and nothing
+//! What a program gets: its environment, arguments, folder and descriptors (C8), and nothing
 //! that a client could turn against it (V22, V23).
 
 use std::collections::BTreeMap;

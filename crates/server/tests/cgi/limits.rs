@@ -1,5 +1,5 @@
-//! Limits: how many programs at once, who waits for them, and what happens when the machine has no more to
-//! give (C12, O5). And while programs sleep, everything else goes on.
+//! Limits: how many programs at once, which requests wait for them, and what happens when the machine has no
+//! more to give (C12, O5). And while programs sleep, everything else goes on.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn who_waits_too_long_is_told_so() {
     assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
     assert!(watch.elapsed() >= Duration::from_millis(300));
     assert!(watch.elapsed() < Duration::from_secs(3));
-    // One who gives up waiting takes no place from those behind.
+    // A client that gives up waiting takes no place from those behind.
     let gone = ask(&site, "quick");
     eventually("it waits", LONG, || in_work(&site) == 2);
     drop(gone);
@@ -86,7 +86,8 @@ fn one_address_or_one_location_does_not_take_all_places() {
     let greedy: Vec<Client> = (0..6).map(|_| from("127.0.0.1", "/fair/asleep.cgi")).collect();
     eventually("two run and four wait", LONG, || sleepers() == 2 && in_work(&site) == 6);
     assert_eq!(from("127.0.0.2", "/fair/quick.cgi").read_response().text(), "hello\n");
-    // The queue is full, and takes in somebody else: the newest of those who have most of it goes.
+    // The queue is full, and takes a request of another address: the newest request of the address with most
+    // of them is refused.
     let others: Vec<Client> = (0..3).map(|_| from("127.0.0.3", "/fair/asleep.cgi")).collect();
     eventually("two more run", LONG, || sleepers() == 4);
     let refused = greedy.into_iter().next_back().expect("six").read_response();
@@ -131,7 +132,7 @@ fn while_programs_sleep_files_are_served_at_full_rate() {
     println!("alone {alone}, beside 64 sleepers {beside}, slowest {slowest:?}");
     assert!(beside * 2 >= alone, "{beside} instead of {alone}");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-    // And when nobody asks, nothing is done.
+    // Without requests nothing is done.
     let idle = site.server.cpu_ticks();
     pause(Duration::from_millis(500));
     assert!(site.server.cpu_ticks() - idle <= 5, "it spins");

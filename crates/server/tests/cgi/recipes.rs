@@ -181,7 +181,7 @@ fn git_clones_and_pushes_over_http() {
         &work,
         &format!("cd first && {quiet} init -q && {quiet} add . && {quiet} commit -q -m one"),
     );
-    // Who is nobody may not push.
+    // A client without a user name may not push.
     let line = format!("cd '{}/first' && {quiet} push -q {} HEAD:main", work.display(), url("git"));
     let refused = run("sh", &["-c", &line], Duration::from_mins(1));
     assert_ne!(refused.code(), 0, "{refused:?}");
@@ -276,7 +276,7 @@ fn serve_runs_a_folder_of_scripts() {
     tree.file("site/plain.cgi", "secret");
     tree.file("site/plain.txt", "text");
     let address = own_address(8080).to_string();
-    // Whoever runs the tests may be root.
+    // The user that runs the tests may be root.
     let arguments = ["serve", "site", "--cgi", "--cgi-allow-root", "--listen", &address];
     let mut served = Process::start(tree, &arguments);
     let mut client = Client::connect(served.address());

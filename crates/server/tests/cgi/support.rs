@@ -23,8 +23,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts a server; `body` stands in its block, beside a location of programs. All clients have one address, which
-    /// may take all places.
+    /// Starts a server; `body` is put into its block, beside a location of programs. All clients have one
+    /// address, which may take all process slots.
     #[track_caller]
     pub(crate) fn start(tree: Tree, body: &str) -> Self {
         let mark = format!("{MARK}={}", tree.dir().display());

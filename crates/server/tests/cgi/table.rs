@@ -19,7 +19,7 @@ const BODY_BYTES: usize = 3 << 20;
 /// How an answer looks to a client.
 #[derive(Clone, Copy, Debug)]
 enum Seen<'a> {
-    /// Whole, and the connection is kept wherever the length can be told beforehand.
+    /// Complete, and the connection is kept if the length is known beforehand.
     Whole { status: u16, body: &'a str },
     /// Whole, of unknown length: HTTP/1.0 ends it by closing.
     Streamed { status: u16, body: &'a str },
@@ -238,7 +238,7 @@ fn a_directory() {
 
 #[test]
 fn a_fifo() {
-    // C1: nobody waits for its other end.
+    // C1: the open does not wait for the FIFO's other end.
     let tree = Tree::new();
     let path = tree.folder("root/cgi-bin").join("x.cgi");
     mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o755), 0).expect("a FIFO");

@@ -15,7 +15,7 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sekisho");
 /// Longer than anything takes that is going to happen at all, on a loaded machine too.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-/// A configuration with one server on `{port}` whose files are in `{root}`; `body` stands in its block.
+/// A configuration with one server on `{port}` whose files are in `{root}`; `body` is put into its block.
 pub(crate) fn site(body: &str) -> String {
     http(&format!("server {{ listen 127.0.0.1:{{port}}; root {{root}};\n{body}\n}}"))
 }

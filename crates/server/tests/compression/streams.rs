@@ -183,7 +183,7 @@ fn a_connection_is_kept_after_a_stream_and_pipelines() {
                 _ => assert!(plain == text(400_000), "{target}"),
             }
         }
-        // And a request that brings a body that nobody wants.
+        // A request with a body that is not needed.
         let fields = format!("Accept-Encoding: {coding}\r\n");
         let response = client.request_with_body("GET", "/large.txt", &fields, vec![b'x'; 30_000]);
         assert!(decoded(&response) == text(400_000));
@@ -276,7 +276,7 @@ fn a_cut_body_does_not_look_complete() {
         let cut = client.try_read_response(false);
         assert!(matches!(cut, Err(ReadError::Ended(..))), "{coding}: {cut:?}");
     }
-    // Nobody reads, so it waits; then the file loses its end.
+    // The client does not read, so it waits; then the file is truncated.
     let mut client = server.connect();
     client.shrink_receive_buffer(4096);
     client.send("GET /shrinks.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
@@ -333,7 +333,7 @@ fn whoever_goes_away_ends_the_work() {
     }
 }
 
-/// V28: those who do not read what they asked for cannot fill the memory.
+/// V28: clients that do not read what they asked for cannot fill the memory.
 #[test]
 fn too_many_streams_are_not_compressed() {
     // At this level an encoder takes 36 MiB, and all of them together may take 256.

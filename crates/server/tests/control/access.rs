@@ -1,4 +1,4 @@
-//! Who may control, and that they can when all is full.
+//! Which clients may control, and that they can when all sessions are taken.
 
 use std::fs;
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ fn an_ordinary_session_may_not_control_the_server() {
 fn another_user_is_refused_unless_the_configuration_names_them() {
     // E9, V50: permission by socket credentials
     if !rustix::process::geteuid().is_root() || !have("setpriv") {
-        println!("skipped: only root can become somebody else");
+        println!("skipped: only root can change its user");
         return;
     }
     let tree = Tree::new();
@@ -109,7 +109,7 @@ fn over_tcp_the_credential_decides() {
     assert_eq!(over_tcp(&["--credential-file", &file("wrong")]).code(), 4);
     let good = over_tcp(&["--credential-file", &file("secret")]);
     assert_eq!(good.code(), 0, "{}", good.stderr);
-    // Whoever does not want to control needs none.
+    // A client that does not want to control needs none.
     let stream = TcpStream::connect(server.address_of(1)).expect("it listens");
     let mut client = Client::connect(stream, Options::from("plain")).expect("admitted");
     assert_eq!(client.call(3, b"x").expect("answered"), b"x");

@@ -208,13 +208,13 @@ fn a_reload_is_requested_and_its_result_is_the_exit_status() {
     assert_eq!(ctl_ok(&server, &["reload"]), "reloaded\n");
     assert_eq!(server.connect().get("/").text(), "new");
     assert_eq!(before.call(3, b"x").expect("the block is as it was"), b"x");
-    // Another address under the same rules: who is here goes on.
+    // Another address under the same rules: existing sessions go on.
     server.rewrite_config(&config.replace("{dir}/s;", "{dir}/t;"));
     ctl_ok(&server, &["reload"]);
     assert_eq!(before.call(3, b"x").expect("answered"), b"x");
     assert!(!server.tree().exists("s") && server.tree().exists("t"));
     assert_eq!(native(&server, "t", "after").call(3, b"y").expect("answered"), b"y");
-    // Other rules: who came under the old ones ends in good order.
+    // Other rules: sessions under the old ones end gracefully.
     server.rewrite_config(&with_endpoint("services echo; sessions_max 3;", "return 200;"));
     ctl_ok(&server, &["reload"]);
     assert!(before.call(3, b"x").is_err(), "drained");

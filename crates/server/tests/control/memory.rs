@@ -86,7 +86,7 @@ fn native_sessions_and_the_memory_they_share_are_shown() {
     let nobody = memory(&server);
     assert_eq!(nobody["shared"]["bytes"], 0);
     let own = of(&nobody, "native sessions").0;
-    assert_eq!(own, 1, "whoever asks has a session");
+    assert_eq!(own, 1, "the asking client has a session");
     let mut plain = native(&server, "s", "plain");
     plain.call(Echo::NUMBER, b"x").expect("an echo");
     let socket = UnixStream::connect(server.tree().path("ipc")).expect("it listens");
@@ -103,7 +103,7 @@ fn native_sessions_and_the_memory_they_share_are_shown() {
     }
 }
 
-/// O7: and it is let go with the client.
+/// O7: and it is freed when the client goes.
 #[test]
 fn the_memory_of_a_large_upload_is_shown() {
     let site = http(

@@ -1,4 +1,4 @@
-//! What `ctl` says when it is asked for what cannot be, and that it says so.
+//! The errors of `ctl` for impossible requests.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -47,7 +47,7 @@ fn a_mistake_is_named_and_has_its_exit_status() {
 
 #[test]
 fn a_session_without_control_rights_may_still_call() {
-    // E9, E10: over TCP nobody is known.
+    // E9, E10: over TCP no client is authenticated.
     let server = server("listen 127.0.0.1:{port2};");
     let address = server.address_of(1).to_string();
     let body = server.tree().path("body").display().to_string();

@@ -1,5 +1,5 @@
-//! What callers without any right may reach and take: the addresses of `http`, the places of those who have only just
-//! connected, sessions by address; and peers that vanish without a word.
+//! What callers without any right may reach and take: the addresses of `http`, the slots for sessions before
+//! their handshake, sessions by address; and peers that vanish without closing.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ use sekisho_testkit::{Server, Tree, eventually, have, run};
 use crate::common::{BINARY, LONG, http, own_address};
 use crate::support::{admin, ctl, metric, native};
 
-/// Two sites: one for everybody, and one at a Unix socket in a folder of the operator's.
+/// Two sites: one for all clients, and one at a Unix socket in a folder of the operator's.
 fn two_sites(endpoint: &str) -> Server {
     let tree = Tree::new();
     tree.folder("private");
@@ -50,7 +50,7 @@ fn a_caller_without_the_right_to_control_reaches_only_the_addresses_that_are_nam
     assert_eq!(reach(&mut caller, &public), Ok(200));
     assert_eq!(reach(&mut caller, ""), Ok(200), "the first that is named");
     assert_eq!(reach(&mut caller, &private), Err(Code::PermissionError));
-    // Whoever may control reaches all of them, at the control socket and at the address.
+    // An operator reaches all of them, at the control socket and at the address.
     let mut operator = admin(&server);
     assert_eq!(reach(&mut operator, &private), Ok(200));
     let stream = UnixStream::connect(server.tree().path("s")).expect("it listens");
@@ -157,7 +157,7 @@ fn a_peer_that_vanishes_without_a_word_is_looked_for() {
     drop(client);
 }
 
-/// Starts a server whose abstract names somebody else has taken, which is this process.
+/// Starts a server whose abstract names another process has taken: this one.
 fn with_taken_names() -> (Server, Vec<UnixListener>) {
     let tree = Tree::new();
     let dir = tree.path(".").display().to_string();
@@ -175,7 +175,7 @@ fn with_taken_names() -> (Server, Vec<UnixListener>) {
         let names = [format!("sekisho/{}", pid.trim()), format!("sekisho/{}/handover", pid.trim())];
         let taken = names.map(|name| {
             let name = SocketAddr::from_abstract_name(name).expect("a name");
-            UnixListener::bind_addr(&name).expect("nobody has it")
+            UnixListener::bind_addr(&name).expect("the name is free")
         });
         fs::write(go, "").expect("written");
         Vec::from(taken)
@@ -199,7 +199,7 @@ fn a_server_whose_names_are_taken_can_be_controlled_by_its_file() {
     assert!(server.log("error.log").contains("cannot be used"), "{}", server.log("error.log"));
     for listener in &taken {
         listener.set_nonblocking(true).expect("a socket takes its options");
-        assert!(listener.accept().is_err(), "nobody asked the wrong one");
+        assert!(listener.accept().is_err(), "no connection to the wrong one");
     }
     let file = format!("/run/sekisho/{}.sock", server.id());
     assert!(fs::metadata(&file).is_ok());

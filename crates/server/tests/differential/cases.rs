@@ -1,5 +1,5 @@
 //! Configurations and requests of our own choice, the same to nginx and to this server: what has once differed.
-//! A request is its head without `Host` (that is the case's) and without the empty line; `\n` stands for CRLF.
+//! A request is its head without `Host` (that is the case's) and without the empty line; `\n` means CRLF.
 
 use std::fmt::Write as _;
 

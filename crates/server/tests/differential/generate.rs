@@ -122,7 +122,7 @@ const OTHERS: &[&str] = &[
     "disable_symlinks on;",
     "limit_rate 10m;",
 ];
-/// What may stand at the level of a server.
+/// What is allowed at the level of a server.
 const PLACES: &[&str] = &[
     "/",
     "= /",

@@ -1,5 +1,5 @@
-//! Random configurations, the same for nginx and for this server, and the same requests to both: who may see
-//! what is the same. A few configurations in every run, a thousand with `SEKISHO_LONG=1`. A failure names the
+//! Random configurations, the same for nginx and for this server, and the same requests to both: the answers
+//! are the same. A few configurations in every run, a thousand with `SEKISHO_LONG=1`. A failure names the
 //! seed of its configuration, which makes the same one again: `SEKISHO_SEED=n` asks for that one alone.
 #![forbid(unsafe_code)]
 
@@ -148,7 +148,7 @@ fn compare(seeds: impl Iterator<Item = u64>, differing: &mut Vec<String>) {
     }
 }
 
-/// F7, V1: nobody sees with us what nginx would not have shown with the same configuration, and the reverse.
+/// F7, V1: this server shows nothing that nginx would not show with the same configuration, and the reverse.
 #[test]
 fn who_may_see_what_is_the_same_as_in_nginx() {
     if !have(NGINX) {

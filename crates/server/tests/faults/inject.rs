@@ -81,10 +81,10 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What strace is told.
+    /// The arguments for strace.
     pub(crate) fn arguments(&self) -> [String; 4] {
         let Self { kind, error, at } = self;
-        // A call that this machine does not have is nobody's.
+        // `?`: a call that this machine does not have is ignored.
         let calls: Vec<_> = kind.calls.split(',').map(|call| format!("?{call}")).collect();
         let calls = calls.join(",");
         let inject = format!("inject={calls}:error={error}:when={at}");
@@ -107,7 +107,7 @@ pub(crate) enum Hit {
 pub(crate) fn hit(log: &Path) -> Hit {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Where threads meet, a call stands in two lines.
+    // If calls of several threads overlap, a call is in two lines.
     let mut begun: HashMap<&str, &str> = HashMap::new();
     let mut calls = Vec::new();
     for line in text.lines() {
@@ -128,10 +128,9 @@ pub(crate) fn hit(log: &Path) -> Hit {
     }
 }
 
-/// The kernel has no such answer: waking a thread never fails, nor does writing into a pipe that somebody
-/// reads (and where nobody does, that is no error: C7), nor does forgetting a descriptor, nor does what only
-/// looks at a flag or a number. Calls that would have to wait are not among the errors at all: whoever is
-/// told so without reason waits for ever.
+/// The kernel has no such answer: waking a thread never fails, nor does writing into a pipe with a reader
+/// (and without one, that is no error: C7), nor does closing a descriptor, nor does what only reads a flag or
+/// a number. EAGAIN is not among the errors at all: a caller that gets it without reason waits for ever.
 fn is_impossible(call: &str) -> bool {
     let has = |part: &str| call.contains(part);
     let is_wake = (has(" write(") || has(" read(")) && has("[eventfd]");

@@ -1,6 +1,6 @@
 //! Calls that fail while the server starts, reads its configuration again, or hands over to a new binary. A
-//! start may fail, with a word; a reload and an upgrade may fail, and then all is as before; nobody who asks
-//! meanwhile or afterwards goes unserved.
+//! start may fail, with a message; a reload and an upgrade may fail, and then all is as before; every request
+//! meanwhile and afterwards is served.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use crate::common::{BINARY, LONG, http, site};
 use crate::inject::{Fault, Hit, Injected, KINDS, Kind, hit};
 use crate::sweep::is_long;
 
-/// What comes to nothing must do so by then.
+/// What fails must fail by then.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Which calls are tried in the short form, and how many at the most in the long one.
 const SAMPLE: [u32; 2] = [1, 5];
@@ -44,8 +44,8 @@ fn sweep(name: &str, mut one: impl FnMut(&Fault, &mut Vec<String>) -> Outcome) {
     let only = std::env::var("FAULT").ok();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut findings = Vec::new();
-    // By sockets the processes speak with each other; but also the runtime with itself, about signals, and
-    // that cannot fail. What is mapped is mostly the program itself, before it begins.
+    // The processes use sockets to communicate; but the runtime also uses one for signals, and that cannot
+    // fail. What is mapped is mostly the program itself, before it begins.
     let is_meant = |kind: &&Kind| !matches!(kind.name, "receive" | "send" | "map");
     let kinds = KINDS.iter().filter(is_meant).chain([&HANDOVER]);
     for (number, kind) in kinds.enumerate() {
@@ -318,7 +318,8 @@ fn an_upgrade_happens_or_the_old_process_goes_on_whatever_call_fails() {
         let is_changed = |server: &Server| pid_of(server).is_some_and(|pid| pid != old);
         let _ = wait_for(PATIENCE, || is_over(old) || ended(&server) > before);
         let outcome = outcome(&injected.end());
-        // One of the two serves, alone, and the pid file names it. What could not be removed names nobody.
+        // One of the two serves, alone, and the pid file names it. A file that could not be removed names no
+        // process.
         let put_aside = || server.log("server.pid.oldbin").trim().parse().ok();
         let is_settled = wait_for(PATIENCE, || {
             let Some(pid) = pid_of(&server).filter(|pid| !is_over(*pid)) else { return false };

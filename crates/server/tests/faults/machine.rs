@@ -38,7 +38,7 @@ fn a_log_that_is_full_holds_nobody_up_and_its_lines_are_counted() {
     eventually("all are counted", LONG, || dropped(&server) == 200);
 }
 
-/// X20: nobody reads, then somebody does, then nobody is there.
+/// X20: no reader reads, then one does, then there is none.
 #[test]
 fn a_log_that_nobody_reads_holds_nobody_up() {
     let tree = Tree::new();
@@ -59,7 +59,7 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     }
     assert!(watch.elapsed() < LONG, "{:?}", watch.elapsed());
     assert!(dropped(&server) > 0);
-    // What waits comes when somebody reads.
+    // The waiting lines come when the reader reads.
     let mut read = vec![0; target.len()];
     let mut reader: File = reader;
     reader.read_exact(&mut read).expect("lines");
@@ -74,7 +74,7 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     assert_eq!(server.wait_exit(LONG).code(), Some(0));
 }
 
-/// X9: whoever has begun to get a file gets that file.
+/// X9: a client that has begun to receive a file gets that file.
 #[test]
 fn a_file_that_is_replaced_while_it_is_sent_is_sent_to_its_end() {
     const BYTES: usize = 8 << 20;
@@ -101,7 +101,7 @@ fn a_file_that_is_replaced_while_it_is_sent_is_sent_to_its_end() {
     assert_eq!(client.get("/large").text(), "new");
 }
 
-/// X8: what the limits allow fits, and whoever comes beyond them is told.
+/// X8: what the limits allow fits, and a client beyond them gets an error.
 #[test]
 fn with_little_memory_the_limits_shed_before_it_is_gone() {
     const SESSIONS: usize = 100;
@@ -113,7 +113,7 @@ fn with_little_memory_the_limits_shed_before_it_is_gone() {
     assert_eq!(server.connect().get("/a.txt").text(), "a");
     let before = server.rss_bytes();
     limit_memory(&server, 48 << 20);
-    // Half heads as large as may be, half uploads, and whoever does not read.
+    // Half heads as large as may be, half uploads, and clients that do not read.
     let mut crowd = Vec::new();
     let mut refused = 0;
     for number in 0..3 * SESSIONS {
@@ -140,7 +140,7 @@ fn with_little_memory_the_limits_shed_before_it_is_gone() {
             refused += 1;
         }
     }
-    assert!(refused > 0, "somebody was told");
+    assert!(refused > 0, "a client was refused");
     let grown = server.rss_bytes().saturating_sub(before);
     println!("{SESSIONS} busy sessions: {} KiB each", grown / 1024 / SESSIONS as u64);
     drop(crowd);

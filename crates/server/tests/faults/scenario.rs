@@ -317,7 +317,7 @@ fn reset(server: &Server) {
     tree.file("root/old", "old");
 }
 
-/// A file is one of these, whole, or, where nobody said that it is there, nothing.
+/// A file is one of these, complete, or missing if no answer promised it.
 fn whole(server: &Server, seen: &mut Seen, path: &str, bodies: &[&[u8]], is_promised: bool) {
     match fs::read(server.tree().path(path)) {
         Ok(found) if bodies.contains(&&found[..]) => {
@@ -325,7 +325,7 @@ fn whole(server: &Server, seen: &mut Seen, path: &str, bodies: &[&[u8]], is_prom
                 seen.wrong(format!("{path}: said to be stored, and is the old one"));
             }
         }
-        Ok(found) => seen.wrong(format!("{path}: {} bytes that nobody sent", found.len())),
+        Ok(found) => seen.wrong(format!("{path}: {} bytes that no client sent", found.len())),
         Err(_) if is_promised => seen.wrong(format!("{path}: said to be stored, and is not there")),
         Err(_) => {}
     }
@@ -362,7 +362,7 @@ fn tus(server: &Server, seen: &mut Seen, talk: &mut Talk<'_>, large: &[u8]) {
         let stand = talk.ask(seen, "HEAD", at, "Tus-Resumable: 1.0.0\r\n", b"");
         let is_unknown = stand.as_ref().is_some_and(|stand| stand.status == 404);
         if is_unknown && !seen.is_perfect() {
-            // It got its name, and what followed failed: whoever was told so may begin anew.
+            // It got its name, and what followed failed: a client that got the error may begin anew.
             return whole(server, seen, "store/tus", &[large], true);
         }
         if !seen.expect("tus HEAD", stand.as_ref(), &[200], None) {
@@ -376,7 +376,7 @@ fn tus(server: &Server, seen: &mut Seen, talk: &mut Talk<'_>, large: &[u8]) {
         let fields = format!("{kind}Upload-Offset: {offset}\r\n");
         let end = if offset == 0 { 100_000 } else { large.len() };
         let got = talk.ask(seen, "PATCH", at, &fields, &large[offset.min(end)..end]);
-        // Somebody whose connection broke may not have let go yet.
+        // A request whose connection broke may still hold the lock.
         seen.expect("tus PATCH", got.as_ref(), &[204, 423], None);
         let at_end = large.len().to_string();
         if got.is_some_and(|got| got.field("upload-offset") == Some(&at_end)) {
@@ -426,7 +426,7 @@ fn walk(folder: &std::path::Path, found: &mut Vec<String>) {
     }
 }
 
-/// A native session through shared memory with a call and a channel, and who controls.
+/// A native session through shared memory with a call and a channel, and an operator.
 pub(crate) struct Native;
 
 impl Scenario for Native {
@@ -464,7 +464,7 @@ impl Scenario for Native {
         match done.code() {
             0 if serde_json::from_str::<serde_json::Value>(&done.stdout).is_ok() => {}
             0 => seen.wrong(format!("ctl: {}", done.stdout)),
-            // Whoever cannot be asked who they are may not control.
+            // A peer whose credentials cannot be read may not control.
             1 | 3 | 4 => seen.fail(format!("ctl: {}", done.stderr)),
             code => seen.wrong(format!("ctl: {code}: {}{}", done.stdout, done.stderr)),
         }
@@ -473,7 +473,7 @@ impl Scenario for Native {
 
 fn broken(seen: &mut Seen, what: &str, error: &dyn std::fmt::Display) {
     let line = format!("{what}: {error}");
-    // A peer that is told nothing would wait for ever.
+    // A peer that gets no answer would wait for ever.
     if line.contains("timed out") || line.contains("would block") || line.contains("temporarily") {
         seen.wrong(line);
     } else {

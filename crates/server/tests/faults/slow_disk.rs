@@ -1,4 +1,4 @@
-//! A disk that makes writers wait: uploads take their time, and nobody else's request does.
+//! A disk that makes writers wait: uploads are slow, other requests are not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

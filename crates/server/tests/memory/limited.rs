@@ -1,4 +1,4 @@
-//! A server that may have so much memory and no more: in a control group of its own, or as it is told.
+//! A server that may have so much memory and no more: in a control group of its own, or by an injected limit.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use sekisho_testkit::{Client, Server, Stopwatch, Tree, wait_for};
 
 use crate::common::{BINARY, LONG};
 
-/// How soon after a peak everybody is served again: what is promised, and what a machine that is busy with
+/// How soon after a peak all clients are served again: what is promised, and what a machine that is busy with
 /// something else may take for it (the files of thousands of uploads are closed one by one).
 const RECOVERY: Duration = Duration::from_secs(5);
 const RECOVERY_BUSY: Duration = Duration::from_secs(30);
 
-/// Who sees to it that the server has no more.
+/// What limits the server's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     /// The kernel: beyond it the server is killed.
     Group,
-    /// Nobody: the server is only told. For machines where no group can be made.
+    /// Only the server itself, by an injected limit. For machines where no group can be made.
     Told,
 }
 
 impl Form {
-    /// What the server may have. Where nobody kills it, smaller peaks show the same.
+    /// What the server may have. Where the kernel does not kill it, smaller peaks show the same.
     pub(crate) const fn limit_bytes(self) -> u64 {
         match self {
             Self::Group => 64 << 20,
@@ -55,19 +55,19 @@ impl Limited {
         let config = config
             .replace("error.log debug", "error.log warn")
             .replace("events {}", "events { worker_connections 20000; }")
-            // Whoever is slow here is so on purpose, and the machine may be slow as well.
+            // Clients are slow here on purpose, and the machine may be slow as well.
             .replace("http {", "http { send_timeout 10m; keepalive_timeout 10m;");
         Some(Self { server: Server::start_in(tree, &binary, &config), _group: group })
     }
 
-    /// What a newcomer gets, if anything.
+    /// The status that a new client gets, if any.
     pub(crate) fn newcomer(&self) -> Option<u16> {
         let mut client = Client::connect(self.server.address()).with_patience(LONG);
         client.try_send("GET /small.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;
         client.try_read_response(false).ok().map(|response| response.status)
     }
 
-    /// The peak is over: it has survived, and newcomers are served soon.
+    /// The peak is over: it has survived, and new clients are served soon.
     #[track_caller]
     pub(crate) fn recovers(&mut self, kind: &str) {
         assert!(self.server.is_running(), "{kind}: it was killed");
@@ -78,7 +78,7 @@ impl Limited {
         let (took, resident) = (watch.elapsed(), self.server.rss_bytes() >> 20);
         assert!(
             is_back,
-            "{kind}: nobody is served {took:?} after the peak, {resident} MiB resident"
+            "{kind}: no client is served {took:?} after the peak, {resident} MiB resident"
         );
         println!("{kind}: served again after {took:?}, {resident} MiB resident");
         assert!(self.server.is_running(), "{kind}: it was killed");

@@ -1,5 +1,5 @@
-//! Peaks of memory of each kind in 64 MB: the server survives, refuses with 503, and serves newcomers again within
-//! five seconds after the peak (X8, ADR 0056). With `SEKISHO_LONG=1` the peaks are larger.
+//! Peaks of memory of each kind in 64 MB: the server survives, refuses with 503, and serves new clients again
+//! within five seconds after the peak (X8, ADR 0056). With `SEKISHO_LONG=1` the peaks are larger.
 #![forbid(unsafe_code)]
 
 #[path = "../common/mod.rs"]
@@ -64,7 +64,7 @@ fn half_heads(form: Form) {
     let half = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(8000));
     let (crowd, is_shed) = crowd(&limited, 8000, half.as_bytes());
     assert!(limited.server.is_running(), "it was killed with {} half heads", crowd.len());
-    assert!(is_shed, "{} half heads, and nobody was refused", crowd.len());
+    assert!(is_shed, "{} half heads, and none was refused", crowd.len());
     println!("{} half heads", crowd.len());
     drop(crowd);
     limited.recovers("half heads");
@@ -83,7 +83,7 @@ fn half_heads(form: Form) {
     assert!(shown.stdout.contains("\nsekisho_memory_short 0\n"), "{}", shown.stdout);
 }
 
-/// Connections that send this and no more, until newcomers are refused.
+/// Connections that send this and no more, until new clients are refused.
 fn crowd(limited: &Limited, most: usize, bytes: &[u8]) -> (Vec<Client>, bool) {
     let mut crowd = Vec::new();
     let is_shed = (0..most).any(|number| {
@@ -120,7 +120,7 @@ fn unfinished_uploads(form: Form) {
     }
     assert!(limited.server.is_running(), "it was killed with {} uploads", crowd.len());
     if is_shed {
-        // Who was here before is served, but not what is costly.
+        // An earlier connection is served, except for costly requests.
         assert_eq!(kept.get("/small.txt").status, 200);
         let put = kept.request_with_body("PUT", "/new", "", b"a body");
         assert_eq!((put.status, put.field("retry-after")), (503, Some("1")));
@@ -157,7 +157,7 @@ fn listings(form: Form) {
         let refused = readers.iter().filter(|(_, status)| *status == 503).count();
         println!("{target}: {refused} of {} refused", readers.len());
         assert!(limited.server.is_running(), "{target}: it was killed");
-        assert!(readers.iter().any(|(_, status)| *status == 200), "{target}: nobody was served");
+        assert!(readers.iter().any(|(_, status)| *status == 200), "{target}: no client was served");
         assert_eq!(refused > 0, target.contains("size"), "{target}: {refused} refused");
         drop(readers);
         limited.recovers("listings");
@@ -200,7 +200,7 @@ fn native_sessions(form: Form) {
         http::Request { target, body, ..http::Request::default() }.encode_to_vec()
     };
     let before = limited.server.rss_bytes();
-    // Nobody reads: neither files nor what becomes of large bodies.
+    // The clients read neither files nor the answers to large bodies.
     let mut bodies = vec![asked("/large.bin", Vec::new()); 48];
     bodies.extend(vec![asked("/small.txt", vec![b'x'; 900_000]); 4]);
     let count = if is_long() { 200 } else { 20 };
@@ -256,7 +256,7 @@ fn greedy_session(address: SocketAddr, bodies: &[Vec<u8>]) -> TcpStream {
     stream
 }
 
-/// X8: the kernel kills whoever has more.
+/// X8: the kernel kills a process that takes more.
 #[test]
 fn half_heads_in_a_control_group() {
     half_heads(Form::Group);
@@ -268,7 +268,7 @@ fn half_heads_with_a_limit_that_is_told() {
     half_heads(Form::Told);
 }
 
-/// X8: the kernel kills whoever has more.
+/// X8: the kernel kills a process that takes more.
 #[test]
 fn unfinished_uploads_in_a_control_group() {
     unfinished_uploads(Form::Group);
@@ -280,7 +280,7 @@ fn unfinished_uploads_with_a_limit_that_is_told() {
     unfinished_uploads(Form::Told);
 }
 
-/// X8: the kernel kills whoever has more.
+/// X8: the kernel kills a process that takes more.
 #[test]
 fn compressed_streams_in_a_control_group() {
     compressed_streams(Form::Group);
@@ -292,7 +292,7 @@ fn compressed_streams_with_a_limit_that_is_told() {
     compressed_streams(Form::Told);
 }
 
-/// X8: the kernel kills whoever has more.
+/// X8: the kernel kills a process that takes more.
 #[test]
 fn listings_in_a_control_group() {
     listings(Form::Group);
@@ -304,7 +304,7 @@ fn listings_with_a_limit_that_is_told() {
     listings(Form::Told);
 }
 
-/// X8: the kernel kills whoever has more.
+/// X8: the kernel kills a process that takes more.
 #[test]
 fn archives_in_a_control_group() {
     archives(Form::Group);
@@ -316,7 +316,7 @@ fn archives_with_a_limit_that_is_told() {
     archives(Form::Told);
 }
 
-/// X8: the kernel kills whoever has more.
+/// X8: the kernel kills a process that takes more.
 #[test]
 fn native_sessions_in_a_control_group() {
     native_sessions(Form::Group);

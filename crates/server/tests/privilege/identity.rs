@@ -1,4 +1,4 @@
-//! Who the server is, and what it has given up.
+//! The server's user, and what it has given up.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -43,8 +43,8 @@ fn a_server_of_root_becomes_somebody_with_no_rights_at_all() {
     }
 }
 
-/// O6, O8: logs that the server has made are its own, others stay whose they are; and what cannot be opened again is told
-/// with who could not.
+/// O6, O8: logs that the server has made are its own, others keep their owner; and a log that cannot be
+/// reopened is reported with the user's name.
 #[test]
 fn logs_are_given_to_the_user_where_the_server_made_them() {
     if !is_root() {
@@ -72,7 +72,7 @@ fn logs_are_given_to_the_user_where_the_server_made_them() {
     eventually("the line", LONG, || server.log("logs/moved.log").lines().count() == 2);
 }
 
-/// O8, V45: only whoever opens sockets can listen on a small port, now and at the next reload.
+/// O8, V45: only the thread that opens sockets can listen on a small port, now and at the next reload.
 #[test]
 fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
     if !is_root() {
@@ -94,7 +94,8 @@ fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
         for set in SETS {
             assert_eq!(status(&format!("{pid}"), set), BIND, "{set}");
         }
-        // The workers, the control plane, who writes the logs, who starts workers: everybody but the main thread.
+        // The workers, the control plane, the log writer, the thread that starts workers: all but the main
+        // thread.
         let mut others = threads(pid);
         others.retain(|(task, _)| *task != format!("{pid}/task/{pid}"));
         assert!(others.len() >= 3, "{others:?}");
@@ -120,7 +121,7 @@ fn a_small_port_is_the_one_right_that_is_kept_and_only_where_it_is_needed() {
     drop(current);
 }
 
-/// O8, V45: whoever stays root keeps what concerns files, and is told.
+/// O8, V45: a server that stays root keeps the capabilities about files, and warns.
 #[test]
 fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
     if !is_root() {
@@ -128,7 +129,7 @@ fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
     }
     let tree = open_tree();
     let server = Server::start_in(tree, BINARY, &format!("user root;\n{}", site("")));
-    // It listens before it has given up anything; who is answered knows that it has.
+    // It listens before it has given up anything; an answer shows that it has.
     server.connect().get("/");
     let kept = u64::from_str_radix(&status(&server.id().to_string(), "CapEff"), 16);
     let kept = kept.expect("a number");
@@ -140,7 +141,7 @@ fn a_server_that_stays_root_gives_up_what_is_not_about_files() {
     eventually("the warning", LONG, || server.log("error.log").contains("the server runs as root"));
 }
 
-/// O8, C13, V45: who the server is changes by a restart alone, and until then root runs no programs.
+/// O8, C13, V45: the server's user changes by a restart alone, and until then root runs no programs.
 #[test]
 fn a_reload_with_another_user_does_not_make_programs_of_root() {
     if !is_root() {
@@ -152,7 +153,7 @@ fn a_reload_with_another_user_does_not_make_programs_of_root() {
     let server = Server::start_in(tree, BINARY, &format!("user root;\n{}", site("")));
     server.rewrite_config(&format!("user nobody;\n{}", site("cgi_extension .cgi;")));
     server.signal(Signal::HUP);
-    eventually("the verdict", LONG, || server.log("error.log").contains("reload failed"));
+    eventually("the result", LONG, || server.log("error.log").contains("reload failed"));
     let log = server.log("error.log");
     assert!(log.contains("programs would run as root: a change of \"user\""), "{log}");
     assert_ne!(server.connect().get("/x.cgi").text(), "0\n");
@@ -201,7 +202,7 @@ fn a_reload_that_changes_no_new_privs_is_told_so_and_used() {
         assert_eq!(asked.code() == 0, result == " reloaded", "{}", asked.stderr);
         let log = server.log("error.log");
         assert!(log.contains(result), "{log}");
-        // Whoever asked for it is told, too.
+        // The caller gets it, too.
         for told in [log, asked.stderr] {
             assert!(told.contains(said), "{told}");
         }
@@ -209,7 +210,7 @@ fn a_reload_that_changes_no_new_privs_is_told_so_and_used() {
     }
 }
 
-/// O8: who wonders why there is a 403 finds who the server is, before and after.
+/// O8: the log names the server's user for a 403, before and after.
 #[test]
 fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
     if !is_root() {
@@ -247,7 +248,7 @@ fn what_the_user_cannot_reach_is_told_at_the_start_and_at_each_refusal() {
         let log = server.log("error.log");
         log.matches("(os error 13) for user \"nobody\"").count() == 2
     });
-    // As soon as it can, nothing is said.
+    // As soon as it can, there is no warning.
     server.tree().mode("private", 0o755);
     server.tree().mode("root/up", 0o777);
     server.tree().folder("private/none");

@@ -63,7 +63,7 @@ fn root_does_not_start_by_way_of_a_link_of_the_user() {
     assert!(!secret.exists());
 }
 
-/// O6: whoever reads the log sees who serves what since when, and when that was over.
+/// O6: the log shows the user, the addresses and the time of a start, and the end.
 #[test]
 fn the_log_has_a_line_for_the_start_and_one_for_the_end() {
     let tree = open_tree();
@@ -96,7 +96,7 @@ fn the_log_has_a_line_for_the_start_and_one_for_the_end() {
     assert!(log.contains("stopped: every session ended normally"), "{log}");
 }
 
-/// V45, O8: root that serves is told of where it is seen, and with its place.
+/// V45, O8: a server that stays root is reported, with the place in the configuration.
 #[test]
 fn a_server_that_is_to_be_root_is_warned_of() {
     if !is_root() {

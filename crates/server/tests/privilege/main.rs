@@ -1,5 +1,5 @@
-//! Least privilege (V40, V45): who the server is, what it can still do, where the kernel keeps it, and what its
-//! programs may use.
+//! Least privilege (V40, V45): the server's user, what it can still do, where the kernel keeps it, and what
+//! its programs may use.
 #![forbid(unsafe_code)]
 
 #[path = "../background_load/mod.rs"]
@@ -45,11 +45,11 @@ fn open_tree() -> Tree {
     tree
 }
 
-/// Only root can become somebody else.
+/// Only root can change its user.
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        println!("skipped: only root can become somebody else");
+        println!("skipped: only root can change its user");
     }
     is_root
 }

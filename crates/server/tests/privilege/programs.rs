@@ -9,7 +9,7 @@ fn script(text: &str) -> String {
     format!("#!/bin/sh\n{text}\n")
 }
 
-/// C13, V40: who exceeds a limit is ended, and the client gets one answer; the others go on.
+/// C13, V40: a program that exceeds a limit is killed, and the client gets one answer; the others go on.
 #[test]
 fn a_program_that_takes_too_much_is_ended_and_its_client_is_told() {
     let tree = open_tree();
@@ -57,7 +57,7 @@ fn programs_cannot_become_more_than_they_are() {
     }
 }
 
-/// O8, V45: a program of a server that has become somebody is that somebody, without any capability.
+/// O8, V45: programs run as the user that the server has changed to, without any capability.
 #[test]
 fn programs_are_who_the_server_is() {
     if !is_root() {

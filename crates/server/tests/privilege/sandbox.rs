@@ -47,7 +47,7 @@ fn a_link_out_of_the_root_is_refused_by_the_kernel() {
     assert_eq!(free.connect().get("/out").text(), "secret", "without it, the link is followed");
 }
 
-/// O9, V45: a sandbox that is none is told of where it is made, and the places of one can be seen.
+/// O9, V45: a sandbox without effect is reported with its cause, and the paths of a sandbox can be seen.
 #[test]
 fn a_root_that_begins_with_a_variable_is_warned_of_and_the_places_are_told() {
     if !has_landlock() {
@@ -109,7 +109,8 @@ fn a_place_is_no_more_than_it_says_and_a_reload_takes_it_away() {
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
 }
 
-/// O9: a place that cannot be opened (a disk that is away, a link that leads to itself) is missed by nobody else.
+/// O9: a place that cannot be opened (a disk that is away, a link that leads to itself) does not affect the
+/// others.
 #[test]
 fn a_place_that_cannot_be_opened_keeps_no_server_from_its_start() {
     let tree = tree();
@@ -199,7 +200,8 @@ fn what_may_be_changed_can_be_changed_and_nothing_else() {
     assert_eq!(server.tree().names("root/in/deep"), ["moved"]);
 }
 
-/// O9, V45, O3: a new root is a new place; who is connected meanwhile is answered, and no address is lost.
+/// O9, V45, O3: a new root is a new path; clients that are connected meanwhile are answered, and no address
+/// is lost.
 #[test]
 fn a_reload_with_a_new_root_works() {
     if !has_landlock() {
@@ -220,7 +222,7 @@ fn a_reload_with_a_new_root_works() {
     };
     assert_eq!(server.connect().get("/a.txt").text(), "hello");
     let before = workers(&server);
-    // The same places: the same workers, and whoever is connected stays.
+    // The same paths: the same workers, and connections stay.
     let mut kept = server.connect();
     kept.get("/a.txt");
     reload(&config("{root}", "add_header X-Now 2;"), 1);
@@ -228,7 +230,7 @@ fn a_reload_with_a_new_root_works() {
     assert_eq!(workers(&server), before);
     reload(&config("{dir}/second", ""), 2);
     assert_eq!(server.connect().get("/b.txt").text(), "second");
-    // Who was connected is told to come again, by a close between two requests or with the last answer.
+    // An old connection ends, by a close between two requests or with the last answer.
     kept.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(kept.try_read_response(false).map_or(true, |answer| answer.says_close()));
     drop(kept);

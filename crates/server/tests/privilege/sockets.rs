@@ -10,7 +10,7 @@ use crate::{is_root, open_tree};
 
 fn ask(server: &Server) -> String {
     let path = server.tree().path("run/socket");
-    let mut stream = UnixStream::connect(path).expect("somebody listens");
+    let mut stream = UnixStream::connect(path).expect("the server listens");
     stream.set_read_timeout(Some(LONG)).expect("a socket takes its options");
     stream.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").expect("sent");
     let mut answer = String::new();
@@ -18,7 +18,7 @@ fn ask(server: &Server) -> String {
     answer
 }
 
-/// O3, O4, V45: nobody is told that another program has it, as none has.
+/// O3, O4, V45: no error says that another program has it, as none has.
 #[test]
 fn the_file_of_a_socket_that_cannot_be_removed_is_told_of_and_replaced_by_a_start() {
     if !is_root() {
@@ -47,7 +47,7 @@ fn the_file_of_a_socket_that_cannot_be_removed_is_told_of_and_replaced_by_a_star
     eventually("the reload", LONG, || server.log("error.log").contains(" reloaded"));
     server.rewrite_config(&with_socket);
     server.signal(Signal::HUP);
-    eventually("the verdict", LONG, || server.log("error.log").contains("reload failed"));
+    eventually("the result", LONG, || server.log("error.log").contains("reload failed"));
     let log = server.log("error.log");
     assert!(log.contains("left over from a server that is gone"), "{log}");
     assert!(!log.contains("in use by another program"), "{log}");

@@ -5,7 +5,7 @@ use sekisho_testkit::{Server, Tree};
 use crate::backend::Backend;
 use crate::common::{BINARY, http, serve};
 
-/// A server that answers with what stands in the query of the request: `status` and a field.
+/// A server that answers as the query of the request says: `status` and a field.
 fn told() -> Backend {
     Backend::start(|connection| {
         while let Some(head) = connection.request() {
@@ -185,7 +185,7 @@ fn answers_have_the_form_that_they_had() {
     assert_eq!(backend.connections(), 2, "all but the closed one were kept");
 }
 
-/// The access log knows whom was asked, and how long it took.
+/// The access log has the servers that were asked, and how long they took.
 #[test]
 fn servers_are_logged() {
     let backend = Backend::saying("x");

@@ -150,7 +150,7 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // Whoever has gone does not want it.
+        // If the peer has gone, the bytes are dropped.
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
@@ -170,7 +170,7 @@ impl Connection {
     }
 }
 
-/// An address where nobody listens: it was free a moment ago.
+/// An address without a listener: it was free a moment ago.
 pub(crate) fn nobody() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it has an address")

@@ -191,7 +191,7 @@ fn a_server_is_read_as_slowly_as_is_said() {
 #[test]
 fn connections_are_kept_and_used_again() {
     let backend = Backend::start(|connection| {
-        // The first connection is closed after three requests, without a word.
+        // The first connection is closed after three requests, without an announcement.
         let most = if connection.number == 0 { 3 } else { usize::MAX };
         for _ in 0..most {
             if connection.request().is_none() {

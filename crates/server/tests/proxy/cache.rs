@@ -9,7 +9,8 @@ use sekisho_testkit::{Client, Response, Server, Tree, eventually};
 use crate::backend::Backend;
 use crate::common::{BINARY, LONG, http, pattern};
 
-/// A server with a cache in its folder; `path` are parameters of the cache, `body` stands in the server.
+/// A server with a cache in its folder; `path` are parameters of the cache, `body` is put into the server
+/// block.
 fn cached(path: &str, body: &str) -> Server {
     let text = format!(
         "proxy_cache_path {{dir}}/cache levels=1:2 keys_zone=one:1m {path};
@@ -34,7 +35,7 @@ fn counting(fields: &'static str) -> Backend {
     })
 }
 
-/// One that can be told to close instead of an answer.
+/// A backend that the test can make close instead of answer.
 fn mortal(fields: &'static str) -> (Backend, Arc<AtomicBool>) {
     let is_down = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_down);
@@ -49,7 +50,7 @@ fn mortal(fields: &'static str) -> (Backend, Arc<AtomicBool>) {
     (backend, is_down)
 }
 
-/// One whose requests after the first wait until the test lets them go on.
+/// A backend whose requests after the first wait until the test releases them.
 fn hesitant(fields: &'static str, free: usize) -> (Backend, Sender<()>) {
     let (release, wait): (Sender<()>, Receiver<()>) = channel();
     let wait = Mutex::new(wait);
@@ -58,7 +59,7 @@ fn hesitant(fields: &'static str, free: usize) -> (Backend, Sender<()>) {
         while connection.request().is_some() {
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
             if number > free {
-                let _ = wait.lock().expect("nobody fails with it").recv_timeout(LONG);
+                let _ = wait.lock().expect("not poisoned").recv_timeout(LONG);
             }
             connection.answer("200 OK", fields, format!("answer {number}"));
         }
@@ -297,7 +298,7 @@ fn one_fetches_while_the_others_get_what_is_stale() {
     );
     let mut client = server.connect();
     assert_eq!(client.get("/").text(), "answer 1");
-    // The first who finds it expired waits for the server: others do not.
+    // The first request that finds it expired waits for the server: others do not.
     let mut all = Vec::new();
     eventually("a request at the server", LONG, || {
         let mut another = server.connect();
@@ -459,7 +460,7 @@ fn what_is_cut_is_not_kept_and_what_nobody_waits_for_is() {
                 "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 10\r\n\r\nwhole",
             );
             if head.starts_with("GET /gone") {
-                let _ = wait.lock().expect("nobody fails with it").recv_timeout(LONG);
+                let _ = wait.lock().expect("not poisoned").recv_timeout(LONG);
             }
             connection.send("whole");
         }

@@ -164,7 +164,7 @@ fn another_server_is_asked_only_where_that_is_safe() {
     assert!(log.contains("upstream server temporarily disabled"), "{log}");
 }
 
-/// U2: 503 where nobody may be asked.
+/// U2: 503 if no server may be asked.
 #[test]
 fn a_group_without_a_live_server_says_so() {
     let (one, two) = (nobody(), nobody());

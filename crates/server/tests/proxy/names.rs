@@ -41,7 +41,8 @@ fn a_host_in_a_variable_is_looked_up() {
     assert_eq!(client.get("/?to=long.example").text(), "found", "{}", server.log("error.log"));
 }
 
-/// A server that says nothing is waited for no longer than `resolver_timeout`, and holds nobody up afterwards.
+/// A server that says nothing is waited for no longer than `resolver_timeout`, and delays no request
+/// afterwards.
 #[test]
 fn a_silent_dns_server_is_left_in_time() {
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a port is free");

@@ -56,7 +56,7 @@ fn nginx_answers_behind_us() {
     assert_eq!(client.get("/nosuch").status, 404);
 }
 
-/// `https://`: with a certificate that is trusted, one that is not, and one that nobody looks at.
+/// `https://`: with a certificate that is trusted, one that is not, and one that is not verified.
 #[test]
 fn servers_are_asked_by_tls() {
     if !have("nginx") || !have("openssl") {

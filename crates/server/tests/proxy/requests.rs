@@ -114,7 +114,7 @@ fn fields_are_passed_on_and_replaced() {
     assert!(ten.starts_with("PATCH /ten/ HTTP/1.0\r\n"), "{ten}");
 }
 
-/// Variables say whom to ask: a group, an address.
+/// Variables name the server: a group, an address.
 #[test]
 fn variables_name_a_group_or_an_address() {
     let (one, two) = (Backend::saying("one"), Backend::saying("two"));

@@ -29,7 +29,8 @@ fn peak_bytes(server: &Server) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
 }
 
-/// V28: what comes packed is kept, handed on and sent as it came. Nobody unpacks it, so that it costs what was sent.
+/// V28: what comes packed is kept, handed on and sent as it came. The server does not unpack it, so it costs
+/// what was sent.
 #[test]
 fn ten_gigabytes_of_zeros_in_ten_megabytes_are_ten_megabytes() {
     let bomb = bomb();
@@ -63,7 +64,7 @@ fn ten_gigabytes_of_zeros_in_ten_megabytes_are_ten_megabytes() {
     let fields = "Content-Type: multipart/form-data; boundary=x\r\nContent-Encoding: gzip\r\n";
     assert!(client.request_with_body("POST", "/form", fields, &form).status < 400);
     assert!(server.tree().read("store/f.gz") == bomb);
-    // Nor is it unpacked for somebody who does not take gzip.
+    // Nor is it unpacked for a client that does not take gzip.
     let packed = client.request("GET", "/page.html", "Accept-Encoding: gzip\r\n");
     assert!(packed.body == bomb && packed.field("content-encoding") == Some("gzip"));
     assert_eq!(
@@ -94,13 +95,13 @@ fn cpu_nanos(server: &Server) -> Option<u64> {
 #[derive(Clone, Copy, Debug)]
 enum Names {
     Distinct,
-    /// All the same, which is one long value to whoever joins them.
+    /// All the same, which is one long value for a parser that joins them.
     Same,
     /// The same but for their ends.
     Alike,
 }
 
-/// Requests that nobody has sent before, each with so many fields of 64 bytes.
+/// Requests that were not sent before, each with so many fields of 64 bytes.
 fn requests(count: usize, fields: usize, names: Names, number: &mut usize) -> String {
     let mut out = String::new();
     for _ in 0..count {
@@ -119,8 +120,8 @@ fn requests(count: usize, fields: usize, names: Names, number: &mut usize) -> St
     out
 }
 
-/// Processor time for each byte of requests with so many fields: the least of several rounds, since whoever else
-/// uses the machine only adds to it.
+/// Processor time for each byte of requests with so many fields: the least of several rounds, since other
+/// load on the machine only adds to it.
 fn nanos_per_byte(server: &Server, fields: usize, names: Names, number: &mut usize) -> Option<f64> {
     let mut least = f64::MAX;
     for _ in 0..rounds(5, 25) {

@@ -59,7 +59,7 @@ const LISTENERS: &[&str] = &[
     "http://localhost/",
     "/a.txt/",
 ];
-/// What climbs, or was taken for it by somebody.
+/// Paths that climb, or that some parser has taken for climbing.
 const UPS: &[&str] = &[
     "..",
     "..",

@@ -1,4 +1,4 @@
-//! Requests that want to be more than a request: a tunnel, another address, a connection to somebody else.
+//! Requests that want to be more than a request: a tunnel, another address, a connection to another server.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ fn start() -> Server {
     )
 }
 
-/// V4: nobody is let out of HTTP/1, so that what follows is a request, or refused.
+/// V4: no client can leave HTTP/1: what follows is a request, or refused.
 #[test]
 fn nothing_becomes_a_tunnel() {
     let server = start();
@@ -49,7 +49,7 @@ fn nothing_becomes_a_tunnel() {
         ));
         assert_eq!(client.read_response().text(), "/n/x", "{fields:?}");
         assert_eq!(client.read_response().text(), "/n/next", "{fields:?}");
-        // Whoever goes on as if it had been granted is refused.
+        // A client that goes on as if it had been granted is refused.
         client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
         assert_eq!(client.read_response().status, 505, "{fields:?}");
         client.read_to_end();
@@ -65,7 +65,7 @@ fn nothing_becomes_a_tunnel() {
     }
 }
 
-/// What a program is told, but for the fields of the request and what is another for each.
+/// The environment of a program, without the request's fields and what differs for each request.
 fn own_variables(server: &Server, fields: &str) -> Vec<String> {
     let shown = server.connect().request("GET", "/env.cgi", fields).text();
     let others = ["HTTP_", "REMOTE_PORT=", "SEKISHO_RUN="];
@@ -125,7 +125,7 @@ fn nobody_is_believed_about_an_address() {
     }
 }
 
-/// V34: whatever a client or a program names, the server connects to nobody.
+/// V34: whatever a client or a program names, the server makes no connection.
 #[test]
 fn no_request_is_made_for_a_client() {
     let inner = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -164,6 +164,6 @@ fn no_request_is_made_for_a_client() {
     let accel = server.connect().get("/accel.cgi");
     assert!(matches!(accel.status, 302 | 404 | 500 | 502), "{accel:?}");
     assert_eq!(server.connect().request("CONNECT", &there.to_string(), "").status, 405);
-    let nobody = inner.accept().expect_err("nobody connects");
+    let nobody = inner.accept().expect_err("no connection");
     assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
 }

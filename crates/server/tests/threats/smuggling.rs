@@ -27,7 +27,7 @@ fn is_refused(server: &Server, request: &[u8]) {
     let shown = request.escape_ascii();
     let mut client = server.connect();
     client.send([request, SMUGGLED.as_bytes()].concat());
-    // Nobody lingers for one who has said all.
+    // The server does not linger for a client that has closed its side.
     client.half_close();
     let (statuses, is_smuggled) = answers(client);
     assert!(matches!(statuses[..], [400 | 501 | 505]), "{shown}: {statuses:?}");
@@ -226,7 +226,7 @@ fn a_head_of_two_readings_is_refused_with_all_that_follows() {
     assert_eq!(server.connect().get("/n/still").text(), "/n/still");
 }
 
-/// H9, V2: bodies whose end is not where somebody else sees it. The request was answered before, or is refused.
+/// H9, V2: bodies whose end another parser sees elsewhere. The request was answered before, or is refused.
 #[test]
 fn a_chunk_of_two_readings_ends_the_connection() {
     let server = start();

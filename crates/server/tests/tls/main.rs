@@ -1,4 +1,5 @@
-//! TLS over real sockets (S1–S4, V32): what is served, who is shown what, and how connections end.
+//! TLS over real sockets (S1–S4, V32): what is served, which client gets which certificate, and how
+//! connections end.
 #![forbid(unsafe_code)]
 
 #[path = "../common/mod.rs"]

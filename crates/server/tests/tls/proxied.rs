@@ -15,7 +15,7 @@ const V1: &str = "PROXY TCP4 192.0.2.7 192.0.2.9 4711 443\r\n";
 fn v2() -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0f".to_vec();
     header.extend([192, 0, 2, 7, 192, 0, 2, 9, 0x12, 0x67, 1, 0xbb]);
-    // A value that nobody here knows.
+    // A value of an unknown type.
     header.extend([0xe0, 0, 0]);
     header
 }

@@ -56,7 +56,7 @@ pub(crate) fn signed(tree: &Tree, name: &str, authority: &str) {
     openssl(tree, &[&from[..], &into].concat());
 }
 
-/// A server with a certificate for `a.test`; `body` stands in its block.
+/// A server with a certificate for `a.test`; `body` is put into its block.
 pub(crate) fn serve(tree: Tree, body: &str) -> Server {
     if !tree.path("a.test.pem").exists() {
         certificate(&tree, "a.test", "30");

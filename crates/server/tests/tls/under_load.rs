@@ -1,4 +1,4 @@
-//! Certificates and binaries that change while HTTP/2 clients ask: nobody's request fails.
+//! Certificates and binaries that change while HTTP/2 clients ask: no request fails.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -24,7 +24,7 @@ fn go(client: &mut Client, method: &str, from: &str, to: &str, fields: &str) -> 
     client.request(method, from, &format!("Destination: {to}\r\n{fields}")).status
 }
 
-/// O6: one status stands for several causes; the log tells them apart.
+/// O6: one status has several causes; the log tells them apart.
 #[test]
 fn why_a_change_was_refused_is_in_the_log() {
     let server =
@@ -175,7 +175,7 @@ fn a_forced_end_does_not_wait_for_a_copy() {
     let status = client.read_response().status;
     server.wait_exit(LONG);
     let names = server.tree().names("root/target");
-    // A file system that shares blocks is quicker than anybody can stop it.
+    // A file system that shares blocks is done before the copy can be stopped.
     let expected: &[&str] = if status == 201 { &["copy"] } else { &[] };
     assert!(matches!(status, 201 | 503), "{status}");
     assert_eq!(names, expected);

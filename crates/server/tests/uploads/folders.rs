@@ -12,7 +12,7 @@ fn go(client: &mut Client, method: &str, from: &str, to: &str) -> u16 {
     client.request(method, from, &format!("Destination: {to}\r\n")).status
 }
 
-/// V26: who may store files may not run them, by way of a folder neither.
+/// V26: a client that may store files may not run them, by way of a folder neither.
 #[test]
 fn a_folder_with_a_script_is_not_moved_to_where_it_is_run() {
     let tree = Tree::new();

@@ -84,7 +84,7 @@ fn an_upload_comes_in_pieces_and_appears_when_it_is_whole() {
     assert_eq!(server.tree().names("in"), ["a b.txt"]);
 }
 
-/// F6: what nobody can see does not keep a folder.
+/// F6: files that clients cannot see do not keep a folder.
 #[test]
 fn a_folder_is_empty_when_only_notes_about_finished_uploads_are_in_it() {
     let server = serve(
@@ -102,7 +102,7 @@ fn a_folder_is_empty_when_only_notes_about_finished_uploads_are_in_it() {
     assert_eq!(client.request("DELETE", "/here/d/", "").status, 409, "the file is there");
     assert_eq!(client.request("DELETE", "/here/d/x", "").status, 204);
     let unfinished = create(&mut client, "/here/d/", 3, "");
-    assert_eq!(client.request("DELETE", "/here/d/", "").status, 409, "somebody is uploading");
+    assert_eq!(client.request("DELETE", "/here/d/", "").status, 409, "an upload is unfinished");
     assert_eq!(tus(&mut client, "DELETE", &unfinished, "", b"").status, 204);
     assert_eq!(client.request("DELETE", "/here/d/", "").status, 204);
     assert!(!server.tree().exists("root/here/d"));
@@ -185,7 +185,7 @@ fn an_upload_goes_on_after_a_break_and_after_a_restart() {
     client.send(head).send(&body[..20_000]);
     let mut other = server.connect();
     eventually("20,000 bytes", LONG, || offset(&mut other, &at).as_deref() == Some("20000"));
-    assert_eq!(patch(&mut other, &at, 20_000, b"x").status, 423, "somebody is at it");
+    assert_eq!(patch(&mut other, &at, 20_000, b"x").status, 423, "another request is at it");
     drop(client);
     eventually("the lock is free", LONG, || {
         patch(&mut other, &at, 20_000, &body[20_000..40_000]).status == 204
@@ -319,7 +319,7 @@ fn tus_js_client_uploads_and_resumes() {
     eventually("what was given up is gone", LONG, || !tree.names("in").iter().any(unfinished));
 }
 
-/// V29: what is said of an upload is kept as it was said, or the upload is refused at once.
+/// V29: the metadata of an upload is kept unchanged, or the upload is refused at once.
 #[test]
 fn more_metadata_than_can_be_kept_is_refused() {
     let server = serve(tree(), &format!("large_client_header_buffers 4 256k; {SITE}"));
@@ -333,7 +333,7 @@ fn more_metadata_than_can_be_kept_is_refused() {
     assert_eq!(patch(&mut client, &upload, 0, b"body").status, 204);
 }
 
-/// F5: an upload that nobody goes on with costs one note, and there is a bound for how many there are.
+/// F5: an upload that is not continued costs one note, and there is a bound for how many there are.
 #[test]
 fn unfinished_uploads_cost_little_and_have_a_bound() {
     let tree = tree();

@@ -153,14 +153,14 @@ fn what_would_be_run_is_not_stored() {
     assert_eq!(client.request_with_body("POST", "/up/", FORM, &body).status, 403);
     assert_eq!(client.request_with_body("POST", "/up/?name=x.sh", "", "echo").status, 403);
     assert_eq!(server.tree().names("root/up"), [""; 0]);
-    // Whoever wonders finds why, once for each.
+    // The log has the reason, once for each.
     eventually("both are in the log", LONG, || {
         let log = server.log("error.log");
         log.matches("\"x.sh\" is not stored: it would run as a program").count() == 2
     });
 }
 
-/// F5, O6: the same for the other ways by which a file comes to be.
+/// F5, O6: the same for the other ways to create a file.
 #[test]
 fn what_would_be_run_is_neither_put_nor_moved_there_and_the_log_says_so() {
     let server = files("location /up/ { dav_methods PUT COPY MOVE; cgi_extension .sh /bin/sh; }");
@@ -214,7 +214,7 @@ fn curl_uploads_in_its_three_ways() {
     assert_eq!(run(&["-T", file, &server.url("/put.bin")]).as_deref(), Some("204"));
 }
 
-/// F5, V26: who may store files may not have them run, whichever location would.
+/// F5, V26: a client that may store files may not have them run, whichever location would.
 #[test]
 fn what_another_location_would_run_is_not_stored() {
     let server = files(
@@ -312,7 +312,7 @@ fn a_form_of_many_parts_holds_few_descriptors() {
     eventually("they are gone", LONG, || shelf().is_none());
 }
 
-/// V39: uploads have a share of the descriptors, and leave the others to everybody else.
+/// V39: uploads have a share of the descriptors, and leave the rest to other requests.
 #[test]
 fn uploads_that_do_not_end_leave_descriptors_for_others() {
     let server =

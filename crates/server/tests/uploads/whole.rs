@@ -343,7 +343,7 @@ fn a_full_disk_that_is_written_to_directly_is_a_507() {
     }
 }
 
-/// F5, T5: who is slow takes memory of ours, and is waited for as long as bytes come; the disk's time is not
+/// F5, T5: a slow client takes little memory, and is waited for as long as bytes come; the disk's time is not
 /// the client's.
 #[test]
 fn a_slow_body_goes_to_the_disk_as_it_comes() {
@@ -386,8 +386,8 @@ fn a_file_system_that_cannot_be_written_is_a_403() {
     assert_eq!(server.connect().request("MKCOL", "/disk/x/", "").status, 403);
 }
 
-/// V19: a folder that turns into a link and back, all the time, leads nobody out of the root: no request
-/// reads there under `disable_symlinks`, and whatever that says none writes or deletes there.
+/// V19: a folder that turns into a link and back, all the time, leads no request out of the root: none reads
+/// there under `disable_symlinks`, and whatever that says none writes or deletes there.
 #[test]
 fn a_link_that_comes_and_goes_leads_nowhere() {
     race("on");
@@ -482,7 +482,7 @@ fn every_byte_of_a_name_makes_the_round_trip() {
     assert_eq!(server.tree().names("root"), [""; 0]);
 }
 
-/// V30: of many who want to be the first, one is; of many who count, none is lost.
+/// V30: of many requests that want to be the first, one is; of many that count up, none is lost.
 #[test]
 fn conditions_hold_until_the_file_takes_its_place() {
     let tree = Tree::new();
@@ -525,7 +525,7 @@ fn conditions_hold_until_the_file_takes_its_place() {
     assert_eq!(server.tree().read("root/count"), b"80");
 }
 
-/// Whoever has changed a file sees it changed, whichever worker answers, however hot the old one was.
+/// A client that has changed a file sees the change, whichever worker answers, however hot the old one was.
 #[test]
 fn a_change_is_seen_at_once_by_every_worker() {
     let tree = Tree::new();
@@ -630,7 +630,8 @@ fn bodies_end_where_they_end(setting: &str) {
     });
 }
 
-/// F5, H11: who sends no more behind a whole body has sent a whole body, also while the disk is at work.
+/// F5, H11: a client that closes its side after a complete body has sent a complete body, also while the disk
+/// is at work.
 #[test]
 fn the_end_behind_a_whole_body_harms_nothing() {
     for setting in ["upload_direct off;", "upload_direct 64k;"] {

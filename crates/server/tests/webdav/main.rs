@@ -15,7 +15,7 @@ const WEBDAV: &str = "dav_methods PUT DELETE MKCOL COPY MOVE; \
      dav_ext_methods PROPFIND PROPPATCH OPTIONS LOCK UNLOCK; \
      upload_delete_directories recursive; client_max_body_size 0;";
 
-/// A server whose root is a share, with two workers: locks are everybody's.
+/// A server whose root is a WebDAV share, with two workers: locks hold for all clients.
 fn share(tree: Tree) -> Server {
     tree.folder("root/dav");
     let config = common::site(&format!("location /dav/ {{ {WEBDAV} }}"));

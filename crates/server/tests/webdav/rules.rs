@@ -34,7 +34,7 @@ fn options_name_the_classes_and_the_methods() {
     assert_eq!(client.request("OPTIONS", "/", "").field("dav"), None);
 }
 
-/// V18, V26: PROPFIND tells of what the location answers for, and of nothing else.
+/// V18, V26: PROPFIND lists what the location answers for, and nothing else.
 #[test]
 fn what_another_location_answers_for_is_not_told_of() {
     let tree = Tree::new();
@@ -137,7 +137,7 @@ fn a_lock_keeps_everybody_out_who_does_not_know_it() {
     let right = format!("Lock-Token: <{own}>\r\n");
     assert_eq!(client.request("UNLOCK", "/dav/a.txt", &right).status, 204);
     assert_eq!(client.request_with_body("PUT", "/dav/a.txt", "", "free").status, 204);
-    // What is deleted by somebody who knows the lock takes it along.
+    // A client that has the lock token deletes the file and the lock with it.
     let known = format!("If: </dav/dir/> (<{}>)\r\n", token(&deep));
     assert_eq!(client.request("DELETE", "/dav/dir/", &known).status, 204);
     assert_eq!(client.request("MKCOL", "/dav/dir/", "").status, 201);

@@ -176,7 +176,7 @@ fn read_head(head: &[u8], is_head: bool) -> Result<Answer, String> {
             _ => {}
         }
     }
-    // Whoever is late, or one too many, is refused before anybody knows that it is a HEAD.
+    // A client that is late, or one too many, is refused before its method is known to be HEAD.
     let is_unknown = answer.token.is_none() && matches!(status, 408 | 503);
     let has_none = (is_head && !is_unknown) || status < 200 || matches!(status, 204 | 304);
     answer.framing = match (has_none, length, is_chunked) {

@@ -109,7 +109,7 @@ impl Client {
                 Reads::Slowly(..) if !self.next_read_at.is_due(sim.now) => 0,
                 Reads::Slowly(most, _) => most,
             };
-            // Who does not read sees no end either, but a reset is told to whoever sends.
+            // A client that does not read sees no end either, but its sends fail after a reset.
             if most == 0 {
                 if link.down.is_reset() && link.down.unread() == 0 {
                     self.saw = Saw::Reset;
@@ -157,7 +157,7 @@ impl Client {
                     let expects = self.planned.asks.get(ask).is_some_and(|ask| ask.expects);
                     let is_first = self.continued.replace(ask) != Some(ask);
                     sim.demand(expects && is_first, || {
-                        format!("client {}: a 100 that nobody waits for", self.index)
+                        format!("client {}: a 100 without an expectation", self.index)
                     });
                     self.unlocked = self.unlocked.max(ask + 1);
                 }
@@ -190,7 +190,7 @@ impl Client {
         let wrong = |what: &str| format!("client {client}, answer {k}: {what}: {answer:?}");
         sim.demand(!self.is_told_to_close, || wrong("one more after the last"));
         let Some(ask) = self.planned.asks.get(k) else {
-            return sim.violate(|| wrong("nobody asked for it"));
+            return sim.violate(|| wrong("there was no request for it"));
         };
         let is_begun = self.sent > self.planned.starts[k];
         let Some(token) = answer.token else {
@@ -346,14 +346,14 @@ impl Client {
             }
             CloseReason::PeerClosed => is_between && !was_seen && record.has_seen_fin,
             CloseReason::PeerClosedEarly => {
-                // H11: who half-closes is answered where the answer is ready, or where that is allowed.
+                // H11: a client that half-closes is answered if the answer is ready, or if that is allowed.
                 let is_whole = ask.is_some() && self.sent >= self.planned.end(*answers);
                 let is_ready =
                     ask.is_some_and(PlannedRequest::is_ready_at_once) && !record.is_client_lost;
                 let is_allowed = was_seen && record.half_close && !record.was_answering;
                 record.has_seen_fin && !(is_whole && (is_ready || is_allowed))
             }
-            // Who asks for the end and sends on has nobody to blame.
+            // A client that asks for the end and sends on loses what it sends.
             CloseReason::ClientAsked | CloseReason::CloseDelimited => {
                 self.sent > self.planned.end((*answers).min(self.planned.asks.len() - 1))
             }
@@ -382,7 +382,7 @@ impl PlannedRequest {
         }
     }
 
-    /// Whether the answer needs nobody's time.
+    /// Whether the answer is ready at once.
     fn is_ready_at_once(&self) -> bool {
         matches!(self.script.how, How::Ready | How::File)
     }

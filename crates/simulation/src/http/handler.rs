@@ -138,7 +138,7 @@ impl Handler {
         }
     }
 
-    /// It is told to cancel. The driver says so as often as it likes, the handler hears it once (L31).
+    /// It is cancelled. The driver may say so several times, the handler gets it once (L31).
     pub(super) fn cancel(&mut self, server: &mut Process, sim: &mut Sim) {
         if std::mem::replace(&mut self.is_cancelled, true) && !sim.has(Fault::CancelTwice) {
             return;

@@ -1,6 +1,6 @@
-//! A world's plan, whole before it begins: who comes when, with which requests and manners, over which
-//! network; when the server is reloaded and stopped. It follows from the seed, and each client's part from
-//! the seed and the client's number alone, so that a world can be tried with fewer of them.
+//! A world's plan, complete before it begins: which client comes when, with which requests and habits, over
+//! which network; when the server is reloaded and stopped. It follows from the seed, and each client's part
+//! from the seed and the client's number alone, so that a world can be tried with fewer of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::rng::Rng;
 
 /// No more clients than this.
 const CLIENTS_MAX: usize = 6;
-/// By then everybody is told to go, whatever they do.
+/// By then every session is asked to end, whatever it does.
 const HORIZON: Moment = Moment::from_millis(60_000);
 
 /// What happens in a world.
@@ -25,7 +25,7 @@ pub(super) struct Plan {
     pub(super) sites: Vec<[Arc<Policy>; 2]>,
     /// When each but the first comes into effect.
     pub(super) reloads: Vec<Moment>,
-    /// When the server is told to end, and how.
+    /// When the server is asked to end, and how.
     pub(super) stops: Vec<(Moment, Manner)>,
     /// `worker_shutdown_timeout`
     pub(super) grace: Option<Duration>,
@@ -33,7 +33,7 @@ pub(super) struct Plan {
     pub(super) cancels: Vec<(Moment, usize)>,
     /// How many sessions there may be at a time.
     pub(super) sessions_max: usize,
-    /// Who comes.
+    /// The clients.
     pub(super) clients: Vec<PlannedClient>,
 }
 
@@ -59,9 +59,9 @@ pub(super) struct PlannedClient {
     pub(super) reads: Reads,
     /// What it does at the end.
     pub(super) leaves: Leaves,
-    /// Whether it sends on when it was told that the connection ends.
+    /// Whether it sends on after an answer that announced the end of the connection.
     pub(super) is_rude: bool,
-    /// When it resets the connection, or somebody on the way does.
+    /// When it resets the connection, or the network does.
     pub(super) resets: Option<Moment>,
     /// The way to the server, and back.
     pub(super) ways: [LinkProfile; 2],
@@ -135,7 +135,7 @@ impl Plan {
 
 impl PlannedClient {
     fn draw(client: usize, rng: &mut Rng) -> Self {
-        // Those who do nothing out of the ordinary get furthest.
+        // Worlds without unusual events get furthest.
         let is_calm = rng.is_one_of(50);
         let count = rng.pick(&[1, 2, 4, 9, 16]);
         let asks: Vec<PlannedRequest> = (0..count)

@@ -1,5 +1,6 @@
 //! One request as its client means it: the bytes, what they say, what the handler does with them, and so
-//! what the answer may be. Request bodies look like requests: whoever loses count of bytes answers them.
+//! what the answer may be. Request bodies look like requests: a server that loses count of bytes answers
+//! them.
 
 use std::time::Duration;
 
@@ -61,12 +62,12 @@ pub(super) enum Bad {
     Body,
 }
 
-/// How long a response body is said to be.
+/// The announced length of a response body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     /// So long.
     Length(usize),
-    /// Nobody knows.
+    /// Not known.
     Unknown,
 }
 
@@ -115,7 +116,7 @@ pub(super) struct Pace {
     pub(super) appetite: Option<(usize, Duration)>,
     /// Its own deadline, from the start.
     pub(super) timeout: Option<Duration>,
-    /// When it is told to cancel: it answers 503 after this, or not before its end.
+    /// When it is cancelled: it answers 503 after this, or not before its end.
     pub(super) cancel: Option<Duration>,
 }
 
@@ -326,7 +327,7 @@ impl Script {
     /// The statuses that this handler may give.
     pub(super) fn may_give(&self, status: u16) -> bool {
         match (&self.how, self.end) {
-            // What it gave when it was told to cancel.
+            // What it gave when it was cancelled.
             (How::Task(Pace { cancel: Some(_), .. }) | How::Program(_), _) if status == 503 => true,
             (How::Task(Pace { timeout: Some(_), .. }), _) if status == 504 => true,
             (How::Task(_), End::Fail(given)) => status == given,

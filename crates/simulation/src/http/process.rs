@@ -30,7 +30,7 @@ pub(super) struct Process {
     /// The tasks that run.
     pub(super) tasks: BTreeSet<u64>,
     tasks_started: u64,
-    /// Those that were told to cancel.
+    /// Those that were cancelled.
     pub(super) cancelled: BTreeSet<u64>,
     /// Programs that were started, and that were swept.
     pub(super) runs_started: u64,

@@ -108,12 +108,12 @@ impl Runner {
         self.look_who_is_awaited(server, sim);
     }
 
-    /// It is told to cancel.
+    /// It is cancelled.
     pub(super) fn cancel(&mut self, server: &mut Process, sim: &mut Sim) {
         self.tell(Fact::Cancelled, server, sim);
     }
 
-    /// Nobody wants its answer.
+    /// Its client is gone.
     pub(super) fn lose(&mut self, server: &mut Process, sim: &mut Sim) {
         self.tell(Fact::ClientLost, server, sim);
         self.made.clear();
@@ -133,7 +133,7 @@ impl Runner {
                 return;
             }
             let ended_at = self.ends.map(|(at, _)| at).filter(|at| at.is_due(now));
-            // What nobody reads stays in its pipe, unless the answer is over.
+            // Output that is not read stays in its pipe, unless the answer is over.
             let reads = !self.is_held || self.machine.is_answered();
             if let Some((after, bytes)) = self.run.output.get(self.printed)
                 && reads

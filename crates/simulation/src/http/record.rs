@@ -18,7 +18,7 @@ pub(super) struct Record {
     pub(super) finished: usize,
     /// Which requests were refused, and how.
     pub(super) refused: BTreeMap<usize, u16>,
-    /// How many times the client was told to go on.
+    /// How many times the client got a 100.
     pub(super) continues: usize,
     /// `half_close` holds for the request that was seen last.
     pub(super) half_close: bool,

@@ -147,7 +147,7 @@ impl Drop for SimulatedTask {
     }
 }
 
-/// Whom the driver asks, and tells.
+/// The handlers as the driver sees them.
 #[derive(Debug)]
 pub(super) struct Handlers(pub(super) Rc<Shared>);
 

@@ -135,7 +135,7 @@ impl Timeline {
         }
     }
 
-    /// What is left of the body is thrown away from now on, whoever held it back.
+    /// The rest of the body is thrown away from now on, even if it was held back.
     pub(super) fn discards(&mut self, now: Moment) {
         self.held_at = None;
         self.awaits_body(now);

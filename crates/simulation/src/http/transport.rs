@@ -1,5 +1,5 @@
-//! The server's end of a simulated connection, as the driver knows transports. Readiness is told as the kernel does
-//! it: once for each change, and only after [`Transport::watch`].
+//! The server's end of a simulated connection, as a transport of the driver. Readiness is reported as the
+//! kernel does it: once for each change, and only after [`Transport::watch`].
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -174,7 +174,7 @@ impl Drop for SimulatedTransport {
         let mut sim = self.shared.sim.borrow_mut();
         let link = &mut self.shared.links.borrow_mut()[self.client];
         let now = sim.now;
-        // Bytes that nobody reads any more are answered by a reset.
+        // Bytes that come after the close are answered by a reset.
         if link.up.close_reader() || self.resets {
             link.down.reset(now, &mut sim.rng);
         } else {

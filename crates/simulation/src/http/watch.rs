@@ -1,6 +1,6 @@
-//! What is known of one session from outside: what its transport took and gave, what its handlers were asked, and
-//! what the driver tells of it. From that it is reckoned which deadline must be armed, and what became of it is
-//! recorded.
+//! What is known of one session from outside: what its transport took and gave, what its handlers were asked,
+//! and what the driver reports about it. From that the armed deadline is computed, and the result of the
+//! session is recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(super) struct Watch {
     has_left_behind: bool,
     sent: u64,
     acknowledged: u64,
-    /// Changes of its transport are told, and what was told of: bytes, the end, the loss, room.
+    /// Changes of its transport are reported, and what was reported: bytes, the end, the loss, room.
     pub(super) is_told_of_changes: bool,
     pub(super) told: (u64, bool, bool),
     pub(super) is_full: bool,
@@ -152,7 +152,7 @@ impl Watch {
         is_first.then_some(BAIT[0])
     }
 
-    /// The driver tells of something.
+    /// The driver reports something.
     pub(super) fn tell(
         &mut self,
         fact: Fact<'_>,
@@ -173,7 +173,7 @@ impl Watch {
             Fact::Asked(Asked::Refused(status), _) => self.refused(status.code(), server),
             Fact::BodyWanted { is_continued } => self.body_wanted(is_continued, planned, now),
             Fact::Responded => {
-                sim.demand(!self.is_answered, || "an answer that nobody waits for".into());
+                sim.demand(!self.is_answered, || "an answer without a request".into());
                 self.is_answered = true;
                 self.timeline.puts(now);
                 if !self.is_body_taken {
@@ -221,7 +221,7 @@ impl Watch {
         let in_body = self.current.is_some() && self.timeline.is_body_awaited();
         if in_body && bytes > 0 {
             self.timeline.body_came(bytes, now);
-            // Its end cannot be found, or is too far away: nobody looks for it any longer.
+            // Its end cannot be found, or is too far away: it is no longer looked for.
             let is_given_up = self.is_answered && !self.is_body_taken && engine.will_close;
             if is_given_up || self.current.is_some_and(|ask| self.taken >= planned.end(ask)) {
                 self.has_more_body = false;
@@ -248,7 +248,7 @@ impl Watch {
             && self.taken >= planned.head_end(asked);
         sim.demand(is_right, || {
             format!(
-                "a request that nobody sent, instead of request {asked}: {}",
+                "a request that no client sent, instead of request {asked}: {}",
                 target.escape_ascii()
             )
         });
@@ -309,7 +309,7 @@ impl Watch {
         self.record.refused.insert(ask, status);
     }
 
-    /// A body that nobody wants is thrown away while the answer leaves, unless this is the end.
+    /// A body that is not wanted is thrown away while the answer is sent, unless this is the end.
     fn give_up_body(&mut self, engine: EngineView, now: Moment) {
         if engine.will_close || !self.has_more_body {
             self.timeline.body_is_over();
@@ -414,7 +414,7 @@ impl Watch {
         let is_asked = server.shutdown >= ShutdownRequest::Drain;
         sim.demand(
             is_asked || !matches!(reason, CloseReason::Draining | CloseReason::Forced),
-            || format!("{reason:?}, and nobody asked for an end"),
+            || format!("{reason:?}, and no end was asked for"),
         );
         let since = server.ends_since.zip(self.record.idle_since);
         let by = since.map(|(ends, idle)| ends.max(idle).max(self.active) + DRAIN_QUIET);
@@ -430,15 +430,15 @@ impl Watch {
         server.tell(drain::Fact::Ended, sim);
     }
 
-    /// The process ends under it: nothing is said any more.
+    /// The process ends under it: nothing more is sent.
     pub(super) fn abandon(&mut self, server: &mut Process, sim: &mut Sim) {
         // One that did not heed the word may have ended just now, with its answer still on the way.
         let is_late = self.worked_at.is_some_and(|at| !(at + FORCE_PATIENCE).is_due(sim.now));
-        // And a second word of force waits for nobody.
+        // A second request for a forced end waits for no session.
         let since = server.forced_since.unwrap_or(sim.now);
         let is_hurried = !(since + drain::FORCE_TIMEOUT).is_due(sim.now);
         sim.demand(self.task.is_some() || is_late || is_hurried, || {
-            format!("session {} did not end by force, and nobody works for it", self.client)
+            format!("session {} did not end by force, and no task works for it", self.client)
         });
         self.record.was_abandoned = true;
         self.end(CloseReason::Forced, server, sim);

@@ -165,7 +165,7 @@ impl App {
                 }
             }
         }
-        // Who does not read learns of the end when it cannot send.
+        // A client that does not read learns of the end when it cannot send.
         if link.down.is_reset() {
             let event = self.client.as_mut().and_then(|client| client.input_ended(sim.now));
             self.see(event, stats, sim);
@@ -257,7 +257,7 @@ impl App {
     /// The request that is in this slot now.
     fn in_slot(&self, slot: u16, sim: &mut Sim) -> Option<usize> {
         let found = self.asked.iter().rposition(|asked| asked.slot == Some(slot));
-        sim.demand(found.is_some(), || format!("client {}: nobody has slot {slot}", self.index));
+        sim.demand(found.is_some(), || format!("client {}: slot {slot} is free", self.index));
         found
     }
 
@@ -270,7 +270,7 @@ impl App {
         self.free(at);
     }
 
-    /// A slot that is free belongs to nobody.
+    /// A free slot belongs to no request.
     fn free(&mut self, at: usize) {
         let asked = &mut self.asked[at];
         let has_channel = asked.is_acquired && !(asked.is_released && asked.is_drained);
@@ -415,7 +415,7 @@ impl App {
                 sim.demand(is_refusal && asked.records == 0, || wrong("an answer from nowhere"));
                 continue;
             };
-            sim.demand(asked.slot.is_some() || asked.answer.is_some(), || wrong("nobody made it"));
+            sim.demand(asked.slot.is_some() || asked.answer.is_some(), || wrong("it was not made"));
             sim.demand(asked.records <= done.records, || wrong("more records than were written"));
             if asked.answer.is_some() {
                 sim.demand(asked.answer == done.answer, || wrong("another answer than was given"));
@@ -431,8 +431,7 @@ impl App {
                 };
                 sim.demand(is_right, || wrong("not what the service gave"));
             }
-            // A last word comes behind all answers, unless the server was told that there is nobody to give
-            // them to.
+            // `BYE` comes after all answers, unless the server was told that the client is lost.
             let is_owed = is_orderly && !server_session.was_lost();
             sim.demand(asked.answer.is_some() || !is_owed, || wrong("no answer"));
             let is_all = asked.is_released

@@ -1,4 +1,4 @@
-//! What happens in a native world: who comes, what they ask for and when, what the services do, how both
+//! What happens in a native world: the clients, what they ask for and when, what the services do, how both
 //! sides end it.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::rng::Rng;
 
 /// No more clients than this.
 const CLIENTS_MAX: usize = 4;
-/// By then everybody is told to go, whatever they do.
+/// By then every session is asked to end, whatever it does.
 const HORIZON: Moment = Moment::from_millis(40_000);
 
 /// What happens in a world.
@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) policy: Arc<Policy>,
     /// When the endpoint shuts its sessions down, and how.
     pub(super) stops: Vec<(Moment, Manner)>,
-    /// Who comes.
+    /// The clients.
     pub(super) clients: Vec<PlannedClient>,
 }
 
@@ -156,7 +156,7 @@ impl Plan {
 impl PlannedClient {
     fn draw(policy: &Policy, rng: &mut Rng) -> Self {
         let comes = Moment::from_millis(rng.within(0..=2000));
-        // Those who do nothing out of the ordinary get furthest.
+        // Worlds without unusual events get furthest.
         let is_calm = rng.is_one_of(50);
         let count = rng.pick(&[1, 3, 8, 20]);
         let span = rng.pick(&[0, 500, 5000]);

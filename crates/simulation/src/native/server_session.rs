@@ -35,11 +35,11 @@ pub(super) struct ServerSession {
     outgoing: Frames,
     is_shut: bool,
     is_admitted: bool,
-    /// Who cancelled from outside.
+    /// Requests that were cancelled from outside.
     cancelled_outside: Vec<usize>,
     /// The transport is gone, for this reason.
     pub(super) reason: Option<CloseReason>,
-    /// Somebody asked for the end by force, or the peer was lost.
+    /// A forced end was asked for, or the peer was lost.
     pub(super) is_forced: bool,
     is_reclaimed: bool,
     was_lost: bool,
@@ -74,7 +74,7 @@ impl ServerSession {
         self.timeline.expect_extension(length);
     }
 
-    /// Somebody here acts on the session.
+    /// The server acts on the session.
     pub(super) fn act(&mut self, act: Act, sim: &mut Sim) {
         let now = sim.now;
         match act {
@@ -201,7 +201,7 @@ impl ServerSession {
                 let Some((name, ask)) = ask.filter(|(name, ask)| {
                     body.len() == ask.bytes && body[8..].iter().all(|byte| *byte == *name as u8)
                 }) else {
-                    return sim.violate(|| format!("a request that nobody made: {body:?}"));
+                    return sim.violate(|| format!("a request that no client made: {body:?}"));
                 };
                 let is_new = self.done.insert(name, Done::default()).is_none();
                 sim.demand(is_new, || format!("request {name} came a second time"));
@@ -214,7 +214,7 @@ impl ServerSession {
                 }
                 let Some(work) = self.works.iter_mut().find(|work| work.id == id) else {
                     return sim
-                        .violate(|| format!("{id} is told to cancel, and nobody works on it"));
+                        .violate(|| format!("{id} is told to cancel, and no task works on it"));
                 };
                 let (ask, is_second) = (work.ask, work.is_cancelled);
                 work.cancel(now);
@@ -270,7 +270,7 @@ impl ServerSession {
                 return happened;
             }
             if self.out.out.is_empty() {
-                // Whoever lost it believes that it has left.
+                // The server, which lost it, believes that it was sent.
                 if sim.has(Fault::ResultLost) || sim.has(Fault::RecordLost) {
                     self.server.transmitted(0, false, now);
                     self.timeline.sent(0, false, now);

@@ -28,7 +28,7 @@ pub(super) struct Frames {
     /// Where the stream stands, where each frame ends, and its kind.
     at: usize,
     ends: Vec<(usize, u8)>,
-    /// Whether a last word was among them.
+    /// Whether `BYE` was among them.
     pub(super) has_bye: bool,
 }
 
@@ -172,7 +172,7 @@ impl Timeline {
         };
     }
 
-    /// Whoever is to go cannot stay by not reading.
+    /// A client that is to go cannot stay by not reading.
     fn send_by(&self, now: Moment) -> Option<Moment> {
         let timeout = self.policy.send_timeout;
         let last = (self.is_over || self.is_forced).then_some(LAST_SEND_MAX);
@@ -196,7 +196,7 @@ impl Timeline {
         }
     }
 
-    /// The session has said its last word, or cannot.
+    /// The session has sent `BYE`, or cannot.
     pub(super) fn over(&mut self) {
         self.is_over = true;
         (self.handshake_at, self.life_at, self.drain_at) = (None, None, None);

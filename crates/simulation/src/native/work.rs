@@ -69,13 +69,13 @@ impl Work {
         self.step == Step::Gone
     }
 
-    /// It is told to cancel.
+    /// It is cancelled.
     pub(super) fn cancel(&mut self, now: Moment) {
         self.is_cancelled = true;
         self.cancel_at = self.script.heeds.map(|after| now + after);
     }
 
-    /// There is more credit, or nobody reads any more.
+    /// There is more credit, or the client reads no more.
     pub(super) fn channel_moved(&mut self, now: Moment) {
         if matches!(self.step, Step::Write(_)) && self.next_at.is_none() {
             self.next_at = Some(now);

@@ -54,14 +54,14 @@ impl Points {
         self.points.partition_point(|point| point.hash < hash) as u32
     }
 
-    /// The server at a point; the circle goes on where it ends.
+    /// The server at a point; the circle wraps around.
     pub(super) fn server(&self, point: u32) -> Option<&str> {
         let index = (point as usize).checked_rem(self.points.len())?;
         Some(&self.servers[self.points[index].server as usize])
     }
 }
 
-/// The two parts of a `server`: a port is what stands behind the last colon, if it is digits.
+/// The two parts of a `server`: a port is the part after the last colon, if it is digits.
 fn host_and_port(server: &str) -> (&[u8], &[u8]) {
     let bytes = server.as_bytes();
     if let Some((scheme, path)) = bytes.split_at_checked(5)

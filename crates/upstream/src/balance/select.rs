@@ -154,7 +154,7 @@ impl Choice<'_> {
             && self.state[peer].check(&self.group.peers[peer], false, self.now).is_ok()
     }
 
-    /// Adds its weight to what a server has, and gives the sum of what was added.
+    /// Adds a server's weight to its current value, and returns the weight.
     fn weigh(&mut self, peer: usize) -> i64 {
         let settings = &self.group.peers[peer];
         let weight = self.state[peer].weight(settings, self.now);
@@ -163,7 +163,8 @@ impl Choice<'_> {
         weight
     }
 
-    /// Smooth weighted round robin: everybody gains its weight, the richest is chosen and pays for all.
+    /// Smooth weighted round robin: the current value of every server grows by its weight; the server with
+    /// the highest value is chosen, and the sum of the weights is subtracted from its value.
     fn round_robin(&mut self, selection: &Selection, tier: &[usize]) -> Option<usize> {
         let bound = self.bound(selection).filter(|peer| tier.contains(peer));
         if let Some(peer) = bound {

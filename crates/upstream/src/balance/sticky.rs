@@ -1,11 +1,11 @@
-//! Sticky sessions: which server a client was sent to before, said by a cookie or a route.
+//! Sticky sessions: which server a client was sent to before, by a cookie or a route.
 
 use md5::{Digest, Md5};
 
 use super::{Balancer, PeerSettings};
 
-/// What names a server to its clients: its `route`, else a hash of its address, so that addresses do not
-/// leak and nobody must number servers. The same as nginx's.
+/// What names a server to its clients: its `route`, else a hash of its address, so that addresses do not leak
+/// and servers need no numbers. The same as nginx's.
 pub fn route_of(peer: &PeerSettings) -> Vec<u8> {
     match &peer.route {
         Some(route) => route.as_bytes().to_vec(),

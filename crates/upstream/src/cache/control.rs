@@ -1,7 +1,7 @@
 //! `Cache-Control` (RFC 9111 §5.2): its directives for a shared cache, each with the most cautious of the
 //! meanings it could have.
 
-/// Seconds beyond which nobody waits (RFC 9111 §1.2.2).
+/// The largest number of seconds (RFC 9111 §1.2.2).
 const SECONDS_MAX: u32 = 1 << 31;
 
 /// The directives of an answer.
@@ -26,7 +26,7 @@ pub struct CacheControl {
     pub stale_while_revalidate: Option<u32>,
     /// `stale-if-error` (RFC 5861)
     pub stale_if_error: Option<u32>,
-    /// A number was none: the answer says something that cannot be obeyed.
+    /// A number is malformed: the directive cannot be obeyed.
     pub is_malformed: bool,
 }
 
@@ -42,7 +42,7 @@ impl CacheControl {
         all
     }
 
-    /// How long an answer is fresh for a shared cache, if that is said.
+    /// How long an answer is fresh for a shared cache, if it says so.
     pub const fn lifetime(&self) -> Option<u32> {
         match self.s_maxage {
             Some(seconds) => Some(seconds),

@@ -1,5 +1,5 @@
 //! The head of an entry on disk: everything but the body, which follows it in the same file. Checksums over
-//! both, and lengths that must fit the file: an entry is whole, or it is none (U5).
+//! both, and lengths that must fit the file: an incomplete entry is no entry (U5).
 //!
 //! The length of a head is known before its body has come. The shell leaves that much room in a temporary
 //! file, writes the body behind it, then the head, and gives the file its name.
@@ -21,7 +21,7 @@ pub const HEAD_BYTES_MAX: usize = 256 * 1024;
 /// What is kept beside a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What `proxy_cache_key` came to.
+    /// The value of `proxy_cache_key`.
     pub key: Vec<u8>,
     /// What the answer varies by; empty where it does not.
     pub vary: Vec<u8>,

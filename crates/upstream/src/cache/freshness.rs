@@ -120,7 +120,7 @@ impl UseStale {
     }
 }
 
-/// What lets an answer be given that is not fresh.
+/// Why an answer may be served that is not fresh.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StaleReason {
     /// The configuration.
@@ -129,7 +129,7 @@ pub enum StaleReason {
     Answer,
 }
 
-/// Whether an answer that is not fresh may be given, and by whose leave.
+/// Whether an answer that is not fresh may be served, and by which rule.
 pub fn may_serve_stale(
     lifetime: &Lifetime,
     use_stale: UseStale,
@@ -163,8 +163,7 @@ pub fn may_serve_stale(
     }
 }
 
-/// Adds the fields that ask whether an answer is still true (`proxy_cache_revalidate`); `false` when it has
-/// nothing to ask by.
+/// Adds the fields that revalidate an answer (`proxy_cache_revalidate`); `false` when it has no validator.
 pub fn push_validators(fields: &Pairs, out: &mut Pairs) -> bool {
     let before = out.len();
     if let Some(modified) = fields.get("last-modified") {
@@ -176,8 +175,8 @@ pub fn push_validators(fields: &Pairs, out: &mut Pairs) -> bool {
     out.len() > before
 }
 
-/// The lifetime of an answer that a 304 has found to be still true: what the 304 says, else what the answer
-/// said when it was stored, counted from now (RFC 9111 §4.3.4).
+/// The lifetime of an answer that a 304 has confirmed: that of the 304, else that of the answer when it was
+/// stored, counted from now (RFC 9111 §4.3.4).
 pub fn revalidated(
     rules: &StoreRules,
     kept: &ResponseHead,

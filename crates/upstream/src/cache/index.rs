@@ -1,6 +1,6 @@
 //! What a cache knows without looking at the disk (`keys_zone`): which entries there are, how often and when
-//! they were asked for, how large they are, and who is fetching one. Shared by all workers; memory and disk
-//! are bounded (U5), and of several who want the same entry one fetches it.
+//! they were asked for, how large they are, and which are being fetched. Shared by all workers; memory and
+//! disk are bounded (U5), and of several requests that want the same entry one fetches it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,16 +39,16 @@ pub struct Known {
     pub uses: u32,
     /// Whether there is an entry.
     pub has_entry: bool,
-    /// Whether somebody is fetching it.
+    /// Whether a request is fetching it.
     pub is_updating: bool,
 }
 
 /// Whether to fetch an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fetch {
-    /// Yes; the one who does so says how it ended.
+    /// Yes; the caller reports how it ended.
     Yours,
-    /// Somebody else does; `proxy_cache_lock_age` lets another one try at this time.
+    /// Another request does; `proxy_cache_lock_age` allows a further try at this time.
     Taken(Moment),
 }
 
@@ -104,8 +104,8 @@ impl Index {
         (known, dropped)
     }
 
-    /// Whether the one who asks is to fetch the entry. Whoever is told so has `lock_age` for it, after which
-    /// another one may try (`proxy_cache_lock_age`).
+    /// Whether the caller is to fetch the entry. It has `lock_age` for that, after which another request may
+    /// try (`proxy_cache_lock_age`).
     pub fn fetch(&self, key: Key, lock_age: Duration, now: Moment) -> Fetch {
         let mut state = self.lock();
         if state.nodes.peek(key).is_none() {
@@ -134,7 +134,7 @@ impl Index {
         }
     }
 
-    /// An entry was found on the disk: by the loader, or by somebody who looked. It counts as asked for now.
+    /// An entry was found on the disk: by the loader, or by a request. It counts as asked for now.
     pub fn found(&self, key: Key, entry_bytes: u64, now: Moment) -> Vec<Key> {
         self.lock().put(&self.settings, key, entry_bytes, now)
     }

@@ -9,7 +9,7 @@ use sekisho_http::upstream::Pairs;
 pub struct Key(pub [u8; 16]);
 
 impl Key {
-    /// The hash of what `proxy_cache_key` comes to.
+    /// The hash of the value of `proxy_cache_key`.
     pub fn new(key: &[u8]) -> Self {
         Self(Md5::digest(key).into())
     }
@@ -58,7 +58,7 @@ pub(crate) fn hexadecimal(bytes: [u8; 16]) -> [u8; 32] {
     digits
 }
 
-/// Where an entry lies below the folder of its cache: `levels` says how many digits, from the end, name each
+/// The path of an entry below the folder of its cache: `levels` says how many digits, from the end, name each
 /// folder (at most three, of one or two digits).
 pub fn entry_path(levels: &[u8], key: Key) -> String {
     let digits = key.hexadecimal();

@@ -1,5 +1,5 @@
-//! Which part of a kept answer a client gets: all of it, a range, or the word that it has it already (RFC 9110 §13,
-//! §14). Conditions are not passed to the server of a cached location, so they are met here.
+//! Which part of a kept answer a client gets: all of it, a range, or a 304 (RFC 9110 §13, §14). Conditions
+//! are not passed to the server of a cached location, so they are met here.
 
 use std::ops::Range;
 

@@ -96,9 +96,9 @@ pub enum NotStored {
     ByConfiguration,
     /// It was not asked for often enough: `proxy_cache_min_uses`.
     MinUses,
-    /// It is not an answer that could be given again: 1xx, 304, 206 that nobody has configured.
+    /// It is not an answer that could be given again: 1xx, 304, 206 that is not configured.
     Status,
-    /// The request had `Authorization`, and the answer is not said to be for others (RFC 9111 §3.5).
+    /// The request had `Authorization`, and the answer does not allow sharing (RFC 9111 §3.5).
     Authorization,
     /// `X-Accel-Expires: 0`
     AccelExpires,
@@ -110,7 +110,7 @@ pub enum NotStored {
     SetCookie,
     /// It varies by everything, or by more than is looked at.
     Vary,
-    /// Nobody says how long it is valid.
+    /// Neither the answer nor the configuration says how long it is valid.
     NoLifetime,
 }
 
@@ -163,7 +163,7 @@ fn is_for_others(rules: &StoreRules, fields: &Pairs) -> bool {
     control.public || control.must_revalidate || control.s_maxage.is_some()
 }
 
-/// For how long an answer is valid, by the first of those who say so.
+/// For how long an answer is valid, by the first source that says so.
 pub(super) fn lifetime_of(
     rules: &StoreRules,
     status: Status,
@@ -181,7 +181,8 @@ pub(super) fn lifetime_of(
         age: 0,
         valid_until: now,
         stale_while_revalidate: while_revalidate,
-        // As in nginx: whoever lets it be given while it is fetched, lets it be given when that fails.
+        // As in nginx: an entry that may be served stale while it is fetched may also be served when that
+        // fails.
         stale_if_error: control.stale_if_error.unwrap_or(while_revalidate),
         must_revalidate: control.must_revalidate,
     };
@@ -281,7 +282,7 @@ mod tests {
         store_with(rules, status, list, |_| {})
     }
 
-    /// U5: who says how long, in nginx's order.
+    /// U5: what says how long, in nginx's order.
     #[test]
     fn the_first_who_says_so_counts() {
         use NotStored as N;

@@ -44,7 +44,7 @@ fn a_server_that_fails_again_waits_again() {
         probe = choose(&group, &mut selection, seconds(120)).expect("one");
     }
     assert_eq!(probe, 0);
-    assert_eq!(asks(&group, 4, seconds(125)), "bbbb", "while it is asked, nobody else asks it");
+    assert_eq!(asks(&group, 4, seconds(125)), "bbbb", "while one request asks it, no other does");
     group.release(0, Outcome::Failed, seconds(126));
     assert_eq!(asks(&group, 4, seconds(136)), "bbbb");
     assert!(asks(&group, 4, seconds(137)).contains('a'));
@@ -118,8 +118,8 @@ fn accounts_outlive_a_reload() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// In any order of choices, endings and time: what is counted is what runs, nobody is asked who may not
-    /// be, and after all ends everybody comes back.
+    /// In any order of choices, endings and time: what is counted is what runs, no server is asked that may
+    /// not be, and after all ends every server comes back.
     #[test]
     fn accounts_are_right(
         method in proptest::sample::select(vec![

@@ -70,7 +70,7 @@ fn keeps(status: u16, list: &[(&str, &str)]) -> bool {
     may_store(&rules, &candidate, now()).is_ok()
 }
 
-/// Fields of an answer, and whether it is told apart from nginx on purpose.
+/// Fields of an answer, and whether it is treated differently from nginx on purpose.
 type Row = (&'static [(&'static str, &'static str)], bool);
 
 const ROWS: &[Row] = &[

@@ -21,8 +21,8 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// Starts one; `None` where there is none. `front` and `back` are the contents of their `server` blocks, where
-    /// `BACK` stands for the address of the back.
+    /// Starts one; `None` where there is none. `front` and `back` are the contents of their `server` blocks,
+    /// where `BACK` is replaced by the address of the back.
     pub(crate) fn start(http: &str, front: &str, back: &str) -> Option<Self> {
         let found = Command::new("nginx").arg("-v").stderr(Stdio::null()).status();
         if !found.is_ok_and(|status| status.success()) {

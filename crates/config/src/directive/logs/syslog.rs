@@ -63,7 +63,7 @@ pub(super) fn read(
     Ok(Syslog { server, facility, severity, tag: tag.to_owned(), without_hostname })
 }
 
-/// A host with its port, 514 where none is said.
+/// A host with its port, 514 by default.
 fn with_port(server: &str) -> String {
     let has_port = match server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((_, rest)) => rest.starts_with(':'),

@@ -1,4 +1,4 @@
-//! Dead properties are kept in an extended attribute of the file: they go with it where it goes.
+//! Dead properties are kept in an extended attribute of the file: they move with it.
 
 use std::os::fd::AsFd;
 

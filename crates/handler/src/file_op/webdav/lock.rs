@@ -86,7 +86,7 @@ impl Asked {
             return self.refresh(&key);
         };
         if !self.is_there {
-            // It comes to be in a folder that may be locked itself.
+            // It is created in a folder that may be locked itself.
             self.conditions.check_locks(&self.file, false, true)?;
         }
         let token = lock::token(temp::random_bytes());

@@ -22,7 +22,7 @@ pub(super) struct Resource<'a> {
     pub(super) quota: Option<(u64, u64)>,
 }
 
-/// The names that the protocol has, in the order in which they are told.
+/// The names that the protocol has, in the order in which they are listed.
 const LIVE: [&str; 9] = [
     "resourcetype",
     "creationdate",
@@ -34,10 +34,10 @@ const LIVE: [&str; 9] = [
     "lockdiscovery",
     "supportedlock",
 ];
-/// They are told only to those who ask for them by name (RFC 4331).
+/// Sent only to clients that ask for them by name (RFC 4331).
 const QUOTA: [&str; 2] = ["quota-available-bytes", "quota-used-bytes"];
 
-/// Whether a property is the server's own: nobody can set it.
+/// Whether a property is the server's own: no client can set it.
 pub(super) fn is_live(name: &Name) -> bool {
     name.is_dav()
 }

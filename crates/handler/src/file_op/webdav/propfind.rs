@@ -1,5 +1,5 @@
 //! PROPFIND: the properties of a file, or of a folder and what is in it. An entry that another location answers for, or
-//! that would be run as a program, is not told of; nor is what a listing could not open.
+//! that would be run as a program, is not listed; nor is what a listing could not open.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

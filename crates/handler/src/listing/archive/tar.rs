@@ -33,7 +33,7 @@ impl Tar {
         self.beyond = (self.beyond + bytes.len()) % BLOCK;
     }
 
-    /// The content is over; whether it was as long as was said.
+    /// The content is over; returns whether it had the announced length.
     pub(super) fn end_file(&mut self, out: &mut Vec<u8>) -> bool {
         let fill = (BLOCK - self.beyond) % BLOCK;
         out.extend_from_slice(&[0; BLOCK][..fill]);

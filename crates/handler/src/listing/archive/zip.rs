@@ -1,6 +1,6 @@
 //! ZIP as a stream (APPNOTE 6.3): sizes and checksums follow the content of each file, and the directory
-//! of all files comes last. Content is not compressed but stands in the stored blocks of a deflate
-//! stream, so that a reader that cannot seek finds its end as well.
+//! of all files comes last. Content is not compressed but is in stored blocks of a deflate stream, so that a
+//! reader that cannot seek finds its end as well.
 
 use std::borrow::Cow;
 
@@ -275,7 +275,7 @@ fn portable(name: &[u8]) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    /// Where a file of more than 4 GiB lies, its neighbours and the end say so in 64 bits.
+    /// With a file of more than 4 GiB, later offsets and the end record have 64 bits.
     #[test]
     fn what_does_not_fit_32_bits_is_written_in_64() {
         let mut zip = Zip::default();

@@ -1,5 +1,6 @@
-//! A folder of entries: found by their key, counted in an index that all workers share, and deleted when they are too
-//! many or nobody asks for them. Everything here that touches the disk blocks, and belongs on a thread of its own.
+//! A folder of entries: found by their key, counted in an index that all workers share, and deleted when they
+//! are too many or no longer asked for. Everything here that touches the disk blocks, and belongs on a thread
+//! of its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File};
@@ -22,7 +23,7 @@ use sekisho_upstream::cache::{Index, Key, entry_path};
 const FIRST_BYTES: usize = 64 * 1024;
 /// How many entries are dropped at a time for being inactive.
 const EXPIRED_MAX: usize = 10_000;
-/// What a file is called before it has its name.
+/// The prefix of a file's temporary name.
 pub(super) const TEMPORARY: &str = ".new-";
 /// A file without its name that is older than this was left by a process that has died.
 const LEFTOVER: Duration = Duration::from_hours(1);
@@ -34,7 +35,7 @@ pub struct Cache {
     pub(super) index: Index,
     /// The folder has not been looked through: there may be entries that the index does not know.
     is_cold: AtomicBool,
-    /// Who waits for an entry that somebody else fetches.
+    /// The requests that wait for an entry that another request fetches.
     waiting: Mutex<HashMap<Key, Vec<Waker>>>,
 }
 
@@ -164,12 +165,12 @@ impl Cache {
     /// Deletes the files of entries that the index does not know any more.
     pub(super) fn delete(&self, slots: &[Key]) {
         for slot in slots {
-            // Somebody who reads it has it open; one that is not there is what is wanted.
+            // A request that reads it has it open; a file that is not there is what is wanted.
             let _ = fs::remove_file(self.path_of(*slot));
         }
     }
 
-    /// Deletes what nobody has asked for, and, once, finds out what an earlier process has left.
+    /// Deletes entries that were not asked for, and, once, indexes what an earlier process has left.
     pub fn maintain(&self, now: Moment) -> io::Result<()> {
         if self.is_cold.load(Ordering::Acquire) {
             let found = self.load(&self.config.path, self.config.levels.len(), now);
@@ -236,7 +237,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Whether to fetch an entry; the one who does so keeps the [`Fetching`] until it is done.
+    /// Whether to fetch an entry; the request that does so keeps the [`Fetching`] until it is done.
     pub(super) fn fetch(
         self: &Arc<Self>,
         slot: Key,

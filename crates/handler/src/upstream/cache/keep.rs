@@ -24,7 +24,7 @@ pub(super) struct Rules {
     pub(super) method: Method,
     pub(super) is_authorized: bool,
     pub(super) is_refused: bool,
-    /// What the key of the cache came to.
+    /// The value of the cache's key.
     pub(super) key: Arc<[u8]>,
 }
 
@@ -58,7 +58,7 @@ pub(in crate::upstream) struct Keeping {
     instead: Option<Instead>,
 }
 
-/// What a request is told by the look into its cache.
+/// What the look into its cache has found for a request.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) slot: Key,
@@ -97,7 +97,7 @@ impl Keeping {
         }
     }
 
-    /// Whether the fetch is of use though its client has gone.
+    /// Whether the fetch is useful even if its client has gone.
     pub(in crate::upstream) const fn goes_on(&self) -> bool {
         !self.is_decided || self.writer.is_some()
     }

@@ -1,5 +1,5 @@
-//! A request in a location with a cache: it is answered from there, waits for somebody who fetches the same, or is
-//! passed on.
+//! A request in a location with a cache: it is answered from there, waits for another request that fetches
+//! the same, or is passed on.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ use crate::task::{Outbox, Progress, Task};
 use crate::upstream::alone::{go_on, is_last};
 use crate::upstream::task::UpstreamTask;
 
-/// Where the request stands.
+/// The state of the request.
 ///
 /// ```text
 /// Begun ─► Looking ─► Serving ◄──────────┐
@@ -40,7 +40,7 @@ enum State {
     Begun,
     /// The entry is looked for on the disk.
     Looking(JoinHandle<Looked>),
-    /// Somebody else fetches the entry, and has time until then.
+    /// Another request fetches the entry; this one waits until then.
     Waiting(Key, Moment),
     /// A server is asked.
     Asking,
@@ -63,7 +63,7 @@ pub(in crate::upstream) struct CachedTask {
     uses: u32,
     /// Held while the disk is looked at again after a wait.
     fetching: Option<Fetching>,
-    /// Until when it waits for somebody else.
+    /// Until when it waits for another request.
     waits_until: Option<Moment>,
     is_head_given: bool,
     is_over: bool,
@@ -224,7 +224,7 @@ impl CachedTask {
         cache.wait(slot, cx.waker());
         match cache.fetch(slot, caching.lock_age, now) {
             Ok(own) => {
-                // Whoever had it is done, and has perhaps stored it.
+                // The request that fetched it is done, and has perhaps stored it.
                 self.fetching = Some(own);
                 self.look(now);
                 Poll::Ready(())

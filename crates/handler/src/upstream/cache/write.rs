@@ -1,5 +1,5 @@
 //! An entry on its way to the disk: its body behind room for its head, in a file without its name; then the head, then
-//! the name. So an entry is there as a whole or not at all, whatever becomes of the process meanwhile.
+//! the name. So an entry appears atomically, even if the process is killed meanwhile.
 
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;

@@ -57,7 +57,7 @@ impl Task for UpstreamTask {
                 self.awaits_room = true;
                 0
             }
-            // Nobody wants it.
+            // The body is not needed.
             _ => bytes.len(),
         }
     }

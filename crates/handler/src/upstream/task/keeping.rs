@@ -39,7 +39,7 @@ impl UpstreamTask {
         }
     }
 
-    /// Whether it is of use though its client has gone.
+    /// Whether it is useful even if its client has gone.
     pub(in crate::upstream) fn goes_on_alone(&self) -> bool {
         let keeps = self.parts.keeping.as_deref().is_some_and(Keeping::goes_on);
         let is_wanted = keeps || self.parts.pass.forward.ignore_client_abort;

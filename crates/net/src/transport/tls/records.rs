@@ -20,7 +20,7 @@ const RECORD_HEAD_BYTES: usize = 5;
 const RECORD_BYTES_MAX: usize = (16 << 10) + 2048;
 
 thread_local! {
-    /// Buffers that nobody has now.
+    /// Buffers that are not in use.
     static POOL: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
