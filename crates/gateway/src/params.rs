@@ -1,8 +1,8 @@
 //! The parameters of a FastCGI, SCGI or uwsgi request: what CGI calls its environment, by the same rules
 //! (C8).
 
-use sekisho_http::Head;
-use sekisho_http::upstream::{Pairs, RequestBody, RequestFault};
+use sekisho_http::upstream::{RequestBody, RequestFault};
+use sekisho_http::{Fields, Head};
 
 use crate::cgi::{Environment, http_variables};
 
@@ -10,7 +10,7 @@ pub(crate) const CONTENT_LENGTH: &[u8] = b"CONTENT_LENGTH";
 
 /// Adds `HTTP_*` for each field of the request that may become one, those of one name together. A name that
 /// is there already, because the configuration sets it, is left as it is.
-pub fn push_http_params(head: &Head, out: &mut Pairs) {
+pub fn push_http_params(head: &Head, out: &mut Fields) {
     let configured: Vec<Vec<u8>> = out
         .iter()
         .filter(|(name, _)| name.starts_with(b"HTTP_"))
@@ -25,7 +25,7 @@ pub fn push_http_params(head: &Head, out: &mut Pairs) {
 }
 
 /// Adds the variables of a CGI environment.
-pub fn push_environment(environment: &Environment, out: &mut Pairs) {
+pub fn push_environment(environment: &Environment, out: &mut Fields) {
     for variable in environment.iter() {
         let variable = variable.to_bytes();
         let equals = memchr::memchr(b'=', variable).unwrap_or(variable.len());
@@ -36,7 +36,7 @@ pub fn push_environment(environment: &Environment, out: &mut Pairs) {
 /// Gives the parameters in order, with the one true `CONTENT_LENGTH`: that of the body, not that of the
 /// pairs. Names must not be empty and nothing may have a NUL, which ends a value for C.
 pub(crate) fn each_param(
-    pairs: &Pairs,
+    pairs: &Fields,
     body: RequestBody,
     mut take: impl FnMut(&[u8], &[u8]),
 ) -> Result<(), RequestFault> {

@@ -12,7 +12,8 @@ use std::ops::Range;
 
 use sekisho_lifecycle::{Engine, Moment};
 
-pub use crate::fields::{Fields as Pairs, is_hop_by_hop, push_end_to_end};
+use crate::fields::Fields;
+pub use crate::fields::{is_hop_by_hop, push_end_to_end};
 pub use failure::{BodyFault, Failure, HeadFault, Origin, Phase};
 pub use timers::{Timeouts, Timers};
 
@@ -79,7 +80,7 @@ pub struct Scratch {
     /// The head of the answer: informational or final, as the last event said.
     pub head: ResponseHead,
     /// Trailer fields of the answer, once it has ended.
-    pub trailers: Pairs,
+    pub trailers: Fields,
     /// Bytes that are to leave.
     pub out: Vec<u8>,
 }
@@ -94,7 +95,7 @@ pub struct Request<'a> {
     /// `proxy_http_version`
     pub version: Version,
     /// Header fields for HTTP, parameters (`REQUEST_METHOD`, `HTTP_HOST`, …) for the others.
-    pub pairs: &'a Pairs,
+    pub pairs: &'a Fields,
     /// The body.
     pub body: RequestBody,
     /// Whether the connection is to be kept for another request (`keepalive`, `fastcgi_keep_conn`).
@@ -201,7 +202,7 @@ pub struct ResponseHead {
     /// The reason phrase as it came; empty where there was none.
     pub reason: Vec<u8>,
     /// End-to-end fields as they came, without `Content-Length`; `X-Accel-*` are among them.
-    pub fields: Pairs,
+    pub fields: Fields,
     /// `Content-Length`, also of an answer without a body (HEAD, 304).
     pub content_length: Option<u64>,
     /// Whether body bytes follow.
@@ -214,7 +215,7 @@ impl Default for ResponseHead {
             status: Status::OK,
             version: Version::Http11,
             reason: Vec::new(),
-            fields: Pairs::default(),
+            fields: Fields::default(),
             content_length: None,
             has_body: false,
         }

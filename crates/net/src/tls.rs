@@ -137,7 +137,7 @@ pub struct ServerTls {
     rejects: bool,
     /// Where clients are asked for certificates.
     client: Option<ClientCheck>,
-    pairs: Arc<load::Pairs>,
+    pairs: Arc<load::Fields>,
 }
 
 /// A certificate that is shown to clients.

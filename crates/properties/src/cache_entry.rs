@@ -1,8 +1,7 @@
 //! Entries of the cache on disk: any bytes are a whole entry or none; what is read is written the same; what a
 //! field says about a lifetime never makes an answer fresh for longer than it says, by a second reading.
 
-use sekisho_http::Status;
-use sekisho_http::upstream::Pairs;
+use sekisho_http::{Fields, Status};
 use sekisho_upstream::cache::entry::{decode, head_bytes};
 use sekisho_upstream::cache::{
     CacheControl, Candidate, Entry, Key, StoreRules, entry_path, may_store,
@@ -32,13 +31,13 @@ fn file(data: &[u8]) {
 
 /// An entry made of the input is read back, and no shorter or longer file is it.
 fn whole(data: &[u8]) {
-    let mut fields = Pairs::default();
+    let mut fields = Fields::default();
     for line in data.split(|byte| *byte == b'\n') {
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
         fields.push(&line[..colon], line.get(colon + 1..).unwrap_or_default());
     }
     let rules = StoreRules::default();
-    let accel: Pairs = [("X-Accel-Expires", "9")].into_iter().collect();
+    let accel: Fields = [("X-Accel-Expires", "9")].into_iter().collect();
     let candidate = candidate(&accel);
     let lifetime = may_store(&rules, &candidate, NOW).expect("kept");
     let key = Key::new(data);
@@ -66,7 +65,7 @@ fn whole(data: &[u8]) {
     );
 }
 
-fn candidate(fields: &Pairs) -> Candidate<'_> {
+fn candidate(fields: &Fields) -> Candidate<'_> {
     Candidate {
         method: sekisho_http::Method::Get,
         is_authorized: false,
@@ -79,7 +78,7 @@ fn candidate(fields: &Pairs) -> Candidate<'_> {
 
 /// The input as a `Cache-Control`.
 fn lifetimes(data: &[u8]) {
-    let mut fields = Pairs::default();
+    let mut fields = Fields::default();
     fields.push(b"Cache-Control", data);
     let control = CacheControl::parse(std::iter::once(data));
     let lower = String::from_utf8_lossy(data).to_ascii_lowercase();

@@ -7,9 +7,8 @@
 use sekisho_gateway::SingleRequest;
 use sekisho_gateway::fastcgi::FastCgi;
 use sekisho_gateway::uwsgi::Modifiers;
-use sekisho_http::upstream::{
-    Pairs, RequestBody, Scratch, Timeouts, UpstreamProtocol, is_hop_by_hop,
-};
+use sekisho_http::Fields;
+use sekisho_http::upstream::{RequestBody, Scratch, Timeouts, UpstreamProtocol, is_hop_by_hop};
 use sekisho_http1::parse::{is_token_byte, is_value_byte};
 use sekisho_lifecycle::Moment;
 
@@ -22,7 +21,7 @@ pub fn check(data: &[u8]) {
     let bytes_max = if seed >> 8 & 3 == 0 { 40 } else { 4096 };
     let is_head = seed >> 10 & 3 == 0;
     let keeps_alive = seed >> 12 & 1 == 0;
-    let pairs: Pairs = [("A", "b")].into_iter().collect();
+    let pairs: Fields = [("A", "b")].into_iter().collect();
     let asked = sekisho_http::upstream::Request { keeps_alive, ..request(&pairs, is_head) };
     let timeouts = Timeouts::default();
 
@@ -92,7 +91,7 @@ fn framed(payload: &[u8], seed: u32) -> Vec<u8> {
 
 /// What is written is read back by a reader that knows nothing of the writer.
 fn parameters(payload: &[u8], seed: u32) {
-    let mut pairs = Pairs::default();
+    let mut pairs = Fields::default();
     for line in payload.split(|byte| *byte == b'\n') {
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
         pairs.push(&line[..colon], line.get(colon + 1..).unwrap_or_default());

@@ -1,11 +1,10 @@
 //! One exchange with an upstream, whatever its protocol: what comes of an answer, as something that can be
 //! compared between cuts.
 
-use sekisho_http::Version;
 use sekisho_http::upstream::{
-    Event, Failure, NotReusable, Pairs, Request, RequestBody, ResponseHead, Scratch,
-    UpstreamProtocol,
+    Event, Failure, NotReusable, Request, RequestBody, ResponseHead, Scratch, UpstreamProtocol,
 };
+use sekisho_http::{Fields, Version};
 use sekisho_lifecycle::{Moment, Stage};
 
 /// An event with its bytes; neighbouring stretches are one.
@@ -20,7 +19,7 @@ pub enum Seen {
     /// Bytes for the log.
     Stderr(Vec<u8>),
     /// The end, with trailers.
-    End(Pairs),
+    End(Fields),
     /// A tunnel.
     Upgraded(ResponseHead),
     /// A failure.
@@ -84,7 +83,7 @@ pub fn play(mut engine: impl UpstreamProtocol, request: &Request<'_>, pieces: &[
 }
 
 /// A GET (or HEAD) with these pairs.
-pub fn request(pairs: &Pairs, is_head: bool) -> Request<'_> {
+pub fn request(pairs: &Fields, is_head: bool) -> Request<'_> {
     Request {
         method: if is_head { b"HEAD" } else { b"GET" },
         target: b"/",

@@ -7,9 +7,9 @@
 //! answer, behind it pairs for a request, each a line.
 
 use sekisho_http::upstream::{
-    Pairs, Request, RequestBody, ResponseHead, Scratch, Timeouts, UpstreamProtocol, is_hop_by_hop,
+    Request, RequestBody, ResponseHead, Scratch, Timeouts, UpstreamProtocol, is_hop_by_hop,
 };
-use sekisho_http::{Head, Known, Version};
+use sekisho_http::{Fields, Head, Known, Version};
 use sekisho_http1::client::Limits;
 use sekisho_http1::frame::Framer;
 use sekisho_http1::parse::{self, Framing};
@@ -30,7 +30,7 @@ pub fn check(data: &[u8]) {
     };
     let is_head = seed >> 10 & 3 == 0;
     let asks_upgrade = seed >> 12 & 1 == 0;
-    let mut pairs: Pairs = [("Host", "a")].into_iter().collect();
+    let mut pairs: Fields = [("Host", "a")].into_iter().collect();
     if asks_upgrade {
         pairs.push(b"Connection", b"upgrade");
         pairs.push(b"Upgrade", b"x");
@@ -110,7 +110,7 @@ fn is(name: &str, known: &str) -> bool {
 
 /// U3: what leaves is one request, whatever it was made of.
 fn sends_one_request(text: &[u8], seed: u32) {
-    let mut pairs = Pairs::default();
+    let mut pairs = Fields::default();
     let mut lines = text.split(|byte| *byte == 0xfe);
     let method = lines.next().unwrap_or_default();
     let target = lines.next().unwrap_or_default();

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sekisho_http::Status;
-use sekisho_http::upstream::Pairs;
+use sekisho_http::{Fields, Status};
 use sekisho_upstream::cache::CacheStatus;
 
 /// All servers that were asked.
@@ -15,7 +14,7 @@ pub struct UpstreamFacts {
     /// How many of them are of handlers before the present one.
     pub settled: usize,
     /// The fields of the last answer.
-    pub fields: Pairs,
+    pub fields: Fields,
     /// What a cache had, where one was asked.
     pub cache: Option<CacheStatus>,
 }

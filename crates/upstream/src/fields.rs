@@ -1,7 +1,7 @@
 //! Which fields of an upstream's answer a client sees, what its `X-Accel-*` fields ask of us, and which
 //! fields a request gains: `proxy_hide_header`, `proxy_pass_header`, `proxy_ignore_headers`.
 
-use sekisho_http::upstream::Pairs;
+use sekisho_http::Fields;
 
 /// Fields that are not passed on unless `proxy_pass_header` says so; those with `X-Accel-` in front neither.
 const HIDDEN: [&str; 3] = ["date", "server", "x-pad"];
@@ -35,7 +35,7 @@ impl Visible {
     }
 
     /// Puts the fields that are passed on into `out`.
-    pub fn push(&self, fields: &Pairs, out: &mut Pairs) {
+    pub fn push(&self, fields: &Fields, out: &mut Fields) {
         for (name, value) in fields.iter().filter(|(name, _)| self.has(name)) {
             out.push(name, value);
         }
@@ -71,7 +71,7 @@ pub struct Accel {
 
 impl Accel {
     /// Reads the fields; what makes no sense is ignored, as in nginx.
-    pub fn parse(fields: &Pairs, ignored: IgnoredAccel) -> Self {
+    pub fn parse(fields: &Fields, ignored: IgnoredAccel) -> Self {
         let text = |name: &str| fields.get(name).filter(|value| !value.is_empty());
         let number = |value: &[u8]| {
             let text = str::from_utf8(value).ok()?;
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn fields_are_hidden_and_passed() {
-        let fields: Pairs = [
+        let fields: Fields = [
             ("Date", "d"),
             ("Server", "s"),
             ("X-Accel-Expires", "1"),
@@ -122,7 +122,7 @@ mod tests {
         .into_iter()
         .collect();
         let seen = |visible: &Visible| {
-            let mut out = Pairs::default();
+            let mut out = Fields::default();
             visible.push(&fields, &mut out);
             let names = out.iter().map(|(name, _)| String::from_utf8_lossy(name).into_owned());
             names.collect::<Vec<_>>().join(" ")
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_an_upstream_asks_is_read_or_ignored() {
-        let fields: Pairs = [
+        let fields: Fields = [
             ("X-Accel-Redirect", "/a"),
             ("X-Accel-Limit-Rate", "100"),
             ("X-Accel-Buffering", "No"),
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(read, expected);
         let all = IgnoredAccel { redirect: true, limit_rate: true, buffering: true, charset: true };
         assert_eq!(Accel::parse(&fields, all), Accel::default());
-        let odd: Pairs = [
+        let odd: Fields = [
             ("X-Accel-Redirect", ""),
             ("X-Accel-Limit-Rate", "fast"),
             ("X-Accel-Buffering", "perhaps"),

@@ -1,11 +1,11 @@
 //! FastCGI: records out, records back, and what is left of the connection.
 
 use sekisho_gateway::fastcgi::FastCgi;
-use sekisho_http::Version;
 use sekisho_http::upstream::{
-    BodyFault, Failure, HeadFault, NotReusable, Pairs, Phase, Request, RequestBody, RequestFault,
+    BodyFault, Failure, HeadFault, NotReusable, Phase, Request, RequestBody, RequestFault,
     Timeouts, UpstreamProtocol,
 };
+use sekisho_http::{Fields, Version};
 use sekisho_lifecycle::{DeadlineKind, Engine};
 
 use crate::harness::{Seen, Task, pairs, seconds};
@@ -90,7 +90,7 @@ fn what_is_longer_than_a_record_is_split() {
 #[test]
 fn the_application_is_told_whether_the_connection_stays() {
     let mut task = task();
-    let params = Pairs::default();
+    let params = Fields::default();
     let request = Request {
         method: b"GET",
         target: b"",

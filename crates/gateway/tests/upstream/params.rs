@@ -1,8 +1,7 @@
 //! Parameters out of a request head: what CGI calls its environment.
 
 use sekisho_gateway::{cgi, push_environment, push_http_params};
-use sekisho_http::upstream::Pairs;
-use sekisho_http::{Head, Version};
+use sekisho_http::{Fields, Head, Version};
 
 use crate::harness::pairs;
 
@@ -42,7 +41,7 @@ fn an_environment_becomes_parameters() {
     let mut environment = cgi::Environment::default();
     environment.add("A", b"b=c");
     environment.add("E", b"");
-    let mut params = Pairs::default();
+    let mut params = Fields::default();
     push_environment(&environment, &mut params);
     assert_eq!(params, pairs(&[("A", "b=c"), ("E", "")]));
 }

@@ -9,10 +9,8 @@ use std::process::Command;
 use sekisho_gateway::SingleRequest;
 use sekisho_gateway::fastcgi::FastCgi;
 use sekisho_gateway::uwsgi::Modifiers;
-use sekisho_http::Version;
-use sekisho_http::upstream::{
-    NotReusable, Pairs, Request, RequestBody, Timeouts, UpstreamProtocol,
-};
+use sekisho_http::upstream::{NotReusable, Request, RequestBody, Timeouts, UpstreamProtocol};
+use sekisho_http::{Fields, Version};
 
 use crate::harness::pairs;
 use crate::wire::{Answer, exchange, is_there, start};
@@ -22,7 +20,7 @@ const HEAD_BYTES_MAX: usize = 8192;
 fn ask(
     stream: &mut UnixStream,
     engine: &mut dyn UpstreamProtocol,
-    params: &Pairs,
+    params: &Fields,
     method: &str,
     body: &[u8],
 ) -> Answer {
@@ -38,7 +36,7 @@ fn ask(
     exchange(stream, engine, &request, body)
 }
 
-fn params(method: &str, script: &Path) -> Pairs {
+fn params(method: &str, script: &Path) -> Fields {
     let mut params = pairs(&[
         ("GATEWAY_INTERFACE", "CGI/1.1"),
         ("SERVER_PROTOCOL", "HTTP/1.1"),

@@ -7,7 +7,7 @@ use sekisho_config::{
     CookieName, CookieRule, Destination, ErrorPage, Expression, Forward, Matched, Part, Pass,
     PassTo, Rename, Template, Variable,
 };
-use sekisho_http::upstream::{Pairs, ResponseHead};
+use sekisho_http::upstream::ResponseHead;
 use sekisho_http::{Fields, Status};
 use sekisho_upstream::fields::Accel;
 use sekisho_upstream::rewrite::{CookieFlags, refresh, replace_domain, replace_prefix, set_cookie};
@@ -265,7 +265,7 @@ impl Reading<'_> {
     }
 }
 
-fn has_accel(fields: &Pairs) -> bool {
+fn has_accel(fields: &Fields) -> bool {
     fields.iter().any(|(name, _)| name.len() > 8 && name[..8].eq_ignore_ascii_case(b"x-accel-"))
 }
 

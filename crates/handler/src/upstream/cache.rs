@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sekisho_config::{Caching, Family, Template};
-use sekisho_http::upstream::{Pairs, push_end_to_end};
-use sekisho_http::{Known, Method};
+use sekisho_http::upstream::push_end_to_end;
+use sekisho_http::{Fields, Known, Method};
 use sekisho_upstream::cache::Key;
 
 use super::Call;
@@ -86,7 +86,7 @@ pub(super) fn question(call: &Call<'_>, source: &Source<'_>, plan: &mut Plan) ->
     };
     let key = source.value(&caching.key);
     let head = call.request.head;
-    let mut fields = Pairs::default();
+    let mut fields = Fields::default();
     push_end_to_end(head, &mut fields, |_| false);
     let rules = Rules {
         method,

@@ -10,8 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use sekisho_config::{Family, HealthCheck, Level, MatchRules, Pattern};
-use sekisho_http::Version;
-use sekisho_http::upstream::{Event, Pairs, Request, ResponseHead};
+use sekisho_http::upstream::{Event, Request, ResponseHead};
+use sekisho_http::{Fields, Version};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::health::{Health, Verdict};
 use tokio::time::timeout;
@@ -157,7 +157,7 @@ impl GroupChecks {
         mut exchange: Exchange,
         context: &dyn CheckContext,
     ) -> Result<(), String> {
-        let mut pairs = Pairs::default();
+        let mut pairs = Fields::default();
         let set = &self.config.forward.set_headers;
         if !set.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             pairs.push(b"Host", self.config.host.as_bytes());

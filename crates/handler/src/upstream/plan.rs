@@ -8,8 +8,8 @@ use sekisho_config::{
 };
 use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
-use sekisho_http::upstream::{Pairs, push_end_to_end};
-use sekisho_http::{Status, Version};
+use sekisho_http::upstream::push_end_to_end;
+use sekisho_http::{Fields, Status, Version};
 use sekisho_route::{Request, RouteState, Table, expand, push_origin};
 use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
@@ -22,7 +22,7 @@ pub(super) struct Plan {
     pub(super) method: Vec<u8>,
     pub(super) target: Vec<u8>,
     pub(super) version: Option<Version>,
-    pub(super) pairs: Pairs,
+    pub(super) pairs: Fields,
     /// `https://`
     pub(super) is_tls: bool,
     /// `$proxy_host`: the name that a certificate must have.
@@ -193,7 +193,7 @@ impl Source<'_> {
         push_end_to_end(self.request.head, &mut plan.pairs, is_set);
     }
 
-    fn params(&self, forward: &Forward, out: &mut Pairs) {
+    fn params(&self, forward: &Forward, out: &mut Fields) {
         for param in forward.params.iter() {
             if param.is_optional {
                 out.push_unless_empty(param.name.as_bytes(), |out| {

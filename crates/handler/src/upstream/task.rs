@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::{ErrorPage, Family, Level, Pass};
-use sekisho_http::upstream::{Event, Failure, Pairs, Phase, Request, is_hop_by_hop};
-use sekisho_http::{Status, Version};
+use sekisho_http::upstream::{Event, Failure, Phase, Request, is_hop_by_hop};
+use sekisho_http::{Fields, Status, Version};
 use sekisho_lifecycle::{DeadlineKind, Moment};
 use sekisho_route::body_facts::BodyFacts;
 use sekisho_upstream::balance::Change;
@@ -140,7 +140,7 @@ pub(super) struct UpstreamTask {
     /// The fields of the last answer, if they are needed.
     accel: Accel,
     /// The fields of an answer that is replaced by another one.
-    answered: Pairs,
+    answered: Fields,
     /// What the client has sent, and how much of it may be remembered.
     received: BodyFacts,
     streamed: Streamed,
@@ -174,7 +174,7 @@ impl UpstreamTask {
             ending: None,
             counts: Vec::new(),
             accel: Accel::default(),
-            answered: Pairs::default(),
+            answered: Fields::default(),
             received: BodyFacts::default(),
             streamed: Streamed::default(),
             is_held: false,

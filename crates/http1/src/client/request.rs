@@ -1,9 +1,9 @@
 //! The request that goes out, built from parsed pairs and never from received text: one `Host`, one
 //! `Content-Length` or chunks, nothing about another connection, no line end in a value (U3).
 
-use sekisho_http::Version;
 use sekisho_http::target::is_host;
-use sekisho_http::upstream::{Pairs, Request, RequestBody, RequestFault, is_hop_by_hop};
+use sekisho_http::upstream::{Request, RequestBody, RequestFault, is_hop_by_hop};
+use sekisho_http::{Fields, Version};
 
 use crate::parse::{is_token_byte, is_value_byte};
 
@@ -95,7 +95,7 @@ fn is_passed_on(name: &[u8]) -> bool {
         && !name.eq_ignore_ascii_case(b"content-length")
 }
 
-fn has_option(pairs: &Pairs, option: &[u8]) -> bool {
+fn has_option(pairs: &Fields, option: &[u8]) -> bool {
     pairs
         .all(b"connection")
         .flat_map(|value| value.split(|byte| *byte == b','))
@@ -119,7 +119,7 @@ mod tests {
         asked.map(|_| String::from_utf8(out).expect("text"))
     }
 
-    fn get(pairs: &Pairs) -> Request<'_> {
+    fn get(pairs: &Fields) -> Request<'_> {
         Request {
             method: b"GET",
             target: b"/a?b",
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn pairs(list: &[(&str, &str)]) -> Pairs {
+    fn pairs(list: &[(&str, &str)]) -> Fields {
         list.iter().copied().collect()
     }
 

@@ -1,8 +1,8 @@
 //! The head of an answer: where it ends, and its content, or why that is not certain. As
 //! strict as the server's side (H9): a head that two readers could read differently is a fault (U3).
 
-use sekisho_http::upstream::{HeadFault, Pairs, ResponseHead, is_hop_by_hop};
-use sekisho_http::{Status, Version};
+use sekisho_http::upstream::{HeadFault, ResponseHead, is_hop_by_hop};
+use sekisho_http::{Fields, Status, Version};
 
 use crate::parse::{self, is_value_byte};
 use sekisho_http::refusal::Cause;
@@ -120,7 +120,7 @@ pub(super) fn parse(
 }
 
 /// Parses a trailer section, with the empty line behind it, and puts what is end to end into `out`.
-pub(super) fn trailers(block: &[u8], out: &mut Pairs) -> Result<(), HeadFault> {
+pub(super) fn trailers(block: &[u8], out: &mut Fields) -> Result<(), HeadFault> {
     let count = memchr::memchr_iter(b'\n', block).count();
     with_fields(block, count, |fields| {
         push_end_to_end(fields, false, out);
@@ -267,7 +267,7 @@ fn content_length(fields: &[httparse::Header<'_>]) -> Result<Option<u64>, HeadFa
 
 /// Keeps what is not about this connection: by name, and by what `Connection` names (RFC 9110 §7.6.1). The length
 /// is kept elsewhere.
-fn push_end_to_end(fields: &[httparse::Header<'_>], keeps_upgrade: bool, out: &mut Pairs) {
+fn push_end_to_end(fields: &[httparse::Header<'_>], keeps_upgrade: bool, out: &mut Fields) {
     let has_options = options(fields).next().is_some();
     for field in fields {
         let name = field.name.as_bytes();

@@ -1,7 +1,8 @@
 //! However the input is cut, the events are the same.
 
 use proptest::prelude::*;
-use sekisho_http::upstream::{Pairs, RequestBody, Timeouts, UpstreamProtocol};
+use sekisho_http::Fields;
+use sekisho_http::upstream::{RequestBody, Timeouts, UpstreamProtocol};
 use sekisho_http1::Client;
 use sekisho_http1::client::Limits;
 
@@ -28,7 +29,7 @@ const PIECES: &[&[u8]] = &[
     b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
-type Report = (Vec<Seen>, Pairs, Pairs, String);
+type Report = (Vec<Seen>, Fields, Fields, String);
 
 fn play(upgrades: bool, pieces: &[&[u8]]) -> Report {
     let limits = Limits { head_bytes_max: 200, fields_max: 4 };
@@ -45,12 +46,12 @@ fn play(upgrades: bool, pieces: &[&[u8]]) -> Report {
     task.closes();
     // A head that failed half-way is not compared.
     let head = match task.seen.first() {
-        Some(Seen::Failed(_)) | None => Pairs::default(),
+        Some(Seen::Failed(_)) | None => Fields::default(),
         Some(_) => task.scratch.head.fields.clone(),
     };
     let is_whole = task.seen.last() == Some(&Seen::End);
-    let trailers = if is_whole { task.scratch.trailers.clone() } else { Pairs::default() };
-    let head = if is_whole { head } else { Pairs::default() };
+    let trailers = if is_whole { task.scratch.trailers.clone() } else { Fields::default() };
+    let head = if is_whole { head } else { Fields::default() };
     (task.seen, head, trailers, format!("{:?}", task.engine.reuse()))
 }
 

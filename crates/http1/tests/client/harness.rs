@@ -1,11 +1,10 @@
 //! A scripted upstream and a task around one client engine, on a clock that is a number. Generic over the
 //! protocol: the tests of the other upstream protocols use it as well.
 
-use sekisho_http::Version;
 use sekisho_http::upstream::{
-    Event, Failure, NotReusable, Pairs, Request, RequestBody, RequestFault, Scratch,
-    UpstreamProtocol,
+    Event, Failure, NotReusable, Request, RequestBody, RequestFault, Scratch, UpstreamProtocol,
 };
+use sekisho_http::{Fields, Version};
 use sekisho_lifecycle::{DeadlineKind, Moment, Stage};
 
 /// An event with its bytes, independent of where the input was cut: neighbouring stretches are one.
@@ -30,7 +29,7 @@ pub(crate) struct Task<P> {
     pub(crate) wire: Vec<u8>,
 }
 
-pub(crate) fn pairs(list: &[(&str, &str)]) -> Pairs {
+pub(crate) fn pairs(list: &[(&str, &str)]) -> Fields {
     list.iter().copied().collect()
 }
 
@@ -51,7 +50,7 @@ impl<P: UpstreamProtocol> Task<P> {
     }
 
     /// Starts a request, whose head leaves at once.
-    pub(crate) fn starts(&mut self, method: &str, list: &Pairs, body: RequestBody) {
+    pub(crate) fn starts(&mut self, method: &str, list: &Fields, body: RequestBody) {
         self.tries(method, list, body).expect("a sound request");
         self.flush();
     }
@@ -59,7 +58,7 @@ impl<P: UpstreamProtocol> Task<P> {
     pub(crate) fn tries(
         &mut self,
         method: &str,
-        list: &Pairs,
+        list: &Fields,
         body: RequestBody,
     ) -> Result<(), RequestFault> {
         let request = Request {

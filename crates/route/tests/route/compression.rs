@@ -175,7 +175,7 @@ fn what_is_compressed_follows_from_the_answer() {
     }
 }
 
-type Pairs = &'static [(&'static str, &'static str)];
+type Fields = &'static [(&'static str, &'static str)];
 
 #[test]
 fn what_is_compressed_follows_from_the_request() {
@@ -186,7 +186,7 @@ fn what_is_compressed_follows_from_the_request() {
     none_for_old.disable = [NoGzipFor::Msie6, NoGzipFor::UserAgent(pattern("(?i)^bad/"))].into();
     let mut even_old = on(&Coding::ALL);
     even_old.http_version = old;
-    let rows: &[(&Compression, Version, Pairs, &str)] = &[
+    let rows: &[(&Compression, Version, Fields, &str)] = &[
         (&on(&[Gzip]), new, &[("Accept-Encoding", "br, gzip")], "gzip 1 varies"),
         (&on(&[Gzip, Brotli]), new, &[("Accept-Encoding", "zstd, br, gzip")], "br 4 varies"),
         (&on(&[Gzip]), new, &[("Accept-Encoding", "br")], "- varies"),

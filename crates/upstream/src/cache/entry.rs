@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use sekisho_http::upstream::{Pairs, ResponseHead};
-use sekisho_http::{Status, Version};
+use sekisho_http::upstream::ResponseHead;
+use sekisho_http::{Fields, Status, Version};
 
 use super::freshness::Lifetime;
 
@@ -32,7 +32,7 @@ pub struct Entry {
     /// The status.
     pub status: Status,
     /// The fields.
-    pub fields: Pairs,
+    pub fields: Fields,
     /// How long the body is.
     pub body_bytes: u64,
     /// The CRC-32 of the body.
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
         let variant = self.array()?;
         let key = self.text()?.to_vec();
         let vary = self.text()?.to_vec();
-        let mut fields = Pairs::default();
+        let mut fields = Fields::default();
         for _ in 0..self.number()? {
             let (name, value) = (self.text()?, self.text()?);
             fields.push(name, value);

@@ -1,7 +1,7 @@
 //! Whether a kept answer may be given: while it is fresh, and when it may be given though it is not.
 
-use sekisho_http::Status;
-use sekisho_http::upstream::{Failure, Pairs, ResponseHead};
+use sekisho_http::upstream::{Failure, ResponseHead};
+use sekisho_http::{Fields, Status};
 
 use super::store::{NotStored, StoreRules, lifetime_of};
 use crate::retry::Condition;
@@ -164,7 +164,7 @@ pub fn may_serve_stale(
 }
 
 /// Adds the fields that revalidate an answer (`proxy_cache_revalidate`); `false` when it has no validator.
-pub fn push_validators(fields: &Pairs, out: &mut Pairs) -> bool {
+pub fn push_validators(fields: &Fields, out: &mut Fields) -> bool {
     let before = out.len();
     if let Some(modified) = fields.get("last-modified") {
         out.push(b"If-Modified-Since", modified);
@@ -245,13 +245,13 @@ mod tests {
 
     #[test]
     fn validators_are_what_the_answer_had() {
-        let fields: Pairs =
+        let fields: Fields =
             [("ETag", "W/\"a\""), ("Last-Modified", "date"), ("A", "b")].into_iter().collect();
-        let mut out = Pairs::default();
+        let mut out = Fields::default();
         assert!(push_validators(&fields, &mut out));
         let expected = [("If-Modified-Since", "date"), ("If-None-Match", "W/\"a\"")];
         assert_eq!(out, expected.into_iter().collect());
-        assert!(!push_validators(&Pairs::default(), &mut out));
+        assert!(!push_validators(&Fields::default(), &mut out));
     }
 
     /// RFC 9111 §4.3.4

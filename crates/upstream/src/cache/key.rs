@@ -2,7 +2,7 @@
 //! variant among several (`Vary`).
 
 use md5::{Digest, Md5};
-use sekisho_http::upstream::Pairs;
+use sekisho_http::Fields;
 
 /// The hash of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -76,7 +76,7 @@ pub fn entry_path(levels: &[u8], key: Key) -> String {
 }
 
 /// What an answer varies by: its `Vary` fields as one list, empty where there is none.
-pub fn vary(fields: &Pairs) -> Vec<u8> {
+pub fn vary(fields: &Fields) -> Vec<u8> {
     let mut all = Vec::new();
     for value in fields.all(b"vary") {
         if !all.is_empty() {
@@ -114,7 +114,7 @@ mod tests {
     fn variants_differ_by_the_named_fields_only() {
         let key = Key::new(b"k");
         let with = |vary: &str, list: &[(&str, &str)]| {
-            let fields: Pairs = list.iter().copied().collect();
+            let fields: Fields = list.iter().copied().collect();
             key.variant(vary.as_bytes(), |name| {
                 fields.get(str::from_utf8(name).expect("text")).map(|value| {
                     // Long enough to outlive the closure in a test.

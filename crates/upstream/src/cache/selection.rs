@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use sekisho_http::upstream::Pairs;
-use sekisho_http::{Status, date, range};
+use sekisho_http::{Fields, Status, date, range};
 
 /// What is given.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +23,7 @@ pub enum Selection {
 pub fn select<'a>(
     asked: impl Fn(&'static str) -> Option<&'a [u8]>,
     status: Status,
-    kept: &Pairs,
+    kept: &Fields,
     body_bytes: u64,
 ) -> Selection {
     if status != Status::OK {
@@ -76,7 +75,7 @@ mod tests {
         const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
         const LATER: &str = "Sun, 06 Nov 1994 08:50:37 GMT";
         const EARLIER: &str = "Sun, 06 Nov 1994 08:40:37 GMT";
-        let kept: Pairs = [("ETag", "\"a\""), ("Last-Modified", DATE)].into_iter().collect();
+        let kept: Fields = [("ETag", "\"a\""), ("Last-Modified", DATE)].into_iter().collect();
         let rows: &[(&[(&str, &str)], Selection)] = &[
             (&[], S::Whole),
             (&[("if-none-match", "\"a\"")], S::NotModified),

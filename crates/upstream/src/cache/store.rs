@@ -1,8 +1,7 @@
 //! Whether an answer is kept, and for how long: `X-Accel-Expires`, `Cache-Control`, `Expires`,
 //! `proxy_cache_valid`, in nginx's order, and what RFC 9111 §3 forbids.
 
-use sekisho_http::upstream::Pairs;
-use sekisho_http::{Method, Status, date};
+use sekisho_http::{Fields, Method, Status, date};
 
 use super::control::CacheControl;
 use super::freshness::Lifetime;
@@ -84,7 +83,7 @@ pub struct Candidate<'a> {
     /// The status.
     pub status: Status,
     /// The fields.
-    pub fields: &'a Pairs,
+    pub fields: &'a Fields,
 }
 
 /// Why an answer is not kept.
@@ -155,7 +154,7 @@ pub fn may_store(
 }
 
 /// RFC 9111 §3.5
-fn is_for_others(rules: &StoreRules, fields: &Pairs) -> bool {
+fn is_for_others(rules: &StoreRules, fields: &Fields) -> bool {
     if rules.ignored.cache_control {
         return true;
     }
@@ -167,7 +166,7 @@ fn is_for_others(rules: &StoreRules, fields: &Pairs) -> bool {
 pub(super) fn lifetime_of(
     rules: &StoreRules,
     status: Status,
-    fields: &Pairs,
+    fields: &Fields,
     now: i64,
 ) -> Result<Lifetime, NotStored> {
     let control = if rules.ignored.cache_control {
@@ -247,7 +246,7 @@ fn accel_expires(value: &[u8]) -> Option<Accel> {
 }
 
 /// How old the answer was when it came, by its `Age`.
-fn age_of(fields: &Pairs) -> u32 {
+fn age_of(fields: &Fields) -> u32 {
     let text = fields.get("age").and_then(|age| str::from_utf8(age).ok()).unwrap_or_default();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text.parse().unwrap_or(u32::MAX) } else { 0 }
@@ -265,7 +264,7 @@ mod tests {
         list: &[(&str, &str)],
         change: impl FnOnce(&mut Candidate<'_>),
     ) -> Result<i64, NotStored> {
-        let fields: Pairs = list.iter().copied().collect();
+        let fields: Fields = list.iter().copied().collect();
         let mut candidate = Candidate {
             method: Method::Get,
             is_authorized: false,
@@ -384,7 +383,7 @@ mod tests {
     #[test]
     fn an_answer_may_allow_its_use_when_it_is_stale() {
         let lifetime = |control: &str| {
-            let fields: Pairs = [("Cache-Control", control)].into_iter().collect();
+            let fields: Fields = [("Cache-Control", control)].into_iter().collect();
             let kept = lifetime_of(&StoreRules::default(), Status::OK, &fields, NOW).expect("kept");
             (kept.stale_while_revalidate, kept.stale_if_error, kept.must_revalidate)
         };

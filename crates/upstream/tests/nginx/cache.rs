@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sekisho_http::upstream::Pairs;
-use sekisho_http::{Method, Status};
+use sekisho_http::{Fields, Method, Status};
 use sekisho_upstream::cache::store::ValidFor;
 use sekisho_upstream::cache::{Candidate, StoreRules, may_store};
 
@@ -58,7 +57,8 @@ fn keeps(status: u16, list: &[(&str, &str)]) -> bool {
         ..StoreRules::default()
     };
     let is_authorized = list.iter().any(|(name, _)| *name == "Authorization");
-    let fields: Pairs = list.iter().copied().filter(|(name, _)| *name != "Authorization").collect();
+    let fields: Fields =
+        list.iter().copied().filter(|(name, _)| *name != "Authorization").collect();
     let candidate = Candidate {
         method: Method::Get,
         is_authorized,

@@ -13,7 +13,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use sekisho_config::CachePath;
-use sekisho_http::upstream::Pairs;
+use sekisho_http::Fields;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::entry::{self, BodySum, Damaged, Entry};
 use sekisho_upstream::cache::index::{Fetch, Known};
@@ -44,7 +44,7 @@ pub struct Cache {
 pub(super) struct Asked(BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Asked {
-    pub(super) fn new(fields: &Pairs) -> Self {
+    pub(super) fn new(fields: &Fields) -> Self {
         let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for (name, value) in fields.iter() {
             let own = all.entry(name.to_ascii_lowercase());

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::Caching;
-use sekisho_http::upstream::{Failure, Pairs, ResponseHead};
-use sekisho_http::{Method, Status};
+use sekisho_http::upstream::{Failure, ResponseHead};
+use sekisho_http::{Fields, Method, Status};
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::cache::freshness::{push_validators, revalidated};
 use sekisho_upstream::cache::{
@@ -91,7 +91,7 @@ impl Keeping {
     }
 
     /// Asks whether the answer that is kept is still valid, where that is wanted.
-    pub(super) fn add_validators(&mut self, pairs: &mut Pairs) {
+    pub(super) fn add_validators(&mut self, pairs: &mut Fields) {
         if let Some(kept) = self.kept.as_deref().filter(|_| self.caching.revalidate) {
             self.is_revalidating = push_validators(&kept.entry.fields, pairs);
         }

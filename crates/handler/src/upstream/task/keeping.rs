@@ -4,7 +4,8 @@ use std::io;
 use std::task::{Context, Poll};
 
 use sekisho_config::Level;
-use sekisho_http::upstream::{Failure, Pairs};
+use sekisho_http::Fields;
+use sekisho_http::upstream::Failure;
 use sekisho_lifecycle::Moment;
 
 use super::{Ending, Instead, Keeping, Stage, UpstreamTask};
@@ -17,7 +18,7 @@ pub(super) fn report_unkept(context: &dyn HandlerContext, error: &io::Error) {
 
 impl UpstreamTask {
     /// The fields of the request that is sent; before it is.
-    pub(in crate::upstream) fn pairs_mut(&mut self) -> &mut Pairs {
+    pub(in crate::upstream) fn pairs_mut(&mut self) -> &mut Fields {
         &mut self.parts.plan.pairs
     }
 
