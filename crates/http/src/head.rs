@@ -341,6 +341,20 @@ impl Head {
         self.fields.iter().filter(move |field| field.known == Some(known)).map(|f| self.at(f.value))
     }
 
+    /// Whether a field with one value (RFC 9110 §5.3) is there twice: another parser may read the other value.
+    pub fn repeats_single_field(&self) -> bool {
+        const SINGLE: [Known; 5] = [
+            Known::Authorization,
+            Known::IfModifiedSince,
+            Known::IfUnmodifiedSince,
+            Known::IfRange,
+            Known::ContentRange,
+        ];
+        let is_repeated =
+            |known: &Known| self.known(*known).is_some() && self.all_known(*known).nth(1).is_some();
+        SINGLE.iter().any(is_repeated)
+    }
+
     /// The first value of a field by name, in any case.
     pub fn named(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)

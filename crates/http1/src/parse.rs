@@ -244,7 +244,9 @@ fn trim(bytes: &[u8], mut value: Range<usize>) -> Range<usize> {
 /// What a parsed head says about its message, or why that is not certain (H9).
 pub fn message(head: &Head) -> Result<Message, Cause> {
     check_host(head)?;
-    check_single(head)?;
+    if head.repeats_single_field() {
+        return Err(Cause::FieldRepeated);
+    }
     let is_11 = head.version() == Version::Http11;
     let framing = framing(head)?;
     let expectation = if is_11 { expectation(head) } else { Expectation::None };
@@ -275,20 +277,6 @@ fn check_host(head: &Head) -> Result<(), Cause> {
         (None, None) if head.version() == Version::Http11 => Err(Cause::HostMissing),
         _ => Ok(()),
     }
-}
-
-/// Fields with one value each (RFC 9110 §5.3): of two, another parser may have read the other one.
-fn check_single(head: &Head) -> Result<(), Cause> {
-    const SINGLE: [Known; 5] = [
-        Known::Authorization,
-        Known::IfModifiedSince,
-        Known::IfUnmodifiedSince,
-        Known::IfRange,
-        Known::ContentRange,
-    ];
-    let is_repeated =
-        |known: &Known| head.known(*known).is_some() && head.all_known(*known).nth(1).is_some();
-    if SINGLE.iter().any(is_repeated) { Err(Cause::FieldRepeated) } else { Ok(()) }
 }
 
 fn framing(head: &Head) -> Result<Framing, Cause> {

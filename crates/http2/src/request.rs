@@ -247,7 +247,8 @@ impl<'a> Assembly<'a> {
             Some(host) if !is_host(host) => Some(Cause::HostInvalid),
             Some(_) => None,
         };
-        match self.refused.or(host) {
+        let repeated = self.head.repeats_single_field().then_some(Cause::FieldRepeated);
+        match self.refused.or(host).or(repeated) {
             Some(cause) => Err((Wrong::Refused(cause), self.message)),
             None => Ok(self.message),
         }
@@ -497,6 +498,8 @@ mod tests {
             (with(&[("a", ""); 9]), Cause::TooManyFields),
             (with(&[("cookie", half); 5]), Cause::HeadTooLarge),
             (with(&[("expect", "more")]), Cause::ExpectationUnknown),
+            (with(&[("authorization", "a"), ("authorization", "a")]), Cause::FieldRepeated),
+            (with(&[("if-range", ""), ("if-range", "")]), Cause::FieldRepeated),
         ];
         for (fields, cause) in rows {
             assert_eq!(assembled(&fields).map(|_| ()), Err(Wrong::Refused(cause)), "{fields:?}");
