@@ -20,5 +20,6 @@ mod rewrite;
 mod server_name;
 mod subrequest;
 mod support;
+mod tls;
 mod variable;
 mod zone;

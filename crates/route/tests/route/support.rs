@@ -7,7 +7,7 @@ use sekisho_config::{
     Config, ErrorPage, ErrorStatus, ErrorTarget, Expires, FileCache, HeadLimits, Http, Http2,
     IfModifiedSince, Listen, ListenAddress, ListenOptions, Location, LocationId, LocationMatch,
     Main, Map, MapId, Part, PathMapping, Pattern, Return, Rewriting, Script, Server, ServerId,
-    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Types, Variable, Workers,
+    ServerName, ServerTokens, Settings, Step, Symlinks, Template, Tls, Types, Variable, Workers,
 };
 use sekisho_http::{Fields, Head, Status, Version};
 use sekisho_lifecycle::Moment;
@@ -64,6 +64,7 @@ pub(crate) struct ServerSpec {
     change: Change,
     script: Option<Arc<Script>>,
     merge_slashes: bool,
+    tls: Arc<Tls>,
     locations: Vec<Spec>,
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn named_server(names: &[&str], locations: Vec<Spec>) -> ServerSpec {
         change: Box::new(|_| {}),
         script: None,
         merge_slashes: true,
+        tls: Arc::default(),
         locations,
     }
 }
@@ -90,6 +92,11 @@ impl ServerSpec {
 
     pub(crate) fn answers(mut self, code: u16, text: Option<&str>) -> Self {
         self.script = Some(returns(code, text));
+        self
+    }
+
+    pub(crate) fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Arc::new(tls);
         self
     }
 
@@ -156,7 +163,7 @@ pub(crate) fn table_with_maps(servers: Vec<ServerSpec>, maps: Vec<Map>) -> Table
             underscores_in_headers: false,
             ignore_invalid_headers: true,
             http2: Http2 { is_on: false, streams_max: 128, preread_bytes: 64 << 10 },
-            tls: Arc::default(),
+            tls: spec.tls,
         });
     }
     http.listens.push(Listen {
