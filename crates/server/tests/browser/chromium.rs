@@ -113,6 +113,10 @@ impl Browser {
                 panic!("{method}: no answer\n{}", self.tree.text("stderr"))
             };
             if answer["id"] == json!(id) {
+                // The page has gone on to another one meanwhile, as the expression may have wanted.
+                if answer["error"]["message"] == json!("Inspected target navigated or closed") {
+                    return Value::Null;
+                }
                 assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
                 return answer["result"].take();
             }
