@@ -5,8 +5,8 @@ use sekisho_route::{ClientCertificate, ClientVerdict, TlsFacts};
 
 use crate::support::{Asked, named_server, table};
 
-fn shown(result: ClientVerdict) -> Option<Box<ClientCertificate>> {
-    Some(Box::new(ClientCertificate {
+fn shown(result: ClientVerdict) -> Box<ClientCertificate> {
+    Box::new(ClientCertificate {
         result,
         subject: String::new(),
         issuer: String::new(),
@@ -18,7 +18,7 @@ fn shown(result: ClientVerdict) -> Option<Box<ClientCertificate>> {
         to: String::new(),
         days_left: 1,
         pem: String::new(),
-    }))
+    })
 }
 
 /// S4: where a certificate is needed, the client has shown a good one to the server that is asked.
@@ -30,8 +30,9 @@ fn a_certificate_counts_for_the_server_that_judged_it() {
         named_server(&["must.test"], vec![]).tls(with(VerifyClient::On)),
         named_server(&["may.test"], vec![]).tls(with(VerifyClient::Optional)),
     ]);
-    let invalid = || shown(ClientVerdict::Invalid("expired".to_owned()));
-    let unjudged = || shown(ClientVerdict::Unjudged("unknown".to_owned()));
+    let valid = || Some(shown(ClientVerdict::Valid));
+    let invalid = || Some(shown(ClientVerdict::Invalid("expired".to_owned())));
+    let unjudged = || Some(shown(ClientVerdict::Unjudged("unknown".to_owned())));
     let rows = [
         // The name of the handshake, the host that is asked, the certificate, and the outcome.
         ("open.test", "open.test", None, "file /srv/a"),
@@ -39,14 +40,14 @@ fn a_certificate_counts_for_the_server_that_judged_it() {
         ("must.test", "open.test", None, "file /srv/a"),
         ("must.test", "must.test", None, "error 400"),
         ("must.test", "must.test", invalid(), "error 400"),
-        ("must.test", "must.test", shown(ClientVerdict::Valid), "file /srv/a"),
+        ("must.test", "must.test", valid(), "file /srv/a"),
         ("must.test", "must.test", unjudged(), "file /srv/a"),
         ("may.test", "may.test", None, "file /srv/a"),
         ("may.test", "may.test", invalid(), "error 400"),
-        ("may.test", "may.test", shown(ClientVerdict::Valid), "file /srv/a"),
+        ("may.test", "may.test", valid(), "file /srv/a"),
         // Another server judged it, or none did.
-        ("open.test", "must.test", shown(ClientVerdict::Valid), "error 421"),
-        ("may.test", "must.test", shown(ClientVerdict::Valid), "error 421"),
+        ("open.test", "must.test", valid(), "error 421"),
+        ("may.test", "must.test", valid(), "error 421"),
         ("must.test", "may.test", None, "error 421"),
     ];
     for (name, host, client, outcome) in rows {
