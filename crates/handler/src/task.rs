@@ -67,7 +67,7 @@ pub struct UpstreamView {
     pub deadline: Option<Deadline>,
 }
 
-/// A request within a request, for those who look on.
+/// A request within a request, as `ctl` shows it.
 #[derive(Clone, Debug)]
 pub struct SubrequestView {
     /// What it asks for.

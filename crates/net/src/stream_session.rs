@@ -388,7 +388,7 @@ impl StreamSession {
             if is_meant && !std::mem::replace(&mut self.is_cancelled, true) {
                 self.worker.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
             }
-            // Whoever does not wait for the answer does not get it.
+            // A caller that does not wait gets no answer.
             let _ = answer.send(Some(is_meant));
         }
         if command.is_asked {

@@ -2,7 +2,7 @@
 //! next slice of a response, or a copy that nobody waits for (`mirror`).
 //!
 //! Each is a task with its own route state, deadline and exactly one ending. It is routed as any request is, and its
-//! handler is that of its location; its answer is what the task around it makes of it. Whoever drops it cancels it: so
+//! handler is that of its location; its answer is what the task around it makes of it. Dropping it cancels it: so
 //! it ends with its parent, unless it was started to go on alone.
 
 pub(crate) mod auth;

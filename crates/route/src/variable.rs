@@ -316,7 +316,7 @@ impl Scope<'_> {
         }
     }
 
-    /// `$slice_range`: what another server is asked for. Whoever asks for it wants slices.
+    /// `$slice_range`: what another server is asked for. Asking for it turns slices on.
     fn push_slice_range(&self, out: &mut Vec<u8>) {
         let size = self.settings().filters.as_deref().and_then(|filters| filters.slice);
         let Some(size) = size else { return };

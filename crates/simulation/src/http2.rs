@@ -38,7 +38,7 @@ const SITE: &str = "error_log stderr emerg; events {} http { access_log off; ser
     location / { return 200; } } }";
 /// So long after a graceful end was asked for, no session is idle any more: it was told, and lingers no longer.
 const GRACE: Duration = Duration::from_secs(10);
-/// So long after a forceful end was asked for the process ends, whoever is left.
+/// So long after a forceful end was asked for the process ends, whatever sessions are left.
 const FORCE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who acts.

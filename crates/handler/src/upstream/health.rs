@@ -1,4 +1,4 @@
-//! Active checks of servers (`health_check`). Every worker has a timer for them, and whoever comes first makes a check
+//! Active checks of servers (`health_check`). Every worker has a timer for them, and the first worker makes a check
 //! that is due: each is made once for the whole server, whichever workers there are. What was found is kept by the
 //! group, which all workers share.
 

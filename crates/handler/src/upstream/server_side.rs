@@ -384,7 +384,7 @@ impl ServerSide {
         self.stage = Stage::Ended;
     }
 
-    /// The server at present, for those who look on.
+    /// The present server, as `ctl` shows it.
     pub fn view(&self, deadline: Option<Deadline>, now: Moment) -> Option<UpstreamView> {
         let (server, since) = match &self.stage {
             Stage::Connecting(peer, _) | Stage::Connected(peer, _) => {

@@ -59,7 +59,7 @@ fn a_route_names_the_server() {
     }
 }
 
-/// `drain`: newcomers are sent elsewhere, those who know it come back.
+/// `drain`: new clients are sent elsewhere, known clients come back.
 #[test]
 fn a_drained_server_keeps_its_clients() {
     let (a, b) = (Backend::saying("a"), Backend::saying("b"));
