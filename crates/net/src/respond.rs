@@ -376,7 +376,8 @@ impl Exchange {
     fn expect_trailers(&mut self, link: &Link, length: BodyLength) -> BodyLength {
         let Some(accepted) = &self.accepted else { return length };
         let table = accepted.bound_site.site.table();
-        let is_some = has_trailers(table, &self.route, self.status)
+        let may_follow = self.outbox.trailers.is_some();
+        let is_some = (may_follow || has_trailers(table, &self.route, self.status))
             && self.head.method() != Method::Head
             && !self.status.is_bodyless()
             && link.protocol.can_have_trailers();
@@ -404,6 +405,10 @@ impl Exchange {
             ..Sent::default()
         };
         let table = accepted.bound_site.site.table();
+        // Those of the server that was asked come first.
+        if let Some(mut passed) = self.outbox.trailers.take() {
+            made.append(&mut passed);
+        }
         added_trailers(table, &request, &self.route, self.status, &sent, &mut made);
         self.trailers = Some(made);
     }

@@ -62,7 +62,10 @@ impl Checks {
             let group = Arc::clone(groups.get(config.group.0 as usize)?);
             let secure = if config.is_tls {
                 let ready = tls.get(&config.forward.tls)?;
-                Some(Secure::new(ready, &config.forward.tls, config.host.as_bytes())?)
+                {
+                    let (forward, host) = (&config.forward, config.host.as_bytes());
+                    Some(Secure::new(ready, &forward.tls, host, forward.is_http2())?)
+                }
             } else {
                 None
             };
@@ -143,7 +146,7 @@ impl GroupChecks {
             Err(_) => return Err("connecting (timed out)".to_owned()),
         };
         let work = context.pools().borrow_work();
-        let engine = engine(Family::Proxy, forward);
+        let engine = engine(Family::Proxy, forward, self.secure.is_some());
         let exchange = Exchange::connected(stream, engine, work, context.now());
         let patience = forward.read_timeout.unwrap_or(TIMEOUT);
         match timeout(patience, self.exchange(exchange, context)).await {

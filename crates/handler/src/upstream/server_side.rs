@@ -456,5 +456,5 @@ fn secure(
     host: &[u8],
 ) -> Option<Secure> {
     let config = tls.get(settings).filter(|_| stream.is_upstream_tls)?;
-    Secure::new(config, settings, host)
+    Secure::new(config, settings, host, false)
 }

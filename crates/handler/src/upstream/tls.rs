@@ -64,7 +64,7 @@ impl UpstreamTlsConfigs {
 fn may_be_tls(pass: &Pass) -> bool {
     match &pass.to {
         PassTo::Named(to) => to.is_tls,
-        PassTo::Computed(_) => pass.family == Family::Proxy,
+        PassTo::Computed(_) => matches!(pass.family, Family::Proxy | Family::Grpc),
     }
 }
 
@@ -145,6 +145,8 @@ fn certificates(
 pub(super) struct Secure {
     pub(super) config: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
+    /// HTTP/2 is spoken, which the handshake says (ALPN).
+    pub(super) is_http2: bool,
 }
 
 impl Secure {
@@ -153,6 +155,7 @@ impl Secure {
         config: Arc<ClientConfig>,
         settings: &UpstreamTls,
         host: &[u8],
+        is_http2: bool,
     ) -> Option<Self> {
         let host = settings.name.as_deref().unwrap_or_else(|| without_port(host));
         let host = std::str::from_utf8(host).ok()?;
@@ -162,7 +165,7 @@ impl Secure {
             None if !settings.verify => ServerName::try_from("upstream.invalid").ok(),
             name => name,
         };
-        Some(Self { config, name: name? })
+        Some(Self { config, name: name?, is_http2 })
     }
 }
 
@@ -183,7 +186,10 @@ pub(super) struct TlsStream {
 impl TlsStream {
     /// Shakes hands.
     pub(super) async fn connect(socket: Socket, secure: Secure) -> Result<Self, String> {
-        let tls = ClientConnection::new(secure.config, secure.name).map_err(|e| e.to_string())?;
+        let Secure { config, name, is_http2 } = secure;
+        let protocols = if is_http2 { vec![b"h2".to_vec()] } else { Vec::new() };
+        let tls = ClientConnection::new_with_alpn(config, name, protocols)
+            .map_err(|error| error.to_string())?;
         let mut stream = Self { socket, tls };
         poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(|error| error.to_string())?;
         Ok(stream)
