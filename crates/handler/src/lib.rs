@@ -7,6 +7,7 @@ pub mod answer;
 pub mod cgi;
 mod cold_file;
 pub mod compress;
+pub mod encrypted_key;
 pub mod file_cache;
 pub mod file_op;
 pub mod filter;

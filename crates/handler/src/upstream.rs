@@ -100,7 +100,11 @@ pub fn start(
             context.report(Level::Error, format_args!("{why}"));
             status
         })?;
-    let question = cache::question(call, &source, &mut plan);
+    let cache = cache::cache_of(call, &source).map_err(|why| {
+        context.report(Level::Error, format_args!("{why}"));
+        Status::INTERNAL_SERVER_ERROR
+    })?;
+    let question = cache.and_then(|cache| cache::question(call, &source, cache, &mut plan));
     let secure = if plan.is_tls {
         let config = call.tls.get(&forward.tls);
         let secure = config

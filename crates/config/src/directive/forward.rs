@@ -116,7 +116,8 @@ macro_rules! servers {
                 "",
                 "Fields of answers that are ignored: `X-Accel-Redirect`, `X-Accel-Limit-Rate`, `X-Accel-Buffering`, …",
                 |l, d, _| ignore(l, $family, d),
-            ),
+            )
+            .repeated(),
             active(
                 concat!($prefix, "_bind"),
                 LEVELS,
@@ -301,8 +302,12 @@ fn list(names: &mut Vec<Box<str>>, is_first: bool, d: &Directive<'_>) -> Result<
 }
 
 fn ignore(l: &mut Level, family: Family, d: &Directive<'_>) -> Result<(), Fault> {
-    let mut accel = IgnoredAccel::default();
-    let mut cache = Ignored::default();
+    // Several of them at one level are one list.
+    let (mut accel, mut cache) = if d.is_first_of(l) {
+        (IgnoredAccel::default(), Ignored::default())
+    } else {
+        (l.forward(family).ignored, super::cache::rules(l, family).ignored)
+    };
     for word in d.args() {
         match d.text(word)?.to_ascii_lowercase().as_str() {
             "x-accel-redirect" => accel.redirect = true,

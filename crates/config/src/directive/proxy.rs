@@ -255,7 +255,8 @@ fn renamed(d: &Directive<'_>, s: &Scope<'_>, leading: &[u8]) -> Result<Option<Re
     match d.args() {
         [word] if &*word.text == b"off" => Ok(None),
         [from, to] => {
-            let to = d.template(to, s)?;
+            let text = to.text.strip_prefix(leading).unwrap_or(&to.text);
+            let to = d.template_of(to, text, s)?;
             Ok(Some(match &*from.text {
                 [b'~', b'*', source @ ..] => Rename::Pattern(regex_of(from, source, true)?, to),
                 [b'~', source @ ..] => {

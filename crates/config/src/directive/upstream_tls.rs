@@ -79,6 +79,18 @@ macro_rules! rows {
                 },
             ),
             active(
+                concat!($prefix, "_ssl_password_file"),
+                $places,
+                "file",
+                "",
+                "Passwords for an encrypted key, one in a line",
+                |l, d, s| {
+                    let path = s.path_beside_main(&d.arg(0).text);
+                    Arc::make_mut(&mut l.forward($family).tls).password_file = Some(path);
+                    Ok(())
+                },
+            ),
+            active(
                 concat!($prefix, "_ssl_session_reuse"),
                 $places,
                 "on|off",

@@ -258,6 +258,8 @@ pub struct Forward {
     pub index: Arc<[u8]>,
     /// `fastcgi_split_path_info`
     pub split_path_info: Option<Arc<Pattern>>,
+    /// `fastcgi_catch_stderr`
+    pub caught: Arc<[Box<[u8]>]>,
     /// `fastcgi_keep_conn`
     pub keep_conn: bool,
     /// `uwsgi_modifier1`, `uwsgi_modifier2`
@@ -302,6 +304,7 @@ impl Default for Forward {
             params: Arc::default(),
             index: Arc::default(),
             split_path_info: None,
+            caught: Arc::default(),
             keep_conn: false,
             modifiers: (0, 0),
             tls: Arc::default(),
@@ -388,6 +391,8 @@ pub struct UpstreamTls {
     pub certificate: Option<PathBuf>,
     /// `proxy_ssl_certificate_key`
     pub key: Option<PathBuf>,
+    /// `proxy_ssl_password_file`
+    pub password_file: Option<PathBuf>,
     /// `proxy_ssl_session_reuse`
     pub reuses_sessions: bool,
 }

@@ -251,13 +251,18 @@ fn computed_group<'c>(
             (rest, 443)
         }
         (Family::Proxy, ..) => return Err(wrong("invalid URL prefix")),
-        (Family::Grpc, ..) => match (scheme("grpc://"), scheme("grpcs://")) {
-            (_, Some(rest)) => {
-                plan.is_tls = true;
-                (rest, 0)
+        (Family::Grpc | Family::Uwsgi, ..) => {
+            let is_grpc = family == Family::Grpc;
+            let (plain, secure) =
+                if is_grpc { ("grpc://", "grpcs://") } else { ("uwsgi://", "suwsgi://") };
+            match (scheme(plain), scheme(secure)) {
+                (_, Some(rest)) => {
+                    plan.is_tls = true;
+                    (rest, 0)
+                }
+                (rest, None) => (rest.unwrap_or(text), 0),
             }
-            (rest, None) => (rest.unwrap_or(text), 0),
-        },
+        }
         _ => (text, 0),
     };
     let (address, uri) = match family {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use sekisho_config::{ErrorPage, Family, Level, Pass};
-use sekisho_http::upstream::{Event, Failure, Phase, Request, is_hop_by_hop};
+use sekisho_http::upstream::{Event, Failure, HeadFault, Phase, Request, is_hop_by_hop};
 use sekisho_http::{Fields, Status, Version};
 use sekisho_lifecycle::{DeadlineKind, Moment};
 use sekisho_route::body_facts::BodyFacts;
@@ -579,7 +579,11 @@ impl UpstreamTask {
             }
             Event::Stderr(span) => {
                 let peer = *peer;
-                let text = String::from_utf8_lossy(exchange.span(span)).trim_end().to_owned();
+                let bytes = exchange.span(span);
+                let caught = &self.parts.pass.forward.caught;
+                let is_caught =
+                    caught.iter().any(|text| memchr::memmem::find(bytes, text).is_some());
+                let text = String::from_utf8_lossy(bytes).trim_end().to_owned();
                 let words = phase.words();
                 self.report(
                     Level::Error,
@@ -589,6 +593,9 @@ impl UpstreamTask {
                         text.escape_debug()
                     ),
                 );
+                if is_caught {
+                    self.fail(Failure::BadHead(HeadFault::Caught), phase, out, now);
+                }
             }
             Event::End => self.finish(now),
             Event::Upgraded => self.upgrade(out, now),

@@ -13,12 +13,14 @@ use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use sekisho_config::{Config, Family, Location, Pass, PassTo, UpstreamTls};
 
 pub use self::verify::AnyCertificate;
 use self::verify::Trusted;
 use super::stream::Socket;
+use crate::encrypted_key;
 
 /// A file that cannot be used, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,13 +66,14 @@ impl UpstreamTlsConfigs {
 fn may_be_tls(pass: &Pass) -> bool {
     match &pass.to {
         PassTo::Named(to) => to.is_tls,
-        PassTo::Computed(_) => matches!(pass.family, Family::Proxy | Family::Grpc),
+        PassTo::Computed(_) => matches!(pass.family, Family::Proxy | Family::Grpc | Family::Uwsgi),
     }
 }
 
 fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProblem> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifying = Arc::clone(&provider);
+    let keys = provider.key_provider;
     let problem = |directive, path: &Path, message: String| UpstreamTlsProblem {
         directive,
         path: path.to_owned(),
@@ -106,12 +109,17 @@ fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProb
         (Some(certificate), Some(key)) => {
             const NAME: &str = "proxy_ssl_certificate";
             let chain = certificates(NAME, certificate)?;
-            let own = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+            let own = private_key(key, settings.password_file.as_deref())?;
+            let own = keys.load_private_key(own).map_err(|error| {
                 problem("proxy_ssl_certificate_key", key, format!("cannot be used: {error}"))
             })?;
-            builder.with_client_auth_cert(chain, own).map_err(|error| {
-                problem(NAME, certificate, format!("does not fit its key: {error}"))
-            })?
+            let pair = CertifiedKey::new(chain, own);
+            // Whether they fit cannot be told of a certificate in an old form, which servers may take all the same.
+            if let Err(error @ rustls::Error::InconsistentKeys(_)) = pair.keys_match() {
+                let message = format!("does not fit its key: {error}");
+                return Err(problem(NAME, certificate, message));
+            }
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair)))
         }
         (Some(certificate), None) => {
             let message = "has no proxy_ssl_certificate_key".to_owned();
@@ -124,6 +132,31 @@ fn client_config(settings: &UpstreamTls) -> Result<ClientConfig, UpstreamTlsProb
         config.resumption = Resumption::disabled();
     }
     Ok(config)
+}
+
+/// A key, which may be encrypted.
+fn private_key(
+    path: &Path,
+    passwords: Option<&Path>,
+) -> Result<PrivateKeyDer<'static>, UpstreamTlsProblem> {
+    const KEY: &str = "proxy_ssl_certificate_key";
+    let problem = |directive, path: &Path, message: String| UpstreamTlsProblem {
+        directive,
+        path: path.to_owned(),
+        message,
+    };
+    let read = |directive, path: &Path| {
+        let text = std::fs::read(path);
+        text.map_err(|error| problem(directive, path, format!("cannot be read: {error}")))
+    };
+    let text = read(KEY, path)?;
+    if encrypted_key::is_encrypted(&text) {
+        let passwords = passwords.map(|file| read("proxy_ssl_password_file", file)).transpose()?;
+        let key = encrypted_key::decrypt(&text, passwords.as_deref());
+        return key.map_err(|why| problem(KEY, path, why.to_string()));
+    }
+    PrivateKeyDer::from_pem_slice(&text)
+        .map_err(|error| problem(KEY, path, format!("cannot be used: {error}")))
 }
 
 fn certificates(

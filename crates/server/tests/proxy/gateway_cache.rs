@@ -195,3 +195,32 @@ fn an_application_is_asked_once_for_many() {
         assert_eq!(count.load(Ordering::SeqCst), 1, "{family}");
     }
 }
+
+/// Variables may say which cache is meant, or that none is.
+#[test]
+fn a_cache_may_be_chosen_by_variables() {
+    let (backend, ..) = application(read_fastcgi, write_fastcgi);
+    let to = backend.address();
+    let server = Server::start_in(
+        Tree::new(),
+        BINARY,
+        &http(&format!(
+            "fastcgi_cache_path {{dir}}/one keys_zone=one:1m; fastcgi_cache_path {{dir}}/two keys_zone=two:1m;
+             scgi_cache_path {{dir}}/other keys_zone=other:1m;
+             server {{ listen 127.0.0.1:{{port}}; add_header X-Cache $upstream_cache_status always;
+               location / {{ fastcgi_pass {to}; fastcgi_cache $arg_c; fastcgi_cache_key $uri; }} }}"
+        )),
+    );
+    let mut client = server.connect();
+    is(&client.get("/a?c=one"), "MISS", "answer 1");
+    is(&client.get("/a?c=two"), "MISS", "answer 2");
+    is(&client.get("/a?c=one"), "HIT", "answer 1");
+    is(&client.get("/a?c=two"), "HIT", "answer 2");
+    is(&client.get("/a?c=off"), "-", "answer 3");
+    is(&client.get("/a"), "-", "answer 4");
+    // One that is not there, or for a different use, is a mistake of the configuration.
+    for name in ["none", "other"] {
+        assert_eq!(client.get(&format!("/a?c={name}")).status, 500);
+        assert!(server.log("error.log").contains(&format!("cache \"{name}\" not found")));
+    }
+}
