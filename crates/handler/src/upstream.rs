@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use sekisho_config::{Family, Level, Resolver, UpstreamTls};
+use sekisho_config::{Family, Forward, Level, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::Moment;
@@ -46,7 +46,7 @@ use body::Body;
 pub use cache::{Cache, Caches};
 pub use group::{Group, Groups};
 pub use health::{CheckContext, Checks};
-use plan::{NoPlan, Source};
+use plan::{NoPlan, Plan, Source};
 pub use pool::Pools;
 pub use sekisho_upstream::balance::{Snapshot, Unavailable};
 pub use server_side::{ServerSide, SessionCall};
@@ -105,19 +105,7 @@ pub fn start(
         Status::INTERNAL_SERVER_ERROR
     })?;
     let question = cache.and_then(|cache| cache::question(call, &source, cache, &mut plan));
-    let secure = if plan.is_tls {
-        let config = call.tls.get(&forward.tls);
-        let secure = config
-            .and_then(|config| Secure::new(config, &forward.tls, &plan.host, forward.is_http2()));
-        let Some(secure) = secure else {
-            let host = plan.host.escape_ascii();
-            context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
-            return Err(Status::BAD_GATEWAY);
-        };
-        Some(secure)
-    } else {
-        None
-    };
+    let secure = if plan.is_tls { Some(secure(call, forward, &plan, &*context)?) } else { None };
     let key = Key::new(&source, &group, now);
     let selection = key.select(&group);
     let around = forward.set_body.as_ref().and_then(|template| source.around_body(template));
@@ -193,6 +181,23 @@ pub fn start(
         }
         None if is_steadfast => Box::new(alone::Steadfast::new(task)),
         None => Box::new(task),
+    })
+}
+
+/// How the connections of a request are encrypted.
+fn secure(
+    call: &Call<'_>,
+    forward: &Forward,
+    plan: &Plan,
+    context: &dyn HandlerContext,
+) -> Result<Secure, Status> {
+    let config = call.tls.get(&forward.tls);
+    let secure =
+        config.and_then(|config| Secure::new(config, &forward.tls, &plan.host, forward.is_http2()));
+    secure.ok_or_else(|| {
+        let host = plan.host.escape_ascii();
+        context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
+        Status::BAD_GATEWAY
     })
 }
 

@@ -253,9 +253,9 @@ fn computed_group<'c>(
         (Family::Proxy, ..) => return Err(wrong("invalid URL prefix")),
         (Family::Grpc | Family::Uwsgi, ..) => {
             let is_grpc = family == Family::Grpc;
-            let (plain, secure) =
+            let (clear, secured) =
                 if is_grpc { ("grpc://", "grpcs://") } else { ("uwsgi://", "suwsgi://") };
-            match (scheme(plain), scheme(secure)) {
+            match (scheme(clear), scheme(secured)) {
                 (_, Some(rest)) => {
                     plan.is_tls = true;
                     (rest, 0)

@@ -124,7 +124,7 @@ faults! {
         Pseudo "invalid pseudo-header field";
         ConnectionField "a field about the connection";
         Block "a header block that cannot be decoded";
-        Caught "an error in stderr (fastcgi_catch_stderr)";
+        Caught "an error in stderr";
     }
 }
 

@@ -255,3 +255,55 @@ fn grpc_itself_works_through_it() {
     let said = run("python3", &[&script, "ask", &server.address().to_string()], LONG);
     assert_eq!(said.stdout.trim(), "all is well", "{} {}", said.stderr, server.log("error.log"));
 }
+
+/// `grpcs://`: the handshake offers HTTP/2 and nothing else, the certificate is verified where that is asked for, and our
+/// own may have an encrypted key.
+#[test]
+fn calls_are_made_over_tls() {
+    if !have("openssl") {
+        return;
+    }
+    let tree = Tree::new();
+    let openssl = |arguments: &str| {
+        let mut command = std::process::Command::new("openssl");
+        command.args(arguments.split(' ')).current_dir(tree.dir());
+        assert!(command.output().expect("it runs").status.success(), "{arguments}");
+    };
+    for name in ["back", "other", "mine"] {
+        openssl(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.pem -days 3 \
+             -subj /CN={name}.test -addext subjectAltName=DNS:{name}.test"
+        ));
+    }
+    openssl("pkcs8 -topk8 -in mine.key -out locked.key -passout pass:secret");
+    tree.file("passwords", "wrong\nsecret\n");
+    let backend = Http2Backend::start();
+    let to = backend.address;
+    let config = http(&format!(
+        "server {{ listen 127.0.0.1:{{port2}} ssl; http2 on; ssl_certificate {{dir}}/back.pem;
+           ssl_certificate_key {{dir}}/back.key; ssl_verify_client optional_no_ca;
+           location / {{ grpc_pass {to}; grpc_set_header X \"$ssl_alpn_protocol $ssl_client_s_dn\"; }} }}
+         upstream u {{ server 127.0.0.1:{{port2}}; keepalive 2; }}
+         server {{ listen 127.0.0.1:{{port}}; http2 on; grpc_ssl_name back.test;
+           grpc_ssl_trusted_certificate {{dir}}/back.pem;
+           location / {{ grpc_pass grpcs://u; grpc_ssl_verify on; grpc_ssl_certificate {{dir}}/mine.pem;
+             grpc_ssl_certificate_key {{dir}}/locked.key; grpc_ssl_password_file {{dir}}/passwords; }}
+           location /wrong/ {{ rewrite ^ /unary break; grpc_pass grpcs://u; grpc_ssl_verify on;
+             grpc_ssl_trusted_certificate {{dir}}/other.pem; }}
+           location /any/ {{ rewrite ^ /unary break; grpc_pass grpcs://u; }} }}"
+    ));
+    let server = Server::start_in(tree, BINARY, &config);
+    block_on(async {
+        for _ in 0..3 {
+            is_well(&ask(&server, "/unary", b"hello").await.expect("answered"), b"hello");
+        }
+        is_well(&ask(&server, "/any/", b"x").await.expect("answered"), b"x");
+        assert_eq!(ask(&server, "/wrong/", b"x").await.expect("answered").status, 502);
+    });
+    let asked = backend.said.lines();
+    assert!(asked[0].ends_with(" te=trailers x=h2 CN=mine.test"), "{asked:?}");
+    assert!(asked[3].ends_with(" te=trailers x=h2"), "{asked:?}");
+    let log = server.log("error.log");
+    assert!(log.contains("upstream SSL certificate or handshake: "), "{log}");
+    assert!(log.contains("upstream: \"grpcs://127.0.0.1:"), "{log}");
+}
