@@ -165,7 +165,9 @@ const UPSTREAMS: Contexts = Contexts::of(&[Context::Upstream, Context::StreamUps
 /// What a block of servers defines for all of them.
 const HTTP_STREAM: Contexts = Contexts::of(&[Context::Http, Context::Stream]);
 /// Where requests are passed to another server.
-const LOCATION_IF: Contexts = Contexts::of(&[Context::Location, Context::LocationIf]);
+/// Where requests may be passed on.
+const PASSES: Contexts =
+    Contexts::of(&[Context::Location, Context::LocationIf, Context::LimitExcept]);
 const HTTP_SERVER: Contexts = Contexts::of(&[Context::Http, Context::Server]);
 const SERVER_LOCATION: Contexts = Contexts::of(&[Context::Server, Context::Location]);
 const EVERYWHERE: Contexts = Contexts::of(&Context::ALL);

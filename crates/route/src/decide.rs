@@ -404,6 +404,12 @@ impl<'a, F: Files> Decision<'a, F> {
         self.note_mirrors();
         let is_for_files =
             settings.cgi.is_none() && settings.file_ops.is_none() && settings.status.is_none();
+        let limit = settings.limit_except.as_deref().filter(|_| self.is_limited(settings));
+        if let Some(location) = limit.and_then(|limit| limit.passes) {
+            // Its own server answers the methods that the block is about.
+            self.route_state.location = location;
+            return Next::Done(Action::Pass);
+        }
         if settings.pass.is_some() {
             // The other server decides which methods there are, also within `limit_except`, as in nginx.
             return Next::Done(Action::Pass);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::forward::pass;
-use super::{LEVELS, LOCATION_IF, Row, active, set};
+use super::{LEVELS, PASSES, Row, active, set};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{Family, Param};
 use crate::names::regex_of;
@@ -26,7 +26,7 @@ macro_rules! pass {
     ($name:literal, $family:expr) => {
         active(
             $name,
-            LOCATION_IF,
+            PASSES,
             "address",
             "",
             "Passes requests to an application or a group: host and port, or `unix:` and a path",

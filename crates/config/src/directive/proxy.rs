@@ -6,7 +6,7 @@ use sekisho_http::Version;
 use sekisho_upstream::rewrite::CookieFlags;
 
 use super::forward::{destination, may_have_uri, only_one, pass};
-use super::{LEVELS, LOCATION_IF, Row, active, set, silent};
+use super::{LEVELS, PASSES, Row, active, set, silent};
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{CookieName, CookieRule, Family, Forward, PassTo, Rename};
 use crate::names::regex_of;
@@ -15,7 +15,7 @@ use crate::parse::Word;
 pub(super) const ROWS: &[Row] = &[
     active(
         "proxy_pass",
-        LOCATION_IF,
+        PASSES,
         "url",
         "",
         "Passes requests to another server or group by HTTP; a URI in it replaces the path of the location",
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Row] = &[
 pub(super) const GRPC: &[Row] = &[
     active(
         "grpc_pass",
-        LOCATION_IF,
+        PASSES,
         "address",
         "",
         "Passes requests to a gRPC server or group by HTTP/2: host and port, or `unix:` and a path, with `grpc://` or `grpcs://` before it",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sekisho_http::{Method, Status};
 
-use super::{AuthRequest, Level, Pattern, Template};
+use super::{AuthRequest, Level, LocationId, Pattern, Template};
 
 /// Which clients are admitted: `allow`, `deny`, `auth_basic` and their companions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -97,6 +97,8 @@ pub struct LimitExcept {
     pub methods: Arc<[Method]>,
     /// What holds for all others.
     pub access: Option<Arc<Access>>,
+    /// Where their requests are passed on, if the block says so itself.
+    pub passes: Option<LocationId>,
 }
 
 /// What `$invalid_referer` and `$secure_link` are made of.

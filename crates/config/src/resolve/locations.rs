@@ -64,9 +64,11 @@ impl Walk<'_> {
         self.check_password(&level);
         self.set_recode(&mut level);
         self.check_program(&level);
+        let mut limited = None;
         for (row, node) in &blocks {
             if row.body == Body::Block(Context::LimitExcept) {
-                self.limit_except(&mut level, &Directive { row, node, is_default: false });
+                let directive = Directive { row, node, is_default: false };
+                limited = self.limit_except(&mut level, &directive, server);
             }
         }
         if let LocationMatch::Named(name) = &matches {
@@ -74,6 +76,7 @@ impl Walk<'_> {
         }
         let id = self.push_location(matches, server, &level);
         let mut inner = self.script(&mut level, id, server, &blocks);
+        inner.extend(limited);
         inner.extend(self.locations(&level, server, &blocks));
         self.http.locations.get_mut(id.0 as usize)?.locations = inner;
         Some(id)
@@ -178,7 +181,13 @@ impl Walk<'_> {
         }
     }
 
-    fn limit_except(&mut self, level: &mut Level, directive: &Directive<'_>) {
+    /// Returns the location that the block is, where it passes requests on.
+    fn limit_except(
+        &mut self,
+        level: &mut Level,
+        directive: &Directive<'_>,
+        server: ServerId,
+    ) -> Option<LocationId> {
         let mut inner = level.child(Context::LimitExcept, level.matches.clone());
         self.fill(&mut inner, directive.node.body.as_deref().unwrap_or_default());
         inner.finish();
@@ -186,9 +195,16 @@ impl Walk<'_> {
         match answers::methods(directive, true) {
             Ok(methods) => {
                 let access = inner.settings.access.clone();
-                level.settings.limit_except = Some(Arc::new(LimitExcept { methods, access }));
+                let is_own = inner.settings.pass.is_some();
+                let passes = is_own.then(|| self.push_location(LocationMatch::If, server, &inner));
+                let limit = LimitExcept { methods, access, passes };
+                level.settings.limit_except = Some(Arc::new(limit));
+                passes
             }
-            Err(fault) => self.fault(directive.node, fault),
+            Err(fault) => {
+                self.fault(directive.node, fault);
+                None
+            }
         }
     }
 

@@ -150,7 +150,9 @@ fn other_methods_are_passed_on_within_limit_except() {
         tree,
         &format!(
             "location /a/ {{ proxy_pass http://{to}; limit_except GET {{ allow all; }} }}
-             location /b/ {{ proxy_pass http://{to}; limit_except GET {{ deny all; }} }}"
+             location /b/ {{ proxy_pass http://{to}; limit_except GET {{ deny all; }} }}
+             location /c/ {{ proxy_pass http://{to}/reads/; limit_except GET {{ proxy_pass http://{to}; }} }}
+             location /d/ {{ alias {{root}}/a/; limit_except GET {{ proxy_pass http://{to}; }} }}"
         ),
     );
     let mut client = server.connect();
@@ -165,5 +167,15 @@ fn other_methods_are_passed_on_within_limit_except() {
                 "{method} {target}"
             );
         }
+    }
+    // The block may name a server of its own.
+    for (method, target, expected) in [
+        ("GET", "/c/x", "GET /reads/x "),
+        ("POST", "/c/x", "POST /c/x "),
+        ("POST", "/d/", "POST /d/ "),
+        ("GET", "/d/", "a file"),
+    ] {
+        let response = client.request_with_body(method, target, "", b"");
+        assert!(response.text().starts_with(expected), "{method} {target}: {}", response.text());
     }
 }
