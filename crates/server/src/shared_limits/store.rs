@@ -5,9 +5,10 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClient, SentinelServerType};
-use redis::{Client, Pipeline, RedisError, RedisFuture, Value};
+use redis::{Client, Cmd, RedisError, Value};
 use sekisho_config::Rate;
 use sekisho_handler::limits::Counted;
+use tokio::task::JoinSet;
 
 use super::LEASE;
 
@@ -50,6 +51,9 @@ end
 redis.call('PEXPIRE', KEYS[1], 2 * tonumber(ARGV[3]))
 return others";
 
+/// How a store says that it does not know a script.
+const NO_SCRIPT: &str = "NOSCRIPT";
+
 /// What a store is told.
 pub(super) struct Told<'a> {
     pub(super) zone: &'a str,
@@ -89,22 +93,28 @@ impl Store {
             none => none.insert(connect(&self.url).await.map_err(shown)?),
         };
         if told.counted.is_empty() {
-            let pong = connection.req_packed_command(&redis::cmd("PING")).await;
+            let pong = connection.run_one(&redis::cmd("PING")).await;
             return pong.map(|_| Vec::new()).map_err(shown);
         }
-        let (pipeline, count) = (pipeline(told), told.counted.len());
-        let mut answers =
-            connection.req_packed_commands(&pipeline, 0, count).await.map_err(shown)?;
+        let commands = commands(told);
+        let mut answers = connection.run(&commands).await.map_err(shown)?;
         let lacks_script = |value: &Value| match value {
-            Value::ServerError(error) => error.code() == "NOSCRIPT",
+            Value::ServerError(error) => error.code() == NO_SCRIPT,
+            Value::Nil => true,
             _ => false,
         };
-        if answers.iter().any(lacks_script) {
-            // None of them has counted anything: the store has forgotten the script.
+        let lacking: Vec<usize> =
+            (0..answers.len()).filter(|at| lacks_script(&answers[*at])).collect();
+        if !lacking.is_empty() {
+            // These have counted nothing.
             let mut load = redis::cmd("SCRIPT");
             load.arg("LOAD").arg(script(told.rate));
-            connection.req_packed_command(&load).await.map_err(shown)?;
-            answers = connection.req_packed_commands(&pipeline, 0, count).await.map_err(shown)?;
+            connection.run_one(&load).await.map_err(shown)?;
+            let again: Vec<Cmd> = lacking.iter().map(|at| commands[*at].clone()).collect();
+            let again = connection.run(&again).await.map_err(shown)?;
+            for (at, answer) in lacking.into_iter().zip(again) {
+                answers[at] = answer;
+            }
         }
         let counts = answers.into_iter().map(|value| match value {
             Value::Int(count) => Ok(u64::try_from(count).unwrap_or(0)),
@@ -118,20 +128,60 @@ fn script(rate: Option<Rate>) -> &'static str {
     if rate.is_some() { RATE } else { PLACES }
 }
 
-fn pipeline(told: &Told<'_>) -> Pipeline {
+fn commands(told: &Told<'_>) -> Vec<Cmd> {
     let sha = redis::Script::new(script(told.rate)).get_hash().to_owned();
-    let mut pipeline = redis::pipe();
-    for Counted { key, count } in told.counted {
-        let kind = if told.rate.is_some() { "req" } else { "conn" };
+    let kind = if told.rate.is_some() { "req" } else { "conn" };
+    let of = |Counted { key, count }: &Counted| {
         let mut name = format!("sekisho:{kind}:{}:", told.zone).into_bytes();
         name.extend_from_slice(key);
-        let command = pipeline.cmd("EVALSHA").arg(&sha).arg(1).arg(name);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&sha).arg(1).arg(name);
         match told.rate {
             Some(rate) => command.arg(*count).arg(rate.requests).arg(rate.secs),
             None => command.arg(told.node).arg(*count).arg(LEASE.as_millis() as u64),
         };
+        command
+    };
+    told.counted.iter().map(of).collect()
+}
+
+impl Connection {
+    /// Runs all of them at once; their answers in the same order.
+    async fn run(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
+        match self {
+            Self::One(connection) => {
+                let mut pipeline = redis::pipe();
+                for command in commands {
+                    pipeline.add_command(command.clone());
+                }
+                connection.req_packed_commands(&pipeline, 0, commands.len()).await
+            }
+            // Each key has a server of its own.
+            Self::Cluster(connection) => {
+                let mut running = JoinSet::new();
+                for (at, command) in commands.iter().cloned().enumerate() {
+                    let mut connection = connection.clone();
+                    running
+                        .spawn(async move { (at, connection.req_packed_command(&command).await) });
+                }
+                let mut answers = vec![Value::Nil; commands.len()];
+                while let Some(Ok((at, answer))) = running.join_next().await {
+                    answers[at] = match answer {
+                        Err(error) if error.code() == Some(NO_SCRIPT) => Value::Nil,
+                        answer => answer?,
+                    };
+                }
+                Ok(answers)
+            }
+        }
     }
-    pipeline
+
+    async fn run_one(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        match self {
+            Self::One(connection) => connection.req_packed_command(command).await,
+            Self::Cluster(connection) => connection.req_packed_command(command).await,
+        }
+    }
 }
 
 async fn connect(url: &str) -> Result<Connection, RedisError> {
@@ -150,32 +200,4 @@ async fn connect(url: &str) -> Result<Connection, RedisError> {
     }
     let client = Client::open(url)?;
     Ok(Connection::One(client.get_multiplexed_async_connection().await?))
-}
-
-impl ConnectionLike for Connection {
-    fn req_packed_command<'a>(&'a mut self, command: &'a redis::Cmd) -> RedisFuture<'a, Value> {
-        match self {
-            Self::One(connection) => connection.req_packed_command(command),
-            Self::Cluster(connection) => connection.req_packed_command(command),
-        }
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        commands: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        match self {
-            Self::One(connection) => connection.req_packed_commands(commands, offset, count),
-            Self::Cluster(connection) => connection.req_packed_commands(commands, offset, count),
-        }
-    }
-
-    fn get_db(&self) -> i64 {
-        match self {
-            Self::One(connection) => connection.get_db(),
-            Self::Cluster(connection) => connection.get_db(),
-        }
-    }
 }
