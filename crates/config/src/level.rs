@@ -203,6 +203,8 @@ pub struct Scope<'a> {
     pub zones: Vec<Zone>,
     /// `limit_store_failure`, for the zones that come.
     pub store_failure: StoreFailure,
+    /// `ssl_session_ticket_store`
+    pub ticket_store: Option<String>,
     /// Groups of servers; an `UpstreamId` is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a `CacheId` is an index here.

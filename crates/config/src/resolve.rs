@@ -41,6 +41,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         bad_formats: HashSet::new(),
         zones: Vec::new(),
         store_failure: StoreFailure::default(),
+        ticket_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
         charset_maps: Vec::new(),
@@ -97,6 +98,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
+    http.ticket_store = scope.ticket_store;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
     http.names = scope.names;
@@ -462,15 +464,14 @@ impl Walk<'_> {
         self.read_maps(maps);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
-        for directive in ["limit_store_failure", "limit_req_zone", "limit_conn_zone"]
-            .into_iter()
-            .flat_map(&found)
-        {
-            let read = match directive.row.name {
-                "limit_store_failure" => limits::store_failure(&directive, &mut self.scope),
-                _ => limits::zone(&directive, &mut self.scope),
-            };
-            if let Err(fault) = read {
+        let first = [
+            "limit_store_failure",
+            "ssl_session_ticket_store",
+            "limit_req_zone",
+            "limit_conn_zone",
+        ];
+        for directive in first.into_iter().flat_map(&found) {
+            if let Err(fault) = limits::read(&directive, &mut self.scope) {
                 self.fault(directive.node, fault);
             }
         }
