@@ -1,9 +1,11 @@
-//! A compiled regular expression: matched in linear time where it can be, and by backtracking within a bound where
+//! A compiled regular expression: compared as text where that is all it says, else matched in linear time where it can be, and by backtracking within a bound where
 //! it asks for look-around, back references or atomic groups.
 
 use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
+
+use crate::literal::Literal;
 
 /// Memory that one compiled expression may take.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -16,6 +18,8 @@ pub struct Expression(Kind);
 
 #[derive(Debug)]
 enum Kind {
+    /// A text without groups.
+    Literal(Literal),
     /// Linear in the length of the text.
     Linear(Regex),
     /// With backtracking.
@@ -38,8 +42,18 @@ pub enum Matched {
 }
 
 impl Expression {
-    /// Compiles for linear matching; the error is a text.
+    /// For linear matching; the error is a text.
     pub(crate) fn linear(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
+        // Beyond ASCII, other letters may be the same but for their case.
+        let literal = if is_utf8 { None } else { Literal::new(text, ignore_case) };
+        match literal {
+            Some(literal) => Ok(Self(Kind::Literal(literal))),
+            None => Self::compiled(text, is_utf8, ignore_case),
+        }
+    }
+
+    /// Compiles for the linear engine.
+    pub(crate) fn compiled(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
         RegexBuilder::new(text)
             .unicode(is_utf8)
             .case_insensitive(ignore_case)
@@ -66,6 +80,7 @@ impl Expression {
     /// Whether it matches. An exhausted match counts as none.
     pub fn is_match(&self, text: &[u8]) -> bool {
         match &self.0 {
+            Kind::Literal(literal) => literal.is_match(text),
             Kind::Linear(regex) => regex.is_match(text),
             Kind::Backtracking { .. } => self.captures(text, &mut Vec::new()) == Matched::Yes,
         }
@@ -74,6 +89,7 @@ impl Expression {
     /// How many groups there are, the whole match among them.
     pub fn captures_len(&self) -> usize {
         match &self.0 {
+            Kind::Literal(_) => 1,
             Kind::Linear(regex) => regex.captures_len(),
             Kind::Backtracking { regex, .. } => regex.captures_len(),
         }
@@ -83,6 +99,7 @@ impl Expression {
     pub fn group(&self, name: &str) -> Option<usize> {
         let is_it = |other: Option<&str>| other.is_some_and(|o| o.eq_ignore_ascii_case(name));
         match &self.0 {
+            Kind::Literal(_) => None,
             Kind::Linear(regex) => regex.capture_names().skip(1).position(is_it),
             Kind::Backtracking { regex, .. } => regex.capture_names().skip(1).position(is_it),
         }
@@ -91,6 +108,8 @@ impl Expression {
     /// Whether it matches; if so, the groups 1, 2, … are added: `None` for one that took no part.
     pub fn captures(&self, text: &[u8], groups: &mut Vec<Option<Range<usize>>>) -> Matched {
         match &self.0 {
+            Kind::Literal(literal) if literal.is_match(text) => Matched::Yes,
+            Kind::Literal(_) => Matched::No,
             Kind::Linear(regex) if regex.captures_len() == 1 => {
                 if regex.is_match(text) {
                     Matched::Yes
