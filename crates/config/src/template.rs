@@ -8,6 +8,7 @@ use crate::model::{
     UpstreamVariable, Variable,
 };
 use crate::report::did_you_mean;
+use sekisho_http::ProxyValue;
 
 /// The names that this configuration itself defines.
 #[derive(Debug, Default)]
@@ -101,6 +102,9 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
     }
     if names.captures.contains(name) {
         return Some(Variable::NamedCapture(name.to_owned()));
+    }
+    if let Some(value) = name.strip_prefix("proxy_protocol_tlv_").and_then(ProxyValue::named) {
+        return Some(Variable::ProxyValue(value));
     }
     if names.is_stream {
         return None;

@@ -218,6 +218,11 @@ impl Scope<'_> {
                 push_proxied(connection, |it| it.destination, push_address, out);
             }
             V::ProxyServerPort => push_proxied(connection, |it| it.destination, push_port, out),
+            V::ProxyValue(which) => {
+                if let Some(header) = connection.proxied.as_deref() {
+                    header.push_value(*which, out);
+                }
+            }
             V::RequestBody => put(route_state.body.bytes.as_deref().map_or(b"", Vec::as_slice)),
             V::RequestBodyFile => {
                 let file = route_state.body.file.as_deref().map(|file| file.as_os_str().as_bytes());
