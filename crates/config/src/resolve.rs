@@ -62,8 +62,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     if !tree.is_cut {
         walk.check_named_uses();
     }
-    let Walk { scope, mut http, stream, listens, .. } = walk;
-    let listens = listens.finish();
+    let Walk { mut scope, mut http, stream, listens, .. } = walk;
+    let listens = listens.finish(&mut scope);
     for listen in stream.iter().flat_map(|stream| &stream.listens) {
         if listens.iter().any(|other| other.address == listen.address) {
             let address = listens::shown(&listen.address);
@@ -241,7 +241,7 @@ impl Walk<'_> {
         self.check_tls(&level, &own, node);
         self.check_program(&level);
         let acme = self.acme_certificate(&own);
-        self.listens.add(&mut self.scope, id, node, &own);
+        self.listens.add(&mut self.scope, id, node, &own, &level.tls);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
         self.http.servers.push(Server {

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_config::{
-    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, Variable,
+    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, UpstreamTls, Variable,
 };
 use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
@@ -15,6 +16,7 @@ use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
 use super::group::{Group, declared};
 use super::pool::Pools;
+use super::tls::{Secure, UpstreamTlsConfigs};
 
 /// The request as it leaves, but for its body.
 #[derive(Debug, Default)]
@@ -77,6 +79,19 @@ impl Source<'_> {
             Some(text) => out.extend_from_slice(text),
             None => expand(template, self.table, self.request, self.route_state, None, out),
         }
+    }
+
+    /// How connections to this host are encrypted; an error says why they cannot be.
+    pub(super) fn secure(
+        &self,
+        configs: &UpstreamTlsConfigs,
+        settings: &UpstreamTls,
+        host: &[u8],
+    ) -> Result<Secure, String> {
+        let ready = configs.get(settings).ok_or("no settings for TLS")?;
+        let wall = self.request.wall;
+        let now = Duration::new(wall.unix_secs.max(0) as u64, wall.nanos);
+        Secure::new(ready, settings, host, now, |template| self.value(template))
     }
 
     /// An address, with a port or without; `None` where the value is none.

@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use rustls::crypto::{GetRandomFailed, aws_lc_rs as provider};
 use rustls::server::{ProducesTickets, StoresServerSessions};
 use rustls::ticketer::TicketRotator;
-use sekisho_config::Tls;
+use sekisho_config::{Pem, Tls};
 
 use super::TlsProblem;
 use super::load::read;
@@ -57,7 +57,7 @@ pub(super) fn ticketer(identity: &str, tls: &Tls) -> Result<Arc<dyn ProducesTick
     let secs = lifetime.max(KEY_LIFETIME_MIN).as_secs() as u32;
     let made = TicketRotator::new(secs, TicketKeys::random).map_err(|error| TlsProblem {
         directive: "ssl_session_tickets",
-        path: tls.certificates.first().cloned().unwrap_or_default(),
+        path: tls.certificates.first().map(Pem::shown).unwrap_or_default(),
         message: format!("no key could be generated: {error}"),
         is_warning: false,
     })?;

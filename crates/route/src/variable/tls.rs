@@ -36,7 +36,7 @@ pub(super) fn put(facts: Option<&TlsFacts>, variable: T, out: &mut Vec<u8>) {
         return;
     };
     match variable {
-        T::ClientCertificateRaw => put(client.pem.trim_end()),
+        T::ClientCertificateRaw => put(&client.pem),
         // Each line but the first begins with a tab, so that it is allowed in a field.
         T::ClientCertificate => put(&client.pem.trim_end().replace('\n', "\n\t")),
         T::ClientCertificateEscaped => put(&escaped(&client.pem)),
