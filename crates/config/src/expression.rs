@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use crate::listed::Listed;
 use crate::literal::Literal;
 
 /// Memory that one compiled expression may take.
@@ -20,6 +21,8 @@ pub struct Expression(Kind);
 enum Kind {
     /// A text without groups.
     Literal(Literal),
+    /// One of a long list, compiled when it is first needed.
+    Listed(Listed),
     /// Linear in the length of the text.
     Linear(Regex),
     /// With backtracking.
@@ -45,23 +48,23 @@ impl Expression {
     /// For linear matching; the error is a text.
     pub(crate) fn linear(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
         // Beyond ASCII, other letters may be the same but for their case.
-        let literal = if is_utf8 { None } else { Literal::new(text, ignore_case) };
-        match literal {
-            Some(literal) => Ok(Self(Kind::Literal(literal))),
-            None => Self::compiled(text, is_utf8, ignore_case),
-        }
+        let literal = if is_utf8 { None } else { Self::literal(text, ignore_case) };
+        literal.map_or_else(|| Self::compiled(text, is_utf8, ignore_case), Ok)
+    }
+
+    /// A text without groups, if it is one.
+    pub(crate) fn literal(text: &str, ignore_case: bool) -> Option<Self> {
+        Literal::new(text, ignore_case).map(|literal| Self(Kind::Literal(literal)))
     }
 
     /// Compiles for the linear engine.
     pub(crate) fn compiled(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Self, String> {
-        RegexBuilder::new(text)
-            .unicode(is_utf8)
-            .case_insensitive(ignore_case)
-            .size_limit(COMPILED_BYTES_MAX)
-            .dfa_size_limit(COMPILED_BYTES_MAX)
-            .build()
-            .map(|regex| Self(Kind::Linear(regex)))
-            .map_err(|error| error.to_string())
+        compile(text, is_utf8, ignore_case).map(|regex| Self(Kind::Linear(regex)))
+    }
+
+    /// For linear matching, compiled when it is first needed; `None` for what is compiled at once.
+    pub(crate) fn listed(text: &str, ignore_case: bool) -> Option<Self> {
+        Listed::new(text, ignore_case).map(|listed| Self(Kind::Listed(listed)))
     }
 
     /// Compiles what linear matching cannot do; `None` where this engine cannot, either.
@@ -81,6 +84,7 @@ impl Expression {
     pub fn is_match(&self, text: &[u8]) -> bool {
         match &self.0 {
             Kind::Literal(literal) => literal.is_match(text),
+            Kind::Listed(listed) => listed.regex(text).is_some_and(|regex| regex.is_match(text)),
             Kind::Linear(regex) => regex.is_match(text),
             Kind::Backtracking { .. } => self.captures(text, &mut Vec::new()) == Matched::Yes,
         }
@@ -90,6 +94,7 @@ impl Expression {
     pub fn captures_len(&self) -> usize {
         match &self.0 {
             Kind::Literal(_) => 1,
+            Kind::Listed(listed) => listed.groups().len() + 1,
             Kind::Linear(regex) => regex.captures_len(),
             Kind::Backtracking { regex, .. } => regex.captures_len(),
         }
@@ -100,6 +105,7 @@ impl Expression {
         let is_it = |other: Option<&str>| other.is_some_and(|o| o.eq_ignore_ascii_case(name));
         match &self.0 {
             Kind::Literal(_) => None,
+            Kind::Listed(listed) => listed.groups().position(is_it),
             Kind::Linear(regex) => regex.capture_names().skip(1).position(is_it),
             Kind::Backtracking { regex, .. } => regex.capture_names().skip(1).position(is_it),
         }
@@ -110,24 +116,37 @@ impl Expression {
         match &self.0 {
             Kind::Literal(literal) if literal.is_match(text) => Matched::Yes,
             Kind::Literal(_) => Matched::No,
-            Kind::Linear(regex) if regex.captures_len() == 1 => {
-                if regex.is_match(text) {
-                    Matched::Yes
-                } else {
-                    Matched::No
-                }
-            }
-            Kind::Linear(regex) => {
-                let mut found = regex.capture_locations();
-                if regex.captures_read(&mut found, text).is_none() {
-                    return Matched::No;
-                }
-                groups.extend((1..found.len()).map(|n| found.get(n).map(|(from, to)| from..to)));
-                Matched::Yes
-            }
+            Kind::Listed(listed) => match listed.regex(text) {
+                Some(regex) => find(regex, text, groups),
+                None => Matched::No,
+            },
+            Kind::Linear(regex) => find(regex, text, groups),
             Kind::Backtracking { regex, is_utf8 } => backtrack(regex, *is_utf8, text, groups),
         }
     }
+}
+
+/// Compiles for the linear engine.
+pub(crate) fn compile(text: &str, is_utf8: bool, ignore_case: bool) -> Result<Regex, String> {
+    RegexBuilder::new(text)
+        .unicode(is_utf8)
+        .case_insensitive(ignore_case)
+        .size_limit(COMPILED_BYTES_MAX)
+        .dfa_size_limit(COMPILED_BYTES_MAX)
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+fn find(regex: &Regex, text: &[u8], groups: &mut Vec<Option<Range<usize>>>) -> Matched {
+    if regex.captures_len() == 1 {
+        return if regex.is_match(text) { Matched::Yes } else { Matched::No };
+    }
+    let mut found = regex.capture_locations();
+    if regex.captures_read(&mut found, text).is_none() {
+        return Matched::No;
+    }
+    groups.extend((1..found.len()).map(|n| found.get(n).map(|(from, to)| from..to)));
+    Matched::Yes
 }
 
 fn backtrack(

@@ -50,6 +50,13 @@ impl Literal {
         (!text.is_empty()).then_some(Self { text, ignore_case, before, after })
     }
 
+    /// This text, wherever it stands; it is not empty.
+    pub(crate) fn anywhere(text: &[u8], ignore_case: bool) -> Self {
+        let text = if ignore_case { text.to_ascii_lowercase() } else { text.to_vec() };
+        let (before, after) = (Edge::Anything, Edge::Anything);
+        Self { text: text.into(), ignore_case, before, after }
+    }
+
     /// Whether the text is there.
     pub(crate) fn is_match(&self, subject: &[u8]) -> bool {
         let Some(last) = subject.len().checked_sub(self.text.len()) else { return false };
