@@ -57,6 +57,7 @@ fn what_boilerplates_say_about_files_loads() {
             add_header Access-Control-Allow-Origin $cors;
             location ~* /\.(?!well-known/) { deny all; }
             location ~* (?:#.*#|\.(?:bak|conf|dist|fla|in[ci]|log|orig|psd|sh|sql|sw[op])|~)$ { deny all; }
+            location /meta { if ($arg_go-get = 1) { return 200 ok; } }
             location ~* \.(?:css|js)$ { expires 1y; access_log off; log_not_found off; }
         }"#,
     );

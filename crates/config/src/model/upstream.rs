@@ -41,13 +41,13 @@ pub struct UpstreamGroup {
 }
 
 impl UpstreamGroup {
-    /// A group of one server, whose name is looked up.
+    /// A group of one server, whose name is looked up. As with nginx, each request tries its addresses anew.
     pub fn of_name(name: &str, place: UpstreamPlace) -> Self {
         Self {
             name: name.to_owned(),
             is_declared: false,
             servers: vec![UpstreamServer {
-                peer: PeerSettings::new(name),
+                peer: PeerSettings { max_fails: 0, ..PeerSettings::new(name) },
                 place,
                 addresses: Vec::new(),
                 is_resolved: true,

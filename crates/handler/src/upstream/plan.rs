@@ -16,6 +16,7 @@ use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
 use super::group::{Group, declared};
 use super::pool::Pools;
+use super::resolve::names_of;
 use super::tls::{Secure, UpstreamTlsConfigs};
 
 /// The request as it leaves, but for its body.
@@ -133,7 +134,7 @@ impl Source<'_> {
             PassTo::Computed(template) => {
                 self.push_value(template, &mut computed);
                 let resolver = &self.table.location(self.route_state.location).settings.resolver;
-                let known = Known { groups, pools, resolver };
+                let known = Known { groups, resolver };
                 let (group, uri) = computed_group(pass.family, &computed, known, &mut plan)?;
                 (group, uri, uri.is_some())
             }
@@ -228,7 +229,6 @@ impl Source<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) groups: &'a [Arc<Group>],
-    pub(super) pools: &'a Pools,
     pub(super) resolver: &'a Arc<Resolver>,
 }
 
@@ -284,7 +284,7 @@ pub(super) fn group_at(address: &str, port: u16, known: Known<'_>) -> Result<Arc
         (_, Some(group)) => group,
         (UpstreamPlace::Tcp(host, port), None) if !known.resolver.servers.is_empty() => {
             let name = format!("{host}:{port}");
-            Group::of_names(address, known.pools.names_of(known.resolver, &name, host, *port))
+            Group::of_names(address, names_of(known.resolver, &name, host, *port))
         }
         (place, None) => {
             let host = match place {

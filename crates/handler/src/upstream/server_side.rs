@@ -102,7 +102,7 @@ impl ServerSide {
             return Err(Status::INTERNAL_SERVER_ERROR);
         };
         let source = Source { table, request, route_state };
-        let places = Places { groups, pools, resolver: &settings.resolver };
+        let places = Places { groups, resolver: &settings.resolver };
         let (group, host) = find(&source, &pass.to, places).map_err(|NoPlan(_, why)| {
             context.report(Level::Error, format_args!("{why}"));
             Status::INTERNAL_SERVER_ERROR
