@@ -12,6 +12,7 @@ mod staple;
 mod tickets;
 mod version_1;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -271,11 +272,12 @@ impl ServerTls {
     /// What a handshake came to, or comes to where early data is there before its end.
     pub(crate) fn facts(&self, keys: &UnbufferedServerConnection, hello: Hello) -> TlsFacts {
         let alpn = match keys.alpn_protocol() {
-            Some(b"h2") => ALPN_HTTP2,
-            Some(b"http/1.1") => "http/1.1",
-            Some(b"http/1.0") => "http/1.0",
-            Some(b"acme-tls/1") => ALPN_ACME,
-            _ => "",
+            Some(b"h2") => Cow::Borrowed(ALPN_HTTP2),
+            Some(b"http/1.1") => Cow::Borrowed("http/1.1"),
+            Some(b"http/1.0") => Cow::Borrowed("http/1.0"),
+            Some(b"acme-tls/1") => Cow::Borrowed(ALPN_ACME),
+            Some(other) => Cow::Owned(String::from_utf8_lossy(other).into_owned()),
+            None => Cow::Borrowed(""),
         };
         let cipher = keys.negotiated_cipher_suite().map_or("", |suite| cipher_name(suite.suite()));
         let group = keys.negotiated_key_exchange_group().map(SupportedKxGroup::name);

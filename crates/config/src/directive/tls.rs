@@ -246,8 +246,25 @@ pub(super) const ROWS: &[Row] = &[
         },
     ),
     active(
+        "ssl_alpn",
+        STREAM_LEVELS,
+        "protocol ...",
+        "",
+        "The protocols that a client may choose from (ALPN), the preferred one first; a client that wants others is refused",
+        |l, d, _| {
+            let names: Result<Vec<String>, Fault> =
+                d.args().iter().map(|word| Ok(d.text(word)?.to_owned())).collect();
+            let names = names?;
+            if let Some(at) = names.iter().position(|it| !(1..=255).contains(&it.len())) {
+                return Err(d.invalid(d.arg(at), "must have from 1 to 255 bytes"));
+            }
+            Arc::make_mut(&mut l.tls).alpn = names;
+            Ok(())
+        },
+    ),
+    active(
         "ssl_early_data",
-        PLACES,
+        HTTP_SERVER,
         "on|off",
         "off",
         "Takes requests that come with the first bytes of a resumed TLS 1.3 session; such a session is resumed once",

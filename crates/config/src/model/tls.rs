@@ -51,6 +51,8 @@ pub struct Tls {
     pub rejects: bool,
     /// `ssl_buffer_size`: how much plaintext a record may hold.
     pub record_bytes: usize,
+    /// `ssl_alpn`: the protocols of a server of `stream`.
+    pub alpn: Vec<String>,
     /// `ssl_early_data`
     pub early_data: bool,
     /// `ssl_stapling…`
@@ -117,6 +119,7 @@ impl Default for Tls {
             crl: None,
             rejects: false,
             record_bytes: 0,
+            alpn: Vec::new(),
             early_data: false,
             stapling: Stapling::default(),
         }

@@ -33,7 +33,7 @@ pub(super) enum Speaks {
     Http1,
     /// And HTTP/1 as well.
     Http2,
-    /// What is passed on as it is: nothing is agreed on.
+    /// What is passed on as it is: what `ssl_alpn` says.
     Anything,
 }
 
@@ -84,12 +84,11 @@ pub(super) fn server(
     let mut config = builder.with_cert_resolver(Arc::clone(&pairs) as Arc<dyn ResolvesServerCert>);
     config.ignore_client_order = tls.prefers_own_order;
     config.max_fragment_size = Some(tls.record_bytes + RECORD_OVERHEAD);
-    let protocols: &[&[u8]] = match speaks {
-        Speaks::Http2 => &[b"h2", b"http/1.1", b"http/1.0"],
-        Speaks::Http1 => &[b"http/1.1", b"http/1.0"],
-        Speaks::Anything => &[],
+    config.alpn_protocols = match speaks {
+        Speaks::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec(), b"http/1.0".to_vec()],
+        Speaks::Http1 => vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()],
+        Speaks::Anything => tls.alpn.iter().map(|name| name.clone().into_bytes()).collect(),
     };
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     if is_checked_by_handshake(server) {
         config.alpn_protocols.push(acme::ALPN_ACME.as_bytes().to_vec());
     }
