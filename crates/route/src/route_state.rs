@@ -240,7 +240,7 @@ pub struct RouteState {
     /// What is to be logged about the decision.
     pub(crate) log_entries: RefCell<LogEntries>,
     /// Whether a script has changed the path and stayed in the location.
-    pub(crate) is_rewritten: bool,
+    pub is_rewritten: bool,
     /// Whether the path is no longer what the client asked for: a `rewrite`, an internal redirect.
     pub is_moved: bool,
     /// The request's body, as far as it was gathered.

@@ -170,7 +170,7 @@ impl Scope<'_> {
                 );
             }
             V::ContentLength => put(head.known(Known::ContentLength).unwrap_or_default()),
-            V::ContentType => put(head.known(Known::ContentType).unwrap_or_default()),
+            V::ContentType => push_request_field(head, b"content-type", out),
             V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
             V::DateGmt => push_date(*wall, Zone::Gmt, out),
             V::DateLocal => push_date(*wall, Zone::Local(wall.utc_offset_secs), out),

@@ -183,6 +183,7 @@ impl Source<'_> {
             path: &route_state.path,
             query: Some(&route_state.query),
             is_rewritten: route_state.is_moved,
+            is_in_place: route_state.is_rewritten,
             is_computed,
         };
         upstream_target(&parts, out);
