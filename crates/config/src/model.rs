@@ -136,6 +136,10 @@ pub enum StatusForm {
     Prometheus,
     /// nginx's few lines.
     Counts,
+    /// A probe: whether this server wants new requests.
+    Ready,
+    /// A probe: whether this server answers.
+    Live,
 }
 
 /// How many workers.

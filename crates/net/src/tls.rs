@@ -8,6 +8,7 @@ mod der;
 pub(crate) mod hello;
 mod load;
 pub mod ocsp;
+mod secrets;
 mod staple;
 mod tickets;
 mod version_1;
@@ -34,6 +35,7 @@ use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
 use load::Speaks;
+pub use secrets::{hand_over as hand_over_ticket_secrets, take_over as take_over_ticket_secrets};
 pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.
@@ -146,7 +148,7 @@ pub struct ServerTls {
     pub(crate) is_bare: bool,
     /// Where clients are asked for certificates.
     client: Option<ClientCheck>,
-    pairs: Arc<load::Fields>,
+    pairs: Arc<load::ServerPairs>,
     /// Certificates that variables choose.
     computed: Vec<ComputedPair>,
 }
