@@ -17,6 +17,7 @@ use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
+use crate::migration::instead_of;
 use crate::model::{
     AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
     ServerId, UpstreamGroup, Variable,
@@ -402,7 +403,9 @@ impl Walk<'_> {
     }
 
     fn not_built(&mut self, row: &Row, span: Span) {
-        self.error(span, format!("\"{}\" is not supported yet", row.name));
+        let message = format!("\"{}\" is not supported yet", row.name);
+        let help = instead_of(row.name).map(|what| format!("instead: {what}"));
+        self.scope.reports.push(Report::error(self.scope.files, span, message).help(help));
     }
 
     /// The base level: the table's defaults, applied like any other directive.

@@ -195,6 +195,7 @@ const KNOWN: &[(&str, Variable)] = {
         ("https", V::Https),
         ("invalid_referer", V::InvalidReferer),
         ("http2", V::Http2),
+        ("http3", V::Http3),
         ("is_args", V::IsArgs),
         ("is_request_port", V::IsRequestPort),
         ("limit_conn_status", V::LimitConnStatus),

@@ -302,6 +302,7 @@ impl Scope<'_> {
                 (Version::Http2, false) => b"h2c",
                 _ => b"",
             }),
+            V::Http3 => {}
             V::ServerProtocol => put(head.version().as_str().as_bytes()),
             V::SliceRange => self.push_slice_range(out),
             V::Split(at) => {

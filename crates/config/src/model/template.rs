@@ -72,6 +72,8 @@ pub enum Variable {
     /// `$http_name`, kept as the field's name (`_` turned into `-`).
     Http(String),
     Http2,
+    /// Always empty: HTTP/3 is not supported yet.
+    Http3,
     Https,
     InvalidReferer,
     IsArgs,
