@@ -16,6 +16,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use sekisho_config::{Pem, PemCache, Template};
 
+/// No certificate with its chain, and no key, is longer.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// The text of a certificate or a key, whose variables are known.
 pub fn read(pem: &Pem) -> Result<Vec<u8>, String> {
     match pem {
@@ -23,6 +26,17 @@ pub fn read(pem: &Pem) -> Result<Vec<u8>, String> {
         Pem::Text(text) => Ok(text.to_vec()),
         Pem::Computed { .. } => Err("has variables".to_owned()),
     }
+}
+
+/// The same where a client may have had a say in the name: only what is a file of a usual size, so that nobody waits.
+fn read_chosen(pem: &Pem) -> Result<Vec<u8>, String> {
+    if let Pem::File(path) = pem {
+        let found = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
+        if !found.is_file() || found.len() > FILE_BYTES_MAX {
+            return Err("is no file of a usual size".to_owned());
+        }
+    }
+    read(pem)
 }
 
 /// Every certificate of a text.
@@ -205,11 +219,11 @@ impl ComputedPair {
         provider: &CryptoProvider,
     ) -> Result<(Arc<CertifiedKey>, bool), String> {
         let about = |pem: &Pem, why: String| format!("\"{}\" {why}", pem.shown().display());
-        let chain = read(certificate)
+        let chain = read_chosen(certificate)
             .and_then(|text| chain(&text))
             .map_err(|why| format!("cannot load certificate {}", about(certificate, why)))?;
         let wrong_key = |why| format!("cannot load certificate key {}", about(key, why));
-        let text = read(key).map_err(wrong_key)?;
+        let text = read_chosen(key).map_err(wrong_key)?;
         let der = private_key(&text, self.password_file.as_deref(), "ssl_password_file");
         let der = der.map_err(wrong_key)?;
         let pair = pair(chain, der, provider).map_err(wrong_key)?;
@@ -238,6 +252,15 @@ pub fn pair(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_client_names_is_a_file_of_a_usual_size() {
+        for (path, why) in [("/dev/zero", "usual size"), ("/", "usual size"), ("/none", "cannot")] {
+            let error = read_chosen(&Pem::File(path.into())).expect_err(path);
+            assert!(error.contains(why), "{path}: {error}");
+        }
+        assert_eq!(read_chosen(&Pem::Text(b"x"[..].into())), Ok(b"x".to_vec()));
+    }
 
     #[test]
     fn each_line_is_a_password() {
