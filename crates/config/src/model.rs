@@ -17,6 +17,7 @@ mod listen;
 mod listing;
 mod logs;
 mod lookup;
+mod pem;
 mod privilege;
 mod real_ip;
 mod resolver;
@@ -69,6 +70,7 @@ pub use logs::{
     SyslogServer,
 };
 pub use lookup::{Geo, Networks, Split};
+pub use pem::{Pem, PemCache};
 pub use privilege::{Privilege, Sandbox};
 pub use real_ip::{RealIp, RealIpSource};
 pub use resolver::Resolver;

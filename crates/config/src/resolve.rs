@@ -17,6 +17,7 @@ use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
+use crate::migration::instead_of;
 use crate::model::{
     AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
     ServerId, StoreFailure, UpstreamGroup, Variable,
@@ -64,8 +65,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     if !tree.is_cut {
         walk.check_named_uses();
     }
-    let Walk { scope, mut http, stream, listens, .. } = walk;
-    let listens = listens.finish();
+    let Walk { mut scope, mut http, stream, listens, .. } = walk;
+    let listens = listens.finish(&mut scope);
     for listen in stream.iter().flat_map(|stream| &stream.listens) {
         if listens.iter().any(|other| other.address == listen.address) {
             let address = listens::shown(&listen.address);
@@ -244,7 +245,7 @@ impl Walk<'_> {
         self.check_tls(&level, &own, node);
         self.check_program(&level);
         let acme = self.acme_certificate(&own);
-        self.listens.add(&mut self.scope, id, node, &own);
+        self.listens.add(&mut self.scope, id, node, &own, &level.tls);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
         self.http.servers.push(Server {
@@ -405,7 +406,9 @@ impl Walk<'_> {
     }
 
     fn not_built(&mut self, row: &Row, span: Span) {
-        self.error(span, format!("\"{}\" is not supported yet", row.name));
+        let message = format!("\"{}\" is not supported yet", row.name);
+        let help = instead_of(row.name).map(|what| format!("instead: {what}"));
+        self.scope.reports.push(Report::error(self.scope.files, span, message).help(help));
     }
 
     /// The base level: the table's defaults, applied like any other directive.

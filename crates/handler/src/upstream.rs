@@ -27,7 +27,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustls::pki_types::ServerName;
 use sekisho_config::{Family, Level, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Status, Version};
@@ -102,14 +101,13 @@ pub fn start(
         })?;
     let question = cache::question(call, &source, &mut plan);
     let secure = if plan.is_tls {
-        let config = call.tls.get(&forward.tls);
-        let secure = config.and_then(|config| Secure::new(config, &forward.tls, &plan.host));
-        let Some(secure) = secure else {
-            let host = plan.host.escape_ascii();
-            context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
-            return Err(Status::BAD_GATEWAY);
-        };
-        Some(secure)
+        match source.secure(call.tls, &forward.tls, &plan.host) {
+            Ok(secure) => Some(secure),
+            Err(why) => {
+                context.report(Level::Error, format_args!("{why}"));
+                return Err(Status::INTERNAL_SERVER_ERROR);
+            }
+        }
     } else {
         None
     };
@@ -143,7 +141,7 @@ pub fn start(
     let binding = Rc::clone(&key.binding);
     let resolving = group.names.is_some().then_some((key, now));
     let bind = forward.bind.as_ref().and_then(|template| source.address(template));
-    let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
+    let manner = manner(pass.family, secure.as_ref().map(|it| (&*forward.tls, it)), bind);
     let is_steadfast = forward.ignore_client_abort;
     let cached = question.map(|question| {
         let view = cache::View {
@@ -227,14 +225,11 @@ impl Key {
 }
 
 /// A number that is the same for connections that may serve each other's requests.
-fn manner(
-    family: Family,
-    tls: Option<(&UpstreamTls, &ServerName<'static>)>,
-    bind: Option<SocketAddr>,
-) -> u64 {
+fn manner(family: Family, tls: Option<(&UpstreamTls, &Secure)>, bind: Option<SocketAddr>) -> u64 {
     if tls.is_none() && bind.is_none() {
         return family as u64;
     }
+    let tls = tls.map(|(settings, secure)| (settings, &secure.name, secure.own.as_deref()));
     let mut hasher = DefaultHasher::new();
     (family, tls, bind).hash(&mut hasher);
     // Those of one family without anything particular have the smallest numbers.

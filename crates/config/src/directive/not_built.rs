@@ -12,8 +12,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("auth_pam", "Passwords of the system"),
     not_built("ssl", "TLS"),
     not_built("ssl_ocsp", "Checks clients' certificates"),
-    not_built("http3", "HTTP/3"),
-    not_built("quic_retry", "Address validation of QUIC"),
     not_built("fancyindex", "Listings of another kind"),
     not_built("image_filter", "Changes images"),
     not_built("mp4", "Streams MP4"),
