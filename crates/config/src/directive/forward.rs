@@ -424,3 +424,51 @@ pub(super) fn may_have_uri(l: &Level) -> bool {
     let is_plain = matches!(l.matches, LocationMatch::Exact(_) | LocationMatch::Prefix { .. });
     is_plain && l.context == super::Context::Location
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{Config, PassTo};
+    use crate::source::Memory;
+    use crate::{Options, load};
+
+    fn loaded(location: &str) -> Result<Config, String> {
+        let text = format!("http {{ server {{ listen 80; location / {{ {location} }} }} }}");
+        let outcome = load("/c.conf".as_ref(), &Options::new("/"), &Memory::of("/c.conf", &text));
+        let said: String = outcome.reports.iter().map(|report| report.render(false)).collect();
+        outcome.config.ok_or(said)
+    }
+
+    #[test]
+    fn grpc_pass_names_a_server_and_nothing_else() {
+        for (address, host, is_tls) in [
+            ("127.0.0.1:9", "127.0.0.1:9", false),
+            ("grpc://127.0.0.1:9", "127.0.0.1:9", false),
+            ("GRPCS://127.0.0.1:9", "127.0.0.1:9", true),
+            ("grpc://unix:/run/x.sock", "localhost", false),
+        ] {
+            let config = loaded(&format!("grpc_pass {address};")).expect("sound");
+            let passes =
+                config.http.locations.iter().find_map(|location| location.settings.pass.as_ref());
+            let pass = passes.expect("it passes");
+            let PassTo::Named(to) = &pass.to else { panic!("{address} has no variables") };
+            assert_eq!((&*to.host, to.is_tls), (host, is_tls), "{address}");
+            let forward = &pass.forward;
+            assert!(forward.is_http2() && forward.pass_trailers && !forward.request_buffering);
+            assert!(forward.pass_request_headers && forward.pass_request_body);
+        }
+        for (location, expected) in [
+            ("grpc_pass http://127.0.0.1:9;", "has an unknown scheme"),
+            ("grpc_pass 127.0.0.1:9/x;", "cannot have URI part"),
+            ("grpc_pass 127.0.0.1;", "no port in upstream"),
+            (
+                "grpc_pass 127.0.0.1:9; proxy_pass http://127.0.0.1:9;",
+                "passed to another server here",
+            ),
+            ("grpc_buffering on;", "unknown directive"),
+            ("proxy_http_version 3;", "must be \"1.0\", \"1.1\" or \"2\""),
+        ] {
+            let said = loaded(location).expect_err(location);
+            assert!(said.contains(expected), "{location}: {said}");
+        }
+    }
+}
