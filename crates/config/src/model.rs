@@ -134,6 +134,10 @@ pub enum StatusForm {
     Prometheus,
     /// nginx's few lines.
     Counts,
+    /// A probe: whether this server wants new requests.
+    Ready,
+    /// A probe: whether this server answers.
+    Live,
 }
 
 /// How many workers.

@@ -477,6 +477,9 @@ impl Server {
                 self.abandon_upgrade(&why);
             }
             HandoverRequest::Sockets => self.give_sockets(call),
+            HandoverRequest::TicketSecrets => {
+                call.answer(true, &sekisho_net::tls::hand_over_ticket_secrets());
+            }
             HandoverRequest::Ready => {
                 call.answer(true, "");
                 return self.make_way();
