@@ -77,7 +77,9 @@ fn list_groups(hir: &Hir, groups: &mut Vec<Option<Box<str>>>) {
         }
         HirKind::Repetition(repetition) => list_groups(&repetition.sub, groups),
         HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().for_each(|part| list_groups(part, groups));
+            for part in parts {
+                list_groups(part, groups);
+            }
         }
         HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => {}
     }

@@ -1,4 +1,4 @@
-//! Databases of addresses in MaxMind's format (`geoip2`): an address leads through a tree of bits to a value, which is a map
+//! Databases of addresses in the format of `MaxMind` (`geoip2`): an address leads through a tree of bits to a value, which is a map
 //! of maps. Nothing in a file is believed: whatever it says, reading ends and stays within it.
 
 use std::net::IpAddr;

@@ -167,7 +167,7 @@ fn check_tls(outcome: &mut Outcome) {
 
 /// Reads the databases of `geoip2`.
 fn check_databases(outcome: &mut Outcome) {
-    let blocks = outcome.config.iter().flat_map(|config| config.blocks());
+    let blocks = outcome.config.iter().flat_map(Config::blocks);
     let problems: Vec<OpenError> =
         blocks.filter_map(|block| sekisho_net::site::databases(block).err()).collect();
     for problem in problems {

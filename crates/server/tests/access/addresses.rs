@@ -57,7 +57,7 @@ fn whoever_is_refused_may_ask_again_and_the_log_says_why() {
     eventually("three lines", LONG, || server.log("error.log").matches(line).count() == 3);
 }
 
-/// A database in MaxMind's format: the lower half of IPv4 is at `LO`.
+/// A database in the format of `MaxMind`: the lower half of IPv4 is at `LO`.
 fn database() -> Vec<u8> {
     fn text(text: &str) -> Vec<u8> {
         [&[2 << 5 | text.len() as u8], text.as_bytes()].concat()
