@@ -39,7 +39,8 @@ use crate::template::Names;
 
 pub use access::{
     Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
-    PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
+    PasswordRule, Rate, RateLimit, Referers, Signature, StoreFailure, UserFile, Zone, ZoneId,
+    ZoneKind, ZoneStore,
 };
 pub use acme::{
     AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
@@ -176,6 +177,8 @@ pub struct Http {
     pub assigned: Vec<Assigned>,
     /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
     pub zones: Vec<Zone>,
+    /// `ssl_session_ticket_store`
+    pub ticket_store: Option<String>,
     /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.

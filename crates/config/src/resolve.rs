@@ -21,7 +21,7 @@ use crate::map::{cycle, map, map_name};
 use crate::migration::instead_of;
 use crate::model::{
     AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
-    ServerId, UpstreamGroup, Variable,
+    ServerId, StoreFailure, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -42,6 +42,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         formats: HashMap::new(),
         bad_formats: HashSet::new(),
         zones: Vec::new(),
+        store_failure: StoreFailure::default(),
+        ticket_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
         charset_maps: Vec::new(),
@@ -98,6 +100,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
+    http.ticket_store = scope.ticket_store;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
     http.names = scope.names;
@@ -467,8 +470,14 @@ impl Walk<'_> {
         self.read_databases(databases);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
-        for directive in ["limit_req_zone", "limit_conn_zone"].into_iter().flat_map(&found) {
-            if let Err(fault) = limits::zone(&directive, &mut self.scope) {
+        let first = [
+            "limit_store_failure",
+            "ssl_session_ticket_store",
+            "limit_req_zone",
+            "limit_conn_zone",
+        ];
+        for directive in first.into_iter().flat_map(&found) {
+            if let Err(fault) = limits::read(&directive, &mut self.scope) {
                 self.fault(directive.node, fault);
             }
         }

@@ -35,7 +35,10 @@ use acme::ALPN_ACME;
 use certificate::Certificate;
 use client::ClientCheck;
 use load::Speaks;
-pub use secrets::{hand_over as hand_over_ticket_secrets, take_over as take_over_ticket_secrets};
+pub use secrets::{
+    candidate as new_ticket_secret, hand_over as hand_over_ticket_secrets,
+    share as share_ticket_secrets, take_over as take_over_ticket_secrets,
+};
 pub use staple::Staple;
 
 /// HTTP/2 as clients ask for it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Contexts, HTTP_SERVER, MAIN, Row, STREAM_LEVELS, active, set, warned};
+use super::{Contexts, HTTP, HTTP_SERVER, MAIN, Row, STREAM_LEVELS, active, nothing, set, warned};
 use crate::cipher;
 use crate::level::{Directive, Fault, Level, Scope};
 use crate::model::{Pem, PemCache, Tls, TlsVersions, VerifyClient};
@@ -145,6 +145,14 @@ pub(super) const ROWS: &[Row] = &[
         "on",
         "Whether session tickets are used",
         |l, d, _| set(&mut Arc::make_mut(&mut l.tls).tickets, d.flag()),
+    ),
+    active(
+        "ssl_session_ticket_store",
+        HTTP,
+        "url",
+        "",
+        "Where servers share the keys of tickets (ours), a Redis or Valkey as for `limit_req_zone`: a session is resumed with any of them",
+        nothing,
     ),
     active(
         "ssl_session_ticket_key",
