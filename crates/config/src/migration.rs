@@ -41,7 +41,7 @@ const INSTEAD: &[(&str, &str)] = &[
     ("echo", "return 200 \"text\""),
     ("fancyindex", "autoindex: its page sorts and filters"),
     ("flv", "ranges: players seek by them"),
-    ("geoip", "geo with the networks in question"),
+    ("geoip", "geoip2 with a database in MaxMind's format"),
     ("hls", "files that were cut beforehand"),
     ("image_filter", "images that were scaled beforehand, or a program (cgi)"),
     ("js_", "map, rewrite, or a program (cgi)"),

@@ -69,7 +69,7 @@ pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
     SyslogServer,
 };
-pub use lookup::{Geo, Networks, Split};
+pub use lookup::{DatabaseEntry, DatabaseField, Geo, Networks, Split};
 pub use pem::{Pem, PemCache};
 pub use privilege::{Privilege, Sandbox};
 pub use real_ip::{RealIp, RealIpSource};
@@ -167,6 +167,10 @@ pub struct Http {
     pub maps: Vec<Map>,
     /// `geo` blocks; [`Variable::Geo`] has an index here.
     pub geos: Vec<Geo>,
+    /// Databases of addresses (`geoip2`).
+    pub databases: Vec<PathBuf>,
+    /// Their variables; [`Variable::Database`] has an index here.
+    pub database_entries: Vec<DatabaseEntry>,
     /// `split_clients` blocks; [`Variable::Split`] has an index here.
     pub splits: Vec<Split>,
     /// Variables that are `set`; an [`AssignedId`] is an index here.

@@ -2,6 +2,7 @@
 //! its level; levels inherit from `http` to `server` to `location`. All errors are found in one run.
 
 mod checks;
+mod databases;
 mod listens;
 mod locations;
 mod stream;
@@ -461,10 +462,12 @@ impl Walk<'_> {
         }
         let geos: Vec<_> = found("geo").collect();
         let splits: Vec<_> = found("split_clients").collect();
+        let databases = self.name_databases(found("geoip2").collect());
         let geos = self.name_lookups(geos, Variable::Geo);
         let splits = self.name_lookups(splits, Variable::Split);
         self.http.assigned = assigned(&self.scope.names);
         self.read_maps(maps);
+        self.read_databases(databases);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
         let first = [

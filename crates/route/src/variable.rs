@@ -1,6 +1,7 @@
 //! Variables and the values that contain them. Nothing is remembered between two expansions and nothing
 //! outside the arguments is asked.
 
+mod database;
 mod named;
 mod tls;
 mod upstream;
@@ -172,6 +173,7 @@ impl Scope<'_> {
             V::ContentLength => put(head.known(Known::ContentLength).unwrap_or_default()),
             V::ContentType => push_request_field(head, b"content-type", out),
             V::Cookie(name) => put(self.cookie(name.as_bytes()).unwrap_or_default()),
+            V::Database(at) => self.push_from_database(*at, out),
             V::DateGmt => push_date(*wall, Zone::Gmt, out),
             V::DateLocal => push_date(*wall, Zone::Local(wall.utc_offset_secs), out),
             // There is no view of symbolic links here: the real path is taken to be the given one.

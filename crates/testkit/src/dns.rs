@@ -82,7 +82,8 @@ fn answer(query: &[u8], names: &Mutex<HashMap<String, Vec<Ipv4Addr>>>, is_cut: b
     let kind = query[at + 2];
     let question = &query[12..at + 5];
     if let Some(rest) = labels[0].strip_prefix("alias-of-") {
-        labels[0] = rest.to_owned();
+        let rest = rest.to_owned();
+        labels[0] = rest;
         let label = |label: &String| [&[label.len() as u8], label.as_bytes()].concat();
         let name = labels.iter().flat_map(label).chain([0]).collect::<Vec<u8>>();
         let head = [&query[..2], &[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0], question].concat();

@@ -22,7 +22,6 @@ pub(super) const ROWS: &[Row] = &[
     not_built("xslt_stylesheet", "XSLT"),
     not_built("empty_gif", "A pixel"),
     not_built("geoip_country", "Countries by address"),
-    not_built("geoip2", "Countries by address"),
     not_built("more_set_headers", "Changes fields"),
     not_built("more_clear_headers", "Removes fields"),
     not_built("echo", "Answers with text"),

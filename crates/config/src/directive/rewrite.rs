@@ -112,6 +112,16 @@ pub(super) const ROWS: &[Row] = &[
     .with_body(Body::Entries)
     .repeated(),
     active(
+        "geoip2",
+        HTTP_STREAM,
+        "file",
+        "",
+        "Variables by what a database of addresses (MaxMind's format) says: `$country default=ZZ source=$remote_addr country iso_code;`",
+        nothing,
+    )
+    .with_body(Body::Entries)
+    .repeated(),
+    active(
         "split_clients",
         HTTP_STREAM,
         "string $variable",

@@ -60,6 +60,8 @@ pub enum Variable {
     ContentType,
     /// `$cookie_name`
     Cookie(String),
+    /// A variable of a `geoip2`: its index.
+    Database(u32),
     DateGmt,
     DateLocal,
     DocumentRoot,
