@@ -40,6 +40,7 @@ const PURE_MAY_USE: [&str; 12] = [
     "prost",
     "quick-xml",
     "regex",
+    "regex-syntax",
 ];
 /// The one room where unsafe code may stand.
 const UNSAFE: &str = "crates/sys";

@@ -28,6 +28,11 @@ const DIFFERENT: &[(&str, &str)] = &[
     ),
 ];
 
+/// What can be used in place of a directive that is missing.
+pub(crate) fn instead_of(name: &str) -> Option<&'static str> {
+    INSTEAD.iter().find(|(start, _)| name.starts_with(start)).map(|(_, what)| *what)
+}
+
 /// What takes the place of a missing directive, by how its name begins.
 const INSTEAD: &[(&str, &str)] = &[
     ("auth_jwt", "auth_request to a service that checks tokens"),
@@ -36,7 +41,7 @@ const INSTEAD: &[(&str, &str)] = &[
     ("echo", "return 200 \"text\""),
     ("fancyindex", "autoindex: its page sorts and filters"),
     ("flv", "ranges: players seek by them"),
-    ("geoip", "geo with the networks in question"),
+    ("geoip", "geoip2 with a database in MaxMind's format"),
     ("hls", "files that were cut beforehand"),
     ("image_filter", "images that were scaled beforehand, or a program (cgi)"),
     ("js_", "map, rewrite, or a program (cgi)"),
@@ -114,8 +119,7 @@ impl Migration {
             Severity::Warning => self.different.push(text.to_owned()),
             Severity::Error if is_missing => {
                 let name = text.split('"').nth(1).unwrap_or_default();
-                let instead = INSTEAD.iter().find(|(start, _)| name.starts_with(start));
-                let instead = instead.map(|(_, what)| format!("; instead: {what}"));
+                let instead = instead_of(name).map(|what| format!("; instead: {what}"));
                 self.missing.push(format!("{text}{}", instead.unwrap_or_default()));
             }
             Severity::Error => self.wrong.push(text.to_owned()),

@@ -17,6 +17,7 @@ mod listen;
 mod listing;
 mod logs;
 mod lookup;
+mod pem;
 mod privilege;
 mod real_ip;
 mod resolver;
@@ -38,7 +39,8 @@ use crate::template::Names;
 
 pub use access::{
     Access, AddressMatch, AddressRule, Bound, ConnectionLimit, LimitExcept, Limits, Links,
-    PasswordRule, Rate, RateLimit, Referers, Signature, UserFile, Zone, ZoneId, ZoneKind,
+    PasswordRule, Rate, RateLimit, Referers, Signature, StoreFailure, UserFile, Zone, ZoneId,
+    ZoneKind, ZoneStore,
 };
 pub use acme::{
     AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
@@ -67,7 +69,8 @@ pub use logs::{
     AccessLog, AccessTarget, ErrorLog, Escape, Level, LogFileCache, LogFormat, LogTarget, Syslog,
     SyslogServer,
 };
-pub use lookup::{Geo, Networks, Split};
+pub use lookup::{DatabaseEntry, DatabaseField, Geo, Networks, Split};
+pub use pem::{Pem, PemCache};
 pub use privilege::{Privilege, Sandbox};
 pub use real_ip::{RealIp, RealIpSource};
 pub use resolver::Resolver;
@@ -164,12 +167,18 @@ pub struct Http {
     pub maps: Vec<Map>,
     /// `geo` blocks; [`Variable::Geo`] has an index here.
     pub geos: Vec<Geo>,
+    /// Databases of addresses (`geoip2`).
+    pub databases: Vec<PathBuf>,
+    /// Their variables; [`Variable::Database`] has an index here.
+    pub database_entries: Vec<DatabaseEntry>,
     /// `split_clients` blocks; [`Variable::Split`] has an index here.
     pub splits: Vec<Split>,
     /// Variables that are `set`; an [`AssignedId`] is an index here.
     pub assigned: Vec<Assigned>,
     /// `limit_req_zone` and `limit_conn_zone`; a [`ZoneId`] is an index here.
     pub zones: Vec<Zone>,
+    /// `ssl_session_ticket_store`
+    pub ticket_store: Option<String>,
     /// Groups of servers that requests are passed to; an [`UpstreamId`] is an index here.
     pub upstreams: Vec<UpstreamGroup>,
     /// Folders of cached answers; a [`CacheId`] is an index here.

@@ -2,6 +2,7 @@
 //! its level; levels inherit from `http` to `server` to `location`. All errors are found in one run.
 
 mod checks;
+mod databases;
 mod listens;
 mod locations;
 mod stream;
@@ -17,9 +18,10 @@ use crate::level::{Directive, Fault, Level, Scope, blank_main};
 use crate::lex::{Lexer, Token};
 use crate::lookup::{geo, split};
 use crate::map::{cycle, map, map_name};
+use crate::migration::instead_of;
 use crate::model::{
     AcmeIssuer, Assigned, AssignedId, Config, Http, LocationMatch, Map, MapId, Sandbox, Server,
-    ServerId, UpstreamGroup, Variable,
+    ServerId, StoreFailure, UpstreamGroup, Variable,
 };
 use crate::parse::{Node, Tree, Word, parse_bytes};
 use crate::pattern::group_names;
@@ -40,6 +42,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         formats: HashMap::new(),
         bad_formats: HashSet::new(),
         zones: Vec::new(),
+        store_failure: StoreFailure::default(),
+        ticket_store: None,
         upstreams: Vec::new(),
         caches: Vec::new(),
         charset_maps: Vec::new(),
@@ -62,8 +66,8 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
     if !tree.is_cut {
         walk.check_named_uses();
     }
-    let Walk { scope, mut http, stream, listens, .. } = walk;
-    let listens = listens.finish();
+    let Walk { mut scope, mut http, stream, listens, .. } = walk;
+    let listens = listens.finish(&mut scope);
     for listen in stream.iter().flat_map(|stream| &stream.listens) {
         if listens.iter().any(|other| other.address == listen.address) {
             let address = listens::shown(&listen.address);
@@ -96,6 +100,7 @@ pub(crate) fn resolve(tree: &Tree, options: &Options, reports: &mut Reports) -> 
         scope.reports.push(Report::warning(scope.files, None, message));
     }
     http.zones = scope.zones;
+    http.ticket_store = scope.ticket_store;
     http.upstreams = scope.upstreams;
     http.caches = scope.caches;
     http.names = scope.names;
@@ -241,7 +246,7 @@ impl Walk<'_> {
         self.check_tls(&level, &own, node);
         self.check_program(&level);
         let acme = self.acme_certificate(&own);
-        self.listens.add(&mut self.scope, id, node, &own);
+        self.listens.add(&mut self.scope, id, node, &own, &level.tls);
         let root = self.push_location(LocationMatch::Server, id, &level);
         self.named.push(HashSet::new());
         self.http.servers.push(Server {
@@ -402,7 +407,9 @@ impl Walk<'_> {
     }
 
     fn not_built(&mut self, row: &Row, span: Span) {
-        self.error(span, format!("\"{}\" is not supported yet", row.name));
+        let message = format!("\"{}\" is not supported yet", row.name);
+        let help = instead_of(row.name).map(|what| format!("instead: {what}"));
+        self.scope.reports.push(Report::error(self.scope.files, span, message).help(help));
     }
 
     /// The base level: the table's defaults, applied like any other directive.
@@ -455,14 +462,22 @@ impl Walk<'_> {
         }
         let geos: Vec<_> = found("geo").collect();
         let splits: Vec<_> = found("split_clients").collect();
+        let databases = self.name_databases(found("geoip2").collect());
         let geos = self.name_lookups(geos, Variable::Geo);
         let splits = self.name_lookups(splits, Variable::Split);
         self.http.assigned = assigned(&self.scope.names);
         self.read_maps(maps);
+        self.read_databases(databases);
         self.http.geos = self.read_lookups(geos, geo);
         self.http.splits = self.read_lookups(splits, split);
-        for directive in ["limit_req_zone", "limit_conn_zone"].into_iter().flat_map(&found) {
-            if let Err(fault) = limits::zone(&directive, &mut self.scope) {
+        let first = [
+            "limit_store_failure",
+            "ssl_session_ticket_store",
+            "limit_req_zone",
+            "limit_conn_zone",
+        ];
+        for directive in first.into_iter().flat_map(&found) {
+            if let Err(fault) = limits::read(&directive, &mut self.scope) {
                 self.fault(directive.node, fault);
             }
         }

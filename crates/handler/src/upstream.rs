@@ -27,8 +27,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustls::pki_types::ServerName;
-use sekisho_config::{Family, Forward, Level, Resolver, UpstreamTls};
+use sekisho_config::{Family, Level, Resolver, UpstreamTls};
 use sekisho_http::upstream::RequestBody as Length;
 use sekisho_http::{Status, Version};
 use sekisho_lifecycle::Moment;
@@ -46,7 +45,7 @@ use body::Body;
 pub use cache::{Cache, Caches};
 pub use group::{Group, Groups};
 pub use health::{CheckContext, Checks};
-use plan::{NoPlan, Plan, Source};
+use plan::{NoPlan, Source};
 pub use pool::Pools;
 pub use sekisho_upstream::balance::{Snapshot, Unavailable};
 pub use server_side::{ServerSide, SessionCall};
@@ -105,7 +104,17 @@ pub fn start(
         Status::INTERNAL_SERVER_ERROR
     })?;
     let question = cache.and_then(|cache| cache::question(call, &source, cache, &mut plan));
-    let secure = if plan.is_tls { Some(secure(call, forward, &plan, &*context)?) } else { None };
+    let secure = if plan.is_tls {
+        match source.secure(call.tls, &forward.tls, &plan.host) {
+            Ok(secure) => Some(Secure { is_http2: forward.is_http2(), ..secure }),
+            Err(why) => {
+                context.report(Level::Error, format_args!("{why}"));
+                return Err(Status::INTERNAL_SERVER_ERROR);
+            }
+        }
+    } else {
+        None
+    };
     let key = Key::new(&source, &group, now);
     let selection = key.select(&group);
     let around = forward.set_body.as_ref().and_then(|template| source.around_body(template));
@@ -139,7 +148,7 @@ pub fn start(
     let resolving = group.names.is_some().then_some((key, now));
     let bind = forward.bind.as_ref().and_then(|template| source.address(template));
     let family = (pass.family, forward.is_http2());
-    let manner = manner(family, secure.as_ref().map(|it| (&*forward.tls, &it.name)), bind);
+    let manner = manner(family, secure.as_ref().map(|it| (&*forward.tls, it)), bind);
     let is_steadfast = forward.ignore_client_abort;
     let cached = question.map(|question| {
         let view = cache::View {
@@ -184,23 +193,6 @@ pub fn start(
     })
 }
 
-/// How the connections of a request are encrypted.
-fn secure(
-    call: &Call<'_>,
-    forward: &Forward,
-    plan: &Plan,
-    context: &dyn HandlerContext,
-) -> Result<Secure, Status> {
-    let config = call.tls.get(&forward.tls);
-    let secure =
-        config.and_then(|config| Secure::new(config, &forward.tls, &plan.host, forward.is_http2()));
-    secure.ok_or_else(|| {
-        let host = plan.host.escape_ascii();
-        context.report(Level::Error, format_args!("no name for TLS in upstream \"{host}\""));
-        Status::BAD_GATEWAY
-    })
-}
-
 /// By what a server is chosen.
 #[derive(Debug)]
 struct Key {
@@ -242,12 +234,13 @@ impl Key {
 /// A number that is the same for connections that may serve each other's requests.
 fn manner(
     family: (Family, bool),
-    tls: Option<(&UpstreamTls, &ServerName<'static>)>,
+    tls: Option<(&UpstreamTls, &Secure)>,
     bind: Option<SocketAddr>,
 ) -> u64 {
     if tls.is_none() && bind.is_none() {
         return (family.0 as u64) << 1 | u64::from(family.1);
     }
+    let tls = tls.map(|(settings, secure)| (settings, &secure.name, secure.own.as_deref()));
     let mut hasher = DefaultHasher::new();
     (family, tls, bind).hash(&mut hasher);
     // Those of one family without anything particular have the smallest numbers.

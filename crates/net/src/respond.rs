@@ -444,7 +444,9 @@ impl Exchange {
     /// Body bytes that a task has made: they leave at once, or wait for their turn.
     pub(crate) fn send_made(&mut self, link: &mut Link, now: Moment) {
         let made = &mut self.outbox.body;
-        self.body_bytes += made.len() as u64;
+        if self.head.method() != Method::Head {
+            self.body_bytes += made.len() as u64;
+        }
         let (protocol, buffers) = link.parts();
         let is_free = self.pace.is_none() && self.pieces.is_empty();
         if is_free && made.len() as u64 <= protocol.body_allowance(self.id) {

@@ -2,6 +2,7 @@
 //! engines, and its opened logs. Immutable and shared by all workers; a reload makes a new one.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use sekisho_config::{
 use sekisho_handler::limits::{SharedZone, Zones};
 use sekisho_handler::upstream::{Cache, Checks, Group, Groups, UpstreamTlsConfigs};
 use sekisho_log::{Buffering, ErrorLogger, Logs, Sink};
-use sekisho_route::{LineFormat, Machine, Table};
+use sekisho_route::{AddressDatabase, LineFormat, Machine, Table};
 
 use crate::log_files;
 use crate::protocol::Policies;
@@ -124,7 +125,9 @@ impl Site {
         let checks = Arc::new(Checks::new(&http.health_checks, &groups, &upstream_tls));
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         let tls = tls::load(&config, serial).map_err(OpenError::Tls)?;
-        let table = Arc::new(Table::new(config).with_machine(machine));
+        let databases = databases(&config)?;
+        let table = Table::new(config).with_machine(machine).with_databases(databases);
+        let table = Arc::new(table);
         Ok(Self {
             serial,
             table,
@@ -235,7 +238,12 @@ impl Site {
     /// The TLS of the server with this name at an address, or of its default one.
     pub(crate) fn tls_of(&self, listen: usize, name: &str) -> Option<&Arc<ServerTls>> {
         let server = self.table.server_named(listen, name.as_bytes())?;
-        self.tls.get(server.0 as usize)?.as_ref()
+        let tls = self.tls.get(server.0 as usize)?.as_ref();
+        if tls.is_some_and(|tls| !tls.is_bare) {
+            return tls;
+        }
+        let default = self.config().http.listens.get(listen)?.default_server;
+        self.tls.get(default.0 as usize)?.as_ref()
     }
 
     /// The certificates that are shown to clients.
@@ -355,6 +363,8 @@ pub enum OpenError {
     Log(LogTarget, io::Error),
     /// A file of TLS.
     Tls(TlsProblem),
+    /// A database of addresses, and why.
+    Database(PathBuf, String),
 }
 
 impl std::fmt::Display for OpenError {
@@ -372,11 +382,22 @@ impl std::fmt::Display for OpenError {
             }
             Self::Log(LogTarget::Stderr, error) => write!(f, "cannot write to stderr: {error}"),
             Self::Tls(problem) => problem.fmt(f),
+            Self::Database(path, why) => write!(f, "geoip2 \"{}\" {why}", path.display()),
         }
     }
 }
 
 impl std::error::Error for OpenError {}
+
+/// The databases that a configuration names (`geoip2`), read into memory.
+pub fn databases(config: &Config) -> Result<Vec<Arc<AddressDatabase>>, OpenError> {
+    let read = |path: &PathBuf| {
+        let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"));
+        let made = bytes.and_then(|bytes| AddressDatabase::new(bytes).map_err(str::to_owned));
+        made.map(Arc::new).map_err(|why| OpenError::Database(path.clone(), why))
+    };
+    config.http.databases.iter().map(read).collect()
+}
 
 fn open(logs: &Logs, target: &LogTarget, buffering: Buffering) -> Result<Arc<Sink>, OpenError> {
     logs.open(target, buffering).map_err(|error| OpenError::Log(target.clone(), error))

@@ -5,6 +5,7 @@
 pub mod access_checks;
 pub mod action;
 mod address;
+pub mod address_database;
 mod assigned;
 pub mod body_facts;
 mod capture;
@@ -33,6 +34,7 @@ pub mod zone;
 
 pub use access_checks::{AccessChecks, Password, Rated, Taken, Wait};
 pub use action::{Action, Files, Kind, Look, Seen};
+pub use address_database::AddressDatabase;
 pub use credentials::decode_base64;
 pub use decide::{Destination, FileOp, Handover, OWN_PREFIX, Store};
 pub use fields::{

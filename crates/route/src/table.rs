@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sekisho_config::{Config, Location, LocationId, LocationMatch, Server, ServerId};
 use sekisho_http::{Head, Known, Status, target};
 
+use crate::address_database::AddressDatabase;
 use crate::capture::Captures;
 use crate::location::{self, Level};
 use crate::path_mapping::{self, AliasFrom};
@@ -18,6 +19,8 @@ use crate::server_name::ServerNames;
 pub struct Table {
     config: Arc<Config>,
     machine: Machine,
+    /// Of `geoip2`.
+    databases: Vec<Arc<AddressDatabase>>,
     /// By listen address.
     names: Vec<ServerNames>,
     /// By location.
@@ -55,7 +58,20 @@ impl Table {
             named_locations.push(named_of(&http.locations, server));
         }
         let aliases = AliasFrom::of_all(http);
-        Self { machine: Machine::default(), names, levels, aliases, named: named_locations, config }
+        let (machine, databases) = (Machine::default(), Vec::new());
+        Self { machine, databases, names, levels, aliases, named: named_locations, config }
+    }
+
+    /// The same table with the databases that the configuration names, in their order.
+    #[must_use]
+    pub fn with_databases(mut self, databases: Vec<Arc<AddressDatabase>>) -> Self {
+        self.databases = databases;
+        self
+    }
+
+    /// The databases of `geoip2`.
+    pub(crate) fn databases(&self) -> &[Arc<AddressDatabase>] {
+        &self.databases
     }
 
     /// The same table, knowing the machine it is used on.

@@ -25,6 +25,7 @@ mod service_manager;
 mod setup;
 mod start;
 mod startup_log;
+mod stores;
 mod sweep;
 mod upgrade;
 mod user;

@@ -149,6 +149,9 @@ impl Server {
         if let Err(problem) = self.certificates.take_up(&self.site) {
             self.log(Level::Error, &problem.to_string());
         }
+        if let Err(problem) = self.stores.take_up(&self.site) {
+            self.log(Level::Error, &problem.to_string());
+        }
         self.sweep_leftovers();
         Ok(warnings)
     }

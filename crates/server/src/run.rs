@@ -23,6 +23,7 @@ use crate::pid_file::PidFile;
 use crate::sandbox::{Choice, Domain, Fit};
 use crate::service_manager::{self, State};
 use crate::setup::{self, Plan};
+use crate::stores::Stores;
 use crate::upgrade::{Inheritance, Program, Upgrade};
 use crate::watchdog::Watch;
 use crate::workers::{Duty, Ended, Workers};
@@ -96,6 +97,8 @@ pub(crate) struct Server {
     pub(crate) groups: Groups,
     /// Renews certificates that are ordered automatically.
     pub(crate) certificates: Certificates,
+    /// Shares limits and secrets with other servers.
+    pub(crate) stores: Stores,
     pub(crate) workers: Workers,
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) drain: Drain,
@@ -171,6 +174,7 @@ impl Server {
             ControlPlane::start(control_socket, started, workers.shared(), Arc::clone(&logs))?;
         let site = Arc::new(site);
         let certificates = Certificates::start(&site, started)?;
+        let stores = Stores::start(&site, started)?;
         let mut server = Self {
             plan,
             program,
@@ -186,6 +190,7 @@ impl Server {
             zones,
             groups,
             certificates,
+            stores,
             workers,
             pid_file,
             drain: Drain::new(config.main.worker_shutdown_timeout),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sekisho_config::parse::Tree;
 use sekisho_config::{Config, Memory, Options, Outcome, Source};
+use sekisho_net::site::OpenError;
 
 use crate::cli::Flags;
 use crate::disk::Disk;
@@ -85,6 +86,7 @@ impl Plan {
             outcome.reports.extend(warnings);
         }
         check_tls(&mut outcome);
+        check_databases(&mut outcome);
         outcome.tree = Tree::default();
         outcome
     }
@@ -159,6 +161,18 @@ fn check_tls(outcome: &mut Outcome) {
             outcome.reports.extend([report]);
         } else {
             outcome.refuse_for(&[problem.directive], &problem.path, message);
+        }
+    }
+}
+
+/// Reads the databases of `geoip2`.
+fn check_databases(outcome: &mut Outcome) {
+    let blocks = outcome.config.iter().flat_map(Config::blocks);
+    let problems: Vec<OpenError> =
+        blocks.filter_map(|block| sekisho_net::site::databases(block).err()).collect();
+    for problem in problems {
+        if let OpenError::Database(path, _) = &problem {
+            outcome.refuse_for(&["geoip2"], path, problem.to_string());
         }
     }
 }

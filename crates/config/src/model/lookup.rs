@@ -106,6 +106,28 @@ impl Networks {
     }
 }
 
+/// A variable of a `geoip2`: what a database says of an address.
+#[derive(Debug)]
+pub struct DatabaseEntry {
+    /// Which of the databases.
+    pub database: usize,
+    /// The value where the database says nothing.
+    pub default: Box<[u8]>,
+    /// The address that is looked up; `None` for the client's.
+    pub source: Option<Template>,
+    /// What is wanted of it.
+    pub field: DatabaseField,
+}
+
+/// What is wanted of a database.
+#[derive(Debug)]
+pub enum DatabaseField {
+    /// The value under these names, each within the one before.
+    Path(Vec<String>),
+    /// `metadata build_epoch`: when the database was made.
+    BuildEpoch,
+}
+
 /// A `split_clients` block: a value for each share of what there is.
 #[derive(Debug)]
 pub struct Split {

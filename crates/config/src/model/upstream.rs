@@ -12,7 +12,7 @@ use sekisho_upstream::retry::NextUpstream;
 use sekisho_upstream::rewrite::CookieFlags;
 use sekisho_upstream::{Method, PeerSettings, keepalive};
 
-use super::{Caching, Pattern, Resolver, Sticky, Template};
+use super::{Caching, Pattern, Pem, PemCache, Resolver, Sticky, Template};
 use crate::report::Span;
 
 /// An index into [`Http::upstreams`](super::Http::upstreams).
@@ -41,13 +41,13 @@ pub struct UpstreamGroup {
 }
 
 impl UpstreamGroup {
-    /// A group of one server, whose name is looked up.
+    /// A group of one server, whose name is looked up. As with nginx, each request tries its addresses anew.
     pub fn of_name(name: &str, place: UpstreamPlace) -> Self {
         Self {
             name: name.to_owned(),
             is_declared: false,
             servers: vec![UpstreamServer {
-                peer: PeerSettings::new(name),
+                peer: PeerSettings { max_fails: 0, ..PeerSettings::new(name) },
                 place,
                 addresses: Vec::new(),
                 is_resolved: true,
@@ -382,17 +382,21 @@ pub struct UpstreamTls {
     /// `proxy_ssl_server_name`
     pub sends_name: bool,
     /// `proxy_ssl_name`; `None` for `$proxy_host`.
-    pub name: Option<Arc<[u8]>>,
+    pub name: Option<Template>,
     /// `proxy_ssl_verify`
     pub verify: bool,
     /// `proxy_ssl_trusted_certificate`
     pub trusted: Option<PathBuf>,
     /// `proxy_ssl_certificate`, `proxy_ssl_certificate_key`
-    pub certificate: Option<PathBuf>,
+    pub certificate: Option<Pem>,
     /// `proxy_ssl_certificate_key`
-    pub key: Option<PathBuf>,
+    pub key: Option<Pem>,
+    /// `proxy_ssl_certificate_cache`
+    pub certificate_cache: Option<PemCache>,
     /// `proxy_ssl_password_file`
     pub password_file: Option<PathBuf>,
+    /// `proxy_ssl_crl`
+    pub crl: Option<PathBuf>,
     /// `proxy_ssl_session_reuse`
     pub reuses_sessions: bool,
 }

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sekisho_config::{
-    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, Variable,
+    Family, Forward, Part, Pass, PassTo, Resolver, Template, UpstreamPlace, UpstreamTls, Variable,
 };
 use sekisho_gateway::push_http_params;
 use sekisho_http::target::split_authority;
@@ -15,6 +16,8 @@ use sekisho_upstream::rewrite::{TargetParts, upstream_target};
 
 use super::group::{Group, declared};
 use super::pool::Pools;
+use super::resolve::names_of;
+use super::tls::{Secure, UpstreamTlsConfigs};
 
 /// The request as it leaves, but for its body.
 #[derive(Debug, Default)]
@@ -79,6 +82,19 @@ impl Source<'_> {
         }
     }
 
+    /// How connections to this host are encrypted; an error says why they cannot be.
+    pub(super) fn secure(
+        &self,
+        configs: &UpstreamTlsConfigs,
+        settings: &UpstreamTls,
+        host: &[u8],
+    ) -> Result<Secure, String> {
+        let ready = configs.get(settings).ok_or("no settings for TLS")?;
+        let wall = self.request.wall;
+        let now = Duration::new(wall.unix_secs.max(0) as u64, wall.nanos);
+        Secure::new(ready, settings, host, now, |template| self.value(template))
+    }
+
     /// An address, with a port or without; `None` where the value is none.
     pub(super) fn address(&self, template: &Template) -> Option<SocketAddr> {
         let text = String::from_utf8(self.value(template)).ok()?;
@@ -118,7 +134,7 @@ impl Source<'_> {
             PassTo::Computed(template) => {
                 self.push_value(template, &mut computed);
                 let resolver = &self.table.location(self.route_state.location).settings.resolver;
-                let known = Known { groups, pools, resolver };
+                let known = Known { groups, resolver };
                 let (group, uri) = computed_group(pass.family, &computed, known, &mut plan)?;
                 (group, uri, uri.is_some())
             }
@@ -167,6 +183,7 @@ impl Source<'_> {
             path: &route_state.path,
             query: Some(&route_state.query),
             is_rewritten: route_state.is_moved,
+            is_in_place: route_state.is_rewritten,
             is_computed,
         };
         upstream_target(&parts, out);
@@ -224,7 +241,6 @@ impl Source<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) groups: &'a [Arc<Group>],
-    pub(super) pools: &'a Pools,
     pub(super) resolver: &'a Arc<Resolver>,
 }
 
@@ -292,7 +308,7 @@ pub(super) fn group_at(address: &str, port: u16, known: Known<'_>) -> Result<Arc
         (_, Some(group)) => group,
         (UpstreamPlace::Tcp(host, port), None) if !known.resolver.servers.is_empty() => {
             let name = format!("{host}:{port}");
-            Group::of_names(address, known.pools.names_of(known.resolver, &name, host, *port))
+            Group::of_names(address, names_of(known.resolver, &name, host, *port))
         }
         (place, None) => {
             let host = match place {

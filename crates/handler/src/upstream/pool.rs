@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use sekisho_config::Resolver;
 use sekisho_http::upstream::Scratch;
 use sekisho_lifecycle::Moment;
 use sekisho_upstream::keepalive::{self, Usage};
@@ -15,7 +14,6 @@ use sekisho_upstream::keepalive::{self, Usage};
 use super::engine::Engine;
 use super::group::Group;
 use super::plan::Plan;
-use super::resolve::{HostNames, Names};
 use super::stream::Stream;
 
 /// How many sets of buffers are kept.
@@ -116,7 +114,6 @@ pub struct Pools {
     work: RefCell<Vec<Box<Work>>>,
     plans: RefCell<Vec<Plan>>,
     inputs: RefCell<Vec<Vec<u8>>>,
-    names: RefCell<HostNames>,
     random: Cell<u64>,
     is_watched: Cell<bool>,
 }
@@ -129,7 +126,6 @@ impl Pools {
             work: RefCell::default(),
             plans: RefCell::default(),
             inputs: RefCell::default(),
-            names: RefCell::default(),
             random: Cell::new(seed | 1),
             is_watched: Cell::new(false),
         })
@@ -143,17 +139,6 @@ impl Pools {
         x ^= x << 17;
         self.random.set(x);
         (x >> 32) as u32
-    }
-
-    /// What is known of a host that a request names.
-    pub(super) fn names_of(
-        &self,
-        resolver: &Arc<Resolver>,
-        name: &str,
-        host: &str,
-        port: u16,
-    ) -> Arc<Names> {
-        self.names.borrow_mut().of(resolver, name, host, port)
     }
 
     pub(super) fn borrow_work(&self) -> Box<Work> {

@@ -405,6 +405,7 @@ impl UpstreamTask {
             }
             Answer::HandOver(target) => {
                 self.answered.clone_from(&head.fields);
+                out.limit_rate = self.accel.limit_rate;
                 self.finish_early(Ending::HandOver(target));
             }
             Answer::Intercepted(status) => {

@@ -342,7 +342,11 @@ impl<'a, F: Files> Decision<'a, F> {
             return self.bare(status);
         };
         let mut value = mem::take(&mut self.route_state.value);
+        // Within the text, `$status` is what is about to be answered.
+        let kept = self.route_state.status;
+        self.route_state.status = kept.or(Some(status));
         self.expand(text, &mut value);
+        self.route_state.status = kept;
         let next = if status.is_redirect() {
             redirect::keep_host(self.settings(), text, &mut value);
             redirect::write_address(self.table, self.request, self.route_state, &value);
