@@ -27,7 +27,7 @@ const SEEDED: &str = "simulation";
 /// What only that room may switch on.
 const SEEDED_FEATURE: &str = "features = [\"simulation\"]";
 /// What they may depend on, beside each other.
-const PURE_MAY_USE: [&str; 12] = [
+const PURE_MAY_USE: [&str; 13] = [
     "annotate-snippets",
     "fancy-regex",
     "crc32fast",
