@@ -45,7 +45,7 @@ pub use access::{
 pub use acme::{
     AcmeCertificate, AcmeChallenge, AcmeIssuer, AcmeKey, AcmeProfile, ExternalAccount, ExternalKey,
 };
-pub use cache::{CacheId, CachePath, Caching};
+pub use cache::{CacheChoice, CacheId, CachePath, Caching};
 pub use cgi::{Cgi, CgiExtension, CgiLimits, CgiPass, CgiStderr, Interpreter, Programs};
 pub use charset::{CharsetTypes, Recode};
 pub use compression::{

@@ -631,11 +631,6 @@ fn assigned(names: &Names) -> Vec<Assigned> {
     own.collect()
 }
 
-/// The variable that a `set` makes.
-fn assigned_in(node: &Node, is_stream: bool) -> Option<String> {
-    assigned_name(node.args.first()?, is_stream)
-}
-
 /// Every named group of every regular expression and every variable that is `set`, wherever they stand.
 fn collect_own<'n>(nodes: impl IntoIterator<Item = &'n Node>, names: &mut Names) {
     // Blocks are nested within a bound.
@@ -648,7 +643,8 @@ fn collect_own<'n>(nodes: impl IntoIterator<Item = &'n Node>, names: &mut Names)
             b"location" | b"server_name" | b"if" => node.args.iter().for_each(add),
             b"rewrite" => node.args.first().into_iter().for_each(add),
             b"set" | b"auth_request_set" => {
-                if let Some(name) = assigned_in(node, names.is_stream) {
+                let first = node.args.first();
+                if let Some(name) = first.and_then(|word| assigned_name(word, names.is_stream)) {
                     let next = AssignedId(names.assigned.len() as u32);
                     names.assigned.entry(name).or_insert(next);
                 }

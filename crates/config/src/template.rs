@@ -118,6 +118,8 @@ pub fn defined(name: &str, names: &Names) -> Option<Variable> {
         name.strip_prefix("http_").map(|rest| Variable::Http(field(rest))),
         name.strip_prefix("upstream_http_")
             .map(|rest| Variable::Upstream(UpstreamVariable::Http(field(rest)))),
+        name.strip_prefix("upstream_trailer_")
+            .map(|rest| Variable::Upstream(UpstreamVariable::Trailer(field(rest)))),
         name.strip_prefix("upstream_cookie_")
             .map(|rest| Variable::Upstream(UpstreamVariable::Cookie(rest.to_owned()))),
     ];

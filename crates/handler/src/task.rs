@@ -52,6 +52,8 @@ pub struct Outbox {
     pub limit_rate: Option<u64>,
     /// Body bytes. Emptied by the connection after each progress.
     pub body: Vec<u8>,
+    /// Fields that follow the body: empty ones with the head if some may follow, and all of them with the end.
+    pub trailers: Option<Fields>,
 }
 
 /// The upstream server that works on a request at present, for the live view.

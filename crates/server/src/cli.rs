@@ -107,13 +107,16 @@ pub(crate) struct Serve {
     /// The heading of the listings
     #[arg(long, value_name = "TEXT")]
     pub(crate) title: Option<String>,
+    /// Only read, which is the default; refuses the options that write
+    #[arg(long, conflicts_with_all = ["upload", "delete", "webdav"])]
+    pub(crate) read_only: bool,
     /// Accept uploads by PUT, by forms, and resumable ones (tus); missing folders are created
     #[arg(long)]
     pub(crate) upload: bool,
     /// Let clients delete and rename files and folders
     #[arg(long)]
     pub(crate) delete: bool,
-    /// Serve WebDAV, for reading and writing: clients can mount the folder
+    /// Serve WebDAV, for reading and writing: clients can mount the folder; also lists folders
     #[arg(long)]
     pub(crate) webdav: bool,
     /// Run CGI programs: files in cgi-bin, and files that end in .cgi .sh .py .pl .php
@@ -153,9 +156,9 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Whether folders are listed.
+    /// Whether folders are listed. A WebDAV client can list them in any case.
     pub(crate) fn shows_listing(&self) -> bool {
-        self.open_listing || self.archive
+        self.open_listing || self.archive || self.webdav
     }
 }
 

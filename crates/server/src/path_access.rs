@@ -91,7 +91,6 @@ pub(crate) fn warnings(config: &Config, outcome: &Outcome) -> Vec<Report> {
     let mut wanted = wanted(config, outcome);
     let mut reports = missing_programs(&wanted, outcome);
     reports.extend(missing_folders(&wanted, outcome));
-    reports.extend(interpreters_as_programs(config, outcome));
     // A user that cannot be found is an error elsewhere.
     let Ok(identity) = user::identity(config) else { return reports };
     let (who, found) = match identity {
@@ -198,46 +197,6 @@ fn missing_folders(wanted: &Wanted, outcome: &Outcome) -> Vec<Report> {
         need.warning(outcome, path, message)
     };
     missing.take(TOLD_MAX).map(report).collect()
-}
-
-/// Interpreters named as the program of a `cgi_pass`: they would be handed themselves as the script, because
-/// `SCRIPT_FILENAME` names the program that is run.
-fn interpreters_as_programs(config: &Config, outcome: &Outcome) -> Vec<Report> {
-    let mut told = BTreeSet::new();
-    for cgi in config.http.locations.iter().filter_map(|it| it.settings.cgi.as_deref()) {
-        let Programs::One(pass) = &cgi.programs else { continue };
-        let Some(program) = pass.program.as_literal() else { continue };
-        if is_interpreter(program) && cgi.interpreter.is_none() {
-            told.insert(PathBuf::from(OsStr::from_bytes(program)));
-        }
-    }
-    let report = |path: PathBuf| {
-        let name = path.file_name().unwrap_or_default().display().to_string();
-        let message =
-            format!("\"{name}\" is an interpreter and not a CGI program: it would run itself");
-        let extension = match name.get(..3) {
-            Some("php") => ".php",
-            Some("pyt") => ".py",
-            Some("per") => ".pl",
-            _ => ".sh",
-        };
-        let help = format!(
-            "write \"cgi_extension {extension} {};\" instead of cgi_pass: the files themselves are its scripts",
-            path.display()
-        );
-        outcome.warning_about(&["cgi_pass"], &path, message).help(help)
-    };
-    told.into_iter().take(TOLD_MAX).map(report).collect()
-}
-
-/// Whether a program is one of the usual interpreters, with or without a version in its name.
-fn is_interpreter(program: &[u8]) -> bool {
-    const NAMES: [&[u8]; 8] =
-        [b"php-cgi", b"php", b"python", b"perl", b"ruby", b"bash", b"sh", b"dash"];
-    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let bare = name.trim_ascii_end();
-    let end = bare.iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.');
-    end.is_some_and(|end| NAMES.contains(&&bare[..=end]))
 }
 
 /// The obstacles for another user. A thread that changes to that user looks for them: only the kernel knows

@@ -455,7 +455,7 @@ fn what_will_not_do_what_it_seems_to_is_warned_of() {
         let tested = sekisho(&["-t", "-c", &path]);
         assert_eq!(tested.code(), 0, "{main}{body}\n{}", tested.stderr);
         if let Some(text) = told {
-            assert!(tested.stderr.contains(text), "{main}{body}\n{}", tested.stderr);
+            assert_eq!(tested.stderr.matches(text).count(), 1, "{main}{body}\n{}", tested.stderr);
         } else {
             let rest = tested.stderr.replace("warning: the server will run as root", "");
             assert!(!rest.contains("warning: "), "{main}{body}\n{rest}");

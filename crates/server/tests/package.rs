@@ -1,4 +1,5 @@
-//! What packages install: the Debian package, its man pages, completions, units and configuration.
+//! What packages install: the Debian package and the RPM with their man pages, completions, units and configuration, and
+//! the container image.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -167,4 +168,122 @@ fn the_package_is_installed_upgraded_and_purged() {
     );
     inside("dpkg -r sekisho && test -f /etc/sekisho/sekisho.conf && test ! -e /usr/bin/sekisho");
     inside("dpkg -P sekisho && test ! -e /etc/sekisho && test ! -e /var/log/sekisho");
+}
+
+/// O1: an RPM, installed in a system of its own, serves its page, keeps a changed configuration when it is upgraded, and
+/// leaves no program behind (with `SEKISHO_LONG`, as root).
+#[test]
+fn the_rpm_is_installed_upgraded_and_erased() {
+    let is_asked = std::env::var_os("SEKISHO_LONG").is_some();
+    if !is_asked
+        || !rustix::process::geteuid().is_root()
+        || !have("debootstrap")
+        || !have("rpmbuild")
+    {
+        println!("skipped: needs SEKISHO_LONG, root, debootstrap and rpmbuild");
+        return;
+    }
+    let tree = Tree::new();
+    let (out, top) = (tree.folder("out"), tree.folder("top"));
+    let (out, top, from) = (out.display(), top.display(), packaging());
+    let (spec, source) = (from.join("rpm/sekisho.spec"), from.join(".."));
+    shell(&format!("cp {BINARY} '{top}/sekisho' && strip '{top}/sekisho'"));
+    shell(&format!(
+        "rpmbuild -bb --quiet --nodeps --define '_topdir {top}' --define '_sourcedir {}' --define '_rpmdir {out}' \
+         --define '_build_name_fmt sekisho.rpm' --define 'binary {top}/sekisho' '{}'",
+        source.display(),
+        spec.display()
+    ));
+    let system = tree.path("system").display().to_string();
+    let package = format!("{out}/sekisho.rpm");
+    shell(&format!("debootstrap --variant=minbase --include=passwd,logrotate bookworm '{system}'"));
+    shell(&format!("mkdir -p '{system}/var/lib/rpm' && rpm --root '{system}' --initdb"));
+    let rpm = |line: &str| shell(&format!("rpm --root '{system}' {line}"));
+    let inside = |line: &str| shell(&format!("chroot '{system}' sh -ec '{line}'"));
+    // The database does not know Debian's packages.
+    rpm(&format!("-i --nodeps '{package}'"));
+    rpm("-V --nodeps sekisho");
+    inside("getent passwd sekisho && sekisho -t -c /etc/sekisho/sekisho.conf");
+    let script = format!(
+        "ip link set lo up; chroot '{system}' sekisho -c /etc/sekisho/sekisho.conf & server=$!; \
+         for try in $(seq 200); do curl -sf http://127.0.0.1/ && break; sleep 0.05; done; \
+         kill -QUIT $server; wait $server"
+    );
+    let served = run("unshare", &["--net", "sh", "-c", &script], PATIENCE);
+    assert!(served.stdout.contains("Sekisho works"), "{}{}", served.stdout, served.stderr);
+    // Rotation by the user of the server, in a folder that belongs to it.
+    inside("logrotate -f /etc/logrotate.d/sekisho && test -s /var/log/sekisho/access.log.1");
+    inside("echo \"# mine\" >> /etc/sekisho/sekisho.conf");
+    rpm(&format!("-U --force --nodeps '{package}'"));
+    inside("grep mine /etc/sekisho/sekisho.conf");
+    rpm("-e sekisho");
+    inside("test ! -e /usr/bin/sekisho && grep mine /etc/sekisho/sekisho.conf.rpmsave");
+}
+
+/// O1: an image has the settings of the Dockerfile and what the server needs; one that is larger than 15 MB, such as that of
+/// a debug build, is refused, and its size is named.
+#[test]
+fn the_image_has_a_limit_and_the_settings_of_the_dockerfile() {
+    if !have("strip") || !have("tar") || !Path::new("/etc/ssl/certs/ca-certificates.crt").exists() {
+        return;
+    }
+    let tree = Tree::new();
+    let (script, out) = (packaging().join("image"), tree.path("image.tar"));
+    let (script, out) = (script.display().to_string(), out.display().to_string());
+    let refused = run(&script, &[BINARY, &out], PATIENCE);
+    assert_eq!(refused.code(), 1, "{}", refused.stdout);
+    assert!(refused.stderr.contains("bytes, the limit is 15000000"), "{}", refused.stderr);
+    assert!(!tree.exists("image.tar"));
+
+    shell(&format!("IMAGE_BYTES_MAX=0 '{script}' {BINARY} '{out}'"));
+    let json = |name: &str| {
+        let text = shell(&format!("tar -xOf '{out}' '{name}'")).stdout;
+        serde_json::from_str::<serde_json::Value>(&text).expect(name)
+    };
+    let manifest = json("manifest.json");
+    let settings = json(manifest[0]["Config"].as_str().expect("a name"))["config"].clone();
+    for (name, value) in [
+        ("User", serde_json::json!("65534:65534")),
+        ("WorkingDir", serde_json::json!("/srv")),
+        ("StopSignal", serde_json::json!("SIGQUIT")),
+        ("Entrypoint", serde_json::json!(["/sekisho"])),
+        ("ExposedPorts", serde_json::json!({ "8080/tcp": {} })),
+    ] {
+        assert_eq!(settings[name], value, "{name}");
+    }
+    let health = serde_json::json!(["CMD", "/sekisho", "ctl", "--pid", "1", "metrics"]);
+    assert_eq!(settings["Healthcheck"]["Test"], health);
+    assert_eq!(settings["Healthcheck"]["Interval"], 30_000_000_000_u64);
+    let files = shell(&format!("tar -xOf '{out}' layer.tar | tar -tv")).stdout;
+    assert!(files.contains("drwxrwxrwt 0/0"), "{files}");
+    assert!(files.contains("etc/ssl/certs/ca-certificates.crt"), "{files}");
+}
+
+/// O1: the image of a release is small, and its files are all that the server needs: it serves, and its health check
+/// succeeds (with `SEKISHO_STATIC_BINARY`, as root).
+#[test]
+fn the_image_serves_with_nothing_but_its_files() {
+    let binary = std::env::var("SEKISHO_STATIC_BINARY").unwrap_or_default();
+    if binary.is_empty() || !rustix::process::geteuid().is_root() || !have("unshare") {
+        println!("skipped: needs root and a static binary (SEKISHO_STATIC_BINARY)");
+        return;
+    }
+    let tree = Tree::new();
+    let (script, root) = (packaging().join("image"), tree.folder("root"));
+    let (script, root, dir) = (script.display(), root.display(), tree.dir().display().to_string());
+    println!("{}", shell(&format!("'{script}' '{binary}' '{dir}/image.tar'")).stdout);
+    shell(&format!("tar -xOf '{dir}/image.tar' layer.tar | tar -x -C '{root}'"));
+    tree.file("root/srv/hello.txt", "from the image");
+    let script = format!(
+        "ip link set lo up; mkdir '{root}/proc'; mount -t proc proc '{root}/proc'; \
+         chroot --userspec=65534:65534 '{root}' /sekisho serve /srv -l 8080 --open-listing >&2 & server=$!; \
+         for try in $(seq 200); do curl -sf http://127.0.0.1:8080/hello.txt && break; sleep 0.05; done; \
+         chroot --userspec=65534:65534 '{root}' /sekisho ctl --pid $server metrics >&2 && echo healthy; \
+         kill -QUIT $server; wait $server; echo ended $?"
+    );
+    let arguments = ["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", &script];
+    let served = run("unshare", &arguments, PATIENCE);
+    let said = format!("{}{}", served.stdout, served.stderr);
+    assert!(served.stdout.starts_with("from the image"), "{said}");
+    assert!(served.stdout.contains("healthy") && served.stdout.contains("ended 0"), "{said}");
 }

@@ -113,6 +113,20 @@ fn an_open_folder_that_may_be_changed_is_warned_of() {
     }
 }
 
+/// O1: `--read-only` is the default, and does not go with an option that writes.
+#[test]
+fn read_only_excludes_the_options_that_write() {
+    let (mut server, _) = serve(tree(), &["-p", "0", "--read-only"]);
+    let put = Client::connect(server.address()).request_with_body("PUT", "/new.txt", "", b"x");
+    assert_eq!(put.status, 405);
+    assert!(!server.tree().exists("root/new.txt"));
+    for option in ["--upload", "--delete", "--webdav"] {
+        let refused = run(BINARY, &["serve", "--read-only", option], LONG);
+        assert_eq!(refused.code(), 1, "{option}");
+        assert!(refused.stderr.contains("cannot be used with"), "{}", refused.stderr);
+    }
+}
+
 /// O1: the other options.
 #[test]
 fn options_do_what_they_say() {
@@ -148,12 +162,15 @@ fn options_do_what_they_say() {
         assert_eq!(answer.field("content-encoding"), coding, "{option}");
     }
 
-    let (server, mut client, said) = with(&["--archive", "--title", "Kim's <files>", "--qr"]);
+    let (server, mut client, _) = with(&["--archive", "--title", "Kim's <files>", "--qr"]);
     let page = client.get("/sub/").text();
     assert!(page.contains("<title>Kim&#39;s &lt;files&gt; /sub/</title>"), "{page}");
     assert!(page.contains("?download=zip"));
     assert_eq!(client.get("/sub/?download=tar").field("content-type"), Some("application/x-tar"));
-    assert!(said.contains('\u{2580}') && said.contains("\u{1b}[30;47m"), "{said}");
+    eventually("the code is shown, after the address", LONG, || {
+        let said = server.tree().text("stdout");
+        said.contains('\u{2580}') && said.contains("\u{1b}[30;47m")
+    });
     drop(server);
 
     let (server, mut client, _) = with(&["--upload", "--delete"]);
@@ -183,9 +200,12 @@ fn webdav_needs_no_configuration() {
         return;
     }
     let listen = own_address(18_092).to_string();
-    let (mut server, said) =
-        serve(tree(), &["-l", &listen, "--webdav", "--password", "kim:secret"]);
-    assert!(said.contains("WebDAV"), "{said}");
+    let (mut server, _) = serve(tree(), &["-l", &listen, "--webdav", "--password", "kim:secret"]);
+    eventually("it is said", LONG, || server.tree().text("stdout").contains("WebDAV"));
+    // A browser sees the files, too.
+    let signed_in = "Authorization: Basic a2ltOnNlY3JldA==\r\n";
+    let page = Client::connect(server.address()).request("GET", "/", signed_in);
+    assert!(page.status == 200 && page.text().contains("a.txt"), "{}", page.text());
     let url = format!("--webdav-url=http://{}/", server.address());
     let back = server.tree().path("back").display().to_string();
     let hidden = run("rclone", &["obscure", "secret"], LONG).stdout.trim().to_owned();

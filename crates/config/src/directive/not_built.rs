@@ -6,7 +6,6 @@ use super::{Body, Row, not_built};
 pub(super) const ROWS: &[Row] = &[
     not_built("mail", "Proxying of mail").with_body(Body::Entries),
     not_built("proxy_store", "Stores answers of another server"),
-    not_built("grpc_pass", "Passes requests to a gRPC server"),
     not_built("memcached_pass", "Passes requests to memcached"),
     not_built("auth_jwt", "Tokens"),
     not_built("auth_pam", "Passwords of the system"),

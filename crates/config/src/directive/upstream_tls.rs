@@ -1,4 +1,4 @@
-//! TLS to servers: `proxy_ssl_*` and `uwsgi_ssl_*`, by one description.
+//! TLS to servers: `proxy_ssl_*`, `uwsgi_ssl_*` and `grpc_ssl_*`, by one description.
 
 use std::sync::Arc;
 
@@ -132,3 +132,4 @@ const PLACES: Contexts = LEVELS.and(STREAM_LEVELS);
 
 pub(super) const PROXY: &[Row] = rows!("proxy", Family::Proxy, PLACES);
 pub(super) const UWSGI: &[Row] = rows!("uwsgi", Family::Uwsgi, LEVELS);
+pub(super) const GRPC: &[Row] = rows!("grpc", Family::Grpc, LEVELS);

@@ -176,6 +176,8 @@ pub enum UpstreamVariable {
     ResponseLength,
     ResponseTime,
     Status,
+    /// `$upstream_trailer_name`, kept as the field's name.
+    Trailer(String),
 }
 
 /// What a connection does, as nginx counts it.

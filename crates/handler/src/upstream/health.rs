@@ -65,7 +65,8 @@ impl Checks {
                 // There is no request: variables have no value.
                 let literal = |it: &Template| it.as_literal().unwrap_or_default().to_vec();
                 let (settings, host) = (&config.forward.tls, config.host.as_bytes());
-                Some(Secure::new(ready, settings, host, Duration::ZERO, literal).ok()?)
+                let secure = Secure::new(ready, settings, host, Duration::ZERO, literal).ok()?;
+                Some(Secure { is_http2: config.forward.is_http2(), ..secure })
             } else {
                 None
             };
@@ -146,7 +147,7 @@ impl GroupChecks {
             Err(_) => return Err("connecting (timed out)".to_owned()),
         };
         let work = context.pools().borrow_work();
-        let engine = engine(Family::Proxy, forward);
+        let engine = engine(Family::Proxy, forward, self.secure.is_some());
         let exchange = Exchange::connected(stream, engine, work, context.now());
         let patience = forward.read_timeout.unwrap_or(TIMEOUT);
         match timeout(patience, self.exchange(exchange, context)).await {

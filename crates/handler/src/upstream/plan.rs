@@ -156,9 +156,9 @@ impl Source<'_> {
             push_origin(self.table, self.request, self.route_state, &mut plan.origin);
         }
         match pass.family {
-            Family::Proxy => {
+            Family::Proxy | Family::Grpc => {
                 self.target(pass, uri, is_computed, &mut plan.target);
-                self.fields(&pass.forward, &mut plan);
+                self.fields(pass.family, &pass.forward, &mut plan);
                 plan.version = Some(pass.forward.http_version);
             }
             Family::FastCgi | Family::Scgi | Family::Uwsgi => {
@@ -190,7 +190,7 @@ impl Source<'_> {
     }
 
     /// The client's fields, and what `proxy_set_header` puts in their place.
-    fn fields(&self, forward: &Forward, plan: &mut Plan) {
+    fn fields(&self, family: Family, forward: &Forward, plan: &mut Plan) {
         let is_set = |name: &[u8]| {
             forward.set_headers.iter().any(|(set, _)| name.eq_ignore_ascii_case(set.as_bytes()))
         };
@@ -207,7 +207,18 @@ impl Source<'_> {
         if !forward.pass_request_headers {
             return;
         }
-        push_end_to_end(self.request.head, &mut plan.pairs, is_set);
+        let head = self.request.head;
+        push_end_to_end(head, &mut plan.pairs, is_set);
+        // A gRPC client that takes trailers says so, and its server wants to know it.
+        let wants_trailers = |value: &[u8]| {
+            let mut words = value.split(|byte| *byte == b',');
+            words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        };
+        let mut said = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"te"));
+        if family == Family::Grpc && !is_set(b"te") && said.any(|(_, value)| wants_trailers(value))
+        {
+            plan.pairs.push(b"te", b"trailers");
+        }
     }
 
     fn params(&self, forward: &Forward, out: &mut Fields) {
@@ -256,6 +267,18 @@ fn computed_group<'c>(
             (rest, 443)
         }
         (Family::Proxy, ..) => return Err(wrong("invalid URL prefix")),
+        (Family::Grpc | Family::Uwsgi, ..) => {
+            let is_grpc = family == Family::Grpc;
+            let (clear, secured) =
+                if is_grpc { ("grpc://", "grpcs://") } else { ("uwsgi://", "suwsgi://") };
+            match (scheme(clear), scheme(secured)) {
+                (_, Some(rest)) => {
+                    plan.is_tls = true;
+                    (rest, 0)
+                }
+                (rest, None) => (rest.unwrap_or(text), 0),
+            }
+        }
         _ => (text, 0),
     };
     let (address, uri) = match family {

@@ -94,7 +94,7 @@ fn computed_pair(settings: &UpstreamTls) -> Option<ComputedPair> {
 fn may_be_tls(pass: &Pass) -> bool {
     match &pass.to {
         PassTo::Named(to) => to.is_tls,
-        PassTo::Computed(_) => pass.family == Family::Proxy,
+        PassTo::Computed(_) => matches!(pass.family, Family::Proxy | Family::Grpc | Family::Uwsgi),
     }
 }
 
@@ -191,6 +191,8 @@ pub(super) struct Secure {
     pub(super) name: ServerName<'static>,
     /// The certificate of ours that variables have chosen.
     pub(super) own: Option<CertificateDer<'static>>,
+    /// HTTP/2 is spoken, which the handshake says (ALPN).
+    pub(super) is_http2: bool,
 }
 
 impl Secure {
@@ -225,7 +227,7 @@ impl Secure {
                 config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(pair));
             }
         }
-        Ok(Self { config, name, own })
+        Ok(Self { config, name, own, is_http2: false })
     }
 }
 
@@ -246,7 +248,10 @@ pub(super) struct TlsStream {
 impl TlsStream {
     /// Shakes hands.
     pub(super) async fn connect(socket: Socket, secure: Secure) -> Result<Self, String> {
-        let tls = ClientConnection::new(secure.config, secure.name).map_err(|e| e.to_string())?;
+        let Secure { config, name, is_http2, .. } = secure;
+        let protocols = if is_http2 { vec![b"h2".to_vec()] } else { Vec::new() };
+        let tls = ClientConnection::new_with_alpn(config, name, protocols)
+            .map_err(|error| error.to_string())?;
         let mut stream = Self { socket, tls };
         poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(|error| error.to_string())?;
         Ok(stream)

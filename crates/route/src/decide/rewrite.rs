@@ -132,7 +132,11 @@ impl<'a, F: Files> Decision<'a, F> {
             Assignee::Variable(id) => {
                 route_state.assigned.set_at(id.0, &text, route_state.captures.count());
             }
-            Assignee::Args => text.clone_into(&mut route_state.query),
+            // As in nginx, a server that is asked gets the new query, with the path as it was resolved.
+            Assignee::Args => {
+                text.clone_into(&mut route_state.query);
+                route_state.is_moved = true;
+            }
             Assignee::LimitRate => {
                 // nginx logs what is no size, and leaves the rate alone.
                 let size = std::str::from_utf8(&text).ok();
