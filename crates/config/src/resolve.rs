@@ -2,9 +2,9 @@
 //! its level; levels inherit from `http` to `server` to `location`. All errors are found in one run.
 
 mod checks;
-mod databases;
 mod listens;
 mod locations;
+mod lookups;
 mod stream;
 mod tls;
 
@@ -524,45 +524,6 @@ impl Walk<'_> {
             }
             Err(fault) => self.fault(directive.node, fault),
         }
-    }
-
-    /// Gives each `geo` or `split_clients` its place. One that has none is reported and has no place.
-    fn name_lookups<'n>(
-        &mut self,
-        directives: Vec<Directive<'n>>,
-        variable: fn(u32) -> Variable,
-    ) -> Vec<(Directive<'n>, String)> {
-        let mut named: Vec<(Directive<'n>, String)> = Vec::new();
-        for directive in directives {
-            match map_name(&directive, self.scope.names.is_stream) {
-                Ok(name) if template::defined(&name, &self.scope.names).is_some() => {
-                    let span = directive.args().last().map_or(directive.node.name.span, |w| w.span);
-                    self.error(span, format!("the duplicate \"{name}\" variable"));
-                }
-                Ok(name) => {
-                    let variable = variable(named.len() as u32);
-                    self.scope.names.lookups.insert(name.clone(), variable);
-                    named.push((directive, name));
-                }
-                Err(fault) => self.fault(directive.node, fault),
-            }
-        }
-        named
-    }
-
-    fn read_lookups<T>(
-        &mut self,
-        named: Vec<(Directive<'_>, String)>,
-        read: fn(&Directive<'_>, &mut Scope<'_>, String) -> Result<T, Fault>,
-    ) -> Vec<T> {
-        let mut all = Vec::new();
-        for (directive, name) in named {
-            match read(&directive, &mut self.scope, name) {
-                Ok(one) => all.push(one),
-                Err(fault) => self.fault(directive.node, fault),
-            }
-        }
-        all
     }
 
     fn read_maps(&mut self, named: Vec<(Directive<'_>, String)>) {

@@ -1,7 +1,8 @@
-//! `geoip2`: variables that are looked up in databases of addresses.
+//! Variables that are looked up: by address (`geo`), by a hash (`split_clients`), in databases of addresses (`geoip2`).
 
 use super::Walk;
 use crate::level::{Directive, Fault, Scope};
+use crate::map::map_name;
 use crate::model::{DatabaseEntry, DatabaseField, Variable};
 use crate::parse::Node;
 use crate::template::{self, is_name, is_taken};
@@ -10,6 +11,45 @@ use crate::template::{self, is_name, is_taken};
 type Line<'n> = (Directive<'n>, &'n Node, usize);
 
 impl Walk<'_> {
+    /// Gives each `geo` or `split_clients` its place. One that has none is reported and has no place.
+    pub(super) fn name_lookups<'n>(
+        &mut self,
+        directives: Vec<Directive<'n>>,
+        variable: fn(u32) -> Variable,
+    ) -> Vec<(Directive<'n>, String)> {
+        let mut named: Vec<(Directive<'n>, String)> = Vec::new();
+        for directive in directives {
+            match map_name(&directive, self.scope.names.is_stream) {
+                Ok(name) if template::defined(&name, &self.scope.names).is_some() => {
+                    let span = directive.args().last().map_or(directive.node.name.span, |w| w.span);
+                    self.error(span, format!("the duplicate \"{name}\" variable"));
+                }
+                Ok(name) => {
+                    let variable = variable(named.len() as u32);
+                    self.scope.names.lookups.insert(name.clone(), variable);
+                    named.push((directive, name));
+                }
+                Err(fault) => self.fault(directive.node, fault),
+            }
+        }
+        named
+    }
+
+    pub(super) fn read_lookups<T>(
+        &mut self,
+        named: Vec<(Directive<'_>, String)>,
+        read: fn(&Directive<'_>, &mut Scope<'_>, String) -> Result<T, Fault>,
+    ) -> Vec<T> {
+        let mut all = Vec::new();
+        for (directive, name) in named {
+            match read(&directive, &mut self.scope, name) {
+                Ok(one) => all.push(one),
+                Err(fault) => self.fault(directive.node, fault),
+            }
+        }
+        all
+    }
+
     /// Gives the variables of all databases their places.
     pub(super) fn name_databases<'n>(&mut self, directives: Vec<Directive<'n>>) -> Vec<Line<'n>> {
         let mut lines: Vec<Line<'n>> = Vec::new();
