@@ -41,6 +41,8 @@ mod observer;
 mod service;
 mod session;
 mod stream;
+mod watchdog;
+mod working;
 
 pub use admission::{Authenticator, OwnUser, SessionSlots};
 pub use client::{Call, Client};
@@ -51,10 +53,12 @@ pub use endpoint::{Config, Counters, Endpoint, FindError};
 pub use memory::{Held, OverBudget};
 pub use observer::{Observer, Silent};
 pub use service::{
-    Channel, DuplicateService, Request, Response, Service, Services, Work, service_fn,
+    Answer, BlockingWork, Channel, DuplicateService, Request, Response, Service, Services, Work,
+    service_fn,
 };
 pub use session::{RequestInfo, SessionInfo};
 pub use stream::{Peer, Stream};
+pub use watchdog::{Heartbeat, StuckTurn, Watchdog};
 
 pub use sekisho_lifecycle::stay::Bug;
 pub use sekisho_lifecycle::{Budget, CloseReason, Manner, RequestId};

@@ -19,8 +19,8 @@ use crate::session::Session;
 /// After so many writes that did not have to wait, a producer lets others have their turn.
 const WRITES_IN_A_ROW: u32 = 128;
 
-/// Answers requests. A service lives on its endpoint's thread; what must not hold that thread up is done
-/// elsewhere and awaited here.
+/// Answers requests. A service lives on its endpoint's thread; what would hold that thread up is
+/// [`Work::Blocking`], or done elsewhere and awaited here.
 pub trait Service {
     /// Takes a request. The answer is given through `response`, now, by the work that is returned, or by
     /// another holder of the response; exactly one is given in any case (L32).
@@ -33,12 +33,28 @@ pub enum Work {
     Done,
     /// This: the session polls it.
     Later(Pin<Box<dyn Future<Output = ()>>>),
+    /// This, on a thread of the runtime's pool: it may block or compute, and what it returns is the answer.
+    Blocking(Response, BlockingWork),
 }
+
+/// Work for a thread of the pool. It looks at the flag from time to time: a raised one wants it to end.
+pub type BlockingWork = Box<dyn FnOnce(&Cancel) -> Answer + Send>;
+
+/// An answer: a result, or an error with its text.
+pub type Answer = Result<Vec<u8>, (Code, String)>;
 
 impl Work {
     /// Work that takes time.
     pub fn later(work: impl Future<Output = ()> + 'static) -> Self {
         Self::Later(Box::pin(work))
+    }
+
+    /// Work that blocks or computes for more than a fraction of a millisecond.
+    pub fn blocking(
+        response: Response,
+        work: impl FnOnce(&Cancel) -> Answer + Send + 'static,
+    ) -> Self {
+        Self::Blocking(response, Box::new(work))
     }
 }
 
@@ -47,6 +63,7 @@ impl fmt::Debug for Work {
         out.write_str(match self {
             Self::Done => "Done",
             Self::Later(_) => "Later",
+            Self::Blocking(..) => "Blocking",
         })
     }
 }

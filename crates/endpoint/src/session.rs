@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::stream::Peer;
+use crate::working::Turn;
 
 /// What its parts share.
 pub(crate) struct Session {
@@ -27,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) state: RefCell<State>,
     pub(crate) clock: Clock,
     pub(crate) peer: Peer,
+    /// The turn that its connection has.
+    pub(crate) turn: Turn,
     /// How many requests were admitted.
     pub(crate) requests: Cell<u64>,
     /// What it holds of the endpoint's budget, and how much that may be.
@@ -163,12 +166,18 @@ impl Session {
             state: RefCell::new(state),
             clock: endpoint.clock,
             peer,
+            turn: Turn::default(),
             requests: Cell::new(0),
             held: Cell::new(0),
             held_max: endpoint.config.session_bytes_max,
             budget: Arc::clone(&endpoint.config.budget),
             endpoint: Rc::downgrade(endpoint),
         })
+    }
+
+    /// Something was done that may have taken long.
+    pub(crate) fn look_at_clock(&self) {
+        self.turn.note(self.clock.now());
     }
 
     /// Whether it may hold so much more.
