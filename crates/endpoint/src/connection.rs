@@ -17,12 +17,11 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sekisho_lifecycle::{CloseReason, Engine, Manner, Moment, RequestId, Share, Stage};
 use sekisho_native::{Code, Event};
+use sekisho_service::{Held, OverBudget, Request, Response, SMALL_BODY_BYTES, Work};
 use tokio::time::{Instant, Sleep};
 
 use crate::endpoint::Endpoint;
 use crate::greetings::{GreetingPlace, Greetings};
-use crate::memory::{Held, OverBudget, SMALL_BODY_BYTES};
-use crate::service::{Request, Response, Work};
 use crate::session::{Session, State};
 use crate::stream::Stream;
 use crate::working::{Rest, Working};
@@ -214,7 +213,7 @@ impl<S: Stream> Connection<S> {
             Some(held) => held.grow(more),
             None if bytes <= SMALL_BODY_BYTES => Ok(()),
             None => {
-                self.body_held = Some(Held::take(&self.session, bytes)?);
+                self.body_held = Some(Held::take(&self.session.memory, bytes)?);
                 Ok(())
             }
         }
@@ -224,10 +223,14 @@ impl<S: Stream> Connection<S> {
         (self.body, self.body_held) = (Vec::new(), None);
     }
 
+    fn response(&self, id: RequestId, held: Option<Held>) -> Response {
+        Response::new(Rc::<Session>::clone(&self.session), id, held)
+    }
+
     /// Answers a request for whose body there was no memory (E4).
     fn refuse(&self, id: RequestId) {
         self.endpoint.count(|counters| counters.refused += 1);
-        let response = Response::new(Rc::clone(&self.session), id, None);
+        let response = self.response(id, None);
         // A request that has just come in has no answer yet.
         let _ = response.error(Code::ResourceLimitReached, &OverBudget.to_string());
     }
@@ -236,14 +239,14 @@ impl<S: Stream> Connection<S> {
     fn start(&mut self, id: RequestId, service: u32, body: Vec<u8>, held: Option<Held>) {
         self.endpoint.count(|counters| counters.requests += 1);
         self.session.requests.update(|count| count + 1);
-        let response = Response::new(Rc::clone(&self.session), id, held);
+        let response = self.response(id, held);
         let Some(found) = self.endpoint.services.find(service) else {
             let text = format!("there is no service {service}");
             // A request that has just come in has no answer yet.
             let _ = response.error(Code::ServiceNotFound, &text);
             return;
         };
-        let request = Request { session: self.session.id, id, service, body };
+        let request = Request::new(&self.session.caller(), id, service, body);
         self.endpoint.heartbeat.note_service(service);
         // A service that panics has dropped its handles, which is an answer (L32); the session goes on.
         match catch_unwind(AssertUnwindSafe(|| found.call(request, response))) {

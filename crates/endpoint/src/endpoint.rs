@@ -14,6 +14,7 @@ use rustix::net::sockopt;
 use sekisho_lifecycle::stay::Bug;
 use sekisho_lifecycle::{Budget, Cause, CloseReason, Manner, RequestId, Share};
 use sekisho_native::{Code, Greeting, Policy, Server};
+use sekisho_service::Services;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Notify;
 
@@ -23,7 +24,6 @@ use crate::connection::Connection;
 use crate::greetings::{GreetingPlace, Greetings};
 use crate::ipc;
 use crate::observer::{Observer, Silent};
-use crate::service::Services;
 use crate::session::{Session, SessionInfo};
 use crate::stream::{AddressKey, Stream};
 use crate::watchdog::Heartbeat;

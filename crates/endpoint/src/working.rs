@@ -12,9 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use sekisho_lifecycle::Moment;
-use sekisho_native::Code;
+use sekisho_service::{BlockingWork, Code, Response};
 
-use crate::service::{BlockingWork, Response};
 use crate::session::Session;
 
 /// So long may a turn take before other sessions have theirs. What runs when it is over is not interrupted.
